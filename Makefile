@@ -44,7 +44,7 @@ bench: $(STAMP) ## make bench NAME=critic [DATA=folder] [QUICK=1]
 	@DATA="$(or $(DATA),data)" QUICK="$(QUICK)" $(BIN)/python benchmarks/$(NAME)/bench.py
 
 reference: $(STAMP) ## write docs/settings.md from the protocols' own settings
-	@$(BIN)/python -c 'from understudy.settings import reference; print(reference(), end="")' > docs/settings.md
+	@$(BIN)/python -c 'from understudy.runs.settings import reference; print(reference(), end="")' > docs/settings.md
 
 tables: $(STAMP) ## make tables [NAME=critic]: the READMEs' tables, from the CSV files beside them
 	@$(BIN)/python benchmarks/common/readme.py $(NAME)

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from understudy.demo import run_demo
+from understudy.api.demo import run_demo
 
 OUT = Path(__file__).parent / "report.png"
 WIDTH, HEIGHT = 1280, 1054

@@ -142,7 +142,7 @@ def one_nursery(folder: Path) -> Iterator[None]:
     looks. The command that serves an exchange starts its own.
     """
     with pytest.MonkeyPatch.context() as patch:
-        if (checker := sys.modules.get("understudy.exchange.checker")) and hasattr(os, "pidfd_open"):
+        if (checker := sys.modules.get("understudy.services.exchange.checker")) and hasattr(os, "pidfd_open"):
             patch.setattr(checker, "_started", partial(bear, folder))
         yield
 
@@ -204,7 +204,7 @@ def short_fits() -> Iterator[None]:
     """Mixtures of few parts, fitted in few steps, effects on a target and classifiers of few drawn rows, unless a test
     says otherwise.
     """
-    from understudy.generator import Generator
+    from understudy.generators.generator import Generator
     from understudy.models.moments import labels
     from understudy.models.tables import target_effects
     from understudy.models.tables.offered import added_grams

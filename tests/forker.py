@@ -240,7 +240,7 @@ def _order(line: socket.socket) -> bytes:
 
 def serve(listener: socket.socket) -> None:
     """Until the last who was connected is gone; or nobody came."""
-    from understudy.exchange import checker
+    from understudy.services.exchange import checker
 
     checker._started = functools.partial(bear, Path(listener.getsockname()).parent)
     lines: list[socket.socket] = []
@@ -275,14 +275,14 @@ def load() -> None:
     import pydantic.type_adapter  # noqa: F401
     import typer.main
 
-    import understudy.exchange.checker
+    import understudy.api.train
     import understudy.network.holder
     import understudy.network.serve
     import understudy.network.status
     import understudy.report.page
-    import understudy.run
     import understudy.runtime.authority
     import understudy.runtime.policy
+    import understudy.services.exchange.checker
     from understudy import cli
 
     if not hasattr(typer.main.get_command, "cache_info"):

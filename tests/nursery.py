@@ -85,7 +85,7 @@ def _start(place: Path) -> None:
 
 
 def serve(listener: socket.socket, alive: int) -> None:
-    from understudy.exchange import check_worker
+    from understudy.services.exchange import check_worker
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     while listener in select.select([listener, alive], [], [])[0]:

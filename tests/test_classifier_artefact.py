@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 import torch
 
-from understudy import classifier
-from understudy.classifier import Classifier
 from understudy.data.encoding.features import ArrayFeatures, TableFeatures
 from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
-from understudy.errors import ArtefactError, SchemaError
+from understudy.generators import classifier
+from understudy.generators.classifier import Classifier
+from understudy.ground.errors import ArtefactError, SchemaError
 from understudy.models.cohort.classifier import LeNet, LogisticRegression
 from understudy.privacy.noise.rng import FastRng
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from understudy.cli.training import bar_of
 from understudy.data.samples import toy
 from understudy.evaluate.audit import auditing
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Progress
 from understudy.protocols.core.alignment import AlignedParty, MaskedIds, MaskOther

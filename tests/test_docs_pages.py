@@ -16,12 +16,12 @@ from test_cli import Run
 from test_docs_sessions import typed
 from understudy.data.described import load_schema, schema_from
 from understudy.data.samples import toy
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.protocols.gram.protocol import Config as Gram
 from understudy.protocols.tied.protocol import Config as Tied
 from understudy.protocols.visits.protocol import Config as Visits
-from understudy.registry import config_for
-from understudy.runfile import RunFile
+from understudy.runs.registry import config_for
+from understudy.runs.runfile import RunFile
 from understudy.runtime.policy import Policy
 
 pytestmark = pytest.mark.usefixtures("short_training")

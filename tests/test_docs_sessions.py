@@ -17,9 +17,9 @@ from torch import Tensor
 from forker import Forker, Terminal
 from pages import ROOT, Block, Step, blocks, differs, steps
 from test_cli import Run
-from understudy.classifier import Classifier
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
-from understudy.generator import Generator
+from understudy.generators.classifier import Classifier
+from understudy.generators.generator import Generator
 from understudy.models.tables.offered import added_grams
 from understudy.protocols.sgde import figure, recipe
 

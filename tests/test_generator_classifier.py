@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import understudy as us
-from understudy.classifier import Classifier
+from understudy.api.predict import predicted
 from understudy.data.arrays import ArrayTable
 from understudy.data.images import Images, ImageSchema
 from understudy.data.samples import toy
 from understudy.data.series import SeriesSchema
-from understudy.errors import ArtefactError, ConfigError, SchemaError
-from understudy.generator import Generator
-from understudy.predicting import predicted
+from understudy.generators.classifier import Classifier
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from understudy import generator as generators
 from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
 from understudy.data.schema import Real
 from understudy.data.series import SeriesSchema, read_series
-from understudy.errors import ArtefactError
-from understudy.exchange.offer_file import seal
-from understudy.generator import Generator
+from understudy.generators import generator as generators
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError
 from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.services.exchange.offer_file import seal
 
 SERIES = SeriesSchema(
     channels=(Real(name="pulse", low=0, high=200), Real(name="heat", low=30, high=45)), length=3, series="stay",

@@ -12,7 +12,7 @@ import pytest
 from test_cli import Run
 from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Schema
-from understudy.runfile import RunFile
+from understudy.runs.runfile import RunFile
 
 pytestmark = pytest.mark.usefixtures("short_fits", "light_masks")
 

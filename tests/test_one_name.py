@@ -9,18 +9,18 @@ import pytest
 from typer.testing import CliRunner
 
 import understudy as us
+from understudy.api.plan import plan_file
+from understudy.api.train import run_file, train
 from understudy.cli import app
 from understudy.data.column import Real
 from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Boolean, Schema
 from understudy.data.series import SeriesSchema
-from understudy.errors import ConfigError
-from understudy.federation import Federation
-from understudy.generator import Generator
-from understudy.planning import plan_file
-from understudy.registry import of_rows
-from understudy.run import run_file, train
-from understudy.runfile import RunFile
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError
+from understudy.runs.federation import Federation
+from understudy.runs.registry import of_rows
+from understudy.runs.runfile import RunFile
 
 IMAGE = ImageSchema(height=4, width=4, label="side", classes=("left", "right"))
 OTHER = ImageSchema(height=4, width=6, person="id")

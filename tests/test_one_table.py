@@ -12,13 +12,14 @@ import pytest
 
 import understudy as us
 from test_cli import Run
-from understudy import result as results
+from understudy.api.synthesize import SCHEMA_SHARE, what_is_left
 from understudy.data.infer import infer_schema
 from understudy.data.reading import batches
 from understudy.data.reading.streamed import StreamedTable
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.data.table import check_table
-from understudy.errors import (
+from understudy.evaluate import holdings
+from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,
     ConfigError,
@@ -27,13 +28,12 @@ from understudy.errors import (
     PrivacyWarning,
     SchemaError,
 )
-from understudy.evaluate import holdings
-from understudy.one_table import SCHEMA_SHARE, what_is_left
 from understudy.privacy.accounts.accounting import DiscreteGaussian, Reveals, epsilon, flatten
 from understudy.privacy.buy_schema import quote
 from understudy.privacy.free_kinds import kinds_of
 from understudy.privacy.secure import needed_noise, spend_of
-from understudy.result import Result
+from understudy.runs import result as results
+from understudy.runs.result import Result
 
 pytestmark = pytest.mark.usefixtures("short_fits", "short_training")
 PEOPLE = 3_000
@@ -174,7 +174,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::understudy.errors.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore::understudy.ground.errors.PrivacyWarning")
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_can_be_refused_is_refused_before_anything_is_charged(case: str, tmp_path: Path) -> None:
     options, error, said = REFUSED[case]

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from understudy.errors import MessageError
-from understudy.pack import pack, unpack
+from understudy.ground.errors import MessageError
+from understudy.ground.pack import pack, unpack
 
 leaves = (
     st.none()

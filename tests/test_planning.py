@@ -14,8 +14,8 @@ from understudy.data.images import ImageSchema
 from understudy.data.infer import infer_schema, write_draft
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Integer, Schema
-from understudy.errors import ConfigError
-from understudy.registry import PROTOCOLS
+from understudy.ground.errors import ConfigError
+from understudy.runs.registry import PROTOCOLS
 from visit_cases import clinic
 
 FRAME, SCHEMA = toy(rows=40, seed=1)

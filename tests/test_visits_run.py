@@ -8,15 +8,15 @@ import pytest
 import tomli_w
 
 import understudy as us
+from understudy.api.demo import run_visits_demo
+from understudy.api.train import run_file
 from understudy.data.described import read_rows
 from understudy.data.samples import rand_years
 from understudy.data.visits import Visits
-from understudy.demo import run_visits_demo
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.visits import protocol as visits
-from understudy.run import run_file
-from understudy.runfile import RunFile
+from understudy.runs.runfile import RunFile
 from visit_cases import beside_visits, clinic, frames
 
 pytestmark = pytest.mark.usefixtures("short_training", "light_masks")

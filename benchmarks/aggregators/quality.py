@@ -29,17 +29,17 @@ from tables import Public, load
 from common import publication
 from common.grid import Grid, grid_options
 from common.options import quick
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.partition import random_columns
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
 from understudy.evaluate.utility.marginals import Marginals
-from understudy.federation import Federation
 from understudy.models.device import pick_device
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure import gram_matrix, mirrored, movable
 from understudy.protocols.aggregators.plan import Config, Plan
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 DATASETS = ("adult", "credit", "bank")

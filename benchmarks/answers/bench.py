@@ -35,7 +35,7 @@ from common.rows import said, write
 from understudy.answers import Release
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical, Column, Integer, Schema
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.models.nets import BranchedGenerator
 from understudy.models.tables import MixtureOfProducts
 

@@ -31,15 +31,15 @@ from sklearn.datasets import load_digits
 
 from common.options import options, quick
 from common.rows import read, write
+from understudy.api.demo import write_holders
+from understudy.api.train import run_file
 from understudy.data.samples import rand_health
 from understudy.data.schema import Categorical, Ordinal, Schema
-from understudy.demo import write_holders
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.chance import LEVEL
 from understudy.evaluate.comparison import Outsiders, attack_groups
 from understudy.evaluate.holdings import Holdings, open_holdings
-from understudy.run import run_file
-from understudy.runfile import RunFile
+from understudy.runs.runfile import RunFile
 
 QUICK = quick()
 PAGES = {"demo": 200}  # where nothing can leak; `NULLS` of every other case

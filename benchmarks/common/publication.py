@@ -12,7 +12,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.evaluate.utility.marginals import bootstrap, shuffled
 from understudy.privacy.accounts.budget import Budget
-from understudy.result import Result
+from understudy.runs.result import Result
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

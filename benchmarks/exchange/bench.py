@@ -34,13 +34,13 @@ from common.options import options, quick
 from common.rows import write
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
-from understudy.exchange.client import Client
-from understudy.exchange.serve import open_exchange, server_for
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.models.plan import MOST_UNITS
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.protocols.sgde.offer import Requirements, label_place, offer_card
-from understudy.web.limits import Limits
+from understudy.services.exchange.client import Client
+from understudy.services.exchange.serve import open_exchange, server_for
+from understudy.services.web.limits import Limits
 
 QUICK = quick()
 SCHEMA = toy(rows=4, seed=0)[1]

@@ -36,12 +36,12 @@ from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from common.rows import said
 from common.windows import DATASETS, Data, load
+from understudy.api.train import train
 from understudy.evaluate.utility.series import coverage, median_distance, mmd, next_step_mae
-from understudy.federation import Federation
 from understudy.models.nets.rwae import Rwae
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.people import fed_stdg
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()

@@ -37,16 +37,16 @@ from wae_tables import FILES, Data, load
 
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.table import read_table
 from understudy.evaluate.utility.correlation import correlations
 from understudy.evaluate.utility.downstream import Examples, downstream
 from understudy.evaluate.utility.marginals import Marginals, shuffled
-from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.people import fed_wae
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from common.loaders import IMAGES, arrays
+from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
 from understudy.data.images import ImageSchema
-from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 SETS = {"mnist": "mnist", "fmnist": "fashion_mnist"}
 

@@ -29,11 +29,11 @@ from torch.nn import functional
 from common.grid import Grid, grid_options
 from common.loaders import IMAGES, Images, images
 from common.options import quick
-from understudy.classifier import Classifier
+from understudy.api.train import train
 from understudy.data.encoding.population import Population
-from understudy.federation import Federation
+from understudy.generators.classifier import Classifier
 from understudy.privacy.accounts.budget import Budget
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()

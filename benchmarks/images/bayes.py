@@ -16,10 +16,10 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from bench import DATASETS, DELTA, EPSILONS, HANDWRITING, UPRIGHT, load
 
+from understudy.api.train import train
 from understudy.data.images import Images, ImageSchema
-from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 FIELDS = ("dataset", "people", "method", "epsilon", "seed", "accuracy", "seconds")
 

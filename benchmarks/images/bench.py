@@ -32,13 +32,13 @@ from learners import LEARNERS, accuracy, frechet
 from common.grid import Grid, by_text, grid_options
 from common.loaders import IMAGES, arrays, images
 from common.options import quick
-from understudy.classifier import Classifier
+from understudy.api.train import train
 from understudy.data.encoding.population import Population
 from understudy.data.images import Images, ImageSchema
-from understudy.federation import Federation
+from understudy.generators.classifier import Classifier
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.budget import Budget
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()

@@ -25,11 +25,11 @@ from bench import DELTA, load
 from learners import accuracy
 
 from common.grid import Grid, by_text, grid_options
+from understudy.api.train import train
 from understudy.data.images import Images, ImageSchema
-from understudy.federation import Federation
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.budget import Budget
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 DATASETS = ("mnist", "usps")
 EPSILONS = (1.0, 4.0, 10.0)

@@ -28,12 +28,12 @@ from bench import load as load_images
 from common.grid import Grid, by_text, grid_options
 from common.windows import DATASETS as SERIES
 from common.windows import load as load_series
+from understudy.api.train import train
 from understudy.data.encoding.frame import Frame
 from understudy.data.images import Images, ImageSchema
 from understudy.evaluate.utility.series import median_distance, mmd
-from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 DATASETS = ("mnist", "fashion_mnist", "usps", *SERIES)
 EPSILONS = (0.2, 1.0, 4.0)

@@ -24,12 +24,12 @@ import torch
 
 from common.options import options, quick
 from common.rows import said, write
+from understudy.api.train import train
 from understudy.data.images import Images, ImageSchema
-from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.moments import protocol
 from understudy.protocols.moments.party import MomentsParty
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()

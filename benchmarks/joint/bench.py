@@ -48,12 +48,12 @@ from common.grid import Grid, grid_options
 from common.options import quick
 from common.publication import DELTA, ENDS
 from common.rows import read
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.partition import iid_rows, random_columns
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
 from understudy.evaluate.utility.fidelity import evaluate_tables
-from understudy.federation import Federation
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 QUICK = quick()
 EPSILONS, HOLDERS, MOST = (1.0, 8.0, 0.5, 2.0, 0.2), (2, 4, 8), 100_000

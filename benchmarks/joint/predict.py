@@ -37,11 +37,11 @@ from tables import Public
 
 from common.grid import Grid, grid_options
 from common.options import quick
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
-from understudy.federation import Federation
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.privacy.accounts.budget import Budget
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 QUICK = quick()
 TABLES = ("adult", "bank", "credit", "diabetes", "randhie")

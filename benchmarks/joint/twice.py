@@ -27,9 +27,9 @@ from tables import Public
 from common import publication
 from common.grid import Grid, grid_options
 from common.options import quick
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.evaluate.utility.fidelity import evaluate_tables
-from understudy.run import train
 
 QUICK = quick()
 TABLES = ("har", "w8a-124", "a9a", "census", "credit", "adult_pgm")

@@ -35,11 +35,11 @@ from torch import Tensor
 from common.options import options, quick
 from common.rows import read, write
 from understudy.data.samples import rand_health, toy
-from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Party, Public, Reply
 from understudy.protocols.gans import verti_gan
+from understudy.runs.federation import Federation
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.grpc.loop import loop, run

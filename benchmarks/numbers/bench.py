@@ -43,6 +43,7 @@ from tables import NAMES, Known, load, widened
 from common import publication
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
+from understudy.api.train import train
 from understudy.data.column import Binned
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.fine import fine_schema
@@ -50,8 +51,7 @@ from understudy.data.schema import Schema
 from understudy.evaluate.utility.downstream import classification_scores
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.evaluate.utility.values import QUANTILES, SPIKE, apart, numbers
-from understudy.federation import Federation
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 QUICK = quick()
 PEOPLE, WIDENED, EPSILONS = (20_000, 4_000), (10, 1, 1_000), (1.0, 0.2, 4.0)

@@ -38,12 +38,12 @@ from people_tables import DATASETS, Data, load
 
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
 from understudy.evaluate.utility.marginals import Marginals, bootstrap, shuffled
-from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()

@@ -40,20 +40,20 @@ from sklearn.neural_network import MLPClassifier
 from common.grid import Grid, by_text, grid_options
 from common.loaders import IMAGES, arrays, images
 from common.options import quick
-from understudy.classifier import Classifier
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import Population
 from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Categorical, Schema
-from understudy.federation import Federation
-from understudy.generator import Generator
+from understudy.generators.classifier import Classifier
+from understudy.generators.generator import Generator
 from understudy.models.device import pick_device
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure import gram_matrix, mirrored, movable
 from understudy.protocols.aggregators.plan import Config, Plan
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()

@@ -20,7 +20,7 @@ from people_tables import load
 from common.grid import Grid, by_text
 from understudy.data.encoding.codec import Codec
 from understudy.data.table import read_table
-from understudy.pack import Value
+from understudy.ground.pack import Value
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.subset_selection import SubsetSelection

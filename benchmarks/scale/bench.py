@@ -30,12 +30,12 @@ import pyarrow.parquet as pq
 
 from common.options import options, quick
 from common.rows import read, said, write
+from understudy.api.train import train
 from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Categorical, Integer, Real, Schema
-from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure import gram_matrix
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()

@@ -26,10 +26,10 @@ import torch
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from common.windows import DATASETS, load
+from understudy.api.train import train
 from understudy.evaluate.utility.series import coverage, median_distance, mmd, next_step_mae
-from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()

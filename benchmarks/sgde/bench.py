@@ -30,11 +30,11 @@ from sklearn.model_selection import KFold
 
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
-from understudy.federation import Federation
+from understudy.api.train import train
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.sgde.pooling import labelled_images
 from understudy.protocols.sgde.recipe import FOR_IMAGES, Recipe
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()

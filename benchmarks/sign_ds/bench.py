@@ -26,11 +26,11 @@ from sklearn.datasets import load_digits
 from common.grid import Grid, by_text, grid_options
 from common.loaders import IMAGES, arrays
 from common.options import quick
+from understudy.api.train import train
 from understudy.data.encoding.population import Population
-from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.people.reporting import SELECTION
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 QUICK = quick()
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)

@@ -34,13 +34,13 @@ from common.grid import Grid, by_text, grid_options
 from common.loaders import IMAGES, images
 from common.options import quick
 from common.sources import need
+from understudy.api.train import train
 from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Ordinal, Real, Schema
 from understudy.data.series import Series, SeriesSchema
-from understudy.federation import Federation
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.budget import Budget
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()

@@ -32,12 +32,12 @@ import pandas as pd
 from common.options import options, quick
 from common.rows import said, write
 from understudy.data.schema import Boolean, Schema
-from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.protocols.core.base import Progress
 from understudy.protocols.gans import vd_gan_dpsgd, vd_gan_pate
 from understudy.protocols.gans.teachers import Teachers
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 HERE = Path(__file__).parent

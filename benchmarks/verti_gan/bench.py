@@ -27,11 +27,11 @@ import torch
 from common.options import options, quick
 from common.rows import read, said, write
 from understudy.data.schema import Boolean, Categorical, Schema
-from understudy.federation import Federation
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.base import Progress
 from understudy.protocols.gans import verti_gan
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 WIDTHS = {  # 002 Table 2: one-hot dimensions of the two parties

@@ -44,14 +44,14 @@ from common.grid import Grid, grid_options
 from common.options import quick
 from common.public_tables import FILES, Public, load
 from common.publication import DELTA, ENDS
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.partition import cramers_v, random_columns
 from understudy.evaluate.attacks.membership import neighbourhood
 from understudy.evaluate.utility.fidelity import evaluate_tables
-from understudy.federation import Federation
-from understudy.registry import PROTOCOLS
-from understudy.result import Result
-from understudy.run import train
+from understudy.runs.federation import Federation
+from understudy.runs.registry import PROTOCOLS
+from understudy.runs.result import Result
 
 QUICK = quick()
 EPSILONS, MOST = (0.5, 2.0, 8.0), 100_000

@@ -44,10 +44,10 @@ from cases import NAMES, Case, load
 from common import publication
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
+from understudy.api.train import train
 from understudy.data.visits import VisitCodes, VisitLayout, count_visits, read_visits
 from understudy.evaluate.utility.visits import evaluate_visits, sums_of
-from understudy.federation import Federation
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 QUICK = quick()
 EPSILONS = (1.0, 0.5, 2.0, 8.0)

@@ -10,14 +10,14 @@ from cases import Case
 from numpy.typing import NDArray
 
 from common import publication
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Column, Integer, Real, Schema
 from understudy.data.visits import VisitCodes, VisitLayout, count_visits, read_visits
 from understudy.data.visits.frames import number_bounds, visit_frames
-from understudy.federation import Federation
 from understudy.privacy.noise import FastRng
 from understudy.privacy.secure.moments import needed_multipliers
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 Made = Mapping[str, Any]  # people and events, codes of them, or sums of people
 UNIT = 27_720

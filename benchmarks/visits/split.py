@@ -35,10 +35,10 @@ from cases import Case, load
 from common import publication
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
+from understudy.api.train import train
 from understudy.data.schema import Schema
-from understudy.federation import Federation
 from understudy.protocols.core import Progress
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 QUICK = quick()
 CUTS = ("place", "rows", "columns", "grid")

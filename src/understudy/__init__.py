@@ -11,20 +11,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from understudy.classifier import Classifier
+    from understudy.api.plan import plan
+    from understudy.api.synthesize import synthesize
+    from understudy.api.train import train
     from understudy.data.encoding.population import Population
     from understudy.data.infer import infer_schema
     from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema
-    from understudy.errors import UnderstudyError
     from understudy.evaluate.beside import evaluate
-    from understudy.federation import Federation
-    from understudy.generator import Generator
-    from understudy.one_table import synthesize
-    from understudy.planning import plan
+    from understudy.generators.classifier import Classifier
+    from understudy.generators.generator import Generator
+    from understudy.ground.errors import UnderstudyError
     from understudy.privacy.accounts.budget import Budget
     from understudy.privacy.accounts.ledger import Ledger
-    from understudy.result import Result, load
-    from understudy.run import train
+    from understudy.runs.federation import Federation
+    from understudy.runs.result import Result, load
 
     __version__: str
 
@@ -57,24 +57,24 @@ _FROM = {
     "Boolean": "data.schema",
     "Budget": "privacy.accounts.budget",
     "Categorical": "data.schema",
-    "Classifier": "classifier",
+    "Classifier": "generators.classifier",
     "Date": "data.schema",
     "Datetime": "data.schema",
-    "Federation": "federation",
-    "Generator": "generator",
+    "Federation": "runs.federation",
+    "Generator": "generators.generator",
     "Integer": "data.schema",
     "Ledger": "privacy.accounts.ledger",
     "Ordinal": "data.schema",
     "Population": "data.encoding.population",
     "Real": "data.schema",
-    "Result": "result",
+    "Result": "runs.result",
     "Schema": "data.schema",
-    "UnderstudyError": "errors",
+    "UnderstudyError": "ground.errors",
     "infer_schema": "data.infer",
-    "load": "result",
-    "plan": "planning",
-    "synthesize": "one_table",
-    "train": "run",
+    "load": "runs.result",
+    "plan": "api.plan",
+    "synthesize": "api.synthesize",
+    "train": "api.train",
 }
 
 if not TYPE_CHECKING:  # a type checker would believe in any name of a module that has a __getattr__

@@ -47,12 +47,12 @@ from undisturbed import entries_in
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.population import Population
-from understudy.errors import ConfigError, UnderstudyError
-from understudy.federation import Federation
+from understudy.ground.errors import ConfigError, UnderstudyError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.base import Ask, Paid, Party, Public, Reply
 from understudy.protocols.people import gen_fl
+from understudy.runs.federation import Federation
 from understudy.runtime.local import addressed
 
 MOST_PRICED = 6  # uses that the second accountant multiplies out, which takes it seconds

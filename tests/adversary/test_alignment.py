@@ -21,8 +21,7 @@ from network_cases import Network, contract_for
 from protocol_cases import CASES
 
 from understudy.data.samples import toy
-from understudy.errors import BudgetExceeded, MessageError, UnderstudyError
-from understudy.federation import Federation
+from understudy.ground.errors import BudgetExceeded, MessageError, UnderstudyError
 from understudy.models.nets import BranchedGenerator
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
@@ -35,6 +34,7 @@ from understudy.protocols.core.base import Ask, Keep, Party, Reply, Return
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans import vd_gan, vd_gan_pate, verti_gan
 from understudy.protocols.gans.rows import output_of
+from understudy.runs.federation import Federation
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
 from understudy.runtime.local import LocalParties

@@ -9,11 +9,11 @@ import pytest
 from dp_accounting.dp_event import GaussianDpEvent
 
 from understudy.data.schema import Boolean, Schema
-from understudy.errors import BudgetExceeded, PartyAway
-from understudy.federation import Federation
+from understudy.ground.errors import BudgetExceeded, PartyAway
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.base import Ask
 from understudy.protocols.gram.releases import Plan, release
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties, addressed
 
 SCHEMA = Schema(columns=(Boolean(name="a"), Boolean(name="b")), person="id")

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from understudy.data.encoding.population import Population
-from understudy.errors import ConfigError, MessageError
-from understudy.federation import Federation
+from understudy.ground.errors import ConfigError, MessageError
 from understudy.models.cohort.classifier import LogisticRegression
 from understudy.models.cohort.taps import Taps
 from understudy.models.nets.beta_vae import BetaVae, ImageVae, TableVae
@@ -32,6 +31,7 @@ from understudy.protocols.gans.teachers import Teachers
 from understudy.protocols.people import gen_fl_party
 from understudy.protocols.people.gen_fl_local import local_models
 from understudy.protocols.people.host import Begin, Round
+from understudy.runs.federation import Federation
 
 PEOPLE = 3
 MASKS = masks(PEOPLE)  # to clip one sum for each is one call

@@ -15,9 +15,9 @@ from network_cases import POLICY, Network, protocol_contract
 from protocol_cases import CASES, Case
 from undisturbed import Enough, Recorded
 
-from understudy.federation import Federation
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Assembly, Opening, Party
+from understudy.runs.federation import Federation
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
 from understudy.runtime.session import Session

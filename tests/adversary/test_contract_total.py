@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from dp_accounting.dp_event import GaussianDpEvent
 
+from understudy.api.train import train
 from understudy.data.samples import toy
-from understudy.errors import BudgetExceeded, LedgerError
-from understudy.federation import Federation
+from understudy.ground.errors import BudgetExceeded, LedgerError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.run import train
+from understudy.runs.federation import Federation
 from understudy.runtime.contract import ContractLedger
 
 STEP = GaussianDpEvent(20.0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Schema
-from understudy.errors import ConfigError, PrivacyError
+from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.privacy.accounts.accounting import epsilon, flatten
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.buy_schema import quote

@@ -17,14 +17,14 @@ from exchange_cases import LABELS, POOL, SCHEMA, Served, generator, served
 
 from forker import until
 from understudy.data.encoding.codec import Codec
-from understudy.errors import ArtefactError
-from understudy.exchange import checker
-from understudy.exchange.checker import Checkers, allowed
-from understudy.exchange.client import Client
-from understudy.exchange.offer_file import OfferFile, digest_of, seal
+from understudy.ground.errors import ArtefactError
 from understudy.models.plan import MOST_UNITS
 from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.suspects import suspicions
+from understudy.services.exchange import checker
+from understudy.services.exchange.checker import Checkers, allowed
+from understudy.services.exchange.client import Client
+from understudy.services.exchange.offer_file import OfferFile, digest_of, seal
 
 FIXED, EACH = (
     96 << 20,

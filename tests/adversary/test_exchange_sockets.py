@@ -11,8 +11,8 @@ import pytest
 from exchange_cases import Served, served
 from test_exchange_load import certificate
 
-from understudy.web import doors, serving
-from understudy.web.limits import Limits
+from understudy.services.web import doors, serving
+from understudy.services.web.limits import Limits
 
 FLOOD = 1_100
 

@@ -10,15 +10,15 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner
 
+from understudy.api.train import run_file
 from understudy.cli import app
 from understudy.data.partition import overlap_people
 from understudy.data.samples import toy
-from understudy.durable import own_folder, replace
-from understudy.federation import Federation, open_ledger
+from understudy.ground.durable import own_folder, replace
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.run import run_file
-from understudy.runfile import RunFile
+from understudy.runs.federation import Federation, open_ledger
+from understudy.runs.runfile import RunFile
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.authority import Authority
 from understudy.runtime.journal import Journal
@@ -135,7 +135,7 @@ def test_drafts_and_bought_tables_hold_rows_and_are_closed(tmp_path: Path) -> No
 
 
 def test_an_exchange_in_a_folder_that_was_there(tmp_path: Path) -> None:
-    serve = pytest.importorskip("understudy.exchange.serve")
+    serve = pytest.importorskip("understudy.services.exchange.serve")
     (data := tmp_path / "data").mkdir()
     data.chmod(0o755)
     for old in ("exchange.sqlite", "lock"):

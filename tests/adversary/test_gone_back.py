@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).parent.parent / "runtime"))
 from network_cases import Network, protocol_contract
 from protocol_cases import CASES, MIXTURE, Case, undeclared, vertical
 
-from understudy.errors import PrivacyError
+from understudy.ground.errors import PrivacyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure import Factor
@@ -36,7 +36,7 @@ from understudy.protocols.gram import messages as gram
 from understudy.protocols.moments import messages as moments
 from understudy.protocols.tied import messages as tied
 from understudy.protocols.visits import messages as visits
-from understudy.registry import agreed, messages_of
+from understudy.runs.registry import agreed, messages_of
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
 from understudy.runtime.local import LocalParties, addressed

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.data.encoding.population import Population
-from understudy.errors import ConfigError, MessageError, PartyError
+from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.mean.duchi import Duchi, DuchiValue

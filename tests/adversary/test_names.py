@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from understudy.check import file_names, plain_name, plain_names
+from understudy.api.train import run_file
 from understudy.cli import app
 from understudy.data.column import Integer
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError, MessageError
-from understudy.federation import Federation
+from understudy.ground.check import file_names, plain_name, plain_names
+from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.budget import Budget
-from understudy.run import run_file
-from understudy.runfile import RunFile
+from understudy.runs.federation import Federation
+from understudy.runs.runfile import RunFile
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract
 from understudy.runtime.identity import Invitation

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from understudy.data.schema import Boolean, Ordinal, Schema
-from understudy.errors import ConfigError, MessageError, UnderstudyError
-from understudy.federation import Federation
+from understudy.ground.errors import ConfigError, MessageError, UnderstudyError
 from understudy.models.nets.beta_vae import TableVae
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.nets.rmsprop import RmsProp
@@ -27,6 +26,7 @@ from understudy.protocols.gans import central_gan, vd_gan, vd_gan_dpsgd, vd_gan_
 from understudy.protocols.gans.party import Begin
 from understudy.protocols.sgde.fit import fit
 from understudy.protocols.sgde.recipe import Recipe
+from understudy.runs.federation import Federation
 from understudy.runtime.wire import encode
 
 SCHEMA = Schema(columns=(Boolean(name="smoker"), Ordinal(name="grade", categories=(1, 2, 3))))

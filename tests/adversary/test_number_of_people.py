@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from understudy.data.schema import Boolean, Schema
-from understudy.errors import MessageError
-from understudy.federation import Federation
+from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.alignment import Introduce
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.messages import Begin
 from understudy.protocols.gram.releases import release
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 SCHEMA = Schema(columns=(Boolean(name="a"), Boolean(name="b")), person="id")

@@ -17,13 +17,13 @@ from network_cases import Network, protocol_contract
 from protocol_cases import CASES, Case, is_usable
 from undisturbed import undisturbed
 
-from understudy.federation import Federation
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Party
 from understudy.protocols.dplt import messages as dplt_messages
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gram import messages as gram_messages
-from understudy.registry import messages_of
+from understudy.runs.federation import Federation
+from understudy.runs.registry import messages_of
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
 from understudy.runtime.local import addressed

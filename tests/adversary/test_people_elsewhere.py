@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
+from understudy.api.train import run_file, train
 from understudy.data.schema import Boolean, Schema
-from understudy.errors import ConfigError, MessageError, PartyError
-from understudy.federation import Federation
+from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, PureDp, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
@@ -25,8 +25,8 @@ from understudy.privacy.secure.set_intersection import match
 from understudy.protocols.core import alignment
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.releases import Plan, Released, release
-from understudy.run import run_file, train
-from understudy.runfile import RunFile
+from understudy.runs.federation import Federation
+from understudy.runs.runfile import RunFile
 from understudy.runtime.contract import Contract
 from understudy.runtime.local import LocalParties
 from understudy.runtime.policy import Policy

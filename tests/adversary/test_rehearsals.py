@@ -12,12 +12,11 @@ import tomli_w
 from safetensors import safe_open
 from typer.testing import CliRunner
 
+from understudy.api.train import run_file, train
 from understudy.cli import app
 from understudy.data.samples import toy
-from understudy.errors import ArtefactError, PrivacyError
-from understudy.exchange.offer_file import seal
-from understudy.federation import Federation
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, PrivacyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
@@ -26,8 +25,9 @@ from understudy.protocols.sgde.offer import Requirements, check_offer
 from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.report.page import write_report
-from understudy.run import run_file, train
-from understudy.runfile import RunFile
+from understudy.runs.federation import Federation
+from understudy.runs.runfile import RunFile
+from understudy.services.exchange.offer_file import seal
 
 FALSE = ("The price is paid", "cryptographic source", "at no further price", "may be published; this page")
 FAST = {"components": 4, "steps": 5, "chunk": 25, "device": "cpu"}

@@ -17,7 +17,7 @@ from second_accountant import (
     pairs,
 )
 
-from understudy.errors import ConfigError, PrivacyError
+from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.privacy.accounts import events
 from understudy.privacy.accounts.accounting import (
     DiscreteGaussian,

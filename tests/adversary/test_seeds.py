@@ -11,7 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case
 
-from understudy.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, MessageError
 from understudy.protocols.core import Ask
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.sgde.recipe import Recipe

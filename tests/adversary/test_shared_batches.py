@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from understudy.api.train import train
 from understudy.data.samples import toy
-from understudy.errors import MessageError
-from understudy.federation import Federation
+from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.common_sample import together
@@ -27,7 +27,7 @@ from understudy.protocols.core.base import Progress
 from understudy.protocols.gans import verti_gan, verti_gan_party
 from understudy.protocols.gans.verti_gan import Round, VertiGanParty
 from understudy.report.page import write_report
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 SETTINGS = {"sampling": "shared", "rounds": 4, "critic_steps": 5, "batch": 12, "device": "cpu", "seed": 7,
             "checkpoint_every": 2}  # fmt: skip

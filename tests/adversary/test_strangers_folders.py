@@ -14,8 +14,6 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from forker import Forker
-from understudy.bounded import parse_json, parse_toml
-from understudy.classifier import Classifier
 from understudy.cli import app
 from understudy.data.described import load_schema
 from understudy.data.encoding.features import ArrayFeatures
@@ -23,8 +21,10 @@ from understudy.data.images import ImageSchema
 from understudy.data.mixed import load_any
 from understudy.data.samples import toy
 from understudy.data.series import SeriesSchema
-from understudy.errors import ArtefactError, SchemaError, UnderstudyError
-from understudy.generator import Generator
+from understudy.generators.classifier import Classifier
+from understudy.generators.generator import Generator
+from understudy.ground.bounded import parse_json, parse_toml
+from understudy.ground.errors import ArtefactError, SchemaError, UnderstudyError
 from understudy.models.cohort.classifier import Mlp
 from understudy.models.nets.beta_vae import ClassDecoder, ClassImageDecoder
 from understudy.models.nets.decoder import ImageDecoder, TableDecoder
@@ -33,7 +33,7 @@ from understudy.models.nets.rwae import SeriesDecoder
 from understudy.models.pool import Pool
 from understudy.models.tables.bayes import BayesNet, GaussianCopula
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.runfile import RunFile
+from understudy.runs.runfile import RunFile
 
 MB = 1 << 20
 _, TABLE = toy(rows=9, seed=1)
@@ -97,8 +97,8 @@ def test_a_card_that_asks_for_more_than_its_file_holds_is_refused(name: str, tmp
 
 PEAK = """
 import resource, sys
-from understudy.errors import ArtefactError
-from understudy.generator import Generator
+from understudy.ground.errors import ArtefactError
+from understudy.generators.generator import Generator
 Generator.load(sys.argv[1])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for folder in sys.argv[2:]:

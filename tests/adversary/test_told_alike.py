@@ -20,7 +20,7 @@ from gram_cases import BUDGET, Parts, Schemas, Seen, all_parties, by_columns, by
 from protocol_cases import CASES
 
 from understudy.data.schema import Integer, Schema
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 from understudy.protocols.core import Ask, Assembly, Keys, Swap
 from understudy.protocols.gram.messages import Agree, Begin, Fine, Share
 from understudy.protocols.gram.releases import Plan, release

@@ -8,8 +8,8 @@ from small_models import SCHEMA, SIZES, asked, behind, joint, mixture
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
-from understudy.errors import ConfigError, SchemaError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.tables import BayesNet, MixtureOfProducts
 
 FRAME = pd.DataFrame(

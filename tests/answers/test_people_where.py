@@ -18,8 +18,8 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.data.visits import VisitLayout, VisitSchema, read_visits
 from understudy.data.visits.frames import number_bounds
-from understudy.errors import ConfigError, SchemaError, UnderstudyError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError, SchemaError, UnderstudyError
 from understudy.models.tables.given_rules import Rules
 from understudy.models.visits import MixtureOfChains, VisitTables
 from understudy.protocols.visits.protocol import fitted_ties

@@ -14,7 +14,7 @@ from understudy.data.conditions import parse
 from understudy.data.encoding.codec import Codec
 from understudy.data.rules import Rule
 from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Real, Schema
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 COLUMNS: tuple[Column, ...] = (
     Integer(name="a", low=0, high=4, bins=2),

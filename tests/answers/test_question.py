@@ -11,7 +11,7 @@ from understudy.answers.question import Question
 from understudy.data.encoding.codec import Codec
 from understudy.data.pieces import labels_of
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, SchemaError
 
 DAY = date(2020, 1, 1)
 SCHEMA = Schema(

@@ -9,7 +9,7 @@ from small_models import SCHEMA, SIZES, asked, behind, joint, mixture
 from understudy.answers.products import products_of
 from understudy.answers.raking import Asked, rake
 from understudy.data.encoding.codec import Codec
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, SchemaError
 
 
 def shares(frame: pd.DataFrame) -> np.ndarray:

@@ -24,8 +24,8 @@ from understudy.answers.release import Release
 from understudy.cli import app
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
-from understudy.errors import ArtefactError, ConfigError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.models.tables import MixtureOfProducts
 
 PEOPLE = 600

@@ -15,8 +15,8 @@ from understudy.answers.rule_boxes import _allowed, rule_ties
 from understudy.answers.rules import all_keep
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Real, Schema
-from understudy.errors import ConfigError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError
 from understudy.models.tables import MixtureOfProducts, Ruled
 from understudy.models.tables.noisy_tables import forbidden
 

@@ -15,8 +15,8 @@ from understudy.answers.question import Question
 from understudy.data.encoding.codec import Codec
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Real, Schema
-from understudy.errors import ArtefactError, ConfigError, SchemaError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
 from understudy.models.pool import Pool
 from understudy.models.tables import MixtureOfProducts
 

@@ -19,8 +19,8 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.frames import number_bounds
-from understudy.errors import ConfigError, UnderstudyError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError, UnderstudyError
 from understudy.models.visits import ChainsTogether, MixtureOfChains
 
 KINDS, CHAINS, STATES = 3, 2, 4

@@ -8,8 +8,8 @@ from small_models import SCHEMA, SIZES, asked, behind, joint
 from understudy.answers import products
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Integer, Schema
-from understudy.errors import ConfigError, SchemaError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.tables import MixtureOfProducts
 
 

@@ -21,23 +21,23 @@ from typer.testing import CliRunner
 
 from forker import Forker, until
 from understudy.cli import app as commands
-from understudy.collect import app
-from understudy.collect.box import Box, person_of, read_codes
-from understudy.collect.serve import serving
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.samples import toy
-from understudy.errors import BudgetExceeded, ConfigError, PartyError, UnderstudyError
-from understudy.federation import Federation
-from understudy.pack import pack, unpack
+from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, UnderstudyError
+from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure import KeyPair, gram_matrix
 from understudy.protocols.aggregators import protocol
 from understudy.protocols.aggregators.messages import Begin, Upload
 from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.protocols.aggregators.upload import context_of
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
-from understudy.web.limits import Limits
+from understudy.services.collect import app
+from understudy.services.collect.box import Box, person_of, read_codes
+from understudy.services.collect.serve import serving
+from understudy.services.web.limits import Limits
 
 PHONE = Path(__file__).parents[2] / "examples" / "phone.py"
 FRAME, SCHEMA = toy(rows=6, seed=3)

@@ -15,14 +15,11 @@ import pytest
 import torch
 
 from forker import until
-from understudy.collect.box import Box, person_of
-from understudy.collect.serve import serving
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.samples import toy
-from understudy.errors import ConfigError, PartyError
-from understudy.federation import Federation
-from understudy.pack import pack, unpack
+from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import SecureRng
@@ -32,8 +29,11 @@ from understudy.protocols.people.one_report.party import Begin, Round
 from understudy.protocols.people.one_report.plan import first_round
 from understudy.protocols.people.one_report.sets import ColumnSet, Sets
 from understudy.protocols.people.two_rounds import chosen
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
-from understudy.web.limits import Limits
+from understudy.services.collect.box import Box, person_of
+from understudy.services.collect.serve import serving
+from understudy.services.web.limits import Limits
 
 PHONE = Path(__file__).parents[2] / "examples" / "phone.py"
 FRAME, SCHEMA = toy(rows=8, seed=3)

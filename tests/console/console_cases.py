@@ -13,18 +13,18 @@ from typing import Any
 import httpx
 from dp_accounting.dp_event import GaussianDpEvent
 
-from understudy.console.desk import desk_of
-from understudy.console.guard import Keys
-from understudy.console.serve import server_for
 from understudy.data.samples import toy
 from understudy.network.decisions import Queue
 from understudy.network.served import note_served
 from understudy.network.status import Status, WatchedLog
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.registry import config_for
+from understudy.runs.registry import config_for
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract, columns_of, digest_of
+from understudy.services.console.desk import desk_of
+from understudy.services.console.guard import Keys
+from understudy.services.console.serve import server_for
 
 SCHEMA = toy(rows=4, seed=1)[1]
 MINE, THEIRS = (

@@ -12,9 +12,9 @@ from console_cases import console, contract, holder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from understudy.console.guard import COOKIE, MOST, Keys
 from understudy.network.decisions import Queue
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.services.console.guard import COOKIE, MOST, Keys
 
 ONE = contract("gram-1")
 SECRET = "gram-1"  # what stands on the page, and nowhere before it

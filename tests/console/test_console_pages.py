@@ -9,16 +9,16 @@ import pytest
 import tomli_w
 from console_cases import MINE, THEIRS, Visitor, contract, holder, hub, visitor, words_of
 
-from understudy.console.desk import desk_of
-from understudy.errors import ArtefactError
+from understudy.ground.errors import ArtefactError
 from understudy.network.decisions import Queue
 from understudy.network.serve import offer
 from understudy.network.status import Status
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.runfile import RunFile
+from understudy.runs.runfile import RunFile
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract
+from understudy.services.console.desk import desk_of
 
 ONE, OTHER = contract("gram-1"), contract("gram-2", epsilon=7.0)
 

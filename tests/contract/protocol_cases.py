@@ -22,8 +22,7 @@ from understudy.data.samples import sines, toy
 from understudy.data.schema import Integer, Real, Schema
 from understudy.data.series import Series, SeriesSchema
 from understudy.data.visits import VisitSchema
-from understudy.federation import Federation
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.aggregators import moments as shared_moments
@@ -37,6 +36,7 @@ from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.sgde import protocol as sgde
 from understudy.protocols.tied import protocol as tied
 from understudy.protocols.visits import protocol as visits
+from understudy.runs.federation import Federation
 from visit_cases import beside_visits, clinic, frames, split_rows
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)

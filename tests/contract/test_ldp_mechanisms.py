@@ -15,7 +15,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp, epsilon
 from understudy.privacy.local.mean.duchi import Duchi, DuchiValue
 from understudy.privacy.local.mean.fedsel import FedSel

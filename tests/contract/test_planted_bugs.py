@@ -17,9 +17,9 @@ from protocol_cases import CASES
 from torch import Tensor
 
 from understudy.data.schema import Boolean, Ordinal, Schema
-from understudy.errors import BudgetExceeded
 from understudy.evaluate.audit.auditing import audit_protocol
 from understudy.evaluate.audit.canaries import VertiGanAudit
+from understudy.ground.errors import BudgetExceeded
 from understudy.models.nets.sparse import sparsify
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients import critic

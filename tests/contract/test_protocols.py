@@ -12,9 +12,8 @@ from protocol_cases import CASES, Case, artefact, is_usable, weights
 from torch import Tensor
 from undisturbed import Recorded, first_paid, paid_values, recorded, undisturbed
 
-from understudy.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
-from understudy.federation import Federation
-from understudy.pack import pack
+from understudy.ground.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
+from understudy.ground.pack import pack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import PureDp
 from understudy.privacy.accounts.ledger import Ledger
@@ -24,7 +23,8 @@ from understudy.protocols.core.base import Ask, Assembly, Message, Opening, Paid
 from understudy.protocols.gans import vd_gan_dpsgd, verti_gan_party
 from understudy.protocols.people import gen_fl_local
 from understudy.protocols.sgde import fit as sgde_train
-from understudy.registry import PROTOCOLS, messages_of
+from understudy.runs.federation import Federation
+from understudy.runs.registry import PROTOCOLS, messages_of
 from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.local import BytesParties, LocalParties
 

@@ -8,10 +8,10 @@ import pytest
 from protocol_cases import CASES, Case
 from undisturbed import Recorded, entries_in, undisturbed, until_the_last_answer
 
-from understudy.errors import UnderstudyError
-from understudy.federation import Federation
+from understudy.ground.errors import UnderstudyError
 from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.base import Ask, Paid, Party, Reply
+from understudy.runs.federation import Federation
 
 pytestmark = pytest.mark.usefixtures("short_fits", "light_masks")
 every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 from understudy.protocols.core.base import Ask
-from understudy.registry import PROTOCOLS, messages_of
+from understudy.runs.registry import PROTOCOLS, messages_of
 
 # Journals, transcripts and parties of another version know these. Add to the list; change none of it.
 KINDS = {

@@ -8,10 +8,10 @@ from typing import Any
 
 from protocol_cases import Case
 
-from understudy.federation import Federation
-from understudy.pack import pack
+from understudy.ground.pack import pack
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Paid, Party, Reply
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 

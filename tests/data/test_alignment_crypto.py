@@ -13,7 +13,7 @@ from nacl.bindings import (
     crypto_sign_ed25519_pk_to_curve25519,
 )
 
-from understudy.errors import AlignmentError, ConfigError
+from understudy.ground.errors import AlignmentError, ConfigError
 from understudy.privacy.secure import set_intersection as alignment
 from understudy.privacy.secure.set_intersection import IdMask, align, canonical_ids, match, ring
 

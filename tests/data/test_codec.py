@@ -11,7 +11,7 @@ from schema_strategies import Constant, Torch, tables
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 
 EVERY_KIND = Schema(
     person="id",

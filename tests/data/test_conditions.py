@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.data.conditions import DEEPEST, LONGEST, And, Compare, Missing, Not, OneOf, Or, columns, parse
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 A, B = OneOf("a", (1,)), OneOf("b", ("x",))
 

@@ -10,7 +10,7 @@ from understudy.data.encoding.ends import end_cells, ends_of, moved_to_ends
 from understudy.data.encoding.fine import fine_schema
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Real, Schema
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 from understudy.privacy.noise import FastRng
 
 PRICE = Real(name="price", low=-5_000.0, high=50_000.0, decimals=2, ends=True, nullable=True)

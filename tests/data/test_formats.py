@@ -25,7 +25,7 @@ from understudy.data.schema import (
     Schema,
 )
 from understudy.data.table import check_table, read_table
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 
 SOURCE = """\
 amount,paid,smoker,score,seen,visits

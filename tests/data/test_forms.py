@@ -18,7 +18,7 @@ from understudy.data.meaning import cuts
 from understudy.data.reading.writing import csv_text
 from understudy.data.schema import Date, Integer, Real, Schema
 from understudy.data.table import check_table, read_table
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 
 DAYS = {
     "DD.MM.YYYY": (["01.02.1990", "31.12.1991"], ["1990-02-01", "1991-12-31"]),

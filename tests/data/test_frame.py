@@ -7,7 +7,7 @@ from scipy.fft import dctn
 from understudy.data.encoding.frame import MOST_VALUES, UNIT, Frame
 from understudy.data.images import ImageSchema
 from understudy.data.samples import sines
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 RNG = np.random.default_rng(0)
 

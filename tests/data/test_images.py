@@ -7,7 +7,7 @@ import pytest
 
 from understudy.data.described import load_schema
 from understudy.data.images import ImageSchema, read_images
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, SchemaError
 
 SCHEMA = ImageSchema(height=2, width=3, person="writer")
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 2, 3)).astype(np.uint8)

@@ -22,7 +22,7 @@ from understudy.data.schema import (
     Schema,
 )
 from understudy.data.table import check_table, read_table
-from understudy.errors import ConfigError, DraftSchemaError, SchemaError
+from understudy.ground.errors import ConfigError, DraftSchemaError, SchemaError
 
 
 @settings(deadline=None, max_examples=15)

@@ -11,7 +11,7 @@ from understudy.data.column import Real
 from understudy.data.described import load_schema, public_of, read_rows
 from understudy.data.images import Images, ImageSchema
 from understudy.data.series import SeriesSchema, read_series
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 
 LABELS = {"side": ("left", "right"), "size": (1, 2, 3)}
 IMAGES = ImageSchema(height=2, width=1, labels=LABELS, person="id")

@@ -11,7 +11,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.fine import fine_schema
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 from understudy.privacy.noise import FastRng
 
 SCHEMA = Schema(

@@ -10,7 +10,7 @@ from understudy.data.images import ImageSchema
 from understudy.data.mixed import MixedSchema, load_any, side_by_side
 from understudy.data.schema import Boolean, Integer, Real, Schema
 from understudy.data.series import SeriesSchema
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 
 TABLE = Schema(columns=(Boolean(name="smoker"), Integer(name="age", low=0, high=90)), person="id")
 IMAGE = ImageSchema(height=2, width=3, person="id")

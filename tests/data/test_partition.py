@@ -18,7 +18,7 @@ from understudy.data.partition import (
 )
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 shares = st.dictionaries(st.sampled_from("abcdef"), st.floats(0.01, 100), min_size=1)
 

@@ -18,7 +18,7 @@ from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Real, Schema
 from understudy.data.table import check_table, read_table
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.noise.rng import FastRng
 
 SCHEMA = Schema(

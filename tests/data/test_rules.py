@@ -17,7 +17,7 @@ from understudy.cli import app
 from understudy.data.grid import Grid
 from understudy.data.rules import Rule, broken
 from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema, join
-from understudy.errors import ConfigError, SchemaError, UnderstudyError
+from understudy.ground.errors import ConfigError, SchemaError, UnderstudyError
 
 COLUMNS = (
     Categorical(name="sex", categories=("F", "M")),

@@ -9,7 +9,7 @@ from understudy.data.partition import cramers_v
 from understudy.data.samples import rand_health, toy
 from understudy.data.schema import join
 from understudy.data.table import check_table, read_table
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 
 def test_every_row_of_the_experiment_fits_its_public_schema() -> None:

@@ -10,7 +10,7 @@ from schema_strategies import columns, schemas
 
 from understudy.data.column import Binned
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema, join
-from understudy.errors import DraftSchemaError, SchemaError
+from understudy.ground.errors import DraftSchemaError, SchemaError
 
 AGE = Integer(name="age", low=0, high=110, bins=11, nullable=True)
 SCHEMA = Schema(columns=(AGE, Boolean(name="smoker")), person="zper")

@@ -11,7 +11,7 @@ from understudy.data.described import load_schema
 from understudy.data.samples import sines
 from understudy.data.schema import Real
 from understudy.data.series import Series, SeriesSchema, read_series
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, SchemaError
 
 CHANNELS = (Real(name="pulse", low=0, high=200), Real(name="heat", low=30, high=45))
 SCHEMA = SeriesSchema(channels=CHANNELS, length=3, series="stay", time="hour", step=1, person="who")

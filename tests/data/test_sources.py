@@ -21,8 +21,8 @@ from understudy.data.reading.sources import TableSource
 from understudy.data.reading.written import _pointed
 from understudy.data.schema import Categorical, Date, Integer, Real, Schema
 from understudy.data.table import check_table, read_table
-from understudy.errors import ConfigError, SchemaError
-from understudy.runfile import RunFile
+from understudy.ground.errors import ConfigError, SchemaError
+from understudy.runs.runfile import RunFile
 
 SCHEMA = Schema(
     person="id",

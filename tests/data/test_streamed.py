@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from test_cli import Run
+from understudy.api.train import train
 from understudy.data.column import Binned
 from understudy.data.reading import batches, databases, files
 from understudy.data.reading.sources import TableSource
@@ -21,16 +22,15 @@ from understudy.data.reading.writing import write_table
 from understudy.data.samples import toy
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import Table, check_table, read_table
-from understudy.errors import AlignmentError, PartyError, SchemaError
 from understudy.evaluate import holdings
-from understudy.federation import Federation
+from understudy.ground.errors import AlignmentError, PartyError, SchemaError
 from understudy.network.holder import _people as holder_people
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.core.alignment import Introduce, MaskOwn
 from understudy.protocols.gram import protocol as gram
-from understudy.run import train
+from understudy.runs.federation import Federation
 from understudy.runtime.refusals import spoken_bytes
 
 FRAME, _all = toy(rows=150, seed=4)

@@ -11,7 +11,7 @@ from schema_strategies import tables
 from understudy.data.reading.writing import write_table
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
 from understudy.data.table import Table, check_table, read_table
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 
 SCHEMA = Schema(
     person="id",

@@ -6,7 +6,7 @@ import torch
 
 from understudy.data.encoding.frame import UNIT, Frame
 from understudy.data.encoding.upright import FINE, leaning, upright
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 RNG = np.random.default_rng(0)
 

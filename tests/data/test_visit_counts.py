@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from understudy.data.visits import VisitCodes, VisitLayout, VisitSchema, count_visits
 from understudy.data.visits.counts import parts
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 from visit_cases import clinic, random_codes
 
 LAYOUT = VisitLayout((2, 3, 5), (3, 2), ordered=True)

@@ -13,7 +13,7 @@ from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Schema
 from understudy.data.visits import Visits, VisitSchema, count_visits, read_visits
 from understudy.data.visits.counts import VisitLayout
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.noise import FastRng
 from visit_cases import clinic, frames
 

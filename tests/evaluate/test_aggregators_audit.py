@@ -8,9 +8,9 @@ from torch import Tensor
 
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Schema
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.aggregators_canary import AggregatorsAudit
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
 from understudy.protocols.aggregators import moments_plan, plan

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.errors import ConfigError
 from understudy.evaluate.attacks.anonymity import inference, linkability
 from understudy.evaluate.utility.distance import Space
+from understudy.ground.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("few_draws")
 

@@ -3,10 +3,10 @@ import json
 import numpy as np
 import pytest
 
-from understudy.errors import ConfigError
 from understudy.evaluate.attacks.attack import LEAST, Attack, Measure, judge, ranking
 from understudy.evaluate.attacks.chance import LEVEL
 from understudy.evaluate.attacks.rates import Rate, exact, wilson
+from understudy.ground.errors import ConfigError
 
 HALF = Rate.known(0.5)
 

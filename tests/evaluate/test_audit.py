@@ -19,7 +19,6 @@ from scipy.stats import binom, binomtest, norm
 from torch import Tensor
 
 from understudy.data.schema import Boolean, Ordinal, Schema
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.audit_file import audit_run_file, plain_case
 from understudy.evaluate.audit.auditing import AuditResult, Case, Score, audit_mechanism, audit_protocol
 from understudy.evaluate.audit.bounds import (
@@ -35,6 +34,7 @@ from understudy.evaluate.audit.bounds import (
 )
 from understudy.evaluate.audit.canaries import VertiGanAudit, World, cut_down, made_up
 from understudy.evaluate.audit.transcript import Seen, learned, paid_numbers
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp, Spend, calibrate, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import FastRng, Rng

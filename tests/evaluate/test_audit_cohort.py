@@ -6,9 +6,9 @@ import pytest
 
 from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
 from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.local.nearest_codes import NearestCodes

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from understudy.errors import ConfigError
 from understudy.evaluate.utility import correlation
 from understudy.evaluate.utility.correlation import cmd, correlations, pearson
+from understudy.ground.errors import ConfigError
 
 
 def numpys(table):

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Real, Schema
-from understudy.errors import ConfigError
 from understudy.evaluate.utility import distance
 from understudy.evaluate.utility.distance import UNIT, Rows, Space, lacking, tables
+from understudy.ground.errors import ConfigError
 
 SCHEMA = Schema(
     columns=(

@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, f1_score, r2_score, roc_auc_score
 
-from understudy.errors import ConfigError
 from understudy.evaluate.utility.downstream import (
     MODELS,
     SCORES,
@@ -14,6 +13,7 @@ from understudy.evaluate.utility.downstream import (
     indicators,
     regression_scores,
 )
+from understudy.ground.errors import ConfigError
 
 SIZES = [3, 3, 3, 3]
 FAST = ("linear", "adaboost")

@@ -8,9 +8,9 @@ import pytest
 
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
 from understudy.data.table import read_table
-from understudy.errors import ConfigError
 from understudy.evaluate.utility.downstream import MODELS, SCORES
 from understudy.evaluate.utility.fidelity import evaluate_tables
+from understudy.ground.errors import ConfigError
 
 SCHEMA = Schema(
     columns=(

@@ -9,10 +9,10 @@ import pytest
 from torch import Tensor
 
 from understudy.data.schema import Boolean, Integer, Real, Schema
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.audit_file import audit_run_file
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
 from understudy.evaluate.audit.gram_canary import GramAudit
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on

@@ -3,9 +3,9 @@ import pytest
 import torch
 from PIL import Image
 
-from understudy.errors import ConfigError
 from understudy.evaluate.utility.downstream import SCORES
 from understudy.evaluate.utility.images import SmallCnn, evaluate_images, sample_sheet
+from understudy.ground.errors import ConfigError
 
 
 def bars(count, seed, size=8):

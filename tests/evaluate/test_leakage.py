@@ -6,8 +6,8 @@ import pytest
 
 from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Schema
 from understudy.data.table import read_table
-from understudy.errors import ConfigError
 from understudy.evaluate.attacks.leakage import attack_tables
+from understudy.ground.errors import ConfigError
 
 SCHEMA = Schema(
     columns=(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.errors import ConfigError
 from understudy.evaluate.utility import marginals
 from understudy.evaluate.utility.marginals import Figure, Marginals, attribute_sets, avd, named
+from understudy.ground.errors import ConfigError
 
 
 def by_hand(real, other, columns):

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.errors import ConfigError
 from understudy.evaluate.attacks import chance
 from understudy.evaluate.attacks.membership import ETA, OUTLYING, SCORES, neighbourhood
 from understudy.evaluate.attacks.rates import top_half
 from understudy.evaluate.utility.distance import Space
+from understudy.ground.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("few_draws")
 

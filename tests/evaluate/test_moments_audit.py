@@ -7,9 +7,9 @@ import pytest
 from torch import Tensor
 
 from understudy.data.images import ImageSchema
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
 from understudy.evaluate.audit.moments_canary import MomentsAudit
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on

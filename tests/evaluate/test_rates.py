@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from understudy.errors import ConfigError
 from understudy.evaluate.attacks.rates import Rate, auc, difference, effective, exact, top_half, tpr, wilson
+from understudy.ground.errors import ConfigError
 
 SCORES = st.lists(st.integers(0, 3), min_size=1, max_size=5)
 

@@ -6,7 +6,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.errors import ConfigError
 from understudy.evaluate.utility.series import (
     FIGURES,
     autocorrelation,
@@ -18,6 +17,7 @@ from understudy.evaluate.utility.series import (
     mmd,
     next_step_mae,
 )
+from understudy.ground.errors import ConfigError
 
 
 def sines(count, seed, steps=8, channels=2):

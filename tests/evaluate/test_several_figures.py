@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from understudy.cli import app
 from understudy.data.schema import Categorical, Integer, Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.errors import SchemaError
 from understudy.evaluate.people_figures import attack_people
 from understudy.evaluate.utility.several_visits import evaluate_several, several_codes, several_layouts
+from understudy.ground.errors import SchemaError
 
 
 def schema(people: bool = True) -> SeveralVisits:

@@ -6,10 +6,10 @@ import pytest
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical, Integer, Schema
-from understudy.errors import ConfigError
 from understudy.evaluate.attacks import shadow as attack
 from understudy.evaluate.attacks.shadow import FEATURES, describe, shadow
 from understudy.evaluate.utility.correlation import pearson
+from understudy.ground.errors import ConfigError
 
 SCHEMA = Schema(
     columns=(

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Schema
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
 from understudy.evaluate.audit.tied_canary import TiedAudit
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on

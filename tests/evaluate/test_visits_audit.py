@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.visits import Visits, counts, reading
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.audit_file import audit_run_file
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
 from understudy.evaluate.audit.visits_canary import VisitsAudit, visits_case
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on
 from understudy.protocols.visits import party as visits_party
 from understudy.protocols.visits import protocol as visits
-from understudy.runfile import RunFile
+from understudy.runs.runfile import RunFile
 from visit_cases import beside_visits, clinic, split_rows
 
 pytestmark = pytest.mark.usefixtures("few_trials")

@@ -11,14 +11,14 @@ import torch
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
-from understudy.exchange.client import Client
-from understudy.exchange.serve import open_exchange, server_for
-from understudy.exchange.service import Exchange
-from understudy.exchange.tokens import issue
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.protocols.sgde.offer import Requirements, label_place, offer_card
-from understudy.web.limits import Limits
+from understudy.services.exchange.client import Client
+from understudy.services.exchange.serve import open_exchange, server_for
+from understudy.services.exchange.service import Exchange
+from understudy.services.exchange.tokens import issue
+from understudy.services.web.limits import Limits
 
 SCHEMA = toy(rows=4, seed=0)[1]
 POOL = Requirements(schema=SCHEMA, target="smoker", epsilon=1.5, delta=1e-5, largest=1 << 20)

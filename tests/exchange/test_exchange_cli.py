@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 from understudy.cli import app
 from understudy.data.samples import toy
 from understudy.data.schema import Real
-from understudy.errors import ConfigError, ExchangeError, PrivacyError, SchemaError
-from understudy.exchange.client import Client
-from understudy.exchange.pool_file import read_pool
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError, ExchangeError, PrivacyError, SchemaError
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.services.exchange.client import Client
+from understudy.services.exchange.pool_file import read_pool
 
 
 def run(*words: object, token: str = "", at: str = "") -> str:

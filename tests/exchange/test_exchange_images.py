@@ -18,9 +18,8 @@ from test_exchange_cli import run
 
 from understudy.data.images import ImageSchema
 from understudy.data.reading.labelled import read_labelled_images
-from understudy.errors import ArtefactError, ConfigError, SchemaError
-from understudy.exchange.pool_file import read_pool
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
 from understudy.models.nets.beta_vae import ClassImageDecoder
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -29,6 +28,7 @@ from understudy.protocols.sgde.offer import Requirements, offer_card
 from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.pooling import labelled_images, pool
 from understudy.protocols.sgde.recipe import Recipe
+from understudy.services.exchange.pool_file import read_pool
 
 SIDE, HALF = 12, 6  # of an image, in pixels
 POOL = Requirements(

@@ -195,12 +195,12 @@ if __name__ == "__main__":
     from exchange_cases import FAST, POOL, generator
     from sqlalchemy import select
 
-    from understudy.exchange.check_worker import look
-    from understudy.exchange.checker import Checked
-    from understudy.exchange.database import Database, Offer
-    from understudy.exchange.offer_file import OfferFile, seal
-    from understudy.exchange.serve import open_exchange, server_for
-    from understudy.exchange.tokens import issue
+    from understudy.services.exchange.check_worker import look
+    from understudy.services.exchange.checker import Checked
+    from understudy.services.exchange.database import Database, Offer
+    from understudy.services.exchange.offer_file import OfferFile, seal
+    from understudy.services.exchange.serve import open_exchange, server_for
+    from understudy.services.exchange.tokens import issue
 
     place = Path(sys.argv[1])
     (place / "warm").write_bytes(seal(generator()))

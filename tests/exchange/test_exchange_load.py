@@ -18,12 +18,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from exchange_cases import Served, generator, served
 
-from understudy.errors import ArtefactError, ConfigError, ExchangeError
-from understudy.exchange.client import Client
-from understudy.exchange.offer_file import digest_of, seal
-from understudy.exchange.serve import open_exchange, server_for
-from understudy.exchange.store import Store, Upload
-from understudy.web.limits import Limits, Rate
+from understudy.ground.errors import ArtefactError, ConfigError, ExchangeError
+from understudy.services.exchange.client import Client
+from understudy.services.exchange.offer_file import digest_of, seal
+from understudy.services.exchange.serve import open_exchange, server_for
+from understudy.services.exchange.store import Store, Upload
+from understudy.services.web.limits import Limits, Rate
 
 MEMBERS = 50
 

@@ -9,7 +9,7 @@ import pytest
 from browser import Browser
 from exchange_cases import LABELS, Served, generator, served
 
-from understudy.exchange.serve import OPERATOR
+from understudy.services.exchange.serve import OPERATOR
 
 WIDTHS = (390, 1280)
 

@@ -12,8 +12,8 @@ import pytest
 from exchange_cases import generator, served
 from sqlalchemy import create_engine, make_url, text
 
-from understudy.errors import ArtefactError, ConfigError, ExchangeError
-from understudy.exchange.database import Database
+from understudy.ground.errors import ArtefactError, ConfigError, ExchangeError
+from understudy.services.exchange.database import Database
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from understudy.data.images import ImageSchema
-from understudy.exchange.preview import ROWS, preview_of
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.services.exchange.preview import ROWS, preview_of
 
 
 class Slope(torch.nn.Linear):

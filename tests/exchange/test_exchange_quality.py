@@ -13,8 +13,8 @@ from exchange_cases import Served, generator, served
 from test_exchange_cli import run
 
 from understudy.data.samples import toy
-from understudy.errors import ConfigError, PrivacyError, UnderstudyError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError, PrivacyError, UnderstudyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.sgde.party import FIGURE

@@ -14,11 +14,11 @@ from exchange_cases import LABELS, POOL, SCHEMA, Served, generator, served
 from safetensors.torch import load_file, save
 
 from understudy.data.schema import Schema
-from understudy.errors import ArtefactError, ConfigError, ExchangeError, PrivacyError
-from understudy.exchange.client import Client
-from understudy.exchange.offer_file import digest_of, seal
-from understudy.generator import Generator
-from understudy.web.limits import Limits
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, ConfigError, ExchangeError, PrivacyError
+from understudy.services.exchange.client import Client
+from understudy.services.exchange.offer_file import digest_of, seal
+from understudy.services.web.limits import Limits
 
 
 @pytest.fixture(scope="module")

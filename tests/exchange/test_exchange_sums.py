@@ -22,11 +22,8 @@ from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
 from understudy.data.table import read_table
-from understudy.errors import UnderstudyError
-from understudy.exchange import checker
-from understudy.exchange.offer_file import seal
-from understudy.exchange.pool_file import read_pool
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import UnderstudyError
 from understudy.models.moments import CellGaussians
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -35,6 +32,9 @@ from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.party import FIGURE, train_offers
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.report.words import right_about
+from understudy.services.exchange import checker
+from understudy.services.exchange.offer_file import seal
+from understudy.services.exchange.pool_file import read_pool
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 

@@ -10,8 +10,8 @@ from scipy.stats import chisquare, multivariate_normal, norm
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical, Schema
-from understudy.errors import ConfigError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError
 from understudy.models.tables.bayes import BayesNet, GaussianCopula, invert
 
 SIZES, PARENTS = (2, 3, 2), ((1, 2), (), (1,))

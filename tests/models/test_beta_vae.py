@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.cohort.taps import Taps
 from understudy.models.nets.beta_vae import BetaVae, ClassDecoder, ClassImageDecoder, ImageVae, TableVae
 from understudy.models.pool import Pool

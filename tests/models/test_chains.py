@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.visits import VisitLayout
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.visits import MixtureOfChains, VisitTables
 from understudy.models.visits.steps import step_weights

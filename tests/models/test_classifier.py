@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch_networks import Draws, module
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.cohort.classifier import LeNet, LogisticRegression, Mlp, from_description
 from understudy.models.cohort.client_axis import linear, times_transposed
 

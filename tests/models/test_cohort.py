@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_networks import Draws, module
 
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.cohort.classifier import Classifier, LeNet, LogisticRegression, Mlp
 from understudy.models.cohort.training import local_updates, train_cohort, update_chunks
 

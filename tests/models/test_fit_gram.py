@@ -6,7 +6,7 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.tables import loss
 from understudy.models.tables.fit_gram import _descend, fit_gram
 from understudy.models.tables.loss import Triple

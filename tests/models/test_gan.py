@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.nets import gan
 from understudy.models.nets.gan import BlockSoftmax, BranchedGenerator, Critic, critic_hidden
 

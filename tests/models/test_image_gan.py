@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.nets.gan import BranchedGenerator, Values
 from understudy.models.nets.image_gan import ImageCritic
 

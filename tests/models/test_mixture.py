@@ -7,8 +7,8 @@ import torch
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical, Schema
-from understudy.errors import ConfigError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.noise.rng import FastRng
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.nets.mmd import Mmd, mmd
 
 

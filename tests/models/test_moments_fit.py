@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from understudy.data.encoding.frame import Frame
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.claims import expected
 from understudy.models.moments import (
     CellGaussians,

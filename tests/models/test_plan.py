@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.errors import ConfigError
-from understudy.generator import NETWORKS
+from understudy.generators.generator import NETWORKS
+from understudy.ground.errors import ConfigError
 from understudy.models.plan import MOST_LAYERS, MOST_NUMBERS, MOST_UNITS, numbers_of, pieces, plan_of
 from understudy.models.pool import Pool
 

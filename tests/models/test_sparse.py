@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
+from understudy.ground.pack import pack
 from understudy.models.nets.sparse import densify, sparsify
-from understudy.pack import pack
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 100, 1001])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.tables import target_effects
 from understudy.models.tables.coarse import Coarse
 from understudy.models.tables.fit_gram import fit_gram

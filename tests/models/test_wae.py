@@ -6,7 +6,7 @@ from scripted import Scripted
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.nets.autoencoder import Autoencoder, autoencoder_updates, fit
 from understudy.models.nets.decoder import ImageDecoder, TableDecoder
 from understudy.models.nets.mmd import mmd

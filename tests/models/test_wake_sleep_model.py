@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.nets.wae import TableWae
 from understudy.models.nets.wake_sleep import (
     adam,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
-from understudy.errors import ConfigError, PrivacyError
+from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.privacy.accounts.accounting import (
     DiscreteGaussian,
     PureDp,

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from understudy.cli import app
 from understudy.data.visits import Visits, VisitSchema, read_visits
-from understudy.errors import BudgetExceeded, ConfigError, PrivacyError
+from understudy.ground.errors import BudgetExceeded, ConfigError, PrivacyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.buy_most_events import buy_most_events, candidates, scores

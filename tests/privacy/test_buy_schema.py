@@ -21,7 +21,7 @@ from understudy.data.reading.sources import TableSource
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Ordinal, Schema
 from understudy.data.table import check_table, read_table
-from understudy.errors import BudgetExceeded, ConfigError, PrivacyError, SchemaError
+from understudy.ground.errors import BudgetExceeded, ConfigError, PrivacyError, SchemaError
 from understudy.privacy import buy_schema as module
 from understudy.privacy.accounts.accounting import (
     PureDp,

@@ -7,7 +7,7 @@ from torch.func import grad, vmap
 from torch.nn.functional import leaky_relu
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from understudy.errors import ConfigError, PrivacyError
+from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.privacy.gradients import critic
 from understudy.privacy.gradients.critic import clipped_gradient_sum, private_critic_gradient, require_sound
 from understudy.privacy.noise.rng import SecureRng

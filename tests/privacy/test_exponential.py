@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.noise.exponential import Exponential, best
 from understudy.privacy.noise.rng import SecureRng

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.nets.gan import Critic
 from understudy.models.nets.image_gan import ImageCritic
 from understudy.privacy.gradients import formed_critic

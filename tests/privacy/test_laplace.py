@@ -9,7 +9,7 @@ import torch
 from dp_accounting import ZCDpEvent
 from scipy.stats import chisquare
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp, epsilon
 from understudy.privacy.noise import discrete
 from understudy.privacy.noise.discrete import (

@@ -14,7 +14,7 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 
-from understudy.errors import BudgetExceeded, ConfigError, LedgerError, PrivacyError
+from understudy.ground.errors import BudgetExceeded, ConfigError, LedgerError, PrivacyError
 from understudy.privacy.accounts import ledger as ledger_module
 from understudy.privacy.accounts.accounting import PureDp, epsilon
 from understudy.privacy.accounts.budget import Budget

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from forker import Forker
-from understudy.errors import BudgetExceeded
+from understudy.ground.errors import BudgetExceeded
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

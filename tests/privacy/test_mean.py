@@ -7,7 +7,7 @@ from math import comb
 import pytest
 import torch
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.local.mean.duchi import Duchi, DuchiValue
 from understudy.privacy.local.mean.fedsel import FedSel
 from understudy.privacy.local.mean.hybrid import THRESHOLD, Hybrid, HybridValue

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.local.nearest_codes import MOST_CODES, Codebook, NearestCodes
 from understudy.privacy.noise.rng import SecureRng
 

@@ -10,7 +10,7 @@ from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from scipy.stats import norm
 from torch import Tensor
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.gradients.pate import GradientVote, stochastic_sign
 from understudy.privacy.noise.rng import FastRng, SecureRng

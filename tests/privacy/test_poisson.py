@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.noise.poisson import poisson_sample, poisson_samples
 from understudy.privacy.noise.rng import FastRng, Rng, SecureRng
 

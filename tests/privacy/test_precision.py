@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from understudy.errors import PrivacyError
+from understudy.ground.errors import PrivacyError
 from understudy.models.nets.image_gan import ImageCritic
 from understudy.privacy.gradients import precision
 from understudy.privacy.gradients.critic import clipped_gradient_sum

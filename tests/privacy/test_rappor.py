@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.noise.rng import SecureRng

@@ -10,7 +10,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.noise import rng as rng_module
 from understudy.privacy.noise.aes import SMALL, Keystream, keystream
 from understudy.privacy.noise.chacha import ChaCha20

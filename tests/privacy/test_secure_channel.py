@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 from understudy.privacy.secure.channel import Channel, KeyPair, connect, fingerprint
 from understudy.privacy.secure.ring import Ring
 

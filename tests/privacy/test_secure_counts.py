@@ -9,7 +9,7 @@ from dp_accounting import NonPrivateDpEvent
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
-from understudy.errors import PrivacyError
+from understudy.ground.errors import PrivacyError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import SecureRng

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from understudy.data.encoding.frame import Frame
 from understudy.data.encoding.triangles import packed, unpacked
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.moments.released import COUNT
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget

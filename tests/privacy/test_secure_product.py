@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from understudy.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Bits, Ring, Words
 

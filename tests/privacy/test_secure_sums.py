@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.secure.channel import KeyPair, connect
 from understudy.privacy.secure.ring import Ring, Words
 from understudy.privacy.secure.sums import blind, closeness, noise_share

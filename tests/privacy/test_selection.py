@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.local.reporter import Report, fine
 from understudy.privacy.local.selection.draw import TopSets, categorical, distinct, subset
 from understudy.privacy.local.selection.em_mds import EmMds, largest_size

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.figures import shown, shown_left

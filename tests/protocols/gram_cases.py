@@ -15,7 +15,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.data.table import Table, read_table
-from understudy.errors import PartyAway
+from understudy.ground.errors import PartyAway
 from understudy.privacy.accounts.accounting import DiscreteGaussian
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

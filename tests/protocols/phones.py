@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Schema
-from understudy.federation import Federation
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.people.host import Begin
-from understudy.result import Result
+from understudy.runs.federation import Federation
+from understudy.runs.result import Result
 
 FREE = Budget(math.inf, 0.0)
 

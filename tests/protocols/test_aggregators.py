@@ -13,11 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from understudy.api.train import run_file
 from understudy.data.column import Binned
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.samples import toy
-from understudy.errors import (
+from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,
     ConfigError,
@@ -27,8 +28,7 @@ from understudy.errors import (
     SchemaError,
     UnderstudyError,
 )
-from understudy.federation import Federation
-from understudy.pack import pack, unpack
+from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
@@ -39,8 +39,8 @@ from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.protocols.core.base import Ask, Keep, Party, Return, Settle
 from understudy.protocols.people.host import Reported
 from understudy.report import view
-from understudy.run import run_file
-from understudy.runfile import RunFile
+from understudy.runs.federation import Federation
+from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
 FRAME, SCHEMA = toy(rows=12, seed=3)

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from understudy.data.samples import toy
-from understudy.errors import MessageError
-from understudy.federation import Federation
+from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.sgde import protocol as sgde
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 BUDGET = Budget(epsilon=2.0, delta=1e-5)

@@ -8,7 +8,7 @@ from dp_accounting.dp_event import GaussianDpEvent
 
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import read_table
-from understudy.errors import AlignmentError, ArtefactError, BudgetExceeded, MessageError, PartyError
+from understudy.ground.errors import AlignmentError, ArtefactError, BudgetExceeded, MessageError, PartyError
 from understudy.privacy.accounts.accounting import PureDp, calibrate, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

@@ -19,7 +19,7 @@ from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.people import fed_stdg, fed_wae, sign_ds
 from understudy.protocols.people.host import Begin
-from understudy.registry import PROTOCOLS
+from understudy.runs.registry import PROTOCOLS
 
 SIZES = ((4, 3, 9, 1), (4, 30, 2, 1), (4, 4, 4, 4), (4, 1, 1, 70))  # of four people: the first keeps its rows
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from understudy.api.train import train as run
 from understudy.data.images import Images, ImageSchema
 from understudy.data.samples import toy
 from understudy.data.schema import Real
 from understudy.data.series import Series, SeriesSchema
-from understudy.errors import BudgetExceeded, ConfigError, MessageError, PartyError, SchemaError
-from understudy.federation import Federation
+from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, PartyError, SchemaError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -23,7 +23,7 @@ from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.class_means import build_party, train
 from understudy.protocols.people.class_means_party import Begin, ClassMeansParty, Config, Round
 from understudy.protocols.people.host import Reported
-from understudy.run import train as run
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 SCHEMA = ImageSchema(height=4, width=6, person="id", label="side", classes=("left", "right"))

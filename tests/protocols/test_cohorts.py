@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.errors import BudgetExceeded, ConfigError, PartyError
+from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people import sign_ds

@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 import torch
 
-from understudy import registry
+from understudy.api.train import train
 from understudy.data.schema import Boolean, Schema
-from understudy.errors import ConfigError, MessageError
-from understudy.federation import Federation
+from understudy.ground.errors import ConfigError, MessageError
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.accounts.budget import Budget
@@ -24,7 +23,8 @@ from understudy.protocols.gans.verti_gan import Couple
 from understudy.protocols.gram import messages as gram_messages
 from understudy.protocols.gram.party import DEALT
 from understudy.protocols.gram.releases import Released
-from understudy.run import train
+from understudy.runs import registry
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 SMALL: dict[str, Any] = {"critic_steps": 2, "batch": 64, "latent": 8, "common": (16,), "device": "cpu"}

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
-from understudy.errors import BudgetExceeded, ConfigError, MessageError, PrivacyError, SchemaError
-from understudy.federation import Federation
+from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, PrivacyError, SchemaError
 from understudy.privacy.accounts.accounting import PureDp, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.discrete import DiscreteLaplaceNoise
@@ -40,7 +40,7 @@ from understudy.protocols.dplt.tree import (
     split_edges,
     to_bits,
 )
-from understudy.run import train
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 FREE = Budget(math.inf, 0.0)

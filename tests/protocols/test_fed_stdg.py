@@ -11,12 +11,12 @@ import pytest
 import torch
 from phones import FREE, check_participations, of
 
+from understudy.api.train import run_file, train
 from understudy.data.samples import sines, toy
 from understudy.data.schema import Real
 from understudy.data.series import Series, SeriesSchema, read_series
-from understudy.errors import ConfigError, PartyError, PrivacyError
-from understudy.federation import Federation
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError, PartyError, PrivacyError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.common_rule import common_rule
@@ -24,8 +24,8 @@ from understudy.protocols.people import fed_stdg
 from understudy.protocols.people.fed_stdg import Config
 from understudy.protocols.people.host import Round
 from understudy.protocols.people.rounds import Rounds
-from understudy.run import run_file, train
-from understudy.runfile import RunFile
+from understudy.runs.federation import Federation
+from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
 SMALL = {

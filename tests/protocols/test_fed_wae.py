@@ -13,6 +13,7 @@ import torch
 from phones import FREE, check_participations, of, of_two_kinds, uncharged, uneven
 from sklearn.datasets import load_digits
 
+from understudy.api.train import run_file, train
 from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
@@ -20,9 +21,8 @@ from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.table import read_table
-from understudy.errors import BudgetExceeded, ConfigError, PartyError, PrivacyError
-from understudy.federation import Federation
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, PrivacyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import FastRng
@@ -30,8 +30,8 @@ from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.people import fed_wae
 from understudy.protocols.people.fed_wae import Config
 from understudy.protocols.people.host import Begin, Round
-from understudy.run import run_file, train
-from understudy.runfile import RunFile
+from understudy.runs.federation import Federation
+from understudy.runs.runfile import RunFile
 
 SMALL = {
     "epsilon": 2.0, "rounds": 6, "cohort": 5, "cap": 3, "epochs": 2, "hidden": 6, "latent": 3, "device": "cpu",

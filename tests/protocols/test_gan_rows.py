@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy.api.train import train
 from understudy.data.images import Images, ImageSchema
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Real, Schema
 from understudy.data.series import Series, SeriesSchema
-from understudy.errors import AlignmentError, BudgetExceeded, ConfigError, MessageError, PartyError
-from understudy.federation import Federation
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import AlignmentError, BudgetExceeded, ConfigError, MessageError, PartyError
 from understudy.models.nets.gan import BranchedGenerator, Critic
 from understudy.models.nets.image_gan import ImageCritic
 from understudy.privacy.accounts.accounting import PureDp
@@ -26,7 +26,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.roster import roster
 from understudy.protocols.gans import vd_gan_dpsgd, vd_gan_pate, verti_gan
 from understudy.protocols.gans.rows import encode
-from understudy.run import train
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 BUDGET = Budget(3.0, 1e-5)

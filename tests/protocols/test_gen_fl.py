@@ -12,9 +12,9 @@ import pytest
 import torch
 from dp_accounting import NonPrivateDpEvent, SelfComposedDpEvent
 
+from understudy.api.train import train
 from understudy.data.encoding.population import Population
-from understudy.errors import BudgetExceeded, ConfigError, PrivacyError
-from understudy.federation import Federation, Holder
+from understudy.ground.errors import BudgetExceeded, ConfigError, PrivacyError
 from understudy.models.cohort.classifier import Mlp
 from understudy.models.cohort.taps import Taps
 from understudy.models.nets.cgan import ConditionalGan
@@ -27,8 +27,8 @@ from understudy.protocols.people import gen_fl
 from understudy.protocols.people.gen_fl_local import labels, local_models, poisson_batches, ratio
 from understudy.protocols.people.gen_fl_party import Config, needed_noise
 from understudy.protocols.people.host import Round
-from understudy.result import Result
-from understudy.run import train
+from understudy.runs.federation import Federation, Holder
+from understudy.runs.result import Result
 from understudy.runtime.local import LocalParties
 
 SMALL: dict[str, Any] = {

@@ -8,8 +8,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from understudy.classifier import Classifier
 from understudy.data.encoding.features import ArrayFeatures
+from understudy.generators.classifier import Classifier
 from understudy.models.cohort.classifier import LogisticRegression
 from understudy.privacy.noise.rng import FastRng
 

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.table import read_table
-from understudy.errors import (
+from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
     MessageError,
@@ -48,7 +48,7 @@ from understudy.errors import (
     SchemaError,
     UnderstudyError,
 )
-from understudy.pack import pack
+from understudy.ground.pack import pack
 from understudy.privacy.accounts.accounting import DiscreteGaussian
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

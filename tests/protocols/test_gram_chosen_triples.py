@@ -23,7 +23,7 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.grid import Grid
-from understudy.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.protocols.core import Swap
 from understudy.protocols.gram import layout as gram_layout

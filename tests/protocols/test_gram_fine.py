@@ -19,8 +19,8 @@ from understudy.data.encoding.levels import Levels
 from understudy.data.grid import Grid
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Real, Schema
-from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, MessageError, PartyAway
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError, MessageError, PartyAway
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.noise import FastRng
 from understudy.protocols.gram import protocol as gram

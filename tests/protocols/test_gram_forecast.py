@@ -12,9 +12,10 @@ from gram_cases import BUDGET, FRAME, SCHEMA, SMALL, all_parties, by_columns, by
 from torch import Tensor
 
 import understudy as us
+from understudy.api.train import train
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 from understudy.protocols.core.forecast import Forecast
@@ -22,8 +23,7 @@ from understudy.protocols.gram import parts
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import WIDEST, Layout
 from understudy.protocols.gram.releases import release
-from understudy.result import Result
-from understudy.run import train
+from understudy.runs.result import Result
 from understudy.runtime.local import LocalParties
 
 NUMBERS = {

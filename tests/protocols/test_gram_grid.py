@@ -32,9 +32,9 @@ from gram_cases import (
 )
 from scipy.stats import chisquare
 
+from understudy.api.train import train
 from understudy.data.grid import Grid
-from understudy.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
-from understudy.federation import Federation
+from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure import Channel
@@ -43,7 +43,7 @@ from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.messages import Agree, Begin, Share
 from understudy.protocols.gram.releases import Plan, release
-from understudy.run import train
+from understudy.runs.federation import Federation
 from understudy.runtime.local import BytesParties, LocalParties
 
 # A grid of holders

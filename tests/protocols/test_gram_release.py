@@ -32,8 +32,8 @@ from understudy.answers.bars import Found, figures
 from understudy.answers.release import Release
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Schema
-from understudy.errors import ArtefactError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.releases import Plan, release

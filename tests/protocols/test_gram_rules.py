@@ -9,12 +9,12 @@ from gram_cases import BUDGET, SMALL, all_parties, by_columns
 
 from understudy.answers.rules import all_keep
 from understudy.data.samples import toy
-from understudy.errors import ConfigError, SchemaError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.protocol import Config
-from understudy.registry import config_for
-from understudy.runfile import RunFile
+from understudy.runs.registry import config_for
+from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
 ACROSS: dict[str, Any] = {"when": "smoker == true", "then": "treated == false"}  # two holders

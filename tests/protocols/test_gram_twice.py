@@ -32,7 +32,7 @@ from gram_cases import (
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.grid import Grid
-from understudy.errors import ConfigError, MessageError, PartyError
+from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.messages import Agree, Begin, Propose, Refine, Share

@@ -22,7 +22,7 @@ from gram_cases import (
     pick,
 )
 
-from understudy.errors import BudgetExceeded, ConfigError, MessageError, PartyAway, PartyError
+from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, PartyAway, PartyError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.counts import spend_of

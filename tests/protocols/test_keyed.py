@@ -8,7 +8,7 @@ import pytest
 import torch
 from dp_accounting import GaussianDpEvent
 
-from understudy.errors import MessageError, PrivacyError, SchemaError
+from understudy.ground.errors import MessageError, PrivacyError, SchemaError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from understudy.errors import BudgetExceeded
+from understudy.ground.errors import BudgetExceeded
 from understudy.protocols.core import Progress
 from understudy.protocols.core.loop import run_rounds
 

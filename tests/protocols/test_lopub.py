@@ -11,13 +11,13 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal, norm
 
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.data.table import read_table
-from understudy.errors import BudgetExceeded, ConfigError, MessageError, PartyError, SchemaError
-from understudy.federation import Federation
+from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, PartyError, SchemaError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -34,7 +34,7 @@ from understudy.protocols.people.lopub_fit import (
     mutual_information,
     parents_by_search,
 )
-from understudy.run import train
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 FRAME, SCHEMA = toy(rows=60, seed=3)

@@ -5,14 +5,14 @@ from itertools import combinations
 import numpy as np
 import torch
 
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
-from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.lopub_fit import Estimates
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 SIZES = (2, 3, 1, 4)
 

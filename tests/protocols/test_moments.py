@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from understudy.api.train import train
 from understudy.data.encoding.frame import UNIT, Frame
 from understudy.data.images import Images, ImageSchema
 from understudy.data.samples import sines, toy
 from understudy.data.series import Series
-from understudy.errors import ConfigError, MessageError, PartyAway, PrivacyError, SchemaError
-from understudy.federation import Federation
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError, MessageError, PartyAway, PrivacyError, SchemaError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import Crowd
 from understudy.protocols.core.base import Ask
@@ -23,7 +23,7 @@ from understudy.protocols.moments import protocol as moments
 from understudy.protocols.moments.messages import Agree, Begin, Cells, Means, Norms, Pooling
 from understudy.protocols.moments.rows import Rows
 from understudy.protocols.moments.stages import First
-from understudy.run import train
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 SCHEMA = ImageSchema(height=6, width=5, label="sign", classes=("bar", "dash"))

@@ -13,12 +13,12 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
-from understudy.classifier import Classifier
+from understudy.api.train import train
 from understudy.data.encoding.frame import Frame
 from understudy.data.images import Images, ImageSchema
-from understudy.errors import ArtefactError, ConfigError, MessageError, SchemaError
-from understudy.federation import Federation
-from understudy.generator import Generator
+from understudy.generators.classifier import Classifier
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, ConfigError, MessageError, SchemaError
 from understudy.models.moments import Labels, centres
 from understudy.models.moments.released import COUNT
 from understudy.privacy.accounts.budget import Budget
@@ -28,7 +28,7 @@ from understudy.protocols.moments.messages import Cells, Pooling
 from understudy.protocols.moments.party import labels_of
 from understudy.protocols.moments.rows import Rows
 from understudy.protocols.moments.stages import First, Levels, Within, first_of
-from understudy.run import train
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 TINY = ImageSchema(height=2, width=1, high=1, labels={"side": ("left", "right"), "size": (1, 2, 3)})

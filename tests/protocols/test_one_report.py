@@ -12,13 +12,20 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.data.table import read_table
-from understudy.errors import BudgetExceeded, ConfigError, MessageError, PartyAway, PartyError, SchemaError
-from understudy.federation import Federation
+from understudy.ground.errors import (
+    BudgetExceeded,
+    ConfigError,
+    MessageError,
+    PartyAway,
+    PartyError,
+    SchemaError,
+)
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -30,7 +37,7 @@ from understudy.protocols.people.host import Reported
 from understudy.protocols.people.one_report import protocol
 from understudy.protocols.people.one_report.party import Begin, OneReportParty, Round
 from understudy.report import view
-from understudy.run import train
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 FRAME, SCHEMA = toy(rows=60, seed=3)

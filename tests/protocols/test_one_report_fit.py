@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.one_report import fit

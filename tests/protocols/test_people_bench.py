@@ -16,7 +16,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.one_report.party import Begin, Round
-from understudy.registry import config_for
+from understudy.runs.registry import config_for
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case, weights
 
-from understudy.errors import ConfigError, PartyAway, PartyError
-from understudy.federation import Federation
+from understudy.ground.errors import ConfigError, PartyAway, PartyError
 from understudy.protocols.core.base import Ask, Party
 from understudy.protocols.core.present import Present
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties, addressed
 
 FEW = {"cohort": 4, "cap": 3, "rounds": 2, "checkpoint_every": 1}

@@ -12,12 +12,14 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy.api.train import run_file, train
 from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
 from understudy.data.table import read_table
-from understudy.errors import (
+from understudy.generators.generator import Generator
+from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,
     ConfigError,
@@ -26,8 +28,6 @@ from understudy.errors import (
     PrivacyError,
     SchemaError,
 )
-from understudy.federation import Federation
-from understudy.generator import Generator
 from understudy.models.nets.beta_vae import TableVae
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
@@ -44,8 +44,8 @@ from understudy.protocols.sgde.pooling import labelled_images
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.rows import labelled_rows
 from understudy.protocols.sgde.suspects import suspicions
-from understudy.run import run_file, train
-from understudy.runfile import RunFile
+from understudy.runs.federation import Federation
+from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
 BUDGET = Budget(epsilon=1.5, delta=1e-5)

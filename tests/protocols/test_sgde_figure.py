@@ -12,8 +12,8 @@ from dp_accounting import GaussianDpEvent
 from test_sgde_moments import BUDGET, POOL, RECIPE, SERIES, halves, people, waves
 
 from understudy.data.encoding.population import Population
-from understudy.errors import ArtefactError, ConfigError, PrivacyError, UnderstudyError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, UnderstudyError
 from understudy.models.moments import OfferedMoments
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy.api.train import train
 from understudy.data.bought_bins import bought_bins
 from understudy.data.encoding.population import Population
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.data.table import read_table
-from understudy.errors import ArtefactError, ConfigError, PrivacyError
-from understudy.federation import Federation, open_ledger, own_folder
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
 from understudy.models.tables import MixtureOfProducts
 from understudy.models.tables.offered import OfferedGram, added_grams
 from understudy.privacy.accounts.accounting import epsilon
@@ -30,7 +30,7 @@ from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.suspects import suspicions
-from understudy.run import train
+from understudy.runs.federation import Federation, open_ledger, own_folder
 
 BUDGET = Budget(4.0, 1e-5)
 SCHEMA = Schema(

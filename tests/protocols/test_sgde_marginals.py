@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy.api.train import train
 from understudy.data.encoding.population import Population
 from understudy.data.schema import Categorical, Schema
 from understudy.data.table import read_table
-from understudy.errors import ConfigError
-from understudy.federation import Federation
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -26,7 +26,7 @@ from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.rows import labelled_rows
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 BUDGET = Budget(1.5, 1e-5)
 SCHEMA = Schema(

@@ -13,6 +13,7 @@ import torch
 from dp_accounting import GaussianDpEvent
 from numpy.typing import NDArray
 
+from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
 from understudy.data.column import Real
 from understudy.data.encoding.population import Population
@@ -20,9 +21,8 @@ from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
 from understudy.data.series import SeriesSchema
 from understudy.data.table import read_table
-from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
-from understudy.federation import Federation
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.models.moments import CellGaussians, OfferedMoments, added, centres
 from understudy.models.moments.offered import VEIL
 from understudy.models.pool import Pool
@@ -40,7 +40,7 @@ from understudy.protocols.sgde.pooling import labelled_images, pool
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.sums import gaussian_epsilon
 from understudy.protocols.sgde.suspects import suspicions
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 BUDGET = Budget(8.0, 1e-5)
 SIDE = 6

@@ -9,8 +9,8 @@ import torch
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
-from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError, UnderstudyError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, SchemaError, UnderstudyError
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.protocols.sgde.offer import (
     Requirements,

@@ -13,7 +13,8 @@ from dp_accounting import GaussianDpEvent
 from test_sgde_gram import BUDGET, POOL, SCHEMA, rows
 
 from understudy.data.table import read_table
-from understudy.errors import (
+from understudy.generators.generator import Generator
+from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,
     ConfigError,
@@ -21,7 +22,6 @@ from understudy.errors import (
     PrivacyError,
     UnderstudyError,
 )
-from understudy.generator import Generator
 from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget

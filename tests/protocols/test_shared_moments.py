@@ -13,9 +13,8 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.images import Images, ImageSchema
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.samples import toy
-from understudy.errors import BudgetExceeded, ConfigError, PartyError, SchemaError
-from understudy.federation import Federation
-from understudy.pack import pack, unpack
+from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, SchemaError
+from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure import KeyPair
@@ -24,6 +23,7 @@ from understudy.protocols.aggregators import moments, upload
 from understudy.protocols.aggregators.messages import Begin, Open, Take, Upload
 from understudy.protocols.aggregators.moments_plan import Config, MomentsPlan
 from understudy.protocols.core.base import Party
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 PEOPLE = 30

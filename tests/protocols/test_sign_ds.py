@@ -13,10 +13,11 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from understudy.classifier import Classifier
+from understudy.api.train import run_file, train
 from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
-from understudy.errors import (
+from understudy.generators.classifier import Classifier
+from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,
     ConfigError,
@@ -26,7 +27,6 @@ from understudy.errors import (
     PrivacyError,
     SchemaError,
 )
-from understudy.federation import Federation, Holder
 from understudy.models.cohort.training import local_updates
 from understudy.privacy.accounts.accounting import PureDp, epsilon
 from understudy.privacy.accounts.budget import Budget
@@ -36,9 +36,9 @@ from understudy.protocols.core.base import Keep, Return
 from understudy.protocols.people import sign_ds
 from understudy.protocols.people.host import Begin, Reported, Round
 from understudy.protocols.people.sign_ds import Config
-from understudy.result import Result
-from understudy.run import run_file, train
-from understudy.runfile import RunFile
+from understudy.runs.federation import Federation, Holder
+from understudy.runs.result import Result
+from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
 FREE = Budget(math.inf, 0.0)

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from forker import Forker
+from understudy.api.train import run_file, train
 from understudy.data.encoding.frame import Frame
 from understudy.data.encoding.triangles import on_diagonal
 from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Categorical, Ordinal, Schema
-from understudy.errors import ConfigError, MessageError, PartyAway, PrivacyError, SchemaError
 from understudy.evaluate.audit import auditing
 from understudy.evaluate.audit.audit_file import audit_run_file
-from understudy.federation import Federation
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError, MessageError, PartyAway, PrivacyError, SchemaError
 from understudy.models.moments.released import CELLS
 from understudy.models.tied import Joint, Tied
 from understudy.privacy.accounts.budget import Budget
@@ -38,8 +38,8 @@ from understudy.protocols.tied.layout import CLASSES, JOINT, Layout
 from understudy.protocols.tied.messages import Agree, Begin, Means, Measure, Share
 from understudy.protocols.tied.releases import Server, release
 from understudy.protocols.tied.vectors import ArrayPeople
-from understudy.run import run_file, train
-from understudy.runfile import RunFile
+from understudy.runs.federation import Federation
+from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
 IMAGE = ImageSchema(height=4, width=6, person="id")
@@ -156,7 +156,7 @@ def test_a_network_is_checked_without_the_compiler(forker: Forker, tmp_path: Pat
     parts = [{"sizes": [3, 2]}, {**Frame.of(IMAGE, 10).describe(), "directions": 4}]
     (script := tmp_path / "check.py").write_text(
         "import json, sys\n"
-        "from understudy.generator import NETWORKS\n"
+        "from understudy.generators.generator import NETWORKS\n"
         "from understudy.models.claims import expected\n"
         "expected(NETWORKS['tied'].from_description, json.loads(sys.argv[1]))\n"
         "sys.exit('torch._dynamo' in sys.modules)"

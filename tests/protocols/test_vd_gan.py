@@ -17,8 +17,7 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Schema
-from understudy.errors import ConfigError, MessageError, PartyError, PrivacyError
-from understudy.federation import Federation
+from understudy.ground.errors import ConfigError, MessageError, PartyError, PrivacyError
 from understudy.models.nets.gan import BranchedGenerator, Critic
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
@@ -28,6 +27,7 @@ from understudy.protocols.gans import teachers as teachers_module
 from understudy.protocols.gans import vd_gan_dpsgd, vd_gan_pate
 from understudy.protocols.gans.teachers import Teachers, slopes
 from understudy.protocols.gans.vd_gan import Round, VdGanParty
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)

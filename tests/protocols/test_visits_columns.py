@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from understudy.api.plan import plan
+from understudy.api.train import train
 from understudy.data.schema import Integer, Schema
 from understudy.data.visits import VisitLayout, read_visits
 from understudy.data.visits.counts import person_vectors
-from understudy.errors import AlignmentError, ConfigError, MessageError, PrivacyError, SchemaError
-from understudy.federation import Federation
+from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PrivacyError, SchemaError
 from understudy.models.visits import VisitTables
-from understudy.planning import plan
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core import Swap, align_people
 from understudy.protocols.core.agreeing import greetings_of
@@ -25,7 +25,7 @@ from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.messages import Agree, Begin, Count
 from understudy.protocols.visits.releases import release
 from understudy.protocols.visits.terms import Holders
-from understudy.run import train
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 from visit_cases import beside_visits, clinic, random_codes
 

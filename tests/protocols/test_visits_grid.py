@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 import torch
 
-from understudy.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
-from understudy.federation import Federation
-from understudy.planning import plan
+from understudy.api.plan import plan
+from understudy.api.train import train
+from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure import Channel
 from understudy.protocols.core import Swap
@@ -22,7 +22,7 @@ from understudy.protocols.visits.columns import grid_of
 from understudy.protocols.visits.messages import Agree, Begin, Count
 from understudy.protocols.visits.releases import Released, release
 from understudy.protocols.visits.terms import Holders
-from understudy.run import train
+from understudy.runs.federation import Federation
 from understudy.runtime.local import BytesParties, LocalParties, addressed
 from visit_cases import beside_visits, clinic, frames, split_rows, two_kinds
 

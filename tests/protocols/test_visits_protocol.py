@@ -10,9 +10,11 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy.api.plan import plan
+from understudy.api.train import train
 from understudy.data.samples import toy
 from understudy.data.visits import VisitLayout, VisitSchema, read_visits
-from understudy.errors import (
+from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
     DraftSchemaError,
@@ -21,9 +23,7 @@ from understudy.errors import (
     PrivacyError,
     SchemaError,
 )
-from understudy.federation import Federation
 from understudy.models.visits import VisitTables
-from understudy.planning import plan
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.agreeing import greetings_of
 from understudy.protocols.core.base import Ask, Keep
@@ -31,7 +31,7 @@ from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.messages import Agree, Begin, Count
 from understudy.protocols.visits.releases import release
 from understudy.protocols.visits.terms import UNITS, Holders
-from understudy.run import train
+from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 from visit_cases import clinic, frames
 

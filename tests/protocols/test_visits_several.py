@@ -14,23 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from understudy.api.plan import plan
+from understudy.api.train import run_file, train
 from understudy.cli import app
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, read_visits
 from understudy.data.visits.counts import person_vectors
 from understudy.data.visits.frames import number_bounds
-from understudy.errors import ArtefactError, ConfigError, SchemaError
-from understudy.federation import Federation
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
 from understudy.models.visits import VisitTables, fit_together
-from understudy.planning import plan
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.messages import Begin
 from understudy.protocols.visits.releases import release
 from understudy.protocols.visits.terms import Holders
-from understudy.run import run_file, train
-from understudy.runfile import RunFile
+from understudy.runs.federation import Federation
+from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
 from visit_cases import random_codes, two_kinds
 

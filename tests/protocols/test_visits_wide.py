@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from understudy.api.plan import plan
 from understudy.data.schema import Categorical, Integer, Real, Schema
 from understudy.data.visits import VisitLayout, VisitSchema
-from understudy.planning import plan
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.visits.wide import middles, uncertain, wide_columns
 from visit_cases import two_kinds

@@ -10,10 +10,11 @@ import pytest
 import torch
 from phones import check_participations, likeness, of, of_two_kinds, uncharged, uneven
 
+from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Schema
-from understudy.errors import ConfigError, PartyError
+from understudy.ground.errors import ConfigError, PartyError
 from understudy.models.nets.wake_sleep import decoder_size, first_model
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import FastRng
@@ -21,7 +22,6 @@ from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.people import wake_sleep
 from understudy.protocols.people.host import Begin, Round
 from understudy.protocols.people.wake_sleep import Config
-from understudy.run import train
 
 SMALL = {
     "epsilon": 2.0, "rounds": 6, "cohort": 5, "cap": 3, "hidden": 6, "latent": 3, "dreams": 2, "first_dreams": 4,

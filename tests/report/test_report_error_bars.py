@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from understudy.api.train import train
 from understudy.data.schema import Boolean, Categorical, Schema
-from understudy.federation import Federation
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.privacy.accounts.budget import Budget
 from understudy.report.artefacts import load_artefacts
 from understudy.report.error_bars import error_bars
 from understudy.report.page import write_report
-from understudy.run import train
+from understudy.runs.federation import Federation
 
 SCHEMA = Schema(
     columns=(

@@ -21,9 +21,9 @@ from report_cases import PARTS, RUN, make_run
 
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
-from understudy.errors import ArtefactError, ConfigError
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import Comparison, compare
+from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.privacy.accounts.figures import shown
 from understudy.report import measure
 from understudy.report.page import write_evaluation_page, write_report

@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 import tomli_w
 
-from understudy.errors import ConfigError
+from understudy.api.train import run_file
 from understudy.evaluate.utility import Figure
+from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.terms import Holders
 from understudy.report.page import write_report
 from understudy.report.people import People, findings, together
-from understudy.run import run_file
-from understudy.runfile import RunFile
+from understudy.runs.runfile import RunFile
 from visit_cases import beside_visits, clinic, frames, split_rows, two_kinds
 
 pytestmark = pytest.mark.usefixtures("short_training", "light_masks")

@@ -20,7 +20,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core.base import Ask, Message, Paid, Party, Public, Reply
-from understudy.registry import PROTOCOLS
+from understudy.runs.registry import PROTOCOLS
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract, digest_of

@@ -29,8 +29,8 @@ import torch
 from network_cases import POLICY, equal
 from protocol_cases import CASES, Case, weights
 
-from understudy.durable import replace as replace_file
-from understudy.pack import pack, unpack
+from understudy.ground.durable import replace as replace_file
+from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Party

@@ -9,7 +9,7 @@ from desk import Desk
 
 from forker import Terminal
 from understudy.data.samples import toy
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
 
 PRICE = {"epsilon": 3.0, "delta": 1e-4}

@@ -13,9 +13,9 @@ import tomli_w
 from desk import COLUMNS, SAVE, Desk
 
 from forker import until
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.registry import PROTOCOLS, messages_of
+from understudy.runs.registry import PROTOCOLS, messages_of
 from understudy.runtime import certificates
 from understudy.runtime.audit_log import verify
 from understudy.runtime.authority import Authority

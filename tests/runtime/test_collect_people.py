@@ -15,7 +15,7 @@ from test_exchange_load import certificate
 from forker import Terminal, until
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
 
 PHONE = Path(__file__).parents[2] / "examples" / "phone.py"

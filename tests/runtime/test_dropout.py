@@ -12,7 +12,7 @@ from desk import COLUMNS, POLICY, SAVE, Desk
 from forker import until
 from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
 
 SILOS = ("north", "south", "west")

@@ -22,10 +22,10 @@ from network_cases import Counting, Network, Next, contract_for, counting, equal
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case, weights
 
-from understudy.errors import BudgetExceeded, MessageError, PartyAway, PartyError
-from understudy.federation import Federation
+from understudy.ground.errors import BudgetExceeded, MessageError, PartyAway, PartyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.runs.federation import Federation
 from understudy.runtime.flower import FlowerParties, client_app
 from understudy.runtime.local import LocalParties
 

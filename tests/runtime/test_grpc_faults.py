@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_cases import Counting, Network, Next, Number, contract_for, counting
 
-from understudy.errors import MessageError, PartyError
+from understudy.ground.errors import MessageError, PartyError
 from understudy.runtime import certificates, session
 from understudy.runtime.authority import Authority
 from understudy.runtime.grpc import server, streams

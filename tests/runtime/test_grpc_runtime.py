@@ -36,12 +36,12 @@ from forker import Forker, until
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case, weights
 
-from understudy.errors import BudgetExceeded, ConfigError, LedgerError, PartyAway, PartyError
-from understudy.federation import Federation
+from understudy.ground.errors import BudgetExceeded, ConfigError, LedgerError, PartyAway, PartyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Party
-from understudy.registry import agreed
+from understudy.runs.federation import Federation
+from understudy.runs.registry import agreed
 from understudy.runtime.audit_log import AuditLog, verify
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.loop import loop, run

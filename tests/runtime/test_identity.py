@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.errors import ArtefactError, ConfigError, MessageError, PartyError
+from understudy.ground.errors import ArtefactError, ConfigError, MessageError, PartyError
 from understudy.runtime import certificates
 from understudy.runtime.authority import Authority
 from understudy.runtime.identity import (

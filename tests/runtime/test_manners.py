@@ -14,7 +14,7 @@ from desk import Desk
 from network_cases import POLICY, Counting, Network, Next, Wire, contract_for, numbers, signed
 
 from forker import until
-from understudy.errors import ContractRefused, PartyError
+from understudy.ground.errors import ContractRefused, PartyError
 from understudy.network.decisions import Queue
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Keep

@@ -26,7 +26,7 @@ from network_cases import (
 )
 
 from understudy.data.samples import toy
-from understudy.errors import (
+from understudy.ground.errors import (
     AlignmentError,
     ArtefactError,
     BudgetExceeded,

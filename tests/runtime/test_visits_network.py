@@ -4,7 +4,7 @@ import pandas as pd
 import tomli_w
 from desk import POLICY, Desk
 
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
 from visit_cases import beside_visits, clinic, frames, split_rows
 

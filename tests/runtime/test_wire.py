@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from understudy.errors import MessageError
-from understudy.pack import pack
+from understudy.ground.errors import MessageError
+from understudy.ground.pack import pack
 from understudy.privacy.accounts.ledger import Receipt
 from understudy.protocols.core.base import Ask, Keep, Paid, Public, Reply
 from understudy.runtime.wire import decode, encode, size

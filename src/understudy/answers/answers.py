@@ -26,11 +26,11 @@ from understudy.answers.rejection import Cells, by_boxes, by_test, kept_rows
 from understudy.answers.release import Release
 from understudy.answers.rule_boxes import rule_boxes
 from understudy.answers.rules import refilled
-from understudy.check import not_negative
 from understudy.data.conditions import Condition
 from understudy.data.encoding.codec import Uniform
 from understudy.data.pieces import Pieces
-from understudy.errors import ConfigError
+from understudy.ground.check import not_negative
+from understudy.ground.errors import ConfigError
 
 POINTS = 1 << 13  # latent points that stand for a network which is no mixture
 _NUMBERS = 1 << 25  # 256 MiB: of products given a condition

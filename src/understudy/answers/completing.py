@@ -26,13 +26,13 @@ from torch import Tensor
 
 from understudy.answers.products import Products, pick
 from understudy.answers.question import Levels
-from understudy.check import in_range, nearest, whole
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime
 from understudy.data.encoding.codec import Codes, Uniform
 from understudy.data.encoding.values import places_of
 from understudy.data.pieces import Pieces, labels_of
 from understudy.data.reading.dtypes import dtype
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.check import in_range, nearest, whole
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.tables import invert
 
 _AT_ONCE = 1 << 21  # numbers of posteriors at a time

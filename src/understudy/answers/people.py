@@ -19,7 +19,7 @@ from understudy.data.conditions import columns, parse
 from understudy.data.encoding.codec import Uniform
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.frames import declared
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 _MOST_DRAWS = 1 << 20  # people, for one question
 _FIRST = 1 << 12  # after which it is seen whether these will do

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy.answers.question import Box
 from understudy.data.pieces import Pieces
-from understudy.errors import ArtefactError, ConfigError
+from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.models.pool import Pool
 from understudy.models.tables import MixtureOfProducts, latin
 

@@ -26,7 +26,7 @@ from understudy.answers.question import Levels
 from understudy.data.conditions import Missing, OneOf, Test
 from understudy.data.meaning import cuts, holds
 from understudy.data.pieces import Pieces
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 _MOST_ROUNDS = 2_000
 _NEAR = 1e-9  # what a share may miss

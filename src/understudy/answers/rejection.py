@@ -19,7 +19,7 @@ from understudy.answers.products import Products, pick
 from understudy.answers.question import Box, Question
 from understudy.data.encoding.codec import Uniform
 from understudy.data.pieces import Pieces
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.tables import invert
 
 MOST = 1 << 23  # latent points for one question

@@ -38,13 +38,13 @@ from torch import Tensor
 
 from understudy.answers.noisy import Noisy, mean_of
 from understudy.answers.question import Levels
-from understudy.bounded import parse_json
 from understudy.data.encoding.ends import end_cells
 from understudy.data.encoding.fine import FAN, fine_schema, is_tree
 from understudy.data.encoding.levels import Levels as BoughtLevels
 from understudy.data.schema import Schema
+from understudy.ground.bounded import parse_json
+from understudy.ground.tensors_file import MOST_HEADER, read_header
 from understudy.models.tables.fine_tables import layer_sizes
-from understudy.tensors_file import MOST_HEADER, read_header
 
 FILE = "release.safetensors"
 KINDS = {"ways": 1, "fine": 1, "pairs": 2, "pairs_again": 2, "triples": 3}

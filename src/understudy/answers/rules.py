@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from understudy.answers.possible import possible
 from understudy.answers.question import TooManyError
 from understudy.answers.rule_boxes import conditions, tied
-from understudy.check import not_negative
 from understudy.data.column import Binned, Column
 from understudy.data.conditions import parse
 from understudy.data.encoding.codec import Codec
 from understudy.data.rules import read_rules
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.errors import ConfigError
+from understudy.ground.check import not_negative
+from understudy.ground.errors import ConfigError
 
 AnySchema = TypeVar("AnySchema", bound=Schema | VisitSchema | SeveralVisits)
 

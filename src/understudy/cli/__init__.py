@@ -17,8 +17,8 @@ from understudy.cli.console import FileArg, err, escape, note, out, print_table
 from understudy.cli.init import init
 from understudy.cli.synthesize import synthesize
 from understudy.cli.training import summary, training
-from understudy.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError
-from understudy.runfile import RunFile
+from understudy.ground.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError
+from understudy.runs.runfile import RunFile
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -74,7 +74,7 @@ def demo(
     rows, and write down what it cost. The page at the end shows how good it is.
     With --visits two insurers have people of their own with several years each, and publish two tables.
     """
-    from understudy.demo import run_demo, run_visits_demo
+    from understudy.api.demo import run_demo, run_visits_demo
 
     if visits and protocol != "gram":
         raise ConfigError("--visits is a protocol of its own. Nothing was read or charged.")
@@ -107,10 +107,10 @@ def run(
         raise typer.BadParameter("Which run file? `understudy run --example` prints one to start from.")
     body = RunFile.load(file)
     if not quiet and not resume:
-        from understudy.planning import plan_file
+        from understudy.api.plan import plan_file
 
         out.print(f"{plan_file(body)}\n", markup=False)
-    from understudy.run import run_file
+    from understudy.api.train import run_file
 
     with training() as watch:
         result, folder = run_file(body, resume=resume, watch=watch, seed=seed)
@@ -128,7 +128,7 @@ def plan_run(
     ] = None,
 ) -> None:
     """Say what a run file will release, with which noise and error, and what it will take. No row is read for it."""
-    from understudy.planning import plan_file
+    from understudy.api.plan import plan_file
 
     out.print(str(plan_file(RunFile.load(file, elsewhere=None), people=people)), markup=False)
 
@@ -239,7 +239,7 @@ def audit(
     the run was carried out, the result is saved in its folder, and `understudy report` shows it.
     """
     from understudy.evaluate.audit.audit_file import audit_run_file
-    from understudy.registry import config_for, file_of_rows, protocol_named
+    from understudy.runs.registry import config_for, file_of_rows, protocol_named
 
     body = file_of_rows(RunFile.load(file))
     config = config_for(body.protocol, body.settings)
@@ -290,10 +290,10 @@ def protocols(
     protocol: Annotated[str | None, typer.Argument(help="One of them: shows its settings.")] = None,
 ) -> None:
     """The protocols that a run file can name, each with its source; or every setting of one."""
-    from understudy.registry import PROTOCOLS, protocol_named
+    from understudy.runs.registry import PROTOCOLS, protocol_named
 
     if protocol is not None:
-        from understudy.settings import settings_of
+        from understudy.runs.settings import settings_of
 
         out.print((protocol_named(protocol).__doc__ or "").split("\n\n")[0], markup=False)
         print_table(

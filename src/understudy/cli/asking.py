@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.check import nearest
 from understudy.cli.console import err, note, out
-from understudy.errors import ConfigError
+from understudy.ground.check import nearest
+from understudy.ground.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from understudy.answers import Weights
-    from understudy.generator import Generator
+    from understudy.generators.generator import Generator
 
 
 def mount(app: typer.Typer) -> None:
@@ -48,7 +48,7 @@ def sample(
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
     from understudy.data.reading.writing import csv_text, write_several, write_table, write_visits
     from understudy.data.visits import SeveralVisits, VisitSchema
-    from understudy.generator import Generator
+    from understudy.generators.generator import Generator
     from understudy.privacy.accounts.rehearsal import first_said, rehearsal_of
 
     generator = Generator.load(folder)
@@ -130,7 +130,7 @@ def predict(
     to: Annotated[Path | None, typer.Option("--out", help="CSV; default: to the terminal.")] = None,
 ) -> None:
     """Predict a column of new rows with what a run trained, a classifier or a generator. It costs no privacy."""
-    from understudy.predicting import predicted
+    from understudy.api.predict import predicted
 
     frame = predicted(folder, table, target=target, probabilities=probabilities)
     text = frame.to_csv(index=False)
@@ -151,7 +151,7 @@ def tables(
     csv: Annotated[bool, typer.Option("--csv", help="The table alone, as CSV.")] = False,
 ) -> None:
     """Show a table as it was fitted, and as it was released with its error bars. It costs no privacy."""
-    from understudy.generator import Generator
+    from understudy.generators.generator import Generator
     from understudy.privacy.accounts.rehearsal import rehearsal_of
 
     generator = Generator.load(folder)

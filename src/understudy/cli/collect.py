@@ -15,12 +15,12 @@ from understudy.cli.console import plain as out
 from understudy.cli.console import plain_err as err
 from understudy.cli.extras import need
 from understudy.cli.party import AddressOption, HomeOption, PatienceOption, sit_down
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 if TYPE_CHECKING:
-    from understudy.collect.box import Box
     from understudy.network.status import WatchedLog
     from understudy.runtime.policy import Policy
+    from understudy.services.collect.box import Box
 
 
 def collect(
@@ -104,9 +104,9 @@ def _opened(
     **where: Any,
 ) -> Iterator["Box"]:
     """A box in the party's home, and a server before it."""
-    from understudy.collect.box import MOST, Box, read_codes
-    from understudy.collect.serve import serving
-    from understudy.web.limits import Limits
+    from understudy.services.collect.box import MOST, Box, read_codes
+    from understudy.services.collect.serve import serving
+    from understudy.services.web.limits import Limits
 
     limits = Limits(rate=rate, burst=max(1, round(10 * rate)))
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understudy.check import plain_name
 from understudy.cli.console import plain_err as err
 from understudy.cli.extras import need
-from understudy.errors import ConfigError
+from understudy.ground.check import plain_name
+from understudy.ground.errors import ConfigError
 
 if TYPE_CHECKING:
-    from understudy.exchange.client import Client
+    from understudy.services.exchange.client import Client
 
 At = Annotated[str, typer.Option("--at", envvar="UNDERSTUDY_EXCHANGE", help="The exchange's address.")]
 TokenFile = Annotated[Path | None, typer.Option(help="A file with the token; else UNDERSTUDY_TOKEN.")]
@@ -29,7 +29,7 @@ Authorities = Annotated[
 def client_of(at: str, token_file: Path | None, ca: Path | None) -> "Client":
     """A caller of the exchange at this address."""
     need("httpx")
-    from understudy.exchange.client import Client
+    from understudy.services.exchange.client import Client
 
     token = token_file.read_text() if token_file is not None else os.environ.get("UNDERSTUDY_TOKEN", "")
     if not token.strip():

@@ -9,7 +9,7 @@ from understudy.cli.console import note, print_table
 from understudy.cli.console import plain as out
 from understudy.cli.exchange_client import At, Authorities, TokenFile, client_of
 from understudy.cli.extras import need
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 token_app = typer.Typer(
     no_args_is_help=True, help="Tokens, by which silos are known: issue, list, revoke (administrators)."
@@ -41,9 +41,9 @@ def serve(
     """Serve an exchange. The first start writes an administrator's token into the folder."""
     need("fastapi", "uvicorn", "sqlalchemy")
     from understudy.data.encoding.fine import cut_evenly
-    from understudy.exchange.pool_file import read_pool
-    from understudy.exchange.serve import open_exchange, server_for
-    from understudy.web.limits import Limits
+    from understudy.services.exchange.pool_file import read_pool
+    from understudy.services.exchange.serve import open_exchange, server_for
+    from understudy.services.web.limits import Limits
 
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit():

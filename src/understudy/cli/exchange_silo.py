@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.check import file_names, nearest, plain_name
 from understudy.cli.console import plain as out
 from understudy.cli.console import print_table
 from understudy.cli.exchange_client import At, Authorities, TokenFile, client_of, membership, transfers
-from understudy.errors import ConfigError
+from understudy.ground.check import file_names, nearest, plain_name
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.figures import shown
 from understudy.report.words import at_price, chance, right_about, size
 
@@ -95,10 +95,10 @@ def train(
     ca: Authorities = None,
 ) -> None:
     """Train a generator for each class, as the pool requires. The price is charged to the ledger; nothing is sent."""
-    from understudy.federation import open_ledger
     from understudy.privacy.accounts.budget import Budget
     from understudy.protocols.sgde.offer import check_price
     from understudy.protocols.sgde.party import train_offers
+    from understudy.runs.federation import open_ledger
 
     with client_of(at, token_file, ca) as client:
         name, silo = membership(client)
@@ -141,7 +141,7 @@ def push(
     ca: Authorities = None,
 ) -> None:
     """Offer generators to the pool of this token. Each is checked here first."""
-    from understudy.generator import Generator
+    from understudy.generators.generator import Generator
 
     generators = [Generator.load(folder) for folder in folders]
     with client_of(at, token_file, ca) as client, transfers() as watch:
@@ -239,7 +239,7 @@ def draw(
     import numpy as np
 
     from understudy.data.images import ImageSchema
-    from understudy.generator import Generator
+    from understudy.generators.generator import Generator
     from understudy.protocols.sgde.pooling import labelled_images
 
     generator = Generator.load(folder)

@@ -3,7 +3,7 @@
 import importlib.util
 import os
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 
 def need(*modules: str) -> None:

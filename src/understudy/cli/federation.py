@@ -10,9 +10,9 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
-from understudy.check import plain_names
 from understudy.cli.console import plain as out
-from understudy.errors import ConfigError
+from understudy.ground.check import plain_names
+from understudy.ground.errors import ConfigError
 from understudy.runtime.lifetimes import DAYS, INVITED_DAYS
 
 if TYPE_CHECKING:

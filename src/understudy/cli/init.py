@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import tomli_w
 import typer
 
-from understudy.check import nearest, plain_names
 from understudy.cli.console import out, plain
 from understudy.cli.schema import PUBLIC, MissingOption, declared
 from understudy.data.reading.sources import SUFFIX, TableSource, is_url, with_missing
-from understudy.errors import ConfigError
+from understudy.ground.check import nearest, plain_names
+from understudy.ground.errors import ConfigError
 
 if TYPE_CHECKING:
     from understudy.data.infer import Draft

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
 from understudy.cli.console import FileArg, escape, out, print_table
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 if TYPE_CHECKING:
     from understudy.privacy.accounts.entries import Entry

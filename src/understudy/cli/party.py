@@ -18,10 +18,10 @@ from understudy.cli.extras import with_grpc
 from understudy.cli.training import bar_of
 
 if TYPE_CHECKING:
-    from understudy.collect.box import Box
     from understudy.network.status import WatchedLog
     from understudy.runtime.contract import Contract
     from understudy.runtime.policy import Policy
+    from understudy.services.collect.box import Box
 
     Receiver = Callable[[Path, Policy, threading.Event, WatchedLog], AbstractContextManager[Box]]
 

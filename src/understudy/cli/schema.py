@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from understudy.cli.console import FileArg, err, out, print_table
-from understudy.errors import ConfigError, LedgerError, PrivacyError
+from understudy.ground.errors import ConfigError, LedgerError, PrivacyError
 
 if TYPE_CHECKING:
     from understudy.data.infer import Draft
@@ -193,11 +193,11 @@ def schema_buy(
     """
     from understudy.data.coarsen import coarsen
     from understudy.data.schema import Schema
-    from understudy.durable import replace
-    from understudy.federation import open_ledger
+    from understudy.ground.durable import replace
     from understudy.privacy.accounts.budget import Budget
     from understudy.privacy.buy_schema import as_bought, buy_schema, in_words, quote
     from understudy.privacy.noise import SecureRng
+    from understudy.runs.federation import open_ledger
 
     columns = Schema.load(draft)
     kinds = {column.name: as_bought(column) for column in columns.columns}
@@ -258,10 +258,10 @@ def schema_buy_events(
 ) -> None:
     """Buy how many events of a person count (most_events), where no bound is publicly known."""
     from understudy.data.visits import VisitSchema, read_visits
-    from understudy.federation import open_ledger
     from understudy.privacy.accounts.budget import Budget
     from understudy.privacy.buy_most_events import buy_most_events
     from understudy.privacy.noise import SecureRng
+    from understudy.runs.federation import open_ledger
 
     declared = VisitSchema.load(schema)
     declared.require_public(str(schema))
@@ -282,7 +282,7 @@ def schema_levels(
     from dataclasses import replace
 
     from understudy.data.bought_bins import bought_bins
-    from understudy.generator import Generator
+    from understudy.generators.generator import Generator
     from understudy.privacy.accounts.rehearsal import rehearsal_of
 
     generator = Generator.load(folder)

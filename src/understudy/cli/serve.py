@@ -15,8 +15,8 @@ from understudy.cli.console import plain as out
 from understudy.cli.console import plain_err as err
 from understudy.cli.extras import with_grpc
 from understudy.cli.status import status_view
-from understudy.errors import ArtefactError, ConfigError, PartyAway
-from understudy.runfile import RunFile
+from understudy.ground.errors import ArtefactError, ConfigError, PartyAway
+from understudy.runs.runfile import RunFile
 
 if TYPE_CHECKING:
     from understudy.network.status import Status

@@ -28,8 +28,8 @@ def console(
     this command.
     """
     need("fastapi", "uvicorn")
-    from understudy.console.desk import desk_of
-    from understudy.console.serve import server_for
+    from understudy.services.console.desk import desk_of
+    from understudy.services.console.serve import server_for
 
     desk = desk_of(home, tuple(run or ()))
 

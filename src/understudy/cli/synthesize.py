@@ -7,8 +7,8 @@ import typer
 
 from understudy.cli.console import FileArg
 from understudy.cli.training import summary, training
-from understudy.durable import free_folder
-from understudy.errors import ConfigError
+from understudy.ground.durable import free_folder
+from understudy.ground.errors import ConfigError
 
 
 def synthesize(
@@ -52,8 +52,8 @@ def synthesize(
     """
     import pandas as pd
 
+    from understudy.api.synthesize import synthesize as carry_out
     from understudy.data.reading.writing import write_table
-    from understudy.one_table import synthesize as carry_out
     from understudy.report.page import write_report
 
     if schema is not None and (person is not None or confirm):

@@ -12,7 +12,7 @@ from understudy.privacy.accounts.figures import shown
 
 if TYPE_CHECKING:
     from understudy.protocols.core import Progress as Rounds
-    from understudy.result import Result
+    from understudy.runs.result import Result
 
 ARTEFACTS = {
     "generator": "weights, schema and card: draw more rows with `understudy sample`",

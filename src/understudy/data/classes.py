@@ -21,9 +21,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.check import repeated
 from understudy.data.column import Categorical, Category
-from understudy.errors import SchemaError
+from understudy.ground.check import repeated
+from understudy.ground.errors import SchemaError
 
 Codes = NDArray[np.int64]
 # several columns; kept in the second form

@@ -19,8 +19,8 @@ from understudy.data.reading.forms import ISO_DAY, write_day, write_number
 from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Categorical, Column, Date, Integer, Ordinal, Real, Schema
 from understudy.data.table import read_table
-from understudy.durable import own_file
-from understudy.errors import SchemaError
+from understudy.ground.durable import own_file
+from understudy.ground.errors import SchemaError
 
 OTHER = "(other)"  # the category of every text that is none of the others
 

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 Value = str | int | float | bool
 

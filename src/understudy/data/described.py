@@ -9,7 +9,6 @@ from typing import Any, overload
 
 import pandas as pd
 
-from understudy.check import nearest
 from understudy.data.arrays import ArrayTable
 from understudy.data.document import read
 from understudy.data.images import ImageSchema, read_images
@@ -19,7 +18,8 @@ from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema, read_series
 from understudy.data.table import Table
 from understudy.data.visits import TwoSources, Visits, VisitSchema, read_visits
-from understudy.errors import SchemaError
+from understudy.ground.check import nearest
+from understudy.ground.errors import SchemaError
 
 AnySchema = Schema | SeriesSchema | ImageSchema
 ArraySchema = SeriesSchema | ImageSchema

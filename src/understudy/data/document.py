@@ -12,8 +12,8 @@ from typing import Any, Self, TypeVar
 
 import tomli_w
 
-from understudy.bounded import read_json, read_toml
-from understudy.errors import SchemaError
+from understudy.ground.bounded import read_json, read_toml
+from understudy.ground.errors import SchemaError
 
 T = TypeVar("T")
 

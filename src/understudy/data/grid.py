@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import TypeVar
 
-from understudy.check import whole
 from understudy.data.schema import Schema, join
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 
 T = TypeVar("T")
 Block = tuple[int, int]  # two groups, the lower number first

@@ -31,14 +31,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.check import known_keys
 from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, outside
 from understudy.data.classes import NO_CLASS, Codes, Declared, Given, Labelled
 from understudy.data.column import Category, Real
 from understudy.data.document import Document
 from understudy.data.reading.files import Source
 from understudy.data.table import cell_reader, id_reader, read_columns
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.check import known_keys
+from understudy.ground.errors import ConfigError, SchemaError
 
 _MOST_PIXELS = 1 << 20
 _GAP = "has no value, and an image has one in every pixel: fill it in, or leave that image out."

@@ -34,7 +34,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.check import nearest, whole
 from understudy.data.column import (
     DEFAULT_BINS,
     EPOCH,
@@ -66,8 +65,9 @@ from understudy.data.reading.forms import (
     time_form,
 )
 from understudy.data.schema import Schema
-from understudy.durable import replace as replace_file
-from understudy.errors import SchemaError
+from understudy.ground.check import nearest, whole
+from understudy.ground.durable import replace as replace_file
+from understudy.ground.errors import SchemaError
 
 LARGEST = 1e299  # beyond, a rounded bound is no longer a good one
 MANY_DECIMALS = 6  # more are a float's own digits, and nobody's format

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.check import nearest
 from understudy.data.column import (
     Binned,
     Boolean,
@@ -32,6 +31,7 @@ from understudy.data.column import (
 from understudy.data.conditions import Compare, Missing, OneOf, Test, Value
 from understudy.data.pieces import Pieces
 from understudy.data.reading.forms import read_time
+from understudy.ground.check import nearest
 
 Mask = NDArray[np.bool_]
 

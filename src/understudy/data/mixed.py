@@ -23,13 +23,13 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.check import known_keys, repeated
 from understudy.data.described import AnySchema, PublicSchema, one_kind_of_row, schema_from
 from understudy.data.document import Document, read
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema, join
 from understudy.data.visits import SeveralVisits
-from understudy.errors import SchemaError
+from understudy.ground.check import known_keys, repeated
+from understudy.ground.errors import SchemaError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.check import in_range, nearest, positive, whole
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError
+from understudy.ground.check import in_range, nearest, positive, whole
+from understudy.ground.errors import ConfigError
 
 Parties = int | Sequence[str] | Mapping[str, float]
 Rows = NDArray[np.int64]

@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.check import whole
 from understudy.data.column import Binned, Column
 from understudy.data.partition import overlap_people
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.visits import VisitSchema
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 
 SITES = {
     1: "Dayton",

@@ -35,12 +35,12 @@ from typing import Any, Literal, Self, get_args
 
 import tomli_w
 
-from understudy.check import known_keys, nearest, repeated
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
 from understudy.data.document import Document
 from understudy.data.rules import Rule, about, read_rules
-from understudy.errors import DraftSchemaError, SchemaError
-from understudy.html import grid
+from understudy.ground.check import known_keys, nearest, repeated
+from understudy.ground.errors import DraftSchemaError, SchemaError
+from understudy.ground.html import grid
 
 __all__ = [
     "Boolean",

@@ -37,7 +37,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.check import known_keys, positive, repeated
 from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, outside
 from understudy.data.classes import NO_CLASS, Codes, Declared, Labelled
 from understudy.data.column import Categorical, Category, Real
@@ -45,7 +44,8 @@ from understudy.data.document import Document
 from understudy.data.reading.cells import Fault, days, floats
 from understudy.data.reading.files import Source
 from understudy.data.table import Reader, cell_reader, id_reader, read_columns
-from understudy.errors import SchemaError
+from understudy.ground.check import known_keys, positive, repeated
+from understudy.ground.errors import SchemaError
 
 _MOST_VALUES = 1 << 20
 

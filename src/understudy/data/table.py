@@ -22,11 +22,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.check import nearest
 from understudy.data.reading.cells import NOT_NULLABLE, Fault, read_cells, read_ids
 from understudy.data.reading.files import Raw, Source, open_source
 from understudy.data.schema import Column, Integer, Real, Schema
-from understudy.errors import SchemaError
+from understudy.ground.check import nearest
+from understudy.ground.errors import SchemaError
 
 LISTED = '; "understudy schema check" lists all'
 

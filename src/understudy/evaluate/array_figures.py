@@ -17,10 +17,10 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, read_rows
 from understudy.data.images import ImageSchema
 from understudy.data.reading.files import Source
-from understudy.errors import ConfigError
 from understudy.evaluate.utility.images import evaluate_images
 from understudy.evaluate.utility.marginals import Figure, avd
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
+from understudy.ground.errors import ConfigError
 
 Rows = Source | ArrayTable[ArraySchema]
 

@@ -32,7 +32,7 @@ from understudy.evaluate.utility import (
 )
 from understudy.evaluate.utility.downstream import MODELS
 from understudy.evaluate.utility.second_opinion import second_opinion
-from understudy.html import pre
+from understudy.ground.html import pre
 
 People = NDArray[Any] | None
 """Whose each row is; None where that is not known, and each row counts as a person."""

@@ -22,8 +22,8 @@ from understudy.data.reading.sources import in_database
 from understudy.data.reading.streamed import StreamedTable, open_table
 from understudy.data.schema import Schema, join
 from understudy.data.table import Table, read_table
-from understudy.errors import ConfigError, UnderstudyError
 from understudy.evaluate.comparison import Outsiders, People
+from understudy.ground.errors import ConfigError, UnderstudyError
 
 NOT_OPENED = (
     "its rows are in a database, and a page opens none. Export them to a file, and name it: "

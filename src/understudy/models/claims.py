@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from understudy.errors import ConfigError
-from understudy.tensors_file import Shapes
+from understudy.ground.errors import ConfigError
+from understudy.ground.tensors_file import Shapes
 
 MOST_LAYERS = 64  # in a row
 _MOST_PARENTS = 64

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 
 def shapes_only() -> bool:

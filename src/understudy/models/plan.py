@@ -15,16 +15,16 @@ from typing import Any
 
 import torch
 
-from understudy.check import whole
 from understudy.data.encoding.frame import Frame
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
+from understudy.ground.tensors_file import Shapes
 from understudy.models.moments.fit import MOST_KEPT, MOST_TURNED
 from understudy.models.moments.offered import moment_shapes
 from understudy.models.nets import decoder_shapes, sides_of
 from understudy.models.pool import Pool
 from understudy.models.tables.mixture import MOST_COMPONENTS
 from understudy.models.tables.offered import gram_shapes
-from understudy.tensors_file import Shapes
 
 MOST_LAYERS = 16
 MOST_UNITS = 1 << 14

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.check import positive, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import positive, whole
+from understudy.ground.errors import ConfigError
 from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.nets import BranchedGenerator, ClassDecoder, ClassImageDecoder
 from understudy.models.tables import MixtureOfProducts

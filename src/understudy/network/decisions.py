@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from understudy.durable import own_folder, replace
-from understudy.errors import ArtefactError, ConfigError
+from understudy.ground.durable import own_folder, replace
+from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.runtime.contract import Contract
 from understudy.runtime.identity import Invitation
 

@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.network.holder import seat_from
 from understudy.network.serve import offer
-from understudy.runfile import RunFile
+from understudy.runs.runfile import RunFile
 from understudy.runtime.flower import FlowerParties, client_app, server_app
 from understudy.runtime.identity import Roster
 from understudy.runtime.session import Seat

@@ -23,22 +23,22 @@ from typing import Any
 
 import numpy as np
 
-from understudy.bounded import load_toml
-from understudy.check import known_keys
 from understudy.data.described import load_schema, one_kind_of_row
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.reading.streamed import StreamedTable
-from understudy.durable import own_file, own_folder, replace
-from understudy.errors import ArtefactError, ConfigError
-from understudy.federation import Holder, open_ledger
-from understudy.held import Held, Opened, description, open_held
+from understudy.ground.bounded import load_toml
+from understudy.ground.check import known_keys
+from understudy.ground.durable import own_file, own_folder, replace
+from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.network.decisions import Queue
 from understudy.network.status import WatchedLog
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure import KeyPair
 from understudy.protocols.core import Party, Watcher, watch_alignment
-from understudy.registry import agreed, config_for, protocol_named, same_people
+from understudy.runs.federation import Holder, open_ledger
+from understudy.runs.held import Held, Opened, description, open_held
+from understudy.runs.registry import agreed, config_for, protocol_named, same_people
 from understudy.runtime import certificates
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.party import enrol

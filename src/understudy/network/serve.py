@@ -18,13 +18,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from understudy.api.train import opened, stoppable
 from understudy.data.described import PublicSchema
-from understudy.durable import own_folder, replace, replace_json, sync_all
-from understudy.errors import ArtefactError, ConfigError, ContractRefused
+from understudy.ground.durable import own_folder, replace, replace_json, sync_all
+from understudy.ground.errors import ArtefactError, ConfigError, ContractRefused
 from understudy.network.served import note_served
 from understudy.network.status import Prices, Status
 from understudy.protocols.core import Message, Progress, Watcher
-from understudy.registry import (
+from understudy.runs.registry import (
     artefact_of,
     config_for,
     file_of_rows,
@@ -32,9 +33,8 @@ from understudy.registry import (
     protocol_named,
     same_people,
 )
-from understudy.result import Result
-from understudy.run import opened, stoppable
-from understudy.runfile import RunFile
+from understudy.runs.result import Result
+from understudy.runs.runfile import RunFile
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.contract import Contract, columns_of, digest_of
 from understudy.runtime.grpc.server import GrpcParties

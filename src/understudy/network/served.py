@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from understudy.durable import replace_json
+from understudy.ground.durable import replace_json
 
 
 def note_served(federation: Path, run: str, out: Path) -> None:

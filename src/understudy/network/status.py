@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from understudy.durable import own_file, replace_json
-from understudy.errors import ArtefactError
+from understudy.ground.durable import own_file, replace_json
+from understudy.ground.errors import ArtefactError
 from understudy.runtime.audit_log import AuditLog
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, positive
 from understudy.data.visits import Visits, VisitSchema
 from understudy.data.visits.schema import grid
-from understudy.errors import ConfigError, PrivacyError
+from understudy.ground.check import in_range, positive
+from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Exponential, Rng, rounded_up
 

@@ -44,7 +44,6 @@ from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from numpy.typing import NDArray
 
-from understudy.check import in_range, nearest, one_of, positive
 from understudy.data.coarsen import OTHER
 from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, day_number
 from understudy.data.reading.batches import batches_of
@@ -64,7 +63,8 @@ from understudy.data.schema import (
     Real,
     Schema,
 )
-from understudy.errors import ConfigError, PrivacyError, SchemaError
+from understudy.ground.check import in_range, nearest, one_of, positive
+from understudy.ground.errors import ConfigError, PrivacyError, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import CountNoise, DiscreteGaussianNoise, DiscreteLaplaceNoise, Rng, rounded_up

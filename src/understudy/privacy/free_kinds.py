@@ -19,7 +19,7 @@ from understudy.data.reading.batches import batches_of
 from understudy.data.reading.files import Source, open_source
 from understudy.data.reading.streamed import long_source, open_table
 from understudy.data.schema import Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
-from understudy.errors import ConfigError, PrivacyWarning
+from understudy.ground.errors import ConfigError, PrivacyWarning
 from understudy.privacy.buy_schema import Kinds, as_bought, in_words, parts_of
 
 

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from understudy.bounded import read_json, read_toml
 from understudy.data.described import ArraySchema, PublicSchema
 from understudy.data.images import ImageSchema
 from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.errors import ArtefactError, SchemaError
+from understudy.ground.bounded import read_json, read_toml
+from understudy.ground.errors import ArtefactError, SchemaError
 from understudy.privacy.accounts.rehearsal import rehearsal_of, rehearsed
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ import numpy as np
 from markupsafe import Markup
 
 from understudy.answers import Release
-from understudy.errors import UnderstudyError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import UnderstudyError
 from understudy.report import plots
 from understudy.report.artefacts import Artefacts
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.errors import UnderstudyError
+from understudy.ground.errors import UnderstudyError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.entries import Entry
 from understudy.privacy.accounts.figures import shown

@@ -15,11 +15,11 @@ from understudy.data.reading.files import Source
 from understudy.data.reading.sources import WRITTEN, TableSource, in_database, is_url
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.errors import ConfigError, UnderstudyError
 from understudy.evaluate.array_figures import array_figures, opened, together
 from understudy.evaluate.comparison import Comparison, compare
 from understudy.evaluate.holdings import NOT_OPENED, open_holdings, read_rows
 from understudy.evaluate.utility import Figure
+from understudy.ground.errors import ConfigError, UnderstudyError
 from understudy.report import view
 from understudy.report.artefacts import Artefacts
 from understudy.report.ledgers import Timeline, timeline

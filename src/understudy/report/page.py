@@ -23,14 +23,14 @@ from typing import Any
 
 import jinja2
 
-from understudy import durable
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.files import Source
-from understudy.errors import ArtefactError, PrivacyError, UnderstudyError
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.attacks.chance import LEVEL
 from understudy.evaluate.comparison import NO_OUTSIDERS, Comparison, Shares, column_shares
 from understudy.evaluate.utility.correlation import pearson
+from understudy.ground import durable
+from understudy.ground.errors import ArtefactError, PrivacyError, UnderstudyError
 from understudy.report import plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
 from understudy.report.error_bars import error_bars

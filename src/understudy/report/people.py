@@ -19,12 +19,12 @@ from understudy.data.described import load_schema
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.errors import ConfigError
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
 from understudy.evaluate.people_figures import people_figures
 from understudy.evaluate.utility import Figure
 from understudy.evaluate.utility.visits import Tables, visit_tables
+from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of
 from understudy.report import view
 from understudy.report.marks import NEAR, beyond, worst

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, read_rows
 from understudy.data.images import ImageSchema, png
-from understudy.errors import UnderstudyError
 from understudy.evaluate.array_figures import as_drawn
+from understudy.ground.errors import UnderstudyError
 from understudy.report.artefacts import Artefacts
 from understudy.report.plots import tag
 

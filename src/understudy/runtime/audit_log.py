@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from understudy.durable import own_file
-from understudy.errors import ArtefactError
+from understudy.ground.durable import own_file
+from understudy.ground.errors import ArtefactError
 
 _START = "0" * 64
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import tomli_w
 
-from understudy.check import plain_name, plain_names, whole
-from understudy.durable import own_file, own_folder, replace
-from understudy.errors import ArtefactError, ConfigError, PartyError
+from understudy.ground.check import plain_name, plain_names, whole
+from understudy.ground.durable import own_file, own_folder, replace
+from understudy.ground.errors import ArtefactError, ConfigError, PartyError
 from understudy.runtime import certificates
 from understudy.runtime.certificates import FOR_PARTY, FOR_SERVER, SERVER, PublicKey, fingerprint
 from understudy.runtime.identity import Invitation, Roster, ServerIdentity, load_server

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from understudy.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, MessageError
 
 SERVER = "server.understudy"  # every server's name inside its own federation, wherever it listens
 SKEW = timedelta(minutes=10)  # clocks of institutions differ

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from understudy.check import plain_name, plain_names
-from understudy.errors import ConfigError, MessageError
-from understudy.pack import LIMIT
+from understudy.ground.check import plain_name, plain_names
+from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.pack import LIMIT
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 

@@ -22,8 +22,8 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from understudy.check import positive
-from understudy.errors import MessageError, PartyAway, PartyError, UnderstudyError
+from understudy.ground.check import positive
+from understudy.ground.errors import MessageError, PartyAway, PartyError, UnderstudyError
 from understudy.protocols.core import Ask, Reply
 from understudy.protocols.core import Message as Said
 from understudy.runtime.certificates import verify

@@ -16,10 +16,10 @@ from typing import Any
 
 import tomli_w
 
-from understudy.bounded import load_toml
-from understudy.check import plain_name
-from understudy.durable import replace
-from understudy.errors import ConfigError
+from understudy.ground.bounded import load_toml
+from understudy.ground.check import plain_name
+from understudy.ground.durable import replace
+from understudy.ground.errors import ConfigError
 from understudy.runtime import certificates
 from understudy.runtime.certificates import SERVER, common_name, fingerprint, verify
 

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from understudy.durable import own_file, replace_json
+from understudy.ground.durable import own_file, replace_json
 
 # segments that no Keep began: the run's first, and one that begins where another grew too large
 START = -1

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from understudy.errors import PartyError, UnderstudyError
-from understudy.pack import pack, unpack
+from understudy.ground.errors import PartyError, UnderstudyError
+from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.accounting import DpEvent, epsilon, flatten
 from understudy.privacy.accounts.events import event_from_json
 from understudy.privacy.accounts.ledger import Receipt

@@ -26,9 +26,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from understudy.bounded import load_toml
-from understudy.check import in_range, known_keys, one_of, positive, whole
-from understudy.errors import ConfigError, PartyError
+from understudy.ground.bounded import load_toml
+from understudy.ground.check import in_range, known_keys, one_of, positive, whole
+from understudy.ground.errors import ConfigError, PartyError
 from understudy.privacy.accounts.budget import AGAINST
 from understudy.runtime.contract import Contract
 

@@ -2,8 +2,8 @@
 
 import json
 
-from understudy import errors
-from understudy.errors import (
+from understudy.ground import errors
+from understudy.ground.errors import (
     AlignmentError,
     BudgetExceeded,
     MessageError,

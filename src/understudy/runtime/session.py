@@ -23,14 +23,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from understudy.durable import own_folder, replace
-from understudy.errors import (
+from understudy.ground.durable import own_folder, replace
+from understudy.ground.errors import (
     ArtefactError,
     MessageError,
     PartyError,
     UnderstudyError,
 )
-from understudy.pack import pack, unpack
+from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Ask, Assembly, Keep, Opening, Party, Return, Settle
 from understudy.runtime.audit_log import AuditLog

@@ -1,6 +1,6 @@
 """Messages ↔ bytes.
 
-A message travels as one packed value (`understudy.pack`): its kind, its fields, and for a reply the
+A message travels as one packed value (`understudy.ground.pack`): its kind, its fields, and for a reply the
 receipt or the public reason of each field.
 
 Guarantee: decoding builds only the message types that the caller lists, with exactly their fields.
@@ -15,8 +15,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
-from understudy.errors import MessageError, UnderstudyError
-from understudy.pack import LIMIT, Value, pack, unpack
+from understudy.ground.errors import MessageError, UnderstudyError
+from understudy.ground.pack import LIMIT, Value, pack, unpack
 from understudy.privacy.accounts.ledger import Receipt
 from understudy.protocols.core import Message, Paid, Public
 

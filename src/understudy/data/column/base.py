@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any, ClassVar
 
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 
 EXACT = 2**53  # whole numbers up to here are exact as floats
 

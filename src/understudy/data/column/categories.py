@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from understudy.check import is_number
 from understudy.data.column.base import EXACT, Column, shorten
+from understudy.ground.check import is_number
 
 Category = str | int | float
 

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.check import is_number
 from understudy.data.column.base import EXACT, Column, shorten
 from understudy.data.reading.forms import A_DAY, NUMBER_FORMS, TIME_FORMS, read_time, write_time
+from understudy.ground.check import is_number
 
 OWN_LEVEL = 64  # up to so many whole numbers or days have a level each
 DEFAULT_BINS = 16

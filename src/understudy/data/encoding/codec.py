@@ -28,7 +28,7 @@ from understudy.data.encoding.values import Codes as Codes
 from understudy.data.encoding.values import codes_of
 from understudy.data.pieces import Pieces, cut, labels_of, values_of
 from understudy.data.schema import Schema
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 
 
 class Uniform(Protocol):

@@ -27,7 +27,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from understudy.check import nearest, whole
 from understudy.data.column import Binned, Boolean, Categorical, Category, Column, Date, Datetime
 from understudy.data.described import ArraySchema, PublicSchema, read_rows
 from understudy.data.encoding.codec import Codec
@@ -36,7 +35,8 @@ from understudy.data.reading.files import Source
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.table import Table, read_table
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.check import nearest, whole
+from understudy.ground.errors import ConfigError, SchemaError
 
 Label = Category | bool
 

@@ -22,12 +22,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.check import whole
 from understudy.data.arrays import Values
 from understudy.data.described import ArraySchema
 from understudy.data.encoding.upright import POSES, leaning, reach, upright, weights
 from understudy.data.images import ImageSchema
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 
 Whole = NDArray[np.float64]  # whole numbers below 2⁵³
 

@@ -28,7 +28,7 @@ from understudy.data.encoding.ends import counted_apart, end_cells, left_to_ends
 from understudy.data.encoding.fine import fine_schema, is_bought, is_tree
 from understudy.data.pieces import Pieces
 from understudy.data.schema import Schema
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 
 
 @dataclass(frozen=True, eq=False)

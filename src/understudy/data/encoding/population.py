@@ -18,13 +18,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from understudy.check import whole
 from understudy.data.described import Rows
 from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures, tensor
 from understudy.data.encoding.slots import Slots, Values
 from understudy.data.table import Table
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError, SchemaError
 
 
 @dataclass(frozen=True, eq=False)

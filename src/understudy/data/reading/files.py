@@ -28,12 +28,12 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from understudy.check import nearest
 from understudy.data.reading.cells import MISSING_WORDS, Fault
 from understudy.data.reading.databases import Answer, query_beginning, query_rows
 from understudy.data.reading.sources import SUFFIX, TableSource, source_at
 from understudy.data.reading.written import as_declared
-from understudy.errors import SchemaError
+from understudy.ground.check import nearest
+from understudy.ground.errors import SchemaError
 
 # and whatever else speaks Arrow: a polars frame, a pyarrow table
 Source = str | Path | TableSource | pd.DataFrame

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from understudy.data.encoding.features import Label
 from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 
 
 def read_labelled_images(

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from understudy.bounded import load_toml
-from understudy.check import known_keys
-from understudy.errors import ConfigError
+from understudy.ground.bounded import load_toml
+from understudy.ground.check import known_keys
+from understudy.ground.errors import ConfigError
 
 SUFFIX = ".source.toml"
 WRITTEN = ("separator", "encoding", "decimal", "missing", "sheet")  # how a file is written

@@ -37,7 +37,7 @@ from understudy.data.table import (
     violations,
     wanted,
 )
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 
 
 class StreamedTable(Table):

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.data.encoding.values import Codes
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 
 Places = NDArray[np.int64]
 

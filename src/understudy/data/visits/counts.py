@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from understudy.data.visits.codes import Places, VisitCodes
 from understudy.data.visits.schema import VisitSchema
-from understudy.errors import SchemaError
+from understudy.ground.errors import SchemaError
 
 Block = tuple[str, int, int]  # kind and two columns
 KINDS = ("person", "event", "across", "next", "later")

@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.check import known_keys
 from understudy.data.column import Column
 from understudy.data.encoding.values import Codes, codes_of, numbers_of
 from understudy.data.reading.files import Source
@@ -29,7 +28,8 @@ from understudy.data.reading.sources import SUFFIX, TableSource
 from understudy.data.table import Table, read_table
 from understudy.data.visits.codes import Places, VisitCodes
 from understudy.data.visits.schema import VisitSchema
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.check import known_keys
+from understudy.ground.errors import ConfigError, SchemaError
 
 if TYPE_CHECKING:
     from understudy.data.encoding.codec import Uniform  # which loads torch

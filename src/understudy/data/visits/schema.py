@@ -45,12 +45,12 @@ from typing import Any, ClassVar, Self
 
 import tomli_w
 
-from understudy.check import known_keys, repeated
 from understudy.data.column import Binned, Column, Date, Datetime, Integer
 from understudy.data.document import Document
 from understudy.data.rules import Rule, read_rules
 from understudy.data.schema import Schema
-from understudy.errors import SchemaError
+from understudy.ground.check import known_keys, repeated
+from understudy.ground.errors import SchemaError
 
 TITLE = "events"
 _TITLES = re.compile(r"[a-z][a-z0-9_]{0,39}")

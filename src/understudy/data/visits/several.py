@@ -23,14 +23,14 @@ from functools import cached_property
 from itertools import accumulate, combinations, combinations_with_replacement, product
 from typing import Any, ClassVar, Self
 
-from understudy.check import known_keys, repeated
 from understudy.data.column import Column
 from understudy.data.document import Document
 from understudy.data.rules import Rule, read_rules
 from understudy.data.schema import Schema
 from understudy.data.visits.counts import Block, Blocks, VisitLayout
 from understudy.data.visits.schema import VisitSchema, check_no_unique
-from understudy.errors import SchemaError
+from understudy.ground.check import known_keys, repeated
+from understudy.ground.errors import SchemaError
 
 MOST = 8  # holders with events
 

@@ -23,13 +23,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.check import whole
-from understudy.errors import ConfigError
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.chance import more
 from understudy.evaluate.attacks.rates import Rate, wilson
 from understudy.evaluate.utility.distance import Distances, Rows, Space, lacking, tables
 from understudy.evaluate.utility.marginals import Codes
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 
 Ints = NDArray[np.int64]
 

@@ -27,10 +27,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.check import nearest
-from understudy.errors import ConfigError
 from understudy.evaluate.attacks.chance import LEVEL, holm, luck
 from understudy.evaluate.attacks.rates import ACCUSED, Rate, Scores, auc, marks, top_half, tpr
+from understudy.ground.check import nearest
+from understudy.ground.errors import ConfigError
 
 LEAST = 20  # people in a control: beside fewer, what is leaked of many cannot be told from luck
 

@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from understudy.check import nearest, whole
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ConfigError
 from understudy.evaluate.attacks.anonymity import inference, linkability
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.membership import neighbourhood
@@ -29,6 +27,8 @@ from understudy.evaluate.attacks.neighbours import Neighbours, neighbours
 from understudy.evaluate.attacks.singling_out import singling_out
 from understudy.evaluate.utility.distance import Space
 from understudy.evaluate.utility.marginals import Codes
+from understudy.ground.check import nearest, whole
+from understudy.ground.errors import ConfigError
 
 Rows = pd.DataFrame | Table
 

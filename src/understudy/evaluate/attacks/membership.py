@@ -25,9 +25,9 @@ become targets, the rest is the control's table, unless a `reference` is given.
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.check import in_range, one_of, whole
 from understudy.evaluate.attacks.attack import Attack, ranking
 from understudy.evaluate.utility import Codes, Distances, Rows, Space, lacking, tables
+from understudy.ground.check import in_range, one_of, whole
 
 Picks = NDArray[np.int64]
 

@@ -30,12 +30,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.check import whole
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.chance import luck, more, sums
 from understudy.evaluate.attacks.rates import Rate, effective, exact
 from understudy.evaluate.utility.distance import Distances, Rows, Space, lacking, tables
 from understudy.evaluate.utility.marginals import Codes, Figure
+from understudy.ground.check import whole
 
 Floats = NDArray[np.float64]
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import beta, binom, norm, rankdata
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 Scores = NDArray[np.floating[Any]]
 

@@ -35,14 +35,14 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from understudy.check import one_of, whole
 from understudy.data.encoding.codec import Codec
-from understudy.errors import ConfigError
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.chance import luck, sums
 from understudy.evaluate.attacks.rates import Rate, above, auc, difference, exact, tpr
 from understudy.evaluate.utility.correlation import pearson
 from understudy.evaluate.utility.marginals import Codes
+from understudy.ground.check import one_of, whole
+from understudy.ground.errors import ConfigError
 
 Make = Callable[[pd.DataFrame, int], pd.DataFrame]
 Floats = NDArray[np.float64]

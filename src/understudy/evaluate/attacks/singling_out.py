@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from understudy.check import whole
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.chance import Floats, Lots, luck
 from understudy.evaluate.attacks.rates import Rate, effective, wilson
 from understudy.evaluate.utility.distance import BLOCK, Space, lacking, tables
 from understudy.evaluate.utility.marginals import Codes
+from understudy.ground.check import whole
 
 Ints = NDArray[np.int64]
 

@@ -23,10 +23,10 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.no_rows import NoRows
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD, made_up
 from understudy.evaluate.audit.moments_canary import made_up_arrays
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng, SecureRng

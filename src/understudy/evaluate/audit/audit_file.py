@@ -13,11 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from understudy.bounded import read_json
-from understudy.check import one_of, whole
 from understudy.data.described import ArraySchema, load_schema
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.aggregators_canary import AggregatorsAudit
 from understudy.evaluate.audit.auditing import AuditResult, Case, audit_protocol
 from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, VertiGanAudit, cut_down, made_up
@@ -26,6 +23,9 @@ from understudy.evaluate.audit.gram_canary import GramAudit
 from understudy.evaluate.audit.moments_canary import moments_case
 from understudy.evaluate.audit.tied_canary import TiedAudit
 from understudy.evaluate.audit.visits_canary import visits_case
+from understudy.ground.bounded import read_json
+from understudy.ground.check import one_of, whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
@@ -89,7 +89,7 @@ def plain_case(
 
 
 class RunFile(Protocol):
-    """What an audit needs of a run file (`understudy.runfile`)."""
+    """What an audit needs of a run file (`understudy.runs.runfile`)."""
 
     @property
     def parties(self) -> Mapping[str, Any]: ...

@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, positive, whole
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.bounds import PILOT, Errors, Numbers, explained, plain, separate
 from understudy.evaluate.audit.transcript import Seen, learned, paid_numbers, table
+from understudy.ground.check import in_range, positive, whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import Spend, epsilon
 from understudy.privacy.accounts.events import describe
 from understudy.privacy.noise import Rng, SecureRng

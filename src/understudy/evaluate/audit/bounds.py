@@ -31,8 +31,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from scipy.stats import beta, binom, norm
 
-from understudy.check import in_range, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import Spend, epsilon, flatten
 
 Numbers = NDArray[np.float64]

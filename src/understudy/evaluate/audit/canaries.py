@@ -33,9 +33,9 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Schema
 from understudy.data.table import Table
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.transcript import Seen
+from understudy.ground.errors import ConfigError
 from understudy.models.nets import densify
 from understudy.models.nets.rmsprop import RmsProp
 from understudy.privacy.accounts.budget import Budget

@@ -26,10 +26,10 @@ import torch
 from understudy.data.described import ArraySchema
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import Case
 from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, made_up
 from understudy.evaluate.audit.moments_canary import made_up_arrays
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local import Report

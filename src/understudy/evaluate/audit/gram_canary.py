@@ -23,9 +23,9 @@ import torch
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD, made_up
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng

@@ -23,9 +23,9 @@ from torch import Tensor
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
 from understudy.data.encoding.frame import Frame
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD
+from understudy.ground.errors import ConfigError
 from understudy.models.moments.released import bins_of
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

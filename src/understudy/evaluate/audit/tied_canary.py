@@ -25,9 +25,9 @@ from understudy.data.described import Rows
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.triangles import on_diagonal
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD, made_up
+from understudy.ground.errors import ConfigError
 from understudy.models.tied import Joint, Tied
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

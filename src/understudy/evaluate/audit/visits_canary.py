@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from understudy.data.visits import VisitLayout, Visits, VisitSchema, count_visits
-from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng

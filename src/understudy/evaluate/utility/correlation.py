@@ -20,8 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.check import one_of
-from understudy.errors import ConfigError
 from understudy.evaluate.utility.marginals import (
     SCOPES,
     Codes,
@@ -31,6 +29,8 @@ from understudy.evaluate.utility.marginals import (
     party_numbers,
     shuffled,
 )
+from understudy.ground.check import one_of
+from understudy.ground.errors import ConfigError
 
 Matrix = NDArray[np.float64]
 

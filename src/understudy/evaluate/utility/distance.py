@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from understudy.data.column import Binned, Ordinal
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError
 from understudy.evaluate.utility.marginals import Codes
+from understudy.ground.errors import ConfigError
 
 Distances = NDArray[np.integer[Any]]
 T = TypeVar("T")

@@ -39,8 +39,8 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-from understudy.check import one_of, whole
 from understudy.evaluate.utility.marginals import Better, Codes, Figure
+from understudy.ground.check import one_of, whole
 
 Scores = dict[str, float | str]
 """A number for each score, or the reason why there is none."""

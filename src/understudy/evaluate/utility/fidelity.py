@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from understudy.check import nearest, one_of
 from understudy.data.column import Binned
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ConfigError, SchemaError
 from understudy.evaluate.utility.association import associations
 from understudy.evaluate.utility.correlation import Correlations, correlations
 from understudy.evaluate.utility.downstream import MODELS, SCORES, Examples, absent, downstream
 from understudy.evaluate.utility.marginals import SCOPES, Codes, Figure, Marginals, bootstrap, shuffled
 from understudy.evaluate.utility.values import Numbers, Values, column_means, measure_numbers, table_values
 from understudy.evaluate.utility.values import numbers as numbers_of
+from understudy.ground.check import nearest, one_of
+from understudy.ground.errors import ConfigError, SchemaError
 
 Rows = pd.DataFrame | Table
 

@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from understudy.check import whole
-from understudy.errors import ConfigError
 from understudy.evaluate.utility.downstream import SCORES, between, classification_scores
 from understudy.evaluate.utility.marginals import Figure
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 from understudy.models.adam import Adam
 from understudy.models.device import first_weights
 

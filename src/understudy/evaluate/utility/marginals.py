@@ -22,8 +22,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.check import one_of, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import one_of, whole
+from understudy.ground.errors import ConfigError
 
 Codes = NDArray[np.integer[Any]]
 """Rows × columns of level numbers, as `Codec.codes` gives them."""

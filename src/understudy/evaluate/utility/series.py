@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 from torch import nn
 
-from understudy.check import one_of, positive, whole
-from understudy.errors import ConfigError
 from understudy.evaluate.utility.marginals import Better, Figure, bootstrap, shuffled
+from understudy.ground.check import one_of, positive, whole
+from understudy.ground.errors import ConfigError
 from understudy.models.adam import Adam
 from understudy.models.device import first_weights
 

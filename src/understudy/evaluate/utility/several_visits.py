@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from understudy.data.visits import SeveralVisits, VisitCodes, VisitLayout, read_visits
-from understudy.errors import SchemaError
 from understudy.evaluate.utility.marginals import Figure, bootstrap
 from understudy.evaluate.utility.visits import (
     Tables,
@@ -35,6 +34,7 @@ from understudy.evaluate.utility.visits import (
     total_figures,
     with_a_person,
 )
+from understudy.ground.errors import SchemaError
 from understudy.privacy.noise import FastRng
 
 T = TypeVar("T")

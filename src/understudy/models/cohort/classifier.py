@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.check import nearest
 from understudy.data.encoding.frame import UNIT
 from understudy.data.encoding.upright import POSES, upright, weights
-from understudy.errors import ConfigError
+from understudy.ground.check import nearest
+from understudy.ground.errors import ConfigError
 from understudy.models.cohort.client_axis import linear
 from understudy.models.cohort.flat import Flat, Shapes, read
 

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Protocol, Self, cast
 import torch
 from torch import Tensor
 
-from understudy.check import whole
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.check import whole
+from understudy.ground.check import whole
 from understudy.models.adam import Adam
 from understudy.models.cohort.classifier import Classifier
 from understudy.models.cohort.flat import Uniform

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.check import one_of, positive, whole
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.check import one_of, positive, whole
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.adam import Adam
 from understudy.models.cohort.classifier import Classifier, Dense
 from understudy.models.cohort.replay import Replayed

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.check import whole
 from understudy.data.encoding.frame import Frame
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 
 KNOTS = 257
 _MOST_CELLS = 1 << 16

@@ -27,9 +27,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.check import in_range, whole
 from understudy.data.encoding.frame import Frame
-from understudy.errors import ConfigError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError
 from understudy.models.moments.fit import RADIUS, centres, directions, fit_cells, without_noise
 from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.moments.released import Released, first_size, read_first, read_moments

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from understudy.check import not_negative, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import not_negative, whole
+from understudy.ground.errors import ConfigError
 from understudy.models.adam import Adam
 from understudy.models.cohort import Batch, Flat, Replayed, check_training, descend, walk
 from understudy.models.nets.mmd import mmd

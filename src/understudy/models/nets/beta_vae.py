@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understudy.check import whole
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 from understudy.models.cohort import Taps
 from understudy.models.nets.gan import BlockSoftmax
 

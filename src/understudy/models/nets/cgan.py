@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.check import whole
+from understudy.ground.check import whole
 from understudy.models.cohort import Taps
 
 SLOPE = 0.2

@@ -11,7 +11,7 @@ trained: with two rows of 14 columns 28 of Adult's 140. They are gathered once, 
 import torch
 from torch import Tensor
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.adam import Adam
 from understudy.models.cohort import product, read
 from understudy.models.nets.mmd import Mmd

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understudy.check import whole
 from understudy.data.encoding.slots import slot_counts
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 
 _LOW = 60.0  # a column whose likeliest level has odds below e⁻⁶⁰ is scaled up
 _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more

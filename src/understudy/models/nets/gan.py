@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understudy.check import in_range, one_of, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import in_range, one_of, whole
+from understudy.ground.errors import ConfigError
+from understudy.ground.padding import padded, pays
 from understudy.models.device import shapes_only
 from understudy.models.nets.image_gan import CHANNELS, image_branch
-from understudy.padding import padded, pays
 
 _WIDE = 1_000  # Table 2 halves the width up to 566 and takes 0.35 of it from 1,500 on
 _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understudy.check import whole
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 
 # Of the generator's branch, coarse to fine; the critic's are the same from fine to coarse.
 CHANNELS = (32, 16)

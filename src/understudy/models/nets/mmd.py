@@ -12,8 +12,8 @@ The estimate is unbiased over pairs: it can be negative, and is 0 in expectation
 import torch
 from torch import Tensor
 
-from understudy.check import positive
-from understudy.errors import ConfigError
+from understudy.ground.check import positive
+from understudy.ground.errors import ConfigError
 from understudy.models.cohort import times_transposed
 
 

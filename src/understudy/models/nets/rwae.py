@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.adam import Adam
 from understudy.models.cohort import Batch, Shapes, Uniform, read, times_transposed
 from understudy.models.nets.autoencoder import Autoencoder

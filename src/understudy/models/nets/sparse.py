@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 
 
 def sparsify(vector: Tensor, share: float) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.check import one_of
 from understudy.data.encoding.slots import slot_counts
+from understudy.ground.check import one_of
 from understudy.models.cohort import Batch, Shapes, linear
 from understudy.models.nets.autoencoder import Autoencoder
 from understudy.models.nets.cohort_wae import descend_by_hand

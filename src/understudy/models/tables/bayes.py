@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from understudy.check import whole
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 from understudy.models.device import shapes_only
 
 _MOST_PARAMETERS = 1 << 26  # 512 MiB of doubles: a description from elsewhere cannot ask for more

@@ -40,7 +40,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from understudy.check import positive, whole
+from understudy.ground.check import positive, whole
 from understudy.models.adam import Adam, along
 from understudy.models.tables.coarse import Coarse
 from understudy.models.tables.given_rules import Rules, Tie

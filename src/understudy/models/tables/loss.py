@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.tables.empty_cells import SURE
 from understudy.models.tables.given_rules import Ruled, Rules, Tie, blocks_of, put
 from understudy.models.tables.noisy_tables import RESOLUTION, Tables, most_of

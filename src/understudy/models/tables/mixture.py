@@ -26,8 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.check import whole
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 from understudy.models.nets import BlockSoftmax
 
 _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.check import whole
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 from understudy.models.tables.empty_cells import empty_cells, surest
 from understudy.models.tables.given_rules import Ruled, Tie
 from understudy.models.tables.level_prior import common_share, level_prior

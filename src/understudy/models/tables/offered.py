@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.check import in_range, whole
 from understudy.data.encoding.triangles import unpacked
-from understudy.errors import ConfigError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.mixture import MixtureOfProducts
 

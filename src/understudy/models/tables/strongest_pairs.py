@@ -21,7 +21,7 @@ import torch
 from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor
 
-from understudy.check import in_range
+from understudy.ground.check import in_range
 from understudy.models.tables.given_rules import Ruled, Tie
 from understudy.models.tables.mixture import MixtureOfProducts
 

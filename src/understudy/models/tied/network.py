@@ -18,9 +18,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from understudy.check import whole
 from understudy.data.encoding.frame import Frame
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 from understudy.models.moments.gaussians import KNOTS, mapped_through
 from understudy.models.tables import MixtureOfProducts
 from understudy.models.tables.bayes import one_hot

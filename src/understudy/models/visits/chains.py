@@ -25,9 +25,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understudy.check import whole
 from understudy.data.visits import VisitCodes
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 from understudy.models.device import shapes_only
 from understudy.models.nets import BlockSoftmax
 from understudy.models.tables.given_rules import Ruled, Rules, put

@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.check import positive, whole
 from understudy.data.visits import SeveralLayout, VisitLayout
-from understudy.errors import ConfigError
+from understudy.ground.check import positive, whole
+from understudy.ground.errors import ConfigError
 from understudy.models.adam import Adam
 from understudy.models.tables.empty_cells import SURE
 from understudy.models.tables.fit_gram import Watch

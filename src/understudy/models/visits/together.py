@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.data.visits import VisitCodes
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.tables.given_rules import Rules
 from understudy.models.visits.chains import ChainTables, MixtureOfChains, some_kinds
 

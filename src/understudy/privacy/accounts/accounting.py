@@ -42,8 +42,8 @@ from dp_accounting.pld import privacy_loss_distribution as plds
 from dp_accounting.rdp import RdpAccountant
 from scipy.special import expit
 
-from understudy.check import one_of, positive
-from understudy.errors import ConfigError, PrivacyError
+from understudy.ground.check import one_of, positive
+from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.privacy.accounts.divergences import converted, gaussian_epsilon, sampled_divergence
 from understudy.privacy.accounts.events import (
     DiscreteGaussian,

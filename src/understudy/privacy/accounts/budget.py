@@ -5,8 +5,8 @@ import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from understudy.check import one_of, positive
-from understudy.errors import ConfigError, PrivacyWarning
+from understudy.ground.check import one_of, positive
+from understudy.ground.errors import ConfigError, PrivacyWarning
 
 AGAINST = ("anyone", "outsider")
 ADJACENCY = "add or remove one person, with all their rows"

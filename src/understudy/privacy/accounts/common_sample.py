@@ -18,7 +18,7 @@ from itertools import chain
 
 from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 
-from understudy.check import not_negative
+from understudy.ground.check import not_negative
 from understudy.privacy.accounts.events import Spend, merged_noise
 
 

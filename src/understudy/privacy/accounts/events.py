@@ -26,8 +26,8 @@ from dp_accounting import (
 )
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 
-from understudy.check import in_range, not_negative, whole
-from understudy.errors import PrivacyError
+from understudy.ground.check import in_range, not_negative, whole
+from understudy.ground.errors import PrivacyError
 
 Spend = Mapping[DpEvent, int]
 

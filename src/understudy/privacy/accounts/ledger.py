@@ -23,9 +23,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.check import not_negative, one_of, plain_name
-from understudy.errors import BudgetExceeded, ConfigError, LedgerError, PrivacyError
-from understudy.html import grid, line
+from understudy.ground.check import not_negative, one_of, plain_name
+from understudy.ground.errors import BudgetExceeded, ConfigError, LedgerError, PrivacyError
+from understudy.ground.html import grid, line
 from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon, flatten
 from understudy.privacy.accounts.budget import AGAINST, Budget
 from understudy.privacy.accounts.entries import Entry, merge, read_entries, views

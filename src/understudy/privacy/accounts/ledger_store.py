@@ -24,8 +24,8 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from understudy.durable import own_database, own_file
-from understudy.errors import LedgerError
+from understudy.ground.durable import own_database, own_file
+from understudy.ground.errors import LedgerError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import event_from_json, event_to_json
 

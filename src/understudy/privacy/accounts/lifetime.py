@@ -1,6 +1,6 @@
 """The lifetime budget of a ledger, changed by its holder: on the command line or in the console, by the same rules."""
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 

@@ -35,9 +35,9 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from understudy.check import one_of, whole
-from understudy.errors import ConfigError
-from understudy.html import pre
+from understudy.ground.check import one_of, whole
+from understudy.ground.errors import ConfigError
+from understudy.ground.html import pre
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, epsilon
 from understudy.privacy.accounts.budget import ADJACENCY, Budget
 from understudy.privacy.accounts.common_sample import together

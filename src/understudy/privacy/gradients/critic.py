@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.check import positive
-from understudy.errors import PrivacyError
-from understudy.padding import padded, pays
+from understudy.ground.check import positive
+from understudy.ground.errors import PrivacyError
+from understudy.ground.padding import padded, pays
 from understudy.privacy.gradients.critic_kernel import FLAT, ULPS, fused
 from understudy.privacy.gradients.dp_sgd import add_noise, require_clipping
 from understudy.privacy.gradients.limits import FACTOR, TINY, honest

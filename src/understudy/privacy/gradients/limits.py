@@ -20,8 +20,8 @@ So every private sum, every weight that follows from it, and every answer is fin
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError
 
 FACTOR = 1e9  # the longest factor of a person's gradient in a layer
 # what a product loses at most when it underflows, and its sum once more

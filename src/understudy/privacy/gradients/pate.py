@@ -15,8 +15,8 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
-from understudy.check import in_range
-from understudy.errors import ConfigError
+from understudy.ground.check import in_range
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients.limits import honest
 from understudy.privacy.noise import Rng

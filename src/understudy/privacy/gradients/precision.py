@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from understudy.errors import PrivacyError
+from understudy.ground.errors import PrivacyError
 
 _LOCK = RLock()  # the setting is the whole process's: two threads must not undo each other's
 _SIDE = 256  # of the products that are tried: large enough for what a library does to large ones

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, ndtr, ndtri
 from torch import Tensor
 
-from understudy.check import in_range, whole
+from understudy.ground.check import in_range, whole
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.local.reporter import check_epsilon
 from understudy.privacy.noise import Rng

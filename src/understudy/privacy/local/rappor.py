@@ -27,8 +27,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.check import not_negative, one_of, positive, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import not_negative, one_of, positive, whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.noise import Rng
 

@@ -15,8 +15,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, positive
-from understudy.errors import ConfigError
+from understudy.ground.check import in_range, positive
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.noise import Device, Rng
 

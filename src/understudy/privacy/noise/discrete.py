@@ -26,8 +26,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.check import positive, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import positive, whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.noise.rng import Device, Rng, plainly
 
 if TYPE_CHECKING:  # the accountant is loaded with the first event: to draw needs none

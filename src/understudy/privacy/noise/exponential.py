@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from understudy.check import positive, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import positive, whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.noise.discrete import bernoulli_exp
 from understudy.privacy.noise.rng import Rng
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from understudy.check import in_range
+from understudy.ground.check import in_range
 from understudy.privacy.noise.rng import Rng
 
 

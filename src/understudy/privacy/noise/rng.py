@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.noise.aes import BLOCK, SMALL, Keystream, keystream
 from understudy.privacy.noise.chacha import ChaCha20
 

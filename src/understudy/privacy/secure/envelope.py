@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 from understudy.privacy.secure.channel import KeyPair
 
 OVERHEAD = 48  # bytes: a public key and a tag

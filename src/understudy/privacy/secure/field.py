@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.noise.aes import BLOCK, keystream
 
 Numbers = NDArray[np.uint64]  # of the field

@@ -26,8 +26,8 @@ from itertools import accumulate, combinations, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.check import in_range, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.noise.aes import BLOCK
 from understudy.privacy.secure.field import FIELD, Field, Numbers
 from understudy.privacy.secure.ring import SEED

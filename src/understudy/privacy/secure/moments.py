@@ -38,8 +38,8 @@ from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.check import positive
-from understudy.errors import ConfigError
+from understudy.ground.check import positive
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import rounded_up

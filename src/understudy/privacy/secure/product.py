@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 from understudy.privacy.secure.ring import SEED, Bits, Ring, Words
 
 _CORRECTION = 2**64 - 1  # the stream of C₁; the streams from 0 on are the masks of the chunks

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.noise.aes import keystream
 
 Words = NDArray[np.unsignedinteger[Any]]  # numbers of a ring

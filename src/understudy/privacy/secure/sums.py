@@ -28,8 +28,8 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-from understudy.check import whole
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.noise import rounded_up
 from understudy.privacy.secure.channel import Channel
 from understudy.privacy.secure.ring import Ring, Words

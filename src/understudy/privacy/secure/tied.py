@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.check import positive
+from understudy.ground.check import positive
 from understudy.privacy.secure.moments import Places, Whole
 from understudy.privacy.secure.ring import Bits
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.schema import Schema
-from understudy.errors import SchemaError
-from understudy.pack import Value
+from understudy.ground.errors import SchemaError
+from understudy.ground.pack import Value
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.messages import Begin, Upload
 from understudy.protocols.aggregators.upload import Format

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.errors import ConfigError, MessageError
-from understudy.pack import Value
+from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import SecureRng

@@ -22,8 +22,8 @@ from torch import Tensor
 from understudy.data.described import AnySchema
 from understudy.data.encoding.population import Population
 from understudy.data.table import Table
-from understudy.errors import ConfigError, PartyError
-from understudy.pack import Value
+from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.pack import Value
 from understudy.privacy.noise.aes import keystream
 from understudy.privacy.secure import fingerprint
 from understudy.protocols.aggregators.messages import Begin, Upload

@@ -20,8 +20,8 @@ from typing import Any
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.reading.no_rows import NoRows
-from understudy.errors import ConfigError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError
 from understudy.models.moments.one_release import fit_one_release
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.aggregators.first import card_of, collected

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.population import Population
-from understudy.errors import ConfigError
-from understudy.pack import Value
+from understudy.ground.errors import ConfigError
+from understudy.ground.pack import Value
 from understudy.privacy.secure.moments import bounded
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.messages import Begin, Upload

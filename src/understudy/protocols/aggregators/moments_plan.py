@@ -20,13 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.check import in_range, whole
 from understudy.data.classes import one_label
 from understudy.data.described import AnySchema, ArraySchema, public_of, schema_from
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
 from understudy.data.encoding.triangles import on_diagonal
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.moments.released import Released, moments_reach, read_moments
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget

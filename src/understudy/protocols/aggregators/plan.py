@@ -23,11 +23,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.check import in_range, positive, whole
 from understudy.data.described import AnySchema
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.check import in_range, positive, whole
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng

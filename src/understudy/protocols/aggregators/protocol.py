@@ -29,7 +29,7 @@ from understudy.data.encoding.population import Population
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
 from understudy.models.device import pick_device
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.ledger import Ledger

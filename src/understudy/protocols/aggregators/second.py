@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from understudy.data.reading.no_rows import NoRows
-from understudy.durable import replace
-from understudy.errors import MessageError, PartyError
-from understudy.pack import pack, unpack
+from understudy.ground.durable import replace
+from understudy.ground.errors import MessageError, PartyError
+from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng

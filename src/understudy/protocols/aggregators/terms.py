@@ -14,9 +14,9 @@ import torch
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
-from understudy.check import a_seed, in_range, one_of, plain_name, positive, whole
 from understudy.data.described import AnySchema
-from understudy.errors import ConfigError
+from understudy.ground.check import a_seed, in_range, one_of, plain_name, positive, whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 from understudy.privacy.secure import (
     OVERHEAD,
     REPEATS,

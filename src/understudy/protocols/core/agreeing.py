@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from understudy.errors import PartyError
+from understudy.ground.errors import PartyError
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import PartyPrivacy
 from understudy.protocols.core.base import VIEWS, Assembly, Parties, public_values

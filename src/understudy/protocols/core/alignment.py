@@ -30,7 +30,7 @@ from torch import Tensor
 
 from understudy.data.reading.streamed import StreamedTable
 from understudy.data.table import Table
-from understudy.errors import AlignmentError, ArtefactError, PartyError
+from understudy.ground.errors import AlignmentError, ArtefactError, PartyError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor
 
-from understudy.durable import own_folder, replace
-from understudy.errors import ArtefactError, BareReplyError, MessageError, PrivacyError
-from understudy.pack import Value, pack, unpack
+from understudy.ground.durable import own_folder, replace
+from understudy.ground.errors import ArtefactError, BareReplyError, MessageError, PrivacyError
+from understudy.ground.pack import Value, pack, unpack
 from understudy.privacy.accounts.accounting import Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.noise import Rng, SecureRng

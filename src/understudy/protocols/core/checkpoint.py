@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from understudy.durable import own_folder, replace
-from understudy.errors import ArtefactError, ConfigError
-from understudy.pack import pack, unpack
+from understudy.ground.durable import own_folder, replace
+from understudy.ground.errors import ArtefactError, ConfigError
+from understudy.ground.pack import pack, unpack
 from understudy.protocols.core.base import Keep, Parties, Return
 from understudy.protocols.core.present import Present
 

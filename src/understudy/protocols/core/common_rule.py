@@ -8,7 +8,7 @@ from understudy.data.described import AnySchema
 from understudy.data.encoding.features import Features, TableFeatures
 from understudy.data.encoding.slots import Slots, Values, rule_for
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 R = TypeVar("R")
 

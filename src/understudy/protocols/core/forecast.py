@@ -8,7 +8,7 @@ Edges: without a number of people, errors are in people alone. Seconds and memor
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from understudy.html import pre
+from understudy.ground.html import pre
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.figures import shown
 

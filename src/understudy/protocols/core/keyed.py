@@ -23,8 +23,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from dp_accounting.dp_event import NoOpDpEvent
 
-from understudy.check import not_negative
-from understudy.errors import MessageError, PartyError, PrivacyError, SchemaError
+from understudy.ground.check import not_negative
+from understudy.ground.errors import MessageError, PartyError, PrivacyError, SchemaError
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Receipt

@@ -8,7 +8,7 @@ without rounds is watched in two steps (`two_steps`): what is released, and what
 
 from collections.abc import Callable, Mapping
 
-from understudy.errors import BudgetExceeded
+from understudy.ground.errors import BudgetExceeded
 from understudy.protocols.core.base import Progress, Watcher
 
 ALL = "after all rounds"

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from understudy.classifier import Classifier
-from understudy.generator import Generator
+from understudy.generators.classifier import Classifier
+from understudy.generators.generator import Generator
 from understudy.privacy.accounts.statement import PrivacyStatement
 
 

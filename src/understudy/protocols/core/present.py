@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from understudy.check import whole
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 from understudy.protocols.core.base import Ask, Parties
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.check import whole
-from understudy.errors import MessageError
+from understudy.ground.check import whole
+from understudy.ground.errors import MessageError
 from understudy.privacy.secure import Bits, Channel, Dealer, Factor, Ring, Words, fingerprint
 from understudy.protocols.core.base import Ask, Assembly, Parties, Public, Reply
 

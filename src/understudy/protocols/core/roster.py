@@ -14,7 +14,7 @@ from understudy.data.described import AnyRows
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import Table
 from understudy.data.visits import Visits
-from understudy.errors import PartyError
+from understudy.ground.errors import PartyError
 
 _PLACE = "row"
 

@@ -19,11 +19,11 @@ from dp_accounting import ComposedDpEvent
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.check import positive, whole
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import MessageError, PrivacyError
+from understudy.ground.check import positive, whole
+from understudy.ground.errors import MessageError, PrivacyError
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.noise import DiscreteLaplaceNoise, Exponential, best
 from understudy.privacy.secure import Bits, Factor, Ring, Words, blind, fingerprint

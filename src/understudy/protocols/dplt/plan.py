@@ -9,10 +9,10 @@ from itertools import combinations
 
 from dp_accounting import NonPrivateDpEvent
 
-from understudy.check import a_seed, in_range, whole
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError
+from understudy.ground.check import a_seed, in_range, whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.noise import DiscreteLaplaceNoise, Exponential, rounded_up
 from understudy.protocols.dplt.tree import Edge, choices, digits, latents

@@ -50,8 +50,8 @@ from torch import Tensor
 
 from understudy.data.schema import Schema, join
 from understudy.data.table import Table
-from understudy.errors import MessageError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.secure import Ring

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from understudy.data.described import AnySchema, Rows
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Found, Outcome, Parties
 from understudy.protocols.core.alignment import ROW_NUMBER

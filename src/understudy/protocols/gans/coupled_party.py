@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from understudy.data.table import Table
-from understudy.errors import PartyError
+from understudy.ground.errors import PartyError
 from understudy.privacy.accounts.accounting import Spend
 from understudy.protocols.core import Ask, Done, Keep, Message, Public, Reply, Swap
 from understudy.protocols.gans.coupling import coupling_party

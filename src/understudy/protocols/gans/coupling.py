@@ -27,7 +27,7 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.adam import along
 from understudy.models.nets import BranchedGenerator
 from understudy.models.tables import read_tables

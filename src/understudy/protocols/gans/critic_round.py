@@ -12,9 +12,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from understudy.errors import PrivacyError
+from understudy.ground.errors import PrivacyError
+from understudy.ground.padding import pays
 from understudy.models.nets import BranchedGenerator, Critic, ImageCritic, RmsProp
-from understudy.padding import pays
 from understudy.privacy.gradients import coarse, formed_critic_gradient, private_critic_gradient
 from understudy.privacy.noise import FastRng, Normals, Rng
 

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 from dp_accounting import dp_event
 from torch import Tensor
 
-from understudy.check import a_seed
 from understudy.data.described import Rows
 from understudy.data.table import Table
-from understudy.errors import PartyError
+from understudy.ground.check import a_seed
+from understudy.ground.errors import PartyError
 from understudy.models.device import first_weights, pick_device
 from understudy.models.nets import Critic, width_of
 from understudy.privacy.accounts.accounting import DpEvent, Spend, calibrate

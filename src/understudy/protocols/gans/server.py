@@ -10,8 +10,8 @@ import torch
 
 from understudy.data.described import AnySchema
 from understudy.data.mixed import MixedSchema, side_by_side
-from understudy.errors import PartyError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import PartyError
 from understudy.models.device import first_weights
 from understudy.models.nets import BranchedGenerator, RmsProp
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 from understudy.models.adam import along
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.accounting import DpEvent

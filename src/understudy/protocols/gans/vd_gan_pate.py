@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from understudy.data.table import Table
-from understudy.errors import PartyError
-from understudy.pack import LIMIT
+from understudy.ground.errors import PartyError
+from understudy.ground.pack import LIMIT
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.gradients import GradientVote

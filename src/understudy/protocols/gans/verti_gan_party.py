@@ -9,8 +9,8 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
-from understudy.check import in_range, one_of, positive
-from understudy.errors import MessageError, PartyError
+from understudy.ground.check import in_range, one_of, positive
+from understudy.ground.errors import MessageError, PartyError
 from understudy.models.device import first_weights
 from understudy.models.nets import BranchedGenerator, ImageCritic, Values, sparsify
 from understudy.privacy.accounts.accounting import DpEvent

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.grid import Block
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 from understudy.privacy.secure import Ring, mirrored
 from understudy.protocols.gram.layout import Layout, Spread
 

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.check import in_range
 from understudy.data.encoding.ends import end_cells
 from understudy.data.encoding.fine import is_bought
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Schema
-from understudy.errors import MessageError, SchemaError
+from understudy.ground.check import in_range
+from understudy.ground.errors import MessageError, SchemaError
 from understudy.models.tables.bought_levels import most_width
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import Factor, Ring

@@ -30,7 +30,7 @@ from understudy.data.encoding.fine import fine_schema, is_bought
 from understudy.data.encoding.levels import Levels
 from understudy.data.grid import Block, Grid
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, MessageError
 from understudy.models.tables.bought_levels import most_width
 from understudy.models.tables.strongest_triples import MOST_CELLS
 from understudy.privacy.noise import DiscreteGaussianNoise

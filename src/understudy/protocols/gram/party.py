@@ -23,11 +23,11 @@ from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from dp_accounting.dp_event import NoOpDpEvent
 from torch import Tensor
 
-from understudy.check import whole
 from understudy.data.encoding.levels import Levels
 from understudy.data.reading.streamed import StreamedTable
 from understudy.data.table import Table
-from understudy.errors import MessageError
+from understudy.ground.check import whole
+from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.accounting import DpEvent, Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.secure import Bits, Ring, Words, fingerprint

@@ -27,15 +27,15 @@ from torch import Tensor
 from understudy.answers import Release
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
-from understudy.check import a_seed, in_range, not_negative, positive, whole
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.levels import Levels
 from understudy.data.grid import Grid
 from understudy.data.rules import read_rules
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ConfigError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.check import a_seed, in_range, not_negative, positive, whole
+from understudy.ground.errors import ConfigError
 from understudy.models.device import pick_device
 from understudy.models.tables import MixtureOfProducts, Triple
 from understudy.models.tables.fit_gram import fit_gram

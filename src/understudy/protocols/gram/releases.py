@@ -21,7 +21,7 @@ from torch import Tensor
 from understudy.answers.release import kept, tables_of
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Schema
-from understudy.errors import BudgetExceeded, MessageError, PartyError
+from understudy.ground.errors import BudgetExceeded, MessageError, PartyError
 from understudy.protocols.core import Ask, Parties, relayed
 from understudy.protocols.gram.across import Across
 from understudy.protocols.gram.adder import Adder, together

@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from understudy.check import in_range, whole
 from understudy.data.encoding.codec import Codec, Codes
 from understudy.data.encoding.levels import Levels, merged
 from understudy.data.reading.streamed import StreamedTable
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError, MessageError, PartyError, SchemaError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError, MessageError, PartyError, SchemaError
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure import Bits, one_hot, shared_noise, spend_of

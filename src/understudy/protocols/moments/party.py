@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 from dp_accounting import ComposedDpEvent
 
-from understudy.check import in_range, whole
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, public_of, schema_from
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
-from understudy.errors import ConfigError, MessageError, SchemaError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.models.moments.labels import Labels
 from understudy.models.moments.released import bins_of
 from understudy.privacy.accounts.ledger import Ledger

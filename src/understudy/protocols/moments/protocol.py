@@ -23,11 +23,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.check import a_seed, in_range, not_negative, whole
 from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
-from understudy.errors import ConfigError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.check import a_seed, in_range, not_negative, whole
+from understudy.ground.errors import ConfigError
 from understudy.models.moments import fit_cells, match_shades
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger

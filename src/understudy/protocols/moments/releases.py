@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import Frame
-from understudy.errors import BudgetExceeded, MessageError, PartyError
+from understudy.ground.errors import BudgetExceeded, MessageError, PartyError
 from understudy.models.moments import Centres, Directions, Labels, bought_norm, centres, directions
 from understudy.models.moments.released import SCALE
 from understudy.privacy.secure import Ring, noise_share

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from understudy.data.encoding.frame import UNIT, Frame
 from understudy.data.encoding.triangles import on_diagonal, packed
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 from understudy.models.moments.labels import Labels
 from understudy.models.moments.released import (
     COUNT,

@@ -26,12 +26,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.classifier import Classifier
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, public_of
 from understudy.data.encoding.features import DeclaredFeatures
 from understudy.data.encoding.frame import UNIT
-from understudy.errors import ConfigError
+from understudy.generators.classifier import Classifier
+from understudy.ground.errors import ConfigError
 from understudy.models.cohort import LogisticRegression
 from understudy.models.moments.fit import without_noise
 from understudy.privacy.accounts.ledger import Ledger

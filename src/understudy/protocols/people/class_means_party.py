@@ -15,15 +15,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.check import a_seed, in_range, whole
 from understudy.data.arrays import ArrayTable
 from understudy.data.classes import one_label
 from understudy.data.described import ArraySchema, public_of, schema_from
 from understudy.data.encoding.features import DeclaredFeatures
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
 from understudy.data.encoding.population import Population
-from understudy.errors import ConfigError, MessageError, SchemaError
-from understudy.pack import Value
+from understudy.ground.check import a_seed, in_range, whole
+from understudy.ground.errors import ConfigError, MessageError, SchemaError
+from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local import check_epsilon
 from understudy.privacy.local.nearest_codes import STEP, Codebook, NearestCodes

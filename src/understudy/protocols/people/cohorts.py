@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.check import whole
-from understudy.errors import BudgetExceeded, ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import BudgetExceeded, ConfigError
 
 
 class Cohorts:

@@ -17,16 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, not_negative, whole
 from understudy.data.described import Rows
 from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots, Values
 from understudy.data.series import SeriesSchema
-from understudy.errors import ConfigError, PartyError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.check import in_range, not_negative, whole
+from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.pack import Value
 from understudy.models.device import pick_device
 from understudy.models.nets import LocalTraining, Rwae, fit
-from understudy.pack import Value
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local import MagRr, Ps, RateDecay, Reporter

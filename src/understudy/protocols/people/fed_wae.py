@@ -21,13 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, not_negative, whole
 from understudy.data.described import Rows
 from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots, Values
 from understudy.data.images import ImageSchema
-from understudy.errors import ConfigError, PartyError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.check import in_range, not_negative, whole
+from understudy.ground.errors import ConfigError, PartyError
 from understudy.models.device import pick_device
 from understudy.models.nets import ImageWae, LocalTraining, TableWae, fit, from_description, paper_sizes
 from understudy.privacy.accounts.ledger import Ledger

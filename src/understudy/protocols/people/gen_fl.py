@@ -26,12 +26,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from understudy.classifier import Classifier
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ArtefactError
+from understudy.generators.classifier import Classifier
+from understudy.ground.errors import ArtefactError
 from understudy.models.cohort import Dense
 from understudy.privacy.accounts.accounting import flatten
 from understudy.privacy.accounts.ledger import Ledger

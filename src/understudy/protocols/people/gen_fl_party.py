@@ -20,15 +20,15 @@ from dp_accounting import (
 )
 from torch import Tensor
 
-from understudy.check import a_seed, in_range, one_of, positive, whole
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
 from understudy.data.table import Table
-from understudy.errors import MessageError, PartyError, PrivacyError
+from understudy.ground.check import a_seed, in_range, one_of, positive, whole
+from understudy.ground.errors import MessageError, PartyError, PrivacyError
+from understudy.ground.pack import Value
 from understudy.models.cohort import Dense, LogisticRegression, Mlp, from_description
 from understudy.models.device import pick_device
 from understudy.models.nets import ConditionalGan
-from understudy.pack import Value
 from understudy.privacy.accounts.accounting import (
     DiscreteGaussian,
     DpEvent,

@@ -26,8 +26,8 @@ from torch import Tensor
 
 from understudy.data.described import Rows
 from understudy.data.encoding.population import Population
-from understudy.errors import ArtefactError, BudgetExceeded, PartyError
-from understudy.pack import Value
+from understudy.ground.errors import ArtefactError, BudgetExceeded, PartyError
+from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon, flatten
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.figures import shown

@@ -22,14 +22,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.check import a_seed, in_range, one_of, positive, whole
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ConfigError, MessageError
-from understudy.generator import Network
-from understudy.pack import Value
+from understudy.generators.generator import Network
+from understudy.ground.check import a_seed, in_range, one_of, positive, whole
+from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local import Rappor

@@ -15,7 +15,7 @@ from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.schema import Schema
-from understudy.errors import BudgetExceeded, LedgerError, PrivacyError
+from understudy.ground.errors import BudgetExceeded, LedgerError, PrivacyError
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.protocols.people.host import Call, HostParty
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, one_of, positive
+from understudy.ground.check import in_range, one_of, positive
 from understudy.privacy.noise import Rng
 
 KINDS = ("random", "flip")

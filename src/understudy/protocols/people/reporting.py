@@ -14,8 +14,8 @@ import torch
 from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
-from understudy.check import in_range, one_of, positive, whole
-from understudy.errors import ConfigError, PartyError
+from understudy.ground.check import in_range, one_of, positive, whole
+from understudy.ground.errors import ConfigError, PartyError
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.local import (
     Duchi,

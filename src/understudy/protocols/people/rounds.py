@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from understudy.check import a_seed, in_range, known_keys, one_of, whole
 from understudy.data.encoding.population import Population
-from understudy.errors import ArtefactError, ConfigError, PartyError, PrivacyError
+from understudy.ground.check import a_seed, in_range, known_keys, one_of, whole
+from understudy.ground.errors import ArtefactError, ConfigError, PartyError, PrivacyError
+from understudy.ground.pack import Value
 from understudy.models.cohort.training import OPTIMIZERS
 from understudy.models.device import pick_device
-from understudy.pack import Value
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.local import Reporter, cohort

@@ -18,14 +18,14 @@ from typing import Any
 
 from torch import Tensor
 
-from understudy.check import one_of, whole
-from understudy.classifier import Classifier
 from understudy.data.described import Rows
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ConfigError, PartyError
+from understudy.generators.classifier import Classifier
+from understudy.ground.check import one_of, whole
+from understudy.ground.errors import ConfigError, PartyError
 from understudy.models.cohort import Classifier as Network
 from understudy.models.cohort import ClassifierTraining, LeNet, LogisticRegression, Mlp, from_description
 from understudy.privacy.accounts.ledger import Ledger

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, SchemaError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.protocols.core import (

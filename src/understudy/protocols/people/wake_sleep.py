@@ -25,12 +25,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, not_negative, whole
 from understudy.data.described import Rows
 from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots
-from understudy.errors import ConfigError, PartyError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.check import in_range, not_negative, whole
+from understudy.ground.errors import ConfigError, PartyError
 from understudy.models.nets import TableWae, cut, decoder_size, encoder_size, first_model, sleep, wake
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local import Reporter

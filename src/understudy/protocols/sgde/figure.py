@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.classifier import Classifier
 from understudy.data.encoding.population import Population
 from understudy.data.table import Table
-from understudy.errors import ConfigError, PrivacyError
-from understudy.generator import Generator
+from understudy.generators.classifier import Classifier
+from understudy.generators.generator import Generator
+from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.models.moments import OfferedMoments
 from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.budget import Budget

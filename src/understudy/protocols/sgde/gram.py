@@ -21,7 +21,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.triangles import packed
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.tables.offered import OfferedGram, of_column
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.nets import ClassDecoder
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget

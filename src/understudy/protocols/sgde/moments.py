@@ -23,7 +23,7 @@ from understudy.data.encoding.frame import UNIT, Frame
 from understudy.data.encoding.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.moments import OfferedMoments, middle
 from understudy.models.moments.released import FIRST, bins_of, moments_reach, read_first
 from understudy.privacy.accounts.accounting import DpEvent, calibrate

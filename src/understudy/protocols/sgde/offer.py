@@ -32,7 +32,6 @@ from typing import Any, Self
 
 import torch
 
-from understudy.check import in_range, is_number, one_of, positive, whole
 from understudy.data.classes import one_label
 from understudy.data.column import shorten
 from understudy.data.described import AnySchema, ArraySchema, one_kind_of_row, public_of, schema_from
@@ -43,8 +42,10 @@ from understudy.data.encoding.upright import POSES
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
-from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.check import in_range, is_number, one_of, positive, whole
+from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
+from understudy.ground.tensors_file import Shapes, difference
 from understudy.models.moments import OfferedMoments
 from understudy.models.plan import MOST_NAME, pieces, plan_of
 from understudy.models.tables.offered import OfferedGram
@@ -53,7 +54,6 @@ from understudy.privacy.accounts.rehearsal import rehearsal_of
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.quality import check_people, check_quality
 from understudy.protocols.sgde.sums import check_counts, check_moments
-from understudy.tensors_file import Shapes, difference
 
 CARD = ("protocol", "silo", "target", "label", "epsilon", "delta", "accountant", "adjacency", "network")
 MORE = ("note", "rehearsal")  # texts that a card may have, too

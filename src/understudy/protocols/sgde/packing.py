@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import nn
 
-from understudy.errors import MessageError
-from understudy.generator import NETWORKS, Generator
+from understudy.generators.generator import NETWORKS, Generator
+from understudy.ground.errors import MessageError
 from understudy.protocols.sgde.messages import Pushed
 from understudy.protocols.sgde.offer import Requirements, check_generator, check_network, check_offer
 from understudy.protocols.sgde.sums import check_noise

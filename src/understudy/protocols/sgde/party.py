@@ -22,11 +22,11 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from understudy.check import one_of
 from understudy.data.table import Table
-from understudy.durable import own_folder
-from understudy.errors import MessageError, PartyError, SchemaError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.check import one_of
+from understudy.ground.durable import own_folder
+from understudy.ground.errors import MessageError, PartyError, SchemaError
 from understudy.models.device import pick_device
 from understudy.models.moments.offered import OfferedMoments
 from understudy.models.tables.offered import OfferedGram

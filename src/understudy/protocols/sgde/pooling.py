@@ -19,8 +19,8 @@ from torch import nn
 
 from understudy.data.encoding.features import Label
 from understudy.data.images import ImageSchema
-from understudy.errors import ConfigError
-from understudy.generator import CHUNK, Generator
+from understudy.generators.generator import CHUNK, Generator
+from understudy.ground.errors import ConfigError
 from understudy.models.moments import CellGaussians, OfferedMoments, added
 from understudy.models.plan import pieces
 from understudy.models.pool import Pool

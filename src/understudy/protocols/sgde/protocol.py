@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from understudy.check import a_seed, in_range, not_negative, one_of, positive, whole
 from understudy.data.classes import one_label
 from understudy.data.described import AnySchema, ArraySchema
 from understudy.data.encoding.features import Features, Label, TableFeatures
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
-from understudy.errors import ConfigError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.check import a_seed, in_range, not_negative, one_of, positive, whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement

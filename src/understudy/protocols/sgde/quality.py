@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.errors import ArtefactError, ConfigError, PrivacyError
+from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
 from understudy.models.moments import OfferedMoments
 from understudy.models.moments.released import COUNT
 from understudy.models.tables.offered import OfferedGram

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from understudy.check import a_seed, in_range, one_of, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import a_seed, in_range, one_of, whole
+from understudy.ground.errors import ConfigError
 from understudy.models.moments.offered import MOST_FEATURES
 from understudy.models.nets.beta_vae import CHANNELS
 from understudy.privacy.accounts.accounting import Spend, calibrate

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from understudy.check import one_of
 from understudy.data.arrays import ArrayTable
 from understudy.data.classes import one_label
 from understudy.data.described import AnySchema, Rows
@@ -24,7 +23,8 @@ from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.table import Table
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.check import one_of
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.nets import BetaVae, ImageVae, TableVae
 from understudy.models.nets.beta_vae import CHANNELS, DECODER
 from understudy.models.plan import plan_of

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.check import whole
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.check import whole
 from understudy.models.adam import Adam
 from understudy.models.moments import OfferedMoments
 from understudy.models.plan import pieces

@@ -12,12 +12,12 @@ from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import Any
 
-from understudy.check import in_range, whole
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
 from understudy.data.mixed import side_by_side
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.secure import Ring
 from understudy.privacy.secure.moments import noise_for
 from understudy.privacy.secure.tied import block_multipliers, one_for, reach

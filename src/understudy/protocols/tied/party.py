@@ -19,12 +19,12 @@ import torch
 from dp_accounting import ComposedDpEvent
 from torch import Tensor
 
-from understudy.check import in_range, whole
 from understudy.data.described import Rows, one_kind_of_row, public_of, schema_from
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.triangles import on_diagonal
 from understudy.data.table import Table
-from understudy.errors import MessageError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.secure import Factor, Ring, blind, noise_on
 from understudy.privacy.secure.moments import moments_event, needed_multipliers

@@ -25,10 +25,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.check import a_seed, whole
 from understudy.data.described import Rows
 from understudy.data.mixed import side_by_side
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.check import a_seed, whole
 from understudy.models.tied import Joint, Part, Tied, fit_tied
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy.data.encoding.frame import Frame
 from understudy.data.encoding.triangles import unpacked
-from understudy.errors import BudgetExceeded, MessageError, PartyError
+from understudy.ground.errors import BudgetExceeded, MessageError, PartyError
 from understudy.models.moments import Centres, centres
 from understudy.models.moments.released import CELLS
 from understudy.models.tied import Classwise, Joint, Tied

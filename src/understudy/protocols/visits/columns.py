@@ -27,7 +27,7 @@ from understudy.data.grid import Grid
 from understudy.data.schema import Schema, join
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
 from understudy.data.visits.counts import Block
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 
 _MESSAGE = 1 << 24  # bytes
 _EACH = "over columns a holder has events, or a table of the same people with their ids"

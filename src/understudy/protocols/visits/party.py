@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, whole
 from understudy.data.described import schema_from
 from understudy.data.encoding.codec import Codec
 from understudy.data.table import Table
 from understudy.data.visits import VisitCodes, VisitLayout, Visits, count_visits
 from understudy.data.visits.counts import person_vectors
-from understudy.errors import MessageError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure import Factor, Ring, Words, blind, noise_on

@@ -33,7 +33,6 @@ import torch
 
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
-from understudy.check import a_seed, positive, whole
 from understudy.data.column import Column
 from understudy.data.encoding.codec import Codec
 from understudy.data.rules import about, read_rules
@@ -41,8 +40,9 @@ from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.data.visits import SeveralVisits, VisitLayout, Visits, VisitSchema
 from understudy.data.visits.frames import number_bounds
-from understudy.errors import ConfigError
-from understudy.generator import Generator
+from understudy.generators.generator import Generator
+from understudy.ground.check import a_seed, positive, whole
+from understudy.ground.errors import ConfigError
 from understudy.models.device import pick_device
 from understudy.models.tables import Tie
 from understudy.models.visits import ChainsTogether, MixtureOfChains, VisitTies, fit_together, fit_visits

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.visits.counts import Block
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 from understudy.models.visits import VisitTables
 from understudy.protocols.core import Dealing, Parties, align_grid, cells_of, cut_as, public_values, swap_all
 from understudy.protocols.core.agreeing import Begun, agree_over_rows, greetings_of, keys_of, same_number

@@ -11,10 +11,10 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from understudy.check import in_range, whole
 from understudy.data.grid import Grid
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.secure import noise_share
 from understudy.privacy.secure.moments import LARGEST, noise_for
 from understudy.protocols.visits.columns import Split, grid_of

@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 
 FRAME = 1 << 21  # bytes
 TEXT = 1 << 20  # bytes of a message that is neither ask nor answer

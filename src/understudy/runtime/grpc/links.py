@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from understudy.errors import PartyAway, PartyError
+from understudy.ground.errors import PartyAway, PartyError
 from understudy.runtime.grpc.loop import loop
 from understudy.runtime.journal import Answer
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import grpc
 from grpc import aio
 
-from understudy.check import positive
-from understudy.errors import MessageError, PartyError, UnderstudyError
+from understudy.ground.check import positive
+from understudy.ground.errors import MessageError, PartyError, UnderstudyError
 from understudy.runtime import certificates
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.certificates import SERVER, PrivateKey

@@ -9,8 +9,8 @@ from typing import Any, Self
 import grpc
 from grpc import aio
 
-from understudy.check import not_negative, positive
-from understudy.errors import ConfigError, ContractRefused, MessageError, PartyAway, PartyError
+from understudy.ground.check import not_negative, positive
+from understudy.ground.errors import ConfigError, ContractRefused, MessageError, PartyAway, PartyError
 from understudy.protocols.core import Ask, Message, Reply
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.contract import Contract

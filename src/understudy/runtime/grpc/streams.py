@@ -14,8 +14,8 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from understudy.check import positive
-from understudy.errors import ConfigError, MessageError, PartyError
+from understudy.ground.check import positive
+from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from understudy.check import whole
+from understudy.ground.check import whole
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.reporter import Report, check_clip, check_epsilon, chunks, cohort, fine
 from understudy.privacy.local.selection.draw import subset

@@ -11,8 +11,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from understudy.check import positive
-from understudy.errors import ConfigError
+from understudy.ground.check import positive
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.mean.piecewise import CELLS, PiecewiseValue
 from understudy.privacy.local.reporter import Report, check_clip, check_epsilon, chunks, cohort, within

@@ -18,8 +18,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.reporter import Report, check_clip, check_epsilon, cohort, fine, within
 from understudy.privacy.local.selection.draw import distinct

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from understudy.check import whole
-from understudy.errors import ConfigError
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.reporter import Report, check_epsilon, chunks, cohort
 from understudy.privacy.noise import Rng

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.check import in_range, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError
 from understudy.privacy.local.selection.base import Selection
 from understudy.privacy.local.selection.draw import TopSets, categorical
 from understudy.privacy.local.selection.ps import Ps

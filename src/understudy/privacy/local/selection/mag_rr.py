@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from understudy.check import in_range, positive, whole
+from understudy.ground.check import in_range, positive, whole
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.reporter import check_epsilon, cohort, fine
 from understudy.privacy.noise import Rng

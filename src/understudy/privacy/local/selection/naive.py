@@ -9,7 +9,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from understudy.check import whole
+from understudy.ground.check import whole
 from understudy.privacy.local.reporter import fine
 from understudy.privacy.local.selection.base import Selection
 from understudy.privacy.local.selection.draw import TopSets

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from torch import Tensor
 
-from understudy.check import in_range
-from understudy.errors import ConfigError
+from understudy.ground.check import in_range
+from understudy.ground.errors import ConfigError
 from understudy.privacy.local.selection.base import Selection
 from understudy.privacy.local.selection.draw import subset
 from understudy.privacy.local.selection.em_mds import EmMds, largest_size

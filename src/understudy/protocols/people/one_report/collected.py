@@ -27,7 +27,7 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.protocols.core import Paid

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from understudy.check import a_seed, in_range, whole
-from understudy.errors import ConfigError
+from understudy.ground.check import a_seed, in_range, whole
+from understudy.ground.errors import ConfigError
 from understudy.models.tables.mixture import MOST_COMPONENTS
 from understudy.privacy.local import check_epsilon
 

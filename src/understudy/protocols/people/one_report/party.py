@@ -17,8 +17,8 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import Population
-from understudy.errors import MessageError
-from understudy.pack import Value
+from understudy.ground.errors import MessageError
+from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import Rng

@@ -27,7 +27,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ConfigError
+from understudy.ground.errors import ConfigError
 from understudy.models.device import pick_device
 from understudy.models.tables import MixtureOfProducts
 from understudy.privacy.accounts.ledger import Ledger

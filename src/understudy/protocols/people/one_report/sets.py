@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.errors import MessageError
+from understudy.ground.errors import MessageError
 from understudy.privacy.local.subset_selection import MOST_CELLS
 
 MOST_SETS = 1 << 12

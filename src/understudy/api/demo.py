@@ -1,0 +1,215 @@
+"""The demo: a clinic and an insurer publish one joint synthetic table of the people they share; or, with visits, two
+insurers publish two synthetic tables, of people and of their years.
+
+Real rows of the RAND Health Insurance Experiment, written to disk as two holders would have them, and then an
+ordinary run file: what the demo does is what `understudy run` does.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import tomli_w
+
+from understudy.api.train import run_file
+from understudy.data.encoding.codec import Codec
+from understudy.data.samples import rand_health, rand_years
+from understudy.data.schema import Schema, join
+from understudy.data.visits import VisitLayout, VisitSchema, read_visits
+from understudy.evaluate.utility import Marginals
+from understudy.ground.durable import free_folder, own_folder, replace
+from understudy.ground.errors import ArtefactError
+from understudy.models.visits import VisitTables
+from understudy.protocols.core import Watcher
+from understudy.report.page import write_report
+from understudy.runs.result import Result
+from understudy.runs.runfile import RunFile
+
+Say = Callable[[str], None]
+
+
+def run_demo(
+    out: Path | None,
+    *,
+    protocol: str = "gram",
+    epsilon: float = 2.0,
+    say: Say,
+    watch: Watcher | None = None,
+    **settings: Any,
+) -> Path:
+    """Write the holders' files, carry out the run, compare, and say where everything lies."""
+    out = free_folder(Path("runs/demo")) if out is None else out
+    if out.exists():
+        raise ArtefactError(f"{out} is there already. Choose another --out. Nothing was read or charged.")
+    tables, schemas = rand_health(bins=protocol != "gram")  # which buys levels where none are declared
+    file = write_holders(tables, schemas, out, protocol=protocol, epsilon=epsilon, settings=settings)
+    say(
+        "Two holders, one joint synthetic table. Rows: RAND Health Insurance Experiment (1974–1982), public.\n"
+    )
+    for name, table in tables.items():
+        columns = schemas[name].names
+        say(f"  {name:<8} {len(table):,} people, {len(columns)} columns: {', '.join(columns)}")
+    say(
+        f"\nAligning people by private set intersection, then {protocol}; no row and no id leaves its holder …\n"
+    )
+    result, folder = run_file(RunFile.load(file), watch=watch)
+    say(f"{result.people:,} people are held by both.\n\n{result.privacy}\n")
+    say(comparison(tables, rand_health()[1], result, pd.read_parquet(folder / "synthetic.parquet"), protocol))
+    write_report(folder)
+    say(_where(folder, file))
+    return folder
+
+
+def run_visits_demo(
+    out: Path | None, *, epsilon: float = 2.0, say: Say, watch: Watcher | None = None, **settings: Any
+) -> Path:
+    """The same with people of each holder's own, and all years of each person."""
+    out = free_folder(Path("runs/demo")) if out is None else out
+    if out.exists():
+        raise ArtefactError(f"{out} is there already. Choose another --out. Nothing was read or charged.")
+    tables, schemas = rand_years()
+    file = write_holders(tables, schemas, out, protocol="visits", epsilon=epsilon, settings=settings)
+    say(
+        "Two insurers with people of their own, several years each. Rows: RAND Health Insurance Experiment "
+        "(1974–1982), public.\n"
+    )
+    for name, held in tables.items():
+        say(f"  {name}  {len(held['people']):,} people, {len(held['events']):,} years")
+    say(
+        f"\n{next(iter(schemas.values()))}\n\nOne release of tables, in which a person with all years weighs 1, then "
+        "the fit; no row leaves its holder …\n"
+    )
+    result, folder = run_file(RunFile.load(file), watch=watch)
+    say(f"About {result.people:,} people, as the release counts them.\n\n{result.privacy}\n")
+    say(visits_comparison(tables, schemas, folder))
+    write_report(folder)
+    say(_where(folder, file, {"synthetic/": "two synthetic tables: people, and their years"}))
+    return folder
+
+
+def write_holders(
+    tables: Mapping[str, pd.DataFrame | dict[str, pd.DataFrame]],
+    schemas: Mapping[str, Schema | VisitSchema],
+    out: Path,
+    *,
+    protocol: str,
+    epsilon: float,
+    settings: dict[str, Any],
+) -> Path:
+    """Each holder's table, schema and ledger in a folder of its own, and a run file beside them."""
+    parties = {}
+    for name, table in tables.items():
+        home = own_folder(out / "holders" / name)
+        files = {name: table} if isinstance(table, pd.DataFrame) else table
+        for part, rows in files.items():
+            replace(home / f"{part}.csv", rows.to_csv(index=False).encode())
+        schemas[name].save(home / "schema.toml")
+        parties[name] = {
+            "table": f"holders/{name}/{name}.csv" if isinstance(table, pd.DataFrame) else f"holders/{name}",
+            "schema": f"holders/{name}/schema.toml",
+            "ledger": f"holders/{name}/{name}.ledger",
+            "epsilon": epsilon,
+            "delta": 1e-5,
+        }
+    usual = {"verti-gan": {"rounds": 300, "latent": 64, "common": [256]}}.get(protocol, {})
+    body = {"protocol": protocol, "out": "result", "settings": usual | settings, "parties": parties}
+    file = out / "demo.toml"
+    file.write_text(tomli_w.dumps(body))
+    return file
+
+
+def comparison(
+    tables: dict[str, pd.DataFrame],
+    schemas: dict[str, Schema],
+    result: Result,
+    synthetic: pd.DataFrame,
+    protocol: str,
+) -> str:
+    """1-way and 2-way AVD, within and across parties, beside the best and the worst honest figures."""
+    joint = join(schemas)
+    shared = reduce(lambda one, other: one.merge(other, on=joint.person), tables.values())
+    codec = Codec(joint)
+    owners = [result.generator.card["owners"][name] for name in joint.names]
+    marginals = Marginals(codec.codes(shared), codec.codes(synthetic), sizes=codec.sizes, owners=owners)
+    figures = {
+        "single columns": marginals.avd(1),
+        "pairs within a party": marginals.avd(2, scope="within"),
+        "pairs across parties": marginals.avd(2, scope="cross"),
+    }
+    head = f"  {'real against synthetic':<24}{'synthetic':>10}{'resampled':>11}{'independent':>13}"
+    lines = [
+        "Average variation distance (0 equal, 1 disjoint); only the demo may compute it, its rows are public:",
+        head,
+    ]
+    for name, figure in figures.items():
+        cells = (_cell(figure.value), _cell(figure.floor), _cell(figure.ceiling))
+        lines.append(f"  {name:<24}{cells[0]:>10}{cells[1]:>11}{cells[2]:>13}")
+    lines.append(
+        "  resampled: a bootstrap of the real rows. independent: each real column shuffled by itself."
+    )
+    if protocol == "verti-gan":
+        lines.append(
+            "  VertiGAN's critics see one party each: pairs across parties cannot be learned beyond that."
+        )
+    lines.append("")
+    return "\n".join(lines)
+
+
+def visits_comparison(
+    tables: Mapping[str, dict[str, pd.DataFrame]], schemas: Mapping[str, VisitSchema], folder: Path
+) -> str:
+    """Average variation distances of the tables of people, of events and of both, and what a person has in all."""
+    schema = next(iter(schemas.values()))
+    real = {part: pd.concat([held[part] for held in tables.values()]) for part in ("people", "events")}
+    drawn = {part: pd.read_parquet(folder / "synthetic" / f"{part}.parquet") for part in real}
+    layout = VisitLayout.of(schema)
+    ours, theirs = (
+        VisitTables.exact(read_visits(frames, schema).codes(), layout).tables for frames in (drawn, real)
+    )
+    apart: dict[str, list[float]] = {}
+    for block, table in theirs.items():
+        one, other = table / table.sum(), ours[block] / ours[block].sum()
+        apart.setdefault(block[0], []).append(float((one - other).abs().sum()) / 2)
+    words = {
+        "person": "people's columns",
+        "event": "columns of a year",
+        "across": "people's and a year's columns",
+        "next": "a year and the next",
+        "later": "a year and two years later",
+    }
+    lines = [
+        "Average variation distance of tables of one and two columns (0 equal, 1 disjoint); rows are public here:"
+    ]
+    lines += [f"  {words[kind]:<30}{sum(each) / len(each):>8.3f}" for kind, each in apart.items()]
+    lines += ["", f"  {'in all years of a person':<34}{'real':>8}{'drawn':>8}"]
+    for column in ("outpatient", "visits"):
+        totals = [frames["events"].groupby(schema.person)[column].sum() for frames in (real, drawn)]
+        for what, figures in (
+            ("mean", [total.mean() for total in totals]),
+            ("90 % have less than", [total.quantile(0.9) for total in totals]),
+        ):
+            lines.append(f"  {column + ', ' + what:<34}{figures[0]:>8.1f}{figures[1]:>8.1f}")
+    return "\n".join([*lines, ""])
+
+
+def _cell(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _where(folder: Path, file: Path, rows: Mapping[str, str] | None = None) -> str:
+    home = file.parent
+    drawn = rows or {"synthetic.parquet": "the joint synthetic table"}
+    written = "".join(f"  {f'{folder.name}/{name}':<27}{what}\n" for name, what in drawn.items())
+    return (
+        f"Written to {home}:\n"
+        f"  demo.toml                  the run file: `understudy run` does the same with yours\n"
+        f"  holders/<name>/            what each holder keeps: table, schema, ledger\n"
+        f"  {folder.name}/generator/          weights, schema, card: `understudy sample {folder} -n 1000`\n"
+        f"{written}"
+        f"  {folder.name}/privacy.json        the statement above, for machines\n"
+        f"  {folder.name}/transcript.json     messages exchanged\n"
+        f"  {folder.name}/report.html         all of it on one page: open it in a browser\n\n"
+        f"Next: `understudy ledger show {next(iter(sorted(home.glob('holders/*/*.ledger'))))}`"
+    )

@@ -1,0 +1,166 @@
+"""What a run will do and cost, before a row is read: `understudy plan`, and the first screen of `understudy run`.
+
+    print(us.plan("gram", {"clinic": clinic, "insurer": insurer}, budget=1.0, people=5_000))
+
+Guarantee: made of settings, schemas, budgets and a stated number of people. A table is not opened, and need not exist.
+Edges: what a run would refuse by its settings and schemas is refused here, too; a draft of a schema is not, and the
+plan says that a run will.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from understudy.data.described import PublicSchema
+from understudy.data.encoding.fine import cut_evenly
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.figures import shown
+from understudy.protocols.core.forecast import Forecast
+from understudy.runs.held import budgets, loaded
+from understudy.runs.registry import config_for, of_rows, protocol_named, require_kinds, same_people
+from understudy.runs.runfile import RunFile
+
+
+def plan(
+    protocol: str,
+    schemas: Mapping[str, PublicSchema | str | Path],
+    *,
+    budget: Budget | float | Mapping[str, Budget | float],
+    people: int | None = None,
+    **settings: Any,
+) -> Forecast:
+    """What a run of `protocol` will release, with which noise, at what price, for holders with these schemas.
+
+    `people`: how many the run is about, as far as that is public; a bound or a guess will do. Where columns are split
+    they are those whom all holders share, else those of all holders together.
+    """
+    if not schemas:
+        raise ConfigError("a plan needs the schema of at least one holder.")
+    if people is not None:
+        whole(people=people)
+    public = loaded(schemas)
+    named, protocol = protocol, of_rows(protocol, public)
+    config, module = config_for(protocol, settings), protocol_named(protocol)
+    if hasattr(module, "KINDS") or same_people(module, (one.names for one in public.values())):
+        require_kinds(protocol, public)
+    each = budgets(budget, public)
+    if hasattr(module, "forecast"):
+        made: Forecast = module.forecast(config, public, each, people)
+    else:
+        made = _usual(protocol, config, public, each, people)
+    if named != protocol:
+        made = replace(made, facts=(f"{named} of these rows is {protocol} (docs/{protocol}.md)", *made.facts))
+    drafts = [name for name, schema in public.items() if getattr(schema, "origin", "public") != "public"]
+    said = (
+        f"The schema of {', '.join(drafts)} is a draft that was read from rows: a run refuses it until it is marked "
+        "public or bought."
+    )
+    return replace(made, warnings=(*made.warnings, said)) if drafts else made
+
+
+def plan_file(file: RunFile, *, people: int | None = None) -> Forecast:
+    """The plan of a run file; `people` in place of the one that it states."""
+    return plan(
+        file.protocol,
+        {name: file.path(section.schema) for name, section in file.parties.items()},
+        budget={name: section.budget() for name, section in file.parties.items()},
+        people=file.people if people is None else people,
+        **dict(file.settings),
+    )
+
+
+def _usual(
+    protocol: str,
+    config: Any,
+    schemas: Mapping[str, PublicSchema],
+    each: Mapping[str, Budget],
+    people: int | None,
+) -> Forecast:
+    """What settings and budgets say of a protocol that has no forecast of its own."""
+    module = protocol_named(protocol)
+    same = same_people(module, (schema.names for schema in schemas.values()))
+    reports = _reports(config)
+    price = {name: min(budget.epsilon, reports or math.inf) for name, budget in each.items()}
+    return Forecast(
+        protocol=protocol,
+        cut="columns" if same else "rows",
+        budgets=each,
+        price=price,
+        person=_person(module, config, each, price, same=same),
+        people=people,
+        facts=tuple(_facts(config)),
+        warnings=(*_warnings(config, each, reports, people), *cut_evenly(*schemas.values())),
+    )
+
+
+def _reports(config: Any) -> float | None:
+    """ε of all reports of a person, where people report."""
+    if getattr(config, "epsilon_report", None):
+        return float(config.epsilon_report * _cap(config))
+    total = getattr(config, "epsilon_total", None)
+    return None if total is None else float(total)
+
+
+def _cap(config: Any) -> int:
+    """How often a person reports, at most."""
+    return int(getattr(config, "cap", 1))
+
+
+def _person(
+    module: Any, config: Any, each: Mapping[str, Budget], price: Mapping[str, float], *, same: bool
+) -> str:
+    most = len(each) if same else getattr(config, "most_holders", 1)
+    if getattr(module, "ONE_RELEASE", False):
+        return "A person pays this once, for all holders together."
+    if len(each) == 1 or most == 1:
+        return "This is the most that a person pays, at the holder who has them."
+    epsilon = math.fsum(sorted(price.values())[-most:])
+    delta = math.fsum(sorted(budget.delta for budget in each.values())[-most:])
+    return (
+        f"A person is with {most} of the holders and pays at each: at most ε = {shown(epsilon)} at δ = {delta:g} "
+        "in all, and less as the statement composes it."
+    )
+
+
+def _facts(config: Any) -> list[str]:
+    facts = []
+    if rounds := getattr(config, "rounds", None):
+        steps = getattr(config, "critic_steps", None)
+        facts.append(f"{rounds:,} rounds" + (f" of {steps:,} noised steps each" if steps else ""))
+    if cohort := getattr(config, "cohort", None):
+        facts.append(f"{cohort:,} people report in a round")
+    if (total := _reports(config)) is not None:
+        cap = _cap(config)
+        facts.append(
+            f"a person reports at most {cap:,} time{'s' if cap > 1 else ''}, for ε = {shown(total / cap)} each"
+        )
+    return facts or ["see the statement after the run: nothing of it is known beforehand but the price"]
+
+
+def _warnings(
+    config: Any, each: Mapping[str, Budget], reports: float | None, people: int | None
+) -> list[str]:
+    said = [
+        f"{name}: all {_cap(config):,} reports of a person would cost ε = {shown(reports)}, and {budget.epsilon:g} is "
+        "allowed: who has no budget left is asked no more."
+        for name, budget in each.items()
+        if reports is not None and reports > budget.epsilon
+    ]
+    if people is None:
+        return said
+    said += [
+        f"{name}: δ = {budget.delta:g} is not below 1/{people:,}. Choose a smaller δ."
+        for name, budget in each.items()
+        if budget.delta * people >= 1
+    ]
+    cohort, rounds = getattr(config, "cohort", None), getattr(config, "rounds", None)
+    if cohort and rounds and reports is not None and cohort * rounds > people * _cap(config):
+        said.append(
+            f"{rounds:,} rounds of {cohort:,} reports are more than {people:,} people give, each at most "
+            f"{_cap(config):,}: the run ends after about {people * _cap(config) // cohort:,} rounds."
+        )
+    return said

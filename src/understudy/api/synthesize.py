@@ -1,0 +1,312 @@
+"""One table of one holder, in one line: `us.synthesize(frame, epsilon=1)` and `understudy synthesize`.
+
+    result = us.synthesize(frame, epsilon=1)
+    result.sample(1_000)
+    print(result.privacy)
+
+All of it is within ε. With a public `schema` all of ε goes into the release of `gram`. Without one, the bounds and
+categories of the columns are not known to be public, and nothing may take them from rows for free: `SCHEMA_SHARE` of ε
+buys them (`privacy/buy_schema.py`), and the release has the rest. The statement adds both up.
+
+Guarantee: (ε, δ)-DP for one person with all of it, written into the holder's ledger before it is used. What is taken
+without a price are the names and the kinds of columns: a DataFrame's by their dtypes, a file's by a look at its rows,
+which is refused unless someone says that they are public.
+Edges: a draft of a schema is refused, as everywhere. A person has one row. A ledger that is there keeps its lifetime
+budget. What was bought before an error stays paid for.
+"""
+
+import math
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from understudy.api.train import train
+from understudy.data.arrays import ArrayTable
+from understudy.data.coarsen import coarsen, coarsen_long
+from understudy.data.described import ArraySchema, load_schema, one_kind_of_row, read_rows
+from understudy.data.reading.batches import batches_of
+from understudy.data.reading.files import Source, open_source
+from understudy.data.reading.sources import TableSource
+from understudy.data.reading.streamed import StreamedTable, long_source, open_table
+from understudy.data.reading.writing import csv_text
+from understudy.data.schema import Boolean, Schema
+from understudy.data.table import Table, read_table
+from understudy.ground.check import plain_name
+from understudy.ground.durable import own_folder, replace_json
+from understudy.ground.durable import replace as write
+from understudy.ground.errors import (
+    ArtefactError,
+    BudgetExceeded,
+    ConfigError,
+    LedgerError,
+    SchemaError,
+)
+from understudy.privacy.accounts.accounting import DiscreteGaussian, flatten
+from understudy.privacy.accounts.accounting import epsilon as epsilon_of
+from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.buy_schema import (
+    Kinds,
+    Quote,
+    buy_schema,
+    first_of,
+    quote,
+)
+from understudy.privacy.free_kinds import kinds_of, require_kinds
+from understudy.privacy.noise import SecureRng
+from understudy.privacy.secure import needed_noise, spend_of
+from understudy.protocols.core import Watcher
+from understudy.protocols.gram import protocol as gram
+from understudy.runs.federation import Federation, Holder, open_ledger
+from understudy.runs.registry import config_for, of_rows
+from understudy.runs.result import Result
+from understudy.runs.runfile import PartySection, RunFile
+
+SCHEMA_SHARE = 0.25  # of ε, and half of δ, where bounds and categories are bought
+_SHARES = (0.99, 0.97, 0.95, 0.92, 0.9)  # of what is left: noise is rounded up, release by release
+_CELLS = (1, 3, 60, 300)  # sizes of releases
+
+
+def synthesize(
+    source: Source,
+    *,
+    epsilon: float,
+    delta: float = USUAL_DELTA,
+    schema: Schema | ArraySchema | str | Path | None = None,
+    kinds: Kinds | None = None,
+    names_and_kinds_are_public: bool = False,
+    person: str | None = None,
+    name: str | None = None,
+    ledgers: str | Path = "ledgers",
+    lifetime_epsilon: float | None = None,
+    folder: str | Path | None = None,
+    rows: int | None = None,
+    watch: Watcher | None = None,
+    **settings: Any,
+) -> Result:
+    """A generator of rows like those of one table, for ε in all. `settings` are those of `gram`, as `target`.
+
+    `kinds` declares columns that are publicly known: a kind whose domain is bought, or a whole column, which is not.
+    `name` is the holder's, and its ledger's: `ledgers/NAME.ledger`. A new ledger allows `lifetime_epsilon` for all that
+    is ever done with these people, by default this run alone. With a `folder` all artefacts are written there, `rows`
+    synthetic rows among them. With a schema of images or series the settings are those of `moments`.
+    """
+    declares = load_schema(schema) if isinstance(schema, str | Path) else schema
+    protocol = "gram" if declares is None else of_rows("gram", {"one": declares})
+    if protocol != "gram":
+        settings = {key: value for key, value in settings.items() if value is not None}
+    config = config_for(protocol, settings)
+    if hasattr(source, "__arrow_c_stream__") and not isinstance(source, pd.DataFrame):
+        source = pa.table(source).to_pandas()
+    name = name or _name(source)
+    plain_name(holder=name, nothing="Nothing was read or charged.")
+    home = None if folder is None else Path(folder)
+    if home is not None:
+        _require_free(home)
+    whole, run = Budget(epsilon, delta), f"{protocol}-{uuid.uuid4().hex[:8]}"
+    ledger = own_folder(Path(ledgers)) / f"{name}.ledger"
+    offer: Quote | None = None
+    table: Table | ArrayTable[Any]
+    if declares is not None:
+        if person is not None or kinds is not None:
+            raise ConfigError(
+                "a schema says who and what: leave person and kinds out. Nothing was read or charged."
+            )
+        public = one_kind_of_row(declares)
+        public.require_public(f"the schema of {name}")
+        table = read_rows(source, public, name if isinstance(source, pd.DataFrame) else None)
+        book = _book(ledger, name, whole, lifetime_epsilon)
+    else:
+        declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)
+        _require(source, declared, person, config)
+        offer = quote(declared, epsilon=epsilon * SCHEMA_SHARE, delta=delta / 2, closer=False)
+        book = _book(ledger, name, whole, lifetime_epsilon)
+        _require_left(book, whole)
+        if home is not None:
+            _make(home)
+        table = _bought(source, declared, book, whole, run=run, person=person, name=name)
+    rest = whole if offer is None else what_is_left(whole, offer)
+    holder = Holder(name, table, book, rest, total=whole)
+    if home is not None:
+        _make(home)
+        _note(home, holder, table, source if offer is None else None, settings, run, protocol)
+    result = train(protocol, Federation.of([holder]), folder=home, watch=watch, run=run, **settings)
+    if offer is not None:
+        result = _with_purchase(result, whole)
+    if home is not None:
+        result.save(home, rows=rows)
+    return result
+
+
+def _book(path: Path, name: str, whole: Budget, lifetime: float | None) -> Ledger:
+    """The holder's ledger, a new one with that lifetime budget; one that says otherwise is an error, not silence."""
+    if lifetime is not None and lifetime < whole.epsilon:
+        raise ConfigError(
+            f"lifetime_epsilon {lifetime:g} is below the {whole.epsilon:g} that this run may cost. Nothing was charged."
+        )
+    book = open_ledger(path, name, Budget(lifetime or whole.epsilon, whole.delta))
+    if lifetime not in (None, book.budget.epsilon):
+        raise LedgerError(
+            f"{path} is not new and allows {book.budget} for everything together, not ε={lifetime:g}: leave "
+            f'lifetime_epsilon out, or first `understudy ledger budget {path} --epsilon {lifetime:g} --reason "…"`. '
+            "Nothing was charged."
+        )
+    return book
+
+
+def _name(source: Source) -> str:
+    if isinstance(source, pd.DataFrame):
+        return "table"
+    return (source.name if isinstance(source, TableSource) else Path(source).name).split(".")[0]
+
+
+def _require(source: Source, declared: Kinds, person: str | None, config: gram.Config) -> None:
+    """Refuse before anything is bought what can be: settings by columns of these names, people with several rows."""
+    if not config.private:
+        raise ConfigError("private = false is for rehearsals on public rows. Nothing was charged.")
+    require_kinds(source, declared)
+    names = Schema(columns=tuple(Boolean(name=name) for name in declared))
+    gram.forecast(config, {"one": names}, {"one": Budget(1.0, USUAL_DELTA)})
+    if person is None:
+        return
+    if open_source(source, {}).header.count(person) != 1:
+        raise SchemaError(f'there is no id column "{person}". Nothing was charged.')
+    if (origin := long_source(source, len(declared))) is not None:
+        several = not first_of(batches_of(origin, {person: False}, origin.name), person).all()
+    else:
+        several = bool(open_source(source, {person: False}).columns[person].duplicated().any())
+    if several:
+        raise SchemaError(
+            f'"{person}": a person has one row here, and some have several. Nothing was charged.'
+        )
+
+
+def _require_left(book: Ledger, whole: Budget) -> None:
+    """Refuse to buy a schema for a run that could not be paid any more."""
+    if book.budget.delta < whole.delta or book.remaining() < whole.epsilon * (1 - 1e-9):
+        raise BudgetExceeded(
+            f"{book.holder}: this costs {whole} in all, schema and release. {book.summary()} If the holder agrees, "
+            f'`understudy ledger budget {book.path} --epsilon E --reason "…"` allows more. Nothing was charged.'
+        )
+
+
+def _bought(
+    source: Source, declared: Kinds, book: Ledger, whole: Budget, *, run: str, person: str | None, name: str
+) -> Table:
+    """The table in the bounds and categories that were bought for it, charged to the ledger first."""
+    title = name if isinstance(source, pd.DataFrame) else None
+    public = buy_schema(
+        source,
+        declared,
+        book,
+        epsilon=whole.epsilon * SCHEMA_SHARE,
+        delta=whole.delta / 2,
+        run=run,
+        rng=SecureRng(),
+        person=person,
+        name=title,
+        closer=False,
+    )
+    if (origin := long_source(source, len(declared))) is None:
+        return read_table(coarsen(source, public, title), public, name)
+    assert book.path is not None, "it was opened from a file"
+    return open_table(coarsen_long(origin, public, book.path.with_name(f"{name}-fitted.parquet")), public)
+
+
+def what_is_left(whole: Budget, offer: Quote) -> Budget:
+    """A budget for the release, so that it and the purchase are within the whole one together.
+
+    Gaussian releases spend about Σ 1/σ², whatever they are of: what the purchase leaves of that is the price of many
+    cells with so much noise. The loss of a few whole numbers takes few values and may cost more or less than that, so
+    less is tried until the accountant finds releases of any size within the whole. Other noise is added up, ε and δ.
+    """
+    spend = flatten(offer.event)
+    delta = whole.delta - offer.reveals
+    paid = math.fsum(n / event.sigma**2 for event, n in spend.items() if isinstance(event, DiscreteGaussian))
+    if paid:
+        most = _CELLS[-1]
+        left = most * needed_noise(most, Budget(whole.epsilon, delta)) ** -2 - paid
+        for share in _SHARES:
+            each = DiscreteGaussian((share * left / most) ** -0.5)
+            rest = Budget(min(whole.epsilon, epsilon_of({each: most}, delta)), delta)
+            releases = (spend_of([(needed_noise(cells, rest), cells)]) for cells in _CELLS)
+            if all(epsilon_of(release + spend, whole.delta) <= whole.epsilon for release in releases):
+                return rest
+    return Budget(whole.epsilon * (1 - SCHEMA_SHARE), whole.delta / 2)
+
+
+def _with_purchase(result: Result, whole: Budget) -> Result:
+    """The same result, whose statement says what was allowed in all. What was paid under the run's name is in it."""
+    (party,) = result.privacy.parties
+    outside = (
+        "the names and the kinds of columns; their bounds and categories were bought, within ε",
+        *(text for text in result.privacy.outside if not text.startswith("the schema")),
+    )
+    privacy = replace(result.privacy, parties=(replace(party, budget=whole),), outside=outside)
+    made = result.generator
+    card = dict(made.card) | {"privacy": privacy.to_dict()}
+    return replace(result, privacy=privacy, artefact=replace(made, card=card))
+
+
+def _require_free(folder: Path) -> None:
+    if (folder / "run.toml").exists():
+        raise ArtefactError(
+            f"{folder} already has a run in it: choose another folder. Nothing was read or charged."
+        )
+
+
+def _make(folder: Path) -> None:
+    """The folder for the artefacts: made before anything is paid for."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtefactError(f"{folder} cannot be made ({error.strerror}). Nothing was charged.") from None
+
+
+def _place(source: Source) -> dict[str, Any]:
+    """Where a source lies and how it is read, for a run file; a frame is nowhere."""
+    if isinstance(source, TableSource):
+        return asdict(source.within(Path.cwd()))
+    return {"table": "" if isinstance(source, pd.DataFrame) else str(Path(source).resolve())}
+
+
+def _note(
+    home: Path,
+    holder: Holder,
+    table: Table | ArrayTable[Any],
+    source: Source | None,
+    settings: Mapping[str, Any],
+    run: str,
+    protocol: str,
+) -> None:
+    """What was done, as a run file, beside the artefacts: `understudy report` finds table and ledger by it.
+
+    A table that was fitted to a bought schema (no `source`) holds real rows, and lies beside the holder's ledger.
+    """
+    assert holder.ledger.path is not None, "it was opened from a file"
+    ledger = holder.ledger.path.resolve()
+    table.schema.save(home / "schema.toml")
+    if source is None:
+        assert isinstance(table, Table), "a schema of a table alone is bought"
+        if isinstance(table, StreamedTable):
+            source = table.origin
+        else:
+            source = write(
+                ledger.with_name(f"{holder.name}-fitted.csv"), csv_text(table.frame, table.schema).encode()
+            )
+    section = PartySection(
+        **_place(source),
+        schema="schema.toml",
+        epsilon=holder.budget.epsilon,
+        delta=holder.budget.delta,
+        ledger=str(ledger),
+    )
+    given = {key: value for key, value in settings.items() if value is not None}
+    file = RunFile(protocol=protocol, parties={holder.name: section}, settings=given, out=".", folder=home)
+    write(home / "run.toml", file.to_toml().encode())
+    replace_json(home / "run.json", {"run": run, "rehearsal": False})

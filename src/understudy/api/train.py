@@ -1,0 +1,269 @@
+"""From holders to artefacts: open tables and ledgers, build the parties, train, save.
+
+    federation = Federation({"clinic": clinic, "insurer": insurer}, schemas, budget=Budget(epsilon=2, delta=1e-6))
+    result = train("verti-gan", federation, rounds=300)
+    result.generator.sample(1000)
+    print(result.privacy)
+
+    phones = Federation({"phones": rows}, {"phones": schema}, budget=Budget(epsilon=8, delta=0), same_people=False)
+    result = train("sign-ds", phones, target="churned", epsilon_total=8, cap=2)
+    result.model.predict(new_rows)
+
+A federation's ledgers are real files unless it is a rehearsal; seeds are for rehearsals alone.
+"""
+
+import json
+import signal
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from understudy.answers.rules import check_rules
+from understudy.data.described import one_kind_of_row
+from understudy.data.grid import distinct
+from understudy.data.mixed import side_by_side
+from understudy.data.reading.no_rows import NoRows
+from understudy.data.schema import Schema
+from understudy.data.visits import VisitSchema
+from understudy.ground.check import plain_name
+from understudy.ground.durable import own_folder, replace, replace_json
+from understudy.ground.errors import ArtefactError, ConfigError, LedgerError, SchemaError
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core import Progress, Watcher, watch_alignment
+from understudy.runs.federation import Federation, Holder, open_ledger
+from understudy.runs.held import Held, open_held, open_holdout, open_public
+from understudy.runs.registry import (
+    artefact_of,
+    config_for,
+    file_of_rows,
+    of_rows,
+    people_of,
+    protocol_named,
+    require_kinds,
+    same_people,
+)
+from understudy.runs.result import Result
+from understudy.runs.runfile import RunFile
+from understudy.runtime.local import LocalParties
+
+
+def train(
+    protocol: str,
+    federation: Federation,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+    run: str | None = None,
+    holdout: Held | None = None,
+    public: Held | None = None,
+    **settings: Any,
+) -> Result:
+    """Train `protocol` over the federation. With a folder, checkpoints go there and a run can be resumed.
+
+    `holdout` are public rows on which a classifier is tested while it trains, `public` ones from which an autoencoder
+    may begin; they cost nobody anything. `gram` is one name for tables, images and series (`registry.of_rows`).
+    """
+    protocol = of_rows(protocol, federation.schemas, federation.same_people)
+    config = config_for(protocol, settings)
+    run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
+    plain_name(run=run, nothing="Nothing was charged.")
+    module = protocol_named(protocol)
+    more = opened(
+        protocol,
+        config,
+        federation.schemas,
+        same_people=_fitting(protocol, federation.same_people),
+        holdout=holdout,
+        public=public,
+    )
+    home = None if folder is None else Path(folder)
+    held = federation.parties(
+        protocol, run=run, folder=None if home is None else home / "parties", config=config
+    )
+    parties = LocalParties(held)
+    with stoppable(watch) as watcher:
+        watch_alignment(held.values(), watcher)
+        outcome = module.train(
+            config,
+            parties,
+            federation.schemas,
+            checkpoint=None if home is None else home / "checkpoint",
+            resume=resume,
+            watch=watcher,
+            **more,
+        )
+    artefact = getattr(outcome, artefact_of(module))
+    return Result(artefact, outcome.privacy, parties.transcript, run, outcome.people, federation)
+
+
+def opened(
+    protocol: str,
+    config: Any,
+    schemas: Mapping[str, Any],
+    *,
+    same_people: bool,
+    holdout: Held | None = None,
+    public: Held | None = None,
+) -> dict[str, Any]:
+    """The public rows that a protocol's `train` takes, opened, once its schemas are found to fit together."""
+    module = protocol_named(protocol)
+    for schema in schemas.values():
+        if isinstance(schema, Schema | VisitSchema):
+            check_rules(schema)
+    if same_people:
+        # Two parties with the same column: refused before anything else, unless they may hold other people of it.
+        if not any(isinstance(schema, VisitSchema) for schema in schemas.values()):
+            side_by_side(schemas if people_of(module) else distinct(schemas))
+        require_kinds(protocol, schemas)
+    require_kinds(protocol, schemas, visits_alone=True)
+    more: dict[str, Any] = {}
+    if holdout is not None:
+        if artefact_of(module) != "model":
+            raise ConfigError(f"{protocol} takes no holdout. Nothing was charged.")
+        more["holdout"] = open_holdout(holdout, next(iter(schemas.values())), config.target)
+    if public is not None:
+        if not getattr(module, "PUBLIC_ROWS", False):
+            raise ConfigError(f"{protocol} takes no public rows. Nothing was charged.")
+        more["public"] = open_public(public, next(iter(schemas.values())))
+    return more
+
+
+def run_file(
+    file: RunFile, *, resume: bool = False, watch: Watcher | None = None, seed: int | None = None
+) -> tuple[Result, Path]:
+    """Carry out a run file; its artefacts lie in the folder that is returned."""
+    file = file_of_rows(file)
+    config_for(file.protocol, file.settings)
+    if file.rows is not None and artefact_of(protocol_named(file.protocol)) != "generator":
+        raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was read or charged.')
+    out = file.path(file.out)
+    told = _told(file, out, resume=resume, rehearsal=seed is not None)
+    federation = _federation(file, seed)
+    holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
+    with _noted(file, out, told):
+        result = train(
+            file.protocol, federation, folder=out, resume=resume, watch=watch, run=told["run"], holdout=holdout,
+            public=public, **dict(file.settings),
+        )  # fmt: skip
+    result.save(out, rows=file.rows)
+    return result, out
+
+
+def _told(file: RunFile, out: Path, *, resume: bool, rehearsal: bool) -> dict[str, Any]:
+    """The run's name and whether it is a rehearsal: a new run's, or those of the one that is to be resumed."""
+    begun = (out / "run.toml").exists()
+    if begun and not resume:
+        raise ArtefactError(
+            f"{out} already has a run in it. Choose another `out`, or resume that run with --resume. "
+            "Nothing was read or charged."
+        )
+    if not resume:
+        return {"run": f"{file.protocol}-{uuid.uuid4().hex[:8]}", "rehearsal": rehearsal}
+    if not begun:
+        raise ArtefactError(f"{out} has no run to resume. Nothing was read or charged.")
+    told: dict[str, Any] = json.loads((out / "run.json").read_text())
+    if told.get("rehearsal", False) != rehearsal:
+        raise ArtefactError(
+            f"{out}: a rehearsal is resumed with its --seed, and any other run without one. "
+            "Nothing was read or charged."
+        )
+    return told
+
+
+def _federation(file: RunFile, seed: int | None) -> Federation:
+    """The holders that a run file names, their rows and ledgers opened; with a seed, a rehearsal of them."""
+    schemas = file.schemas()
+    if seed is None:
+        _require_agreement(file)
+    sources: dict[str, Held] = {
+        name: NoRows(one_kind_of_row(schemas[name])) if section.aggregates else file.source(name)
+        for name, section in file.parties.items()
+    }
+    same = same_people(protocol_named(file.protocol), (schema.names for schema in schemas.values()))
+    tables = open_held(sources, schemas, same_people=same)
+    holders = []
+    for number, (name, section) in enumerate(file.parties.items()):
+        if seed is None:
+            if section.ledger is None:
+                own_folder(file.ledger_path(name).parent)
+            ledger = open_ledger(file.ledger_path(name), name, section.total())
+        else:
+            ledger = Ledger.rehearsal(holder=name, budget=section.total())
+        own = None if seed is None else seed * 1_000_003 + number
+        elsewhere = section.people_are_elsewhere
+        holders.append(Holder(name, tables[name], ledger, section.budget(), own, section.noise, elsewhere))
+    return Federation.of(holders, same_people=same)
+
+
+@contextmanager
+def _noted(file: RunFile, out: Path, told: Mapping[str, Any]) -> Iterator[None]:
+    """The folder holds this run from now on; one that is refused before it began leaves it free."""
+    out.mkdir(parents=True, exist_ok=True)
+    replace(out / "run.toml", file.to_toml().encode())
+    replace_json(out / "run.json", dict(told))
+    try:
+        yield
+    except (ConfigError, SchemaError):
+        if not (out / "checkpoint").exists():
+            (out / "run.toml").unlink()
+        raise
+
+
+def _require_agreement(file: RunFile) -> None:
+    """LedgerError where a ledger that exists and the run file say different things about its lifetime budget."""
+    for name, section in file.parties.items():
+        if not (path := file.ledger_path(name)).exists():
+            continue
+        with Ledger(path, holder=name) as ledger:
+            lifetime, spent = ledger.budget, ledger.summary()
+        if clash := section.clash(lifetime):
+            wanted = max(section.epsilon, section.total().epsilon)
+            delta = "" if section.ledger_delta is None else f" --delta {section.ledger_delta:g}"
+            raise LedgerError(
+                f"{name}: the run file says that {clash}, and the ledger {path} allows {lifetime} for all runs "
+                f"together. Change the run file, or, if the holder agrees, the ledger: understudy ledger budget "
+                f'{path} --epsilon {wanted:g}{delta} --reason "…". {spent} Nothing was read or charged.'
+            )
+
+
+def _fitting(protocol: str, same_people: bool | None) -> bool:
+    """Whether the holders have the same people, if the protocol is for such; of one holder it may say so itself."""
+    needs = people_of(protocol_named(protocol))
+    if same_people is not None and needs not in (None, same_people):
+        raise ConfigError(
+            f"{protocol} is for holders of {'the same' if needs else 'different'} people: build the federation "
+            f"with same_people={needs}. Nothing was charged."
+        )
+    return bool(needs if same_people is None else same_people)
+
+
+@contextmanager
+def stoppable(watch: Watcher | None) -> Iterator[Callable[[Progress], None]]:
+    """Turn Ctrl-C into a stop between two rounds, or two batches of ids that are masked, so that what is saved is
+    complete. A second one is immediate."""
+    asked = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    def watcher(progress: Progress) -> None:
+        if watch is not None:
+            watch(progress)
+        if asked.is_set():
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield watcher
+        return
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield watcher
+    finally:
+        signal.signal(signal.SIGINT, before)

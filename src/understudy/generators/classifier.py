@@ -1,0 +1,126 @@
+"""A trained classifier, the public rule that it reads rows by, and the card that says what it cost.
+
+It answers as scikit-learn's classifiers do: `predict`, `predict_proba`, `score`, `classes_`. On disk it is a folder:
+`weights.safetensors`, `card.json` and, where a schema says how rows are read, `schema.toml`. The network is rebuilt
+from a description in the card, by name; nothing is unpickled or executed.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from understudy.data.described import load_schema
+from understudy.data.encoding.features import DeclaredFeatures, Features, TableFeatures, features_from
+from understudy.data.encoding.population import Population
+from understudy.ground.bounded import read_json
+from understudy.ground.errors import ArtefactError
+from understudy.ground.tensors_file import read_header
+from understudy.models.cohort import Classifier as Network
+from understudy.models.cohort import from_description
+from understudy.privacy.accounts.rehearsal import first_said
+
+_DAMAGED = (
+    KeyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    OverflowError,
+    OSError,
+    SafetensorError,
+)
+CHUNK = 4096  # rows at a time, so that memory does not grow with their number
+# and of what a network makes of them: a fit of several labels may have thousands of Gaussians
+MOST_FLOATS = 1 << 27
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """Says the class of a row. Asking is post-processing: it costs nothing more.
+
+    Rows are a DataFrame, a table's path or a `Table` where it was trained on tables (other columns are ignored),
+    and an array (rows, …) where it was trained on arrays. Images and series that a schema declares may come as a
+    file, too.
+    """
+
+    network: Network
+    weights: Tensor = field(repr=False)
+    features: Features = field(repr=False)
+    card: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels, in the order of `predict_proba`'s columns."""
+        return np.array(self.features.labels)
+
+    def predict_proba(self, rows: Any) -> NDArray[np.float32]:
+        """The probability of each class: (rows, classes)."""
+        return self._scores(self.features.rows(rows)).softmax(1).numpy()
+
+    def predict(self, rows: Any) -> NDArray[Any]:
+        """The likeliest class of each row: (rows,)."""
+        return np.asarray(self.classes_[self._scores(self.features.rows(rows)).argmax(1).numpy()])
+
+    def score(self, rows: Any, labels: Any) -> float:
+        """The share of rows whose class is said right."""
+        return float(np.mean(self.predict(rows) == np.asarray(labels)))
+
+    def accuracy(self, population: Population) -> float:
+        """`score` over all rows of a population."""
+        return float((self._scores(population.rows).argmax(1) == population.codes).double().mean())
+
+    def _scores(self, rows: Tensor) -> Tensor:
+        some = max(1, min(CHUNK, MOST_FLOATS // max(1, self.network.row_floats)))
+        with torch.no_grad():
+            inputs = map(self.features.expand, torch.split(rows, some))
+            return torch.cat([self.network.forward(self.weights, x) for x in inputs])
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the files. The card goes last: a folder without one is not a classifier."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        named = {name: value.contiguous() for name, value in self.network.views(self.weights).items()}
+        save_file(named, folder / "weights.safetensors", metadata=first_said(self.card) or None)
+        if isinstance(self.features, TableFeatures | DeclaredFeatures):
+            self.features.schema.save(folder / "schema.toml")
+        card = {
+            **first_said(self.card),
+            **self.card,
+            "network": self.network.describe(),
+            "features": self.features.describe(),
+        }
+        (folder / "card.json").write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Classifier":
+        """The classifier in this folder. ArtefactError if it is missing or damaged."""
+        folder = Path(folder)
+        if not (folder / "card.json").exists() and (folder / "model" / "card.json").exists():
+            folder = folder / "model"
+        for name in ("card.json", "weights.safetensors"):
+            if not (folder / name).exists():
+                raise ArtefactError(f"{folder} does not hold a classifier: {name} is missing.")
+        try:
+            card = read_json(folder / "card.json")
+            network = from_description(card["network"])
+            found = {
+                name: shape for name, (_, shape) in read_header(folder / "weights.safetensors").shapes.items()
+            }
+            if found != network.shapes:
+                raise ValueError("the weights are not those of the network on the card.")
+            weights = network.flat(load_file(folder / "weights.safetensors"))
+            plain = card["features"]["kind"] == "array"
+            features = features_from(card["features"], None if plain else load_schema(folder / "schema.toml"))
+        except _DAMAGED as error:
+            raise ArtefactError(f"{folder} holds a damaged classifier: {error}") from None
+        return cls(network, weights, features, card)

@@ -1,0 +1,170 @@
+"""A generator's folder: `weights.safetensors`, `schema.toml` and `card.json`; where a table's levels were bought
+`levels.safetensors`, and where noisy tables were released, which the card lists then, `release.safetensors`.
+
+Guarantee: a network is rebuilt from a description in the card, by name, from a short list; nothing is unpickled or
+executed, and whoever wrote the folder, memory grows with its files and not with what they claim.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from understudy.answers import Release
+from understudy.answers.release import FILE as RELEASE
+from understudy.data.described import PublicSchema
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.levels import Levels, level_shapes
+from understudy.data.mixed import MixedSchema, load_any
+from understudy.data.schema import Schema
+from understudy.data.visits import SeveralVisits, VisitSchema
+from understudy.data.visits.frames import number_bounds
+from understudy.ground.bounded import read_json
+from understudy.ground.errors import ArtefactError
+from understudy.ground.tensors_file import difference, read_header
+from understudy.models.claims import check_claim, expected
+from understudy.privacy.accounts.rehearsal import first_said
+
+Described = PublicSchema | MixedSchema | SeveralVisits
+Parts = tuple[Any, Described, dict[str, Any], Levels | None, Release | None]
+
+LEVELS = "levels.safetensors"
+_MOST_HEADER = 1 << 24  # a pool of many offers has many tensors
+_DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError, SafetensorError)
+
+
+def write_generator(
+    folder: Path,
+    network: nn.Module,
+    description: Mapping[str, Any],
+    schema: Described,
+    card: Mapping[str, Any],
+    levels: Levels | None,
+    release: Release | None,
+) -> Path:
+    """Write the files. The card goes last: a folder without one is not a generator."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    save_file(state, folder / "weights.safetensors", metadata=first_said(card) or None)
+    if levels is not None:
+        save_file(levels.tensors(), folder / LEVELS)
+    else:
+        (folder / LEVELS).unlink(missing_ok=True)
+    if release is not None:
+        release.save(folder / RELEASE, first_said(card))
+    else:
+        (folder / RELEASE).unlink(missing_ok=True)
+    schema.save(folder / "schema.toml")
+    said = {**first_said(card), **card, "network": description}
+    said.pop("release", None)
+    if release is not None:
+        said["release"] = release.card
+    (folder / "card.json").write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+    return folder
+
+
+def read_generator(folder: Path, networks: Mapping[str, Any]) -> Parts:
+    """Network, schema, card, levels and release, as they were written; a network is one of `networks`, by its kind.
+
+    Edges: a file is missing or damaged → ArtefactError.
+    """
+    if folder.is_file():
+        raise ArtefactError(
+            f"{folder} is one file, and a generator is a folder. A file from an exchange's page is checked by its "
+            "pool when it is taken: `understudy exchange pull --at URL --out FOLDER` makes the folder."
+        )
+    if not (folder / "card.json").exists() and (folder / "generator" / "card.json").exists():
+        folder = folder / "generator"
+    try:
+        card, schema = read_json(folder / "card.json"), load_any(folder / "schema.toml")
+        levels = _levels(schema, folder / LEVELS)
+        sizes = _outputs(schema) if levels is None else levels.sizes
+        _same_classes(card["network"], schema)
+        network = _network(card["network"], sizes, networks, folder / "weights.safetensors")
+        release = _release(schema, levels, card, folder / RELEASE)
+    except FileNotFoundError as error:
+        name = Path(error.filename).name if error.filename else "a file"
+        raise ArtefactError(f"{folder} does not hold a generator: {name} is missing.") from None
+    except OSError as error:
+        raise ArtefactError(f"{folder} does not hold a generator ({error.strerror}).") from None
+    except _DAMAGED as error:
+        raise ArtefactError(f"{folder} holds a damaged generator: {error}") from None
+    return network.eval(), schema, card, levels, release
+
+
+def _same_classes(described: Mapping[str, Any], schema: Described) -> None:
+    """ValueError where a network of Gaussians by class has others than the schema's labels have combinations."""
+    sizes = getattr(schema, "label_sizes", ())
+    if sizes and described["kind"] == "gaussians" and described["classes"] != math.prod(sizes):
+        raise ValueError(
+            f"the network knows {described['classes']} classes, and the schema declares {math.prod(sizes):,}."
+        )
+
+
+def _levels(schema: Described, file: Path) -> Levels | None:
+    """A table's own levels, if there are any: read only when the file's header has as many cells as the schema."""
+    if not file.exists():
+        return None
+    if not isinstance(schema, Schema):
+        raise ValueError(f"{file.name} is for tables alone.")
+    if (claimed := level_shapes(schema)) != (found := read_header(file, most=_MOST_HEADER).shapes):
+        raise ValueError(f"the levels are not those of the schema: {difference(claimed, found)}.")
+    return Levels.from_tensors(schema, load_file(file))
+
+
+def _release(
+    schema: Described,
+    levels: Levels | None,
+    card: Mapping[str, Any],
+    file: Path,
+) -> Release | None:
+    """What was released, where the card lists it."""
+    if "release" not in card:
+        if file.exists():
+            raise ValueError(f"{file.name} is not listed in the card.")
+        return None
+    if not isinstance(schema, Schema):
+        raise ValueError(f"{file.name} is for tables alone.")
+    return Release.load(file, levels or Codec(schema))
+
+
+def _network(
+    description: dict[str, Any], sizes: tuple[int, ...], networks: Mapping[str, Any], weights: Path
+) -> Any:
+    """The network, built only when the header of its weights says that they are all there."""
+    found = read_header(weights, most=_MOST_HEADER).shapes
+    check_claim(description, sizes, len(found))
+    build = networks[description["kind"]].from_description
+    if (claimed := expected(build, description)) != found:
+        raise ValueError(
+            f"the weights are not those of the network on the card: {difference(claimed, found)}."
+        )
+    network = build(description)
+    network.load_state_dict(load_file(weights))
+    return network
+
+
+def _outputs(schema: Described) -> tuple[int, ...]:
+    """What a row has: the levels of each column of a table, the sides of series and images, part after part.
+
+    Of people with events: the levels of both, the bounds of each level of the number of events, and whether they have
+    an order.
+    """
+    if isinstance(schema, SeveralVisits):
+        return tuple(size for part in schema.parts for size in _outputs(part))
+    if isinstance(schema, VisitSchema):
+        bounds = (bound for pair in number_bounds(schema) for bound in pair)
+        return (
+            *Codec(schema.person_schema).sizes,
+            *Codec(schema.event_schema).sizes,
+            *bounds,
+            schema.ordered,
+        )
+    if isinstance(schema, MixedSchema):
+        return tuple(size for part in schema.parts.values() for size in _outputs(part))
+    return Codec(schema).sizes if isinstance(schema, Schema) else schema.shape

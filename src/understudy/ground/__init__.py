@@ -1,0 +1,1 @@
+"""What everything stands on: errors, checks of plain values, durable files, packed bytes, tensors in files."""

@@ -1,0 +1,164 @@
+"""Argument checks, in one place and in one voice.
+
+Each takes keyword arguments, so that the message can name them: `positive(epsilon=epsilon)`.
+"""
+
+import difflib
+import hashlib
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from understudy.ground.errors import ConfigError, UnderstudyError
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a number that a float holds, and no truth value: a whole number may be too large for one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max
+
+
+def positive(**values: float) -> None:
+    """Every value is a finite number above zero."""
+    for name, value in values.items():
+        if not is_number(value) or not value > 0:
+            raise ConfigError(f"{name} must be above 0, not {value!r}.")
+
+
+def not_negative(**values: float) -> None:
+    """Every value is a finite number, zero or above."""
+    for name, value in values.items():
+        if not is_number(value) or value < 0:
+            raise ConfigError(f"{name} must be 0 or above, not {value!r}.")
+
+
+def in_range(low: float, high: float, /, **values: float) -> None:
+    """Every value lies in [low, high]."""
+    for name, value in values.items():
+        if not is_number(value) or not low <= value <= high:
+            raise ConfigError(f"{name} must lie between {low} and {high}, not {value!r}.")
+
+
+def whole(**values: int) -> None:
+    """Every value is an integer of at least 1."""
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ConfigError(f"{name} must be a whole number of at least 1, not {value!r}.")
+
+
+def a_seed(**values: int) -> None:
+    """Every value is a whole number from 0 to 2⁶³ − 1: what every generator takes."""
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+            raise ConfigError(f"{name} must be a whole number from 0 to 2⁶³ − 1, not {value!r}.")
+
+
+def one_of(choices: Iterable[str], /, **values: str) -> None:
+    """Every value is one of the choices; the message names the nearest one."""
+    known = tuple(choices)
+    for name, value in values.items():
+        if value not in known:
+            raise ConfigError(
+                f"{name} must be one of {', '.join(known)}, not {value!r}.{nearest(value, known)}"
+            )
+
+
+_LOOK = 1000  # words, and letters of one: a hint is not worth more
+
+
+def repeated(values: Iterable[str]) -> list[str]:
+    """Those that stand more than once, in their order."""
+    return [value for value, times in Counter(values).items() if times > 1]
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """A hint at the end of a message: ` Did you mean "rounds"?`, or nothing."""
+    match = difflib.get_close_matches(str(word)[:_LOOK], list(islice(known, _LOOK)), n=1)
+    return f' Did you mean "{match[0]}"?' if match else ""
+
+
+def known_keys(
+    data: Iterable[str], known: Iterable[str], where: str, *, raised: type[UnderstudyError] = ConfigError
+) -> None:
+    """Refuse a key that means nothing here, and name the nearest one that does."""
+    known = tuple(known)
+    for key in data:
+        if key not in known:
+            hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
+            raise raised(f'{where}: unknown key "{key}".{hint} Nothing was read or charged.')
+
+
+LONGEST_NAME = 64  # bytes of UTF-8: what a certificate takes, and a file system with an ending
+
+
+def plain_name(*, nothing: str = "Nothing was written.", **values: str) -> None:
+    """Every value can stand in a file name, a certificate, a page and an error text, and look like what it is.
+
+    `nothing` is what the message says of the data. Edges: a space is allowed inside ("holder 0"), a letter of any
+    script, too; ones that look alike are not told apart.
+    """
+    for what, value in values.items():
+        if fault := _name_fault(value):
+            raise ConfigError(f"{what} must be a plain name, and {_quoted(value)} {fault}. {nothing}")
+
+
+def plain_names(values: Iterable[str], what: str, *, nothing: str = "Nothing was written.") -> None:
+    """Every one is a name, and no two would be one file where upper and lower case are the same."""
+    seen: dict[str, str] = {}
+    for value in values:
+        plain_name(nothing=nothing, **{what: value})
+        if (other := seen.setdefault(value.casefold(), value)) != value:
+            raise ConfigError(
+                f'"{other}" and "{value}" are two names of a {what} that some file systems take for one. {nothing}'
+            )
+
+
+def file_names(labels: Sequence[object]) -> list[str]:
+    """A file name for each label, whatever text it is: itself where it is short and plain, otherwise marked.
+
+    Guarantee: a name needs no quoting and leads nowhere else; different labels have different ones, also where upper
+    and lower case are the same.
+    """
+    texts = [str(label) for label in labels]
+    short = ["".join(letter if _plain(letter) else "_" for letter in text[:32]) or "_" for text in texts]
+    alike = Counter(one.casefold() for one in short)
+    return [
+        one if one == text and alike[one.casefold()] == 1 else f"{one}-{_mark(text)}"
+        for one, text in zip(short, texts, strict=True)
+    ]
+
+
+def _plain(letter: str) -> bool:
+    return letter.isascii() and (letter.isalnum() or letter == "_")
+
+
+def _mark(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
+
+
+def _name_fault(value: object) -> str:
+    """What is wrong with a name, or nothing."""
+    if not isinstance(value, str) or not value:
+        return "is not text, or is empty"
+    if not value.isprintable():  # control characters, NUL, line ends, what turns the direction of writing
+        return "holds a character that cannot be seen"
+    if len(value.encode()) > LONGEST_NAME:
+        return f"is longer than {LONGEST_NAME} bytes"
+    if strange := [letter for letter in value if letter in _NOT_IN_NAMES]:
+        return f"holds {strange[0]}"
+    if value[0] in ".- " or value[-1] == " ":
+        return "begins with a dot, a dash or a space, or ends with a space"
+    if unicodedata.normalize("NFC", value) != value:
+        return "is not in Unicode's composed form (NFC)"
+    return ""
+
+
+_NOT_IN_NAMES = '/\\:"'
+
+
+def _quoted(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"

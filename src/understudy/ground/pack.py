@@ -1,0 +1,170 @@
+"""Plain values ↔ bytes: tensors by safetensors, everything else by JSON. Never pickle.
+
+A packed value is a safetensors file whose metadata holds one JSON text: the value with each tensor
+replaced by its number. What can be packed is what can be written down: None, bool, int, float, str,
+bytes, lists, dicts with string keys, and tensors. Tuples come back as lists.
+
+Guarantee: unpacking runs no code and builds nothing but these kinds.
+Edges: non-finite numbers and tensors are refused in both directions; so are bytes above `limit`,
+left-over tensors, and anything that is not exactly such a file. Tensors that come out of a bytearray
+share its memory; those out of bytes are copies.
+"""
+
+import base64
+import json
+import math
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from understudy.ground.errors import MessageError
+from understudy.ground.tensors_file import DTYPES, read_header
+
+Value: TypeAlias = (
+    "Tensor | bool | int | float | str | bytes | list[Any] | tuple[Any, ...] | dict[str, Any] | None"
+)
+
+LIMIT = 1 << 30
+DEPTH = 32
+_LARGEST_HEADER = 100_000_000  # as the safetensors library has it
+_TENSOR, _BYTES = "$tensor", "$bytes"
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+# Made once: `json.dumps` and `json.loads` make these anew at each call, which is half of the work on a small message.
+_write_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_read_json = json.JSONDecoder(parse_constant=_no_constant).decode
+
+
+def pack(value: Value, *, limit: int = LIMIT) -> bytes:
+    """One value as bytes. MessageError if it cannot be written down."""
+    tensors: dict[str, Tensor] = {}
+    text = _write_json(_strip(value, tensors, 0))
+    data = _file(tensors, text)
+    if len(data) > limit:
+        raise MessageError(
+            f"A message of {len(data):,} bytes is above the limit of {limit:,}. Nothing was sent."
+        )
+    return data
+
+
+def unpack(data: bytes | bytearray, *, limit: int = LIMIT) -> Value:
+    """The value that `pack` wrote. MessageError for anything else."""
+    if len(data) > limit:
+        raise MessageError(f"A message of {len(data):,} bytes is above the limit of {limit:,}.")
+    try:
+        text, tensors = _read(data if isinstance(data, bytearray) else bytearray(data))
+        plain = _read_json(text)
+    except (ValueError, KeyError, RecursionError, TypeError, AttributeError, RuntimeError) as error:
+        raise MessageError(f"These bytes are not a message ({type(error).__name__}).") from None
+    value = _fill(plain, tensors, 0)
+    if tensors:
+        raise MessageError(f"A message holds {len(tensors)} tensors that nothing refers to.")
+    return value
+
+
+def _file(tensors: dict[str, Tensor], text: str) -> bytes:
+    """A safetensors file, copying each tensor once where the library's `save` copies it three times."""
+    ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # so that each begins aligned
+    header: dict[str, Any] = {"__metadata__": {"value": text}}
+    parts, place = [], 0
+    for name, tensor in ordered:
+        size = tensor.numel() * tensor.element_size()
+        header[name] = {
+            "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [place, place + size],
+        }  # fmt: skip
+        place += size
+        # One value of a column counts as contiguous whatever its stride, and `view` wants a stride of 1.
+        flat = tensor.as_strided((tensor.numel(),), (1,))
+        parts.append(flat.view(torch.uint8).numpy().data)
+    head = _write_json(header).encode()
+    head += b" " * (-len(head) % 8)
+    return b"".join((len(head).to_bytes(8, "little"), head, *parts))
+
+
+def _strip(value: Value, tensors: dict[str, Tensor], depth: int) -> Any:
+    if depth > DEPTH:
+        raise MessageError(f"A message is nested deeper than {DEPTH}.")
+    match value:
+        case Tensor():
+            if value.dtype not in _NAMES:
+                raise MessageError(f"A tensor of {value.dtype} cannot be sent.")
+            _finite_tensor(value.detach())
+            name = str(len(tensors))
+            tensors[name] = value.detach().cpu().contiguous()
+            return {_TENSOR: name}
+        case None | bool() | int() | str():
+            return value
+        case float():
+            if not math.isfinite(value):
+                raise MessageError("A message holds a number that is not finite.")
+            return value
+        case bytes():
+            return {_BYTES: base64.b64encode(value).decode()}
+        case list() | tuple():
+            return [_strip(item, tensors, depth + 1) for item in value]
+        case dict():
+            if any(not isinstance(key, str) or key in (_TENSOR, _BYTES) for key in value):
+                raise MessageError("The keys of a message must be plain strings.")
+            return {key: _strip(item, tensors, depth + 1) for key, item in value.items()}
+        case _:
+            raise MessageError(f"A {type(value).__name__} cannot be sent.")
+
+
+def _fill(plain: Any, tensors: dict[str, Tensor], depth: int) -> Value:
+    if depth > DEPTH:
+        raise MessageError(f"A message is nested deeper than {DEPTH}.")
+    if isinstance(plain, list):
+        return [_fill(item, tensors, depth + 1) for item in plain]
+    if not isinstance(plain, dict):
+        if isinstance(plain, float) and not math.isfinite(plain):  # 1e999 parses to inf
+            raise MessageError("A message holds a number that is not finite.")
+        return plain  # type: ignore[no-any-return]
+    if plain.keys() == {_TENSOR}:
+        tensor = tensors.pop(plain[_TENSOR], None) if isinstance(plain[_TENSOR], str) else None
+        if tensor is None:
+            raise MessageError("A message refers to a tensor that it does not hold.")
+        _finite_tensor(tensor)
+        return tensor
+    if plain.keys() == {_BYTES}:
+        try:
+            return base64.b64decode(plain[_BYTES], validate=True)
+        except (ValueError, TypeError):
+            raise MessageError("A message holds bytes that cannot be read.") from None
+    return {key: _fill(item, tensors, depth + 1) for key, item in plain.items()}
+
+
+def _read(data: bytearray) -> tuple[str, dict[str, Tensor]]:
+    """The text and the tensors of a safetensors file, which lie one after the other in the memory of these bytes."""
+    header = read_header(data, most=_LARGEST_HEADER)
+    tensors = {
+        name: _tensor(data, header.begin + at.start, header.begin + at.end, at.dtype).reshape(at.shape)
+        for name, at in header.tensors.items()
+    }
+    return header.metadata["value"], tensors
+
+
+def _tensor(data: bytearray, start: int, end: int, dtype: torch.dtype) -> Tensor:
+    if start == end:
+        return torch.empty(0, dtype=dtype)
+    if start % dtype.itemsize:  # `pack` aligns; others may not
+        data, start, end = data[start:end], 0, end - start
+    tensor = torch.frombuffer(data, dtype=dtype, offset=start, count=(end - start) // dtype.itemsize)
+    if dtype is torch.bool and int(tensor.view(torch.uint8).max()) > 1:
+        raise ValueError("a truth value that is neither 0 nor 1")
+    return tensor
+
+
+def _finite_tensor(tensor: Tensor) -> None:
+    if not tensor.is_floating_point() or not tensor.numel():
+        return
+    if math.isfinite(float(tensor.sum())):  # one that is not finite makes the sum so; reads every value once
+        return
+    low, high = torch.aminmax(tensor)  # or the sum was too large
+    if not (math.isfinite(float(low)) and math.isfinite(float(high))):
+        raise MessageError("A message holds a tensor with values that are not finite.")

@@ -1,0 +1,143 @@
+"""What a run gives: a generator or a classifier with its price; saved as a folder, shown as a page, loaded again."""
+
+import json
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import tomli_w
+
+from understudy.data.arrays import ArrayTable
+from understudy.data.reading.files import Source
+from understudy.data.reading.streamed import StreamedTable
+from understudy.data.reading.writing import write_several, write_visits
+from understudy.data.table import Table
+from understudy.data.visits import SeveralVisits, VisitSchema
+from understudy.generators.classifier import Classifier
+from understudy.generators.generator import Generator
+from understudy.ground.durable import replace, replace_json
+from understudy.ground.errors import ArtefactError
+from understudy.privacy.accounts.rehearsal import first_said
+from understudy.privacy.accounts.statement import PrivacyStatement
+from understudy.runs.federation import Federation
+from understudy.runtime.local import Transcript
+
+Artefact = Generator | Classifier
+MOST_DRAWN = 1_000_000  # rows, where nobody says how many
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gives: a generator or a classifier, its price, and the messages exchanged."""
+
+    artefact: Artefact
+    privacy: PrivacyStatement
+    transcript: Transcript
+    run: str
+    people: int
+    federation: Federation | None = field(default=None, repr=False, compare=False)
+
+    def sample(self, n: int, **more: Any) -> pd.DataFrame:
+        """`n` synthetic rows; free, however many. See `Generator.sample`."""
+        return self.generator.sample(n, **more)
+
+    @property
+    def generator(self) -> Generator:
+        """What draws rows. ArtefactError where the run trained something else."""
+        if not isinstance(self.artefact, Generator):
+            raise ArtefactError("This run trained a classifier, which draws no rows: see `model`.")
+        return self.artefact
+
+    @property
+    def model(self) -> Classifier:
+        """What predicts. ArtefactError where the run trained something else."""
+        if not isinstance(self.artefact, Classifier):
+            raise ArtefactError("This run trained a generator, which predicts nothing: see `generator`.")
+        return self.artefact
+
+    def save(self, folder: str | Path, *, rows: int | None = None) -> Path:
+        """Everything in one folder: privacy.json, transcript.json, and generator/ with synthetic.parquet, or model/.
+
+        `rows` are drawn, by default as many as there are people, and no more than a million. Of people with events,
+        synthetic/ holds people.parquet and events.parquet, or a file for each kind of events; `rows` are people then.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_json(folder / "privacy.json", self.privacy.to_dict())
+        _write_json(folder / "transcript.json", self.transcript.rows(self.privacy))
+        self.artefact.save(folder / ("generator" if isinstance(self.artefact, Generator) else "model"))
+        # last: what was paid for is saved, whatever becomes of the draw
+        if isinstance(self.artefact, Generator):
+            self._draw(self.artefact, folder, rows)
+        return folder
+
+    def _draw(self, generator: Generator, folder: Path, rows: int | None) -> None:
+        """Synthetic rows into the folder. A rehearsal's say what they are: files keep a frame's `attrs`."""
+        schema, said = generator.schema, first_said(generator.card)
+        if isinstance(schema, SeveralVisits):
+            several = generator.several_visits(rows or self.people)
+            for frame in several.values():
+                frame.attrs |= said
+            write_several(several, folder / "synthetic", schema, ".parquet")
+        elif isinstance(schema, VisitSchema):
+            frames = generator.visits(rows or self.people)
+            for frame in frames:
+                frame.attrs |= said
+            write_visits(frames, folder / "synthetic", schema, ".parquet")
+        else:
+            drawn = generator.sample(rows or min(self.people, MOST_DRAWN))
+            drawn.attrs |= said
+            drawn.to_parquet(folder / "synthetic.parquet", index=False)
+
+    def report(
+        self,
+        out: str | Path = "report.html",
+        *,
+        publish: bool = False,
+        holdout: Source | None = None,
+        target: str | None = None,
+    ) -> Path:
+        """Write the page of this run; returns where. For the holder it compares with the rows that are open here.
+
+        With `publish` it holds nothing that a row could have changed unpaid.
+        """
+        from understudy.report.page import write_report
+
+        holders = {} if self.federation is None else self.federation.holders
+        held = {name: h.table for name, h in holders.items()}
+        tables = {
+            name: _readable(table) for name, table in held.items() if isinstance(table, Table | ArrayTable)
+        }
+        books = {name: {"ledger": str(h.ledger.path)} for name, h in holders.items() if h.ledger.path}
+        with tempfile.TemporaryDirectory() as folder:
+            home = self.save(folder)
+            replace_json(home / "run.json", {"run": self.run, "rehearsal": bool(self.privacy.rehearsal)})
+            replace(home / "run.toml", tomli_w.dumps({"parties": books}).encode())
+            return write_report(
+                home, out=out, publish=publish, tables=tables, holdout=holdout, target=target
+            ).resolve()
+
+    def _repr_html_(self) -> str:
+        own: str = self.artefact._repr_html_() if isinstance(self.artefact, Generator) else ""
+        return own + self.privacy._repr_html_()
+
+
+def load(folder: str | Path) -> Artefact:
+    """The generator or the classifier that a run left in its folder. ArtefactError if it is missing or damaged."""
+    home = Path(folder)
+    if home.name == "model" or (home / "model" / "card.json").exists():
+        return Classifier.load(home)
+    return Generator.load(folder)
+
+
+def _readable(table: Table | ArrayTable[Any]) -> Any:
+    """Rows that a page may read: those that are open here, or where they are long, where they lie."""
+    if isinstance(table, StreamedTable):
+        return table.origin
+    return table.frame if isinstance(table, Table) else table
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,242 @@
+"""What is taken from people's devices, and what is refused: one upload of each person, for the run that is on.
+
+A person is known by a code, which the collecting party handed to them. Without codes anybody may upload, and an upload
+is known by its own random key.
+
+Guarantee: what is acknowledged is on the disk, and is passed on once. What is not exactly an upload for this run, by
+its length, its words and the digest of what its maker was told, is refused and counted, and nothing of it is kept.
+Edges: the same bytes of the same person again are acknowledged again, since an answer may be lost; others are refused.
+Before the run and after the collection nothing is taken. The sealed part cannot be looked into: whether it opens is
+for the second aggregator to say.
+"""
+
+import hashlib
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.ground.errors import ConfigError, ExchangeError, PartyError
+from understudy.services.collect.store import LATE, REPEATED, TWICE, Store
+
+LEAST_CODE, MOST_CODE = 16, 128  # letters: fewer could be guessed
+MOST = 1_000_000  # uploads, where neither codes nor the settings say how many
+KEY = 16  # bytes at an upload's beginning, by which it is known
+_CODE = re.compile(r"[!-~]+")
+_OVER = "The collection is over."
+_LOOK = 0.2  # seconds between two looks whether it is over
+
+
+class Form(Protocol):
+    """Of an upload."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+
+    def decodes(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Which rows of that size could be uploads: (n,)."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The collection that is on, and its uploads. `among`: whom it is for; None: everybody who may upload."""
+
+    ticket: Mapping[str, Any]
+    context: bytes
+    form: Form
+    store: Store
+    among: frozenset[str] | None = None
+
+
+class Box:
+    """`codes` of the people who may upload, or None for anybody. The collection is over `until` then (seconds since
+    1970), or when `most`, or everybody with a code, have uploaded. With fewer than `least` nothing is passed on.
+    A run of reports may have a second collection, which is over by `then`, or when everybody whom it is for has come.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        codes: Collection[str] | None = None,
+        until: float | None = None,
+        then: float | None = None,
+        most: int = MOST,
+        least: int = 1,
+        stopped: threading.Event | None = None,
+        watch: Callable[[str, Mapping[str, Any]], None] = lambda event, facts: None,
+    ) -> None:
+        self._folder, self._ends, self._least = folder, (until, then), least
+        self._codes = None if codes is None else {person_of(code) for code in codes}
+        self._most = most if self._codes is None else min(most, len(self._codes))
+        self._stopped, self._watch = stopped or threading.Event(), watch
+        self._batch: Batch | None = None
+
+    # What the party asks for
+
+    def everybody(self) -> list[str] | None:
+        """Who may upload; None where that is anybody."""
+        return None if self._codes is None else sorted(self._codes)
+
+    def gather(
+        self,
+        ticket: Mapping[str, Any],
+        context: bytes,
+        form: Form,
+        *,
+        among: Collection[str] | None = None,
+        number: int = 1,
+    ) -> NDArray[np.str_]:
+        """Take uploads for this run until the collection, its first or its second, is over; who uploaded.
+
+        `among`: people whom alone it is for, where it is one of several; of these one is enough.
+
+        Edges: too few → PartyError, and what came is kept: the same command with a later end resumes. Stopped →
+        KeyboardInterrupt, and so it is.
+        """
+        if self._batch is None or self._batch.context != context:
+            self.close()
+            part = "" if among is None else f"{_run_of(ticket)}-"
+            store = Store(self._folder / f"{part}{context.hex()}.uploads")
+            self._batch = Batch(ticket, context, form, store, None if among is None else frozenset(among))
+        store, end = self._batch.store, self._ends[min(number, len(self._ends)) - 1]
+        most = self._most if among is None else min(self._most, len(among))
+        if not store.over:
+            self._watch("collecting", {"run": ticket["run"], "context": context.hex()})
+        while not store.over:
+            if self._stopped.wait(_LOOK):
+                raise KeyboardInterrupt  # no refusal: the server is told nothing, and waits until this is started again
+            if store.count >= most or (end is not None and time.time() >= end):
+                self._end(store, self._least if among is None else 1)
+        return store.people()
+
+    def _end(self, store: Store, least: int = 1) -> None:
+        if store.count < least:
+            raise PartyError(
+                f"{store.count:,} people have uploaded, and {least:,} are the least here. What came is kept; "
+                "nothing was passed on."
+            )
+        store.end()
+        self._watch("collected", {"people": store.count, "refused": dict(store.refused)})
+
+    def uploads(self, places: Tensor) -> Tensor:
+        """The uploads of those people, in that order: uint8, (n, size)."""
+        assert self._batch is not None
+        found = b"".join(self._batch.store.read(places.tolist()))
+        return torch.from_numpy(np.frombuffer(found, np.uint8).reshape(len(places), -1).copy())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many were taken and refused so far, for those who look after it."""
+        if (batch := self._batch) is None:
+            return {}
+        return {"uploads": batch.store.count, "refused": sum(batch.store.refused.copy().values())}
+
+    def close(self) -> None:
+        if self._batch is not None:
+            self._batch.store.close()
+            self._batch = None
+
+    def forget(self) -> None:
+        """The run is over, and so are its uploads."""
+        if self._batch is not None:
+            batch, self._batch = self._batch, None
+            batch.store.delete()
+            if batch.among is not None:  # an earlier collection of the run
+                for path in self._folder.glob(f"{_run_of(batch.ticket)}-*"):
+                    path.unlink(missing_ok=True)
+
+    # What people's devices ask for
+
+    def ticket(self, code: str = "") -> Mapping[str, Any]:
+        """What people are told of the run; where a collection is for some of them, these alone."""
+        if (batch := self._open()).among is not None:
+            self._asked(batch, self.person(code))
+        return batch.ticket
+
+    def _asked(self, batch: Batch, person: str | None) -> None:
+        if batch.among is not None and person not in batch.among:
+            self._refuse("another collection", 409, "You are asked in another collection of this run.")
+
+    def person(self, code: str) -> str | None:
+        """Whose code it is; None where anybody may upload. 401 for one that was not handed out."""
+        if self._codes is None:
+            return None
+        person = person_of(code)
+        if person not in self._codes:
+            self._refuse("no code", 401, "This needs the code that you were given.")
+        return person
+
+    def expect(self, context: str, length: int | None, person: str | None = None) -> Batch:
+        """Whether this person's upload for this run, of that length, is taken now; before any of it is read."""
+        batch = self._open()
+        self._asked(batch, person)
+        if context != batch.context.hex():
+            self._refuse("another run", 409, "This is for another run, or for other settings.")
+        if length != batch.form.size:
+            self._refuse("length", 422, f"An upload for this run has {batch.form.size:,} bytes.")
+        return batch
+
+    def take(self, batch: Batch, person: str | None, data: bytes) -> bool:
+        """Keep an upload; False if it was kept before. 409 for a second one of this person."""
+        row = np.frombuffer(data, np.uint8)[None]
+        if row.shape[1] != batch.form.size or not batch.form.decodes(row)[0]:
+            self._refuse("not decodable", 422, "This is no upload: something in it is outside its range.")
+        key = data[:KEY]
+        try:
+            done = batch.store.put(key.hex() if person is None else person, key, data)
+        except OSError as error:
+            raise ExchangeError(507, f"The receiver has no room ({error}). Nothing was stored.") from None
+        if done == LATE:
+            self._refuse("late", 410, _OVER)
+        if done == TWICE:
+            self._refuse("twice", 409, "There is another upload of yours for this run.")
+        return done != REPEATED
+
+    def _open(self) -> Batch:
+        if (batch := self._batch) is None:
+            raise ExchangeError(503, "No run has begun here. Nothing was stored.", retry_after=60)
+        if batch.store.over:
+            self._refuse("late", 410, _OVER)
+        return batch
+
+    def _refuse(self, why: str, status: int, text: str) -> NoReturn:
+        if self._batch is not None:
+            self._batch.store.refuse(why)
+        raise ExchangeError(status, f"{text} Nothing was stored.")
+
+
+def _run_of(ticket: Mapping[str, Any]) -> str:
+    """By what a run's files are known."""
+    return hashlib.sha256(str(ticket["run"]).encode()).hexdigest()[:16]
+
+
+def person_of(code: str) -> str:
+    """By what a person stands in files: the code cannot be read from it."""
+    return hashlib.sha256(b"understudy person " + code.encode()).hexdigest()[:32]
+
+
+def read_codes(path: Path) -> list[str]:
+    """The codes of a text file, one on each line. Edges: one that could be guessed, or twice → ConfigError."""
+    try:
+        codes = path.read_text(encoding="ascii").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: codes cannot be read ({error}). Nothing was sent.") from None
+    for code in codes:
+        if not LEAST_CODE <= len(code) <= MOST_CODE or not _CODE.fullmatch(code):
+            raise ConfigError(
+                f"{path}: a code has {LEAST_CODE} to {MOST_CODE} letters, digits or signs, and one has {len(code)}. "
+                "`understudy collect --make-codes` prints good ones. Nothing was sent."
+            )
+    if not codes or len(set(codes)) < len(codes):
+        raise ConfigError(f"{path}: there is no code in it, or one is there twice. Nothing was sent.")
+    return codes

@@ -1,0 +1,250 @@
+"""The console's pages: rendered here, without a script. Forms write what the commands write, by the same code."""
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import jinja2
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+
+from understudy.ground.errors import ArtefactError, UnderstudyError
+from understudy.privacy.accounts.figures import shown_left
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.lifetime import change_lifetime
+from understudy.report import plots, words
+from understudy.report.ledgers import timeline
+from understudy.report.page import write_report
+from understudy.runtime.lifetimes import INVITED_DAYS
+from understudy.services.console.desk import Desk
+from understudy.services.console.guard import Guard, Keys, Turned, form_of
+from understudy.services.console.holder import HolderHome
+from understudy.services.console.hub import HubHome
+from understudy.services.console.pictures import budget_bar, progress
+from understudy.services.console.runs import PAGES
+
+LINES = 20  # of the ledger
+SAID = {
+    "accepted": "The contract is accepted. The holder's process signs it now, or when it is started again.",
+    "refused": "The contract is refused. Nothing was sent from here.",
+    "budget": "The lifetime budget is changed. It stands in the ledger, with your reason.",
+    "invited": "The invitation is written. Hand the file over on a channel that both trust, then delete it here.",
+    "written": "The report is written, beside the run.",
+    "revoked": "The party is refused from now on, also by a server that is running.",
+}
+# A report is a file that others may have touched: it may look as it likes, and do nothing.
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+Form = Annotated[dict[str, str], Depends(form_of)]
+
+
+def build_app(desk: Desk, keys: Keys) -> FastAPI:
+    """The application that shows this desk to whoever has these keys."""
+    app = FastAPI(title="understudy console", docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.desk, app.state.keys = desk, keys
+    app.add_exception_handler(UnderstudyError, _refused)
+    app.add_exception_handler(HTTPException, _not_served)
+    app.include_router(pages, prefix=keys.base)
+    app.add_middleware(Guard, keys=keys)
+    return app
+
+
+pages = APIRouter(default_response_class=HTMLResponse)
+
+
+def _desk(request: Request) -> Desk:
+    return request.app.state.desk  # type: ignore[no-any-return]
+
+
+def _holder(request: Request) -> HolderHome:
+    if (home := _desk(request).holder) is None:
+        raise Turned(404, "This is not the console of a holder.")
+    return home
+
+
+def _hub(request: Request) -> HubHome:
+    if (home := _desk(request).hub) is None:
+        raise Turned(404, "This is not the console of a hub.")
+    return home
+
+
+The = Annotated[Desk, Depends(_desk)]
+Holder = Annotated[HolderHome, Depends(_holder)]
+Hub = Annotated[HubHome, Depends(_hub)]
+
+
+@pages.get("/")
+def index(request: Request, desk: The) -> Response:
+    """What waits for somebody; how things stand."""
+    if desk.holder is not None:
+        home = desk.holder
+        facts: dict[str, Any] = {"status": home.status(), "attended": home.attended()}
+        facts |= {"offered": home.offered(), "standing": home.standing(), "runs": home.runs(3)}
+        return _page(request, "holder.html", **facts)
+    if desk.hub is not None:
+        return _page(request, "hub.html", members=desk.hub.members(), runs=desk.runs())
+    return _page(request, "runs.html", signed=[], runs=desk.runs())
+
+
+@pages.get("/contracts/{digest}")
+def contract(request: Request, home: Holder, digest: str) -> Response:
+    """One contract that waits, with everything in it."""
+    return _page(request, "contract.html", one=home.offer(digest), attended=home.attended())
+
+
+@pages.post("/contracts/{digest}")
+def decide(request: Request, home: Holder, digest: str, form: Form) -> Response:
+    """Accept or refuse the contract of this digest, and no other."""
+    if (said := form.get("decision")) not in ("accept", "refuse"):
+        raise Turned(422, "Accept, or refuse? Nothing was changed.")
+    home.queue.decide(home.queue.find(digest), accept=said == "accept")
+    return _back(request, "/", "accepted" if said == "accept" else "refused")
+
+
+@pages.get("/runs")
+def runs(request: Request, desk: The) -> Response:
+    """Every run: signed here, or served from here."""
+    signed = [] if desk.holder is None else desk.holder.runs()
+    return _page(request, "runs.html", signed=signed, runs=desk.runs())
+
+
+@pages.get("/runs/{key}/{page}")
+def report(desk: The, key: str, page: str) -> Response:
+    """A finished page of a run."""
+    if page not in PAGES or page not in (run := desk.run(key)).pages:
+        raise Turned(404, "There is no such page of this run.")
+    return FileResponse(
+        run.folder / page,
+        media_type="text/html",
+        headers={"Content-Security-Policy": f"sandbox; {REPORT_POLICY}"},
+    )
+
+
+@pages.post("/runs/{key}")
+def write_page(request: Request, desk: The, key: str, form: Form) -> Response:
+    """Write the page of a finished run that may be published: no figure in it was computed on real rows unpaid."""
+    if (run := desk.run(key)).state != "done":
+        raise Turned(409, "This run is not finished. Nothing was written.")
+    write_report(run.folder, publish=True)
+    return _back(request, "/runs" if desk.holder is not None else "/", "written")
+
+
+@pages.get("/ledger")
+def ledger(request: Request, home: Holder) -> Response:
+    """The ledger as a chart and a table, and its lifetime budget."""
+    return _ledger_page(request, home)
+
+
+@pages.post("/ledger")
+def budget(request: Request, home: Holder, form: Form) -> Response:
+    """Raise or lower the lifetime budget, for a reason."""
+    if not (path := home.book()).exists():
+        raise Turned(404, "There is no ledger yet.")
+    try:
+        with Ledger(path) as book:
+            change_lifetime(book, epsilon=_number(form.get("epsilon", "")), reason=form.get("reason", ""))
+    except UnderstudyError as error:
+        return _ledger_page(request, home, problem=str(error), typed=form)
+    return _back(request, "/ledger", "budget")
+
+
+@pages.post("/parties")
+def parties(request: Request, home: Hub, form: Form) -> Response:
+    """Invite a party, invite it again, or revoke it."""
+    name, roster = form.get("party", ""), home.authority.roster
+    known = name in roster.parties
+    match form.get("act"):
+        case "invite" if not known:
+            home.authority.invite(name, days=_days(form.get("days", "")))
+        case "renew" if known:
+            home.authority.renew(name)
+        case "revoke" if known:
+            home.authority.revoke(name)
+            return _back(request, "/", "revoked")
+        case "invite":
+            raise Turned(409, f"{name} is on the roster already: renew it there. Nothing was changed.")
+        case _:
+            raise Turned(422, "Invite, renew or revoke which party? Nothing was changed.")
+    return _back(request, "/", "invited")
+
+
+def _ledger_page(
+    request: Request, home: HolderHome, *, problem: str = "", typed: dict[str, str] | None = None
+) -> Response:
+    path = home.book()
+    line = timeline(path, "", None, lines=LINES) if path.exists() else None
+    picture = None
+    if line is not None and not isinstance(line, str):
+        label = f"ε after each entry of the ledger of {line.holder}, up to {line.limit:g}: {line.summary}"
+        picture = plots.steps(line.points, line.limit, label)
+    facts: dict[str, Any] = {"book": path, "line": line, "picture": picture, "standing": home.standing()}
+    return _page(request, "ledger.html", 422 if problem else 200, problem=problem, typed=typed or {}, **facts)
+
+
+def _page(request: Request, name: str, code: int = 200, **facts: Any) -> HTMLResponse:
+    desk, keys = _desk(request), request.app.state.keys
+    said, live = SAID.get(request.query_params.get("said", "")), "live" in request.query_params
+    here = {"desk": desk, "base": keys.base, "form_word": keys.form, "here": name, "said": said, "live": live}
+    text = _environment().get_template(name).render(here, words=words, **facts)
+    return HTMLResponse(text, code)
+
+
+def _back(request: Request, path: str, said: str) -> Response:
+    return RedirectResponse(f"{request.app.state.keys.base}{path}?said={said}", 303)
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    """In words. What is not there, or not any more, is no fault of whoever clicked."""
+    code = error.status if isinstance(error, Turned) else 404 if isinstance(error, ArtefactError) else 422
+    return _page(request, "error.html", code, status=code, detail=str(error))
+
+
+def _not_served(request: Request, error: Exception) -> Response:
+    """No such address, or not with this method."""
+    assert isinstance(error, HTTPException)
+    return _page(
+        request, "error.html", error.status_code, status=error.status_code, detail=f"{error.detail}."
+    )
+
+
+def _number(text: str) -> float:
+    """What was typed as an ε; NaN, which no budget takes, where that is no number."""
+    try:
+        return float(text.strip().replace(",", "."))
+    except ValueError:
+        return math.nan
+
+
+def _days(text: str) -> int:
+    return (
+        int(text) if text.isascii() and text.isdigit() and len(text) < 6 else INVITED_DAYS if not text else 0
+    )
+
+
+def _readable(text: object) -> str:
+    """A text of the other side: what cannot be printed (or turns the line around) is shown as a mark."""
+    return "".join(letter if letter.isprintable() else "�" for letter in str(text))
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    places = [Path(__file__).parent / "templates", Path(words.__file__).parent]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(places),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "size": words.size, "readable": _readable, "left": shown_left,
+        "minute": lambda time: time[:16].replace("T", " "),
+    }  # fmt: skip
+    environment.globals |= {
+        "budget_bar": budget_bar,
+        "progress": progress,
+        "invited_days": INVITED_DAYS,
+        "pages": PAGES,
+    }
+    return environment

@@ -1,0 +1,205 @@
+"""A holder's home, as the console shows it: contracts that wait, with their price; runs; the ledger.
+
+Guarantee: it reads what `understudy join` and the ledger keep in the home, and no row. Nothing here is sent anywhere.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from understudy.ground.errors import ArtefactError, ConfigError
+from understudy.network.decisions import Queue, known_party
+from understudy.network.history import Traffic, traffic
+from understudy.network.status import FILE, alive, read_status
+from understudy.privacy.accounts.accounting import epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.runs.registry import protocol_named
+from understudy.runs.settings import settings_of
+from understudy.runtime.contract import Contract
+from understudy.runtime.session import ENDED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What a ledger allows, and what is spent of it: ε against whom the budget binds."""
+
+    budget: Budget
+    spent: float
+
+    @property
+    def left(self) -> float:
+        """What is left of ε."""
+        return max(0.0, self.budget.epsilon - self.spent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offered:
+    """A contract that waits, and what it would mean here."""
+
+    contract: Contract
+    party: str
+    about: str
+    price: Budget
+    standing: Standing | None
+
+    @property
+    def others(self) -> list[str]:
+        """With whom."""
+        return [name for name in self.contract.parties if name != self.party]
+
+    @property
+    def left_after(self) -> float:
+        """About what would be left: prices compose to about their sum, and the ledger counts exactly."""
+        return 0.0 if self.standing is None else max(0.0, self.standing.left - self.price.epsilon)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the whole price is there."""
+        return self.standing is None or self.price.epsilon <= self.standing.left
+
+    def settings(self) -> list[tuple[str, str, str, str]]:
+        """Name, value, default and meaning; those that differ from their default first."""
+        protocol = self.contract.protocol
+        try:
+            known = {one.name: one for one in settings_of(protocol)}
+            usual = {
+                one.name: json.dumps(one.default, default=str)
+                for one in fields(protocol_named(protocol).Config)
+            }
+        except ConfigError:  # a protocol that is not known here: it would not be signed, but it can be read
+            known, usual = {}, {}
+        rows = []
+        for name, value in self.contract.settings.items():
+            one, told = known.get(name), json.dumps(value, ensure_ascii=False)
+            shown = "–" if value is None else told
+            rows.append(
+                (told == usual.get(name), name, shown, one.default if one else "", one.meaning if one else "")
+            )
+        return [row[1:] for row in sorted(rows, key=lambda row: row[0])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedRun:
+    """A contract that was signed here, and how far it is."""
+
+    contract: Contract
+    price: Budget
+    charged: float | None  # ε so far, at the contract's δ; None where there is no ledger
+    traffic: Traffic
+    kept: int  # bytes of recorded answers
+    state: str
+
+    @property
+    def share(self) -> float:
+        """How much of its price is charged, between 0 and 1."""
+        if not self.charged or not math.isfinite(self.price.epsilon):
+            return 0.0
+        return min(1.0, self.charged / self.price.epsilon)
+
+
+class HolderHome:
+    """The home of one party."""
+
+    kind = "holder"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.party = _party(folder)
+        self.queue = Queue(home=folder)
+
+    def status(self) -> dict[str, Any]:
+        """What `understudy join` last wrote of itself; empty if it never ran."""
+        return read_status(self.folder) if (self.folder / FILE).exists() else {}
+
+    def attended(self) -> bool:
+        """Whether `understudy join` runs now."""
+        return alive(self.folder) is True
+
+    def book(self) -> Path:
+        """The ledger: where `join` was told, or in the home."""
+        return Path(self.status().get("book") or self.folder / f"{self.party}.ledger")
+
+    def standing(self) -> Standing | None:
+        """What the ledger allows and holds; None where there is none yet."""
+        if not (path := self.book()).exists():
+            return None
+        with Ledger(path) as book:
+            budget = book.budget
+            return Standing(budget=budget, spent=book.spent(against=budget.against))
+
+    def offered(self) -> list[Offered]:
+        """The contracts that wait."""
+        waiting, standing = self.queue.waiting(), self.standing()
+        return [self._offered(contract, standing) for contract in waiting]
+
+    def offer(self, digest: str) -> Offered:
+        """The one of this digest. ArtefactError if it does not wait."""
+        return self._offered(self.queue.find(digest), self.standing())
+
+    def _offered(self, contract: Contract, standing: Standing | None) -> Offered:
+        price = contract.budgets[self.party]
+        return Offered(
+            contract=contract,
+            party=self.party,
+            about=_about(contract.protocol),
+            price=price,
+            standing=standing,
+        )
+
+    def runs(self, most: int | None = None) -> list[SignedRun]:
+        """The contracts that were signed here, the newest first, so many of them at most."""
+        files = sorted((self.folder / "runs").glob("*/contract.json"), key=lambda file: -file.stat().st_mtime)
+        crossed, status = traffic(self.folder / "audit.jsonl"), self.status()
+        with ExitStack() as stack:
+            book = stack.enter_context(Ledger(path)) if (path := self.book()).exists() else None
+            return [self._run(file, crossed, status, book) for file in files[:most]]
+
+    def _run(
+        self, file: Path, crossed: Mapping[str, Traffic], status: Mapping[str, Any], book: Ledger | None
+    ) -> SignedRun:
+        contract = Contract.from_text(file.read_text(encoding="utf-8"))
+        price, told = contract.budgets[self.party], crossed.get(contract.run, Traffic())
+        charged = None
+        if book is not None:
+            charged = epsilon(book.spend(run=contract.run, against=price.against), price.delta)
+        over = told.ended or (file.parent / ENDED).exists()
+        running = status.get("run") == contract.run and status.get("state") == "joined"
+        return SignedRun(
+            contract=contract,
+            price=price,
+            charged=charged,
+            traffic=told,
+            kept=_size(file.parent),
+            state="over" if over else "running" if running else "not finished",
+        )
+
+
+def _size(folder: Path) -> int:
+    """Bytes of recorded answers, which a run that ends in this moment deletes."""
+    size = 0
+    for file in folder.glob("answers.*"):
+        with suppress(FileNotFoundError):
+            size += file.stat().st_size
+    return size
+
+
+def _party(folder: Path) -> str:
+    try:
+        return known_party(folder)
+    except ArtefactError:
+        if (folder / FILE).exists() and (found := read_status(folder)).get("role") == "party":
+            return str(found["party"])
+        raise
+
+
+def _about(protocol: str) -> str:
+    """What a protocol is, in its own first line."""
+    try:
+        return (protocol_named(protocol).__doc__ or "").splitlines()[0]
+    except ConfigError:
+        return "This protocol is not known here."

@@ -1,0 +1,185 @@
+"""What the exchange knows, in SQLite or, given its URL, PostgreSQL.
+
+Times are text (UTC, ISO 8601) and structured values JSON text, so that both databases hold the same. A SQLite
+write begins with the write lock (no upgrade, so no lost race) and is synced before it is acknowledged.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ForeignKey, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from understudy.ground.durable import own_database, own_file, own_folder
+from understudy.ground.errors import ArtefactError, ConfigError
+
+VERSION = 1
+
+
+class Base(DeclarativeBase):
+    """The tables."""
+
+
+class Version(Base):
+    """Which form of the tables this database holds."""
+
+    __tablename__ = "exchange"
+    version: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Pool(Base):
+    """Generators for one purpose, and what each must fulfil. Requirements never change: a new set is a new pool."""
+
+    __tablename__ = "pool"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    requirements: Mapped[str]
+    created: Mapped[str]
+
+
+class Token(Base):
+    """Who may call, as a hash."""
+
+    __tablename__ = "token"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    digest: Mapped[str]
+    silo: Mapped[str]
+    role: Mapped[str]
+    pool: Mapped[str | None] = mapped_column(ForeignKey("pool.name"))
+    created: Mapped[str]
+    revoked: Mapped[str | None]
+
+
+class Member(Base):
+    """A silo that has subscribed to a pool."""
+
+    __tablename__ = "member"
+    pool: Mapped[str] = mapped_column(ForeignKey("pool.name"), primary_key=True)
+    silo: Mapped[str] = mapped_column(primary_key=True)
+    since: Mapped[str]
+
+
+class Offer(Base):
+    """A generator in a pool. `label`, `card` and `preview` are JSON."""
+
+    __tablename__ = "offer"
+    pool: Mapped[str] = mapped_column(ForeignKey("pool.name"), primary_key=True)
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    silo: Mapped[str]
+    label: Mapped[str]
+    epsilon: Mapped[float]
+    delta: Mapped[float]
+    network: Mapped[str]
+    bytes: Mapped[int]
+    created: Mapped[str]
+    withdrawn: Mapped[str | None]
+    card: Mapped[str]
+    preview: Mapped[str]
+
+
+class Event(Base):
+    """A line of the audit log: a push, a pull, a change of tokens or pools, done or refused."""
+
+    __tablename__ = "event"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    at: Mapped[str]
+    action: Mapped[str]
+    status: Mapped[int]
+    silo: Mapped[str]
+    token: Mapped[str]
+    pool: Mapped[str | None]
+    digest: Mapped[str | None]
+    bytes: Mapped[int | None]
+
+
+class Database:
+    """A database of the exchange: `read` for one look, `write` for all or nothing."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            self._engine = create_engine(
+                url, pool_size=16, max_overflow=48, pool_pre_ping=not url.startswith("sqlite")
+            )
+        except (ArgumentError, ModuleNotFoundError) as error:
+            raise ConfigError(f"the database {_without_password(url)} cannot be used: {error}") from None
+        # Writers of a SQLite file that find it locked sleep and look again, and some starve: ours queue instead.
+        self._turn: AbstractContextManager[Any] = nullcontext()
+        if self._engine.dialect.name == "sqlite":
+            if (file := self._engine.url.database) and file != ":memory:":
+                _close_to_others(Path(file))
+            self._turn = threading.Lock()
+            event.listen(self._engine, "connect", _durable)
+            event.listen(self._engine, "begin", _take_the_lock)
+        self._reader = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        try:
+            self._prepare()
+        except SQLAlchemyError as error:
+            raise ArtefactError(f"the database {_without_password(url)} cannot be opened: {error}") from None
+
+    @classmethod
+    def in_folder(cls, folder: str | Path) -> "Database":
+        """The SQLite database of a data folder."""
+        return cls(f"sqlite:///{own_folder(Path(folder)).resolve() / 'exchange.sqlite'}")
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """Look without holding a lock."""
+        with Session(self._reader, expire_on_commit=False) as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """All that happens inside is written as a whole, durably, or not at all."""
+        with self._turn, Session(self._engine, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    def _prepare(self) -> None:
+        Base.metadata.create_all(self._engine)
+        with self.write() as session:
+            if (found := session.query(Version).one_or_none()) is None:
+                session.add(Version(version=VERSION))
+            elif found.version != VERSION:
+                raise ArtefactError(
+                    f"this database has form {found.version}; this version reads form {VERSION}."
+                )
+
+
+def _close_to_others(path: Path) -> None:
+    """The file before SQLite makes it: it holds the hashes of tokens, and who did what."""
+    try:
+        os.close(own_file(path, os.O_RDWR))
+        own_database(path)
+    except OSError as error:
+        raise ArtefactError(f"the database {path} cannot be opened ({error.strerror}).") from None
+
+
+def _durable(connection: Any, _: Any) -> None:
+    connection.isolation_level = None  # SQLAlchemy says when a transaction begins, not the driver
+    for setting in (
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "fullfsync=ON",
+        "foreign_keys=ON",
+        "busy_timeout=30000",
+    ):
+        connection.execute(f"PRAGMA {setting}")
+
+
+def _take_the_lock(connection: Any) -> None:
+    if connection.get_isolation_level() != "AUTOCOMMIT":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _without_password(url: str) -> str:
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return "(not a database URL)"

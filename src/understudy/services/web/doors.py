@@ -1,0 +1,213 @@
+"""Who may stand in the door: how many connections, and how long one may say nothing. Below TLS: it holds before, too.
+
+The listening socket counts what it accepts, and the accepted sockets tell when they close: the event loop and TLS know
+nothing of it.
+
+Guarantee: an address has at most `each` connections, all together `most`; one that has not sent the head of a request
+within `hello` seconds, TLS included, or within `idle` after an answer, is closed; so is a request that is not over
+after `whole` seconds. When all places are taken, the oldest one that has said nothing makes room for the newest.
+Edges: behind a proxy all come from one address, and its own limits count: `each` is None then.
+"""
+
+import asyncio
+import resource
+import socket
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+import h11
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from understudy.ground.errors import ConfigError
+
+MOST = 1000
+_OTHER_FILES = 200  # that a server has open besides its connections
+HELLO, IDLE = 10.0, 30.0
+_LINGER, _LINGER_BYTES = 2.0, 1 << 20
+
+
+class Doors:
+    """The connections of one server. For the event loop's thread alone."""
+
+    def __init__(
+        self, *, most: int = MOST, each: int | None, hello: float = HELLO, idle: float = IDLE, whole: float
+    ) -> None:
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES
+        self.most, self.each = (most if files < 0 else max(1, min(most, files))), each
+        self.hello, self.idle, self.whole = hello, idle, whole
+        self._from: Counter[str] = Counter()
+        self._open: dict[int, _Accepted] = {}
+        self._silent: dict[int, None] = {}  # in the order in which they came
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+
+    def enter(self, connection: "_Accepted") -> bool:
+        """Whether this one may come in."""
+        if self.each is not None and self._from[connection.address] >= self.each:
+            return False
+        if len(self._open) >= self.most:
+            if not self._silent:
+                return False
+            self._hang_up(next(iter(self._silent)))
+        self._from[connection.address] += 1
+        self._open[connection.fileno()] = connection
+        self.silent(connection.fileno(), self.hello)
+        return True
+
+    def silent(self, place: int, seconds: float) -> None:
+        """Nothing is being asked for: within so many seconds something has to be."""
+        self._silent[place] = None
+        self._within(place, seconds)
+
+    def asked(self, place: int) -> None:
+        """The head of a request is here."""
+        self._silent.pop(place, None)
+        self._within(place, self.whole)
+
+    def leave(self, connection: "_Accepted") -> None:
+        """It is about to be closed."""
+        place = connection.fileno()
+        if self._open.get(place) is not connection:
+            return
+        del self._open[place]
+        self._silent.pop(place, None)
+        self._timers.pop(place).cancel()
+        self._from[connection.address] -= 1
+        if not self._from[connection.address]:
+            del self._from[connection.address]
+
+    def _within(self, place: int, seconds: float) -> None:
+        if place not in self._open:
+            return
+        if place in self._timers:
+            self._timers[place].cancel()
+        self._timers[place] = asyncio.get_running_loop().call_later(seconds, self._hang_up, place)
+
+    def _hang_up(self, place: int) -> None:
+        """Both directions are over: whoever reads from it, TLS or HTTP, finds its end and closes it."""
+        connection = self._open[place]
+        self._silent.pop(place, None)
+        with suppress(OSError):  # the other end was quicker
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Accepted(socket.socket):
+    """A connection that tells when it is closed."""
+
+    doors: Doors
+    address: str
+
+    def close(self) -> None:
+        if self.fileno() >= 0:
+            self.doors.leave(self)
+        super().close()
+
+
+class _Listening(socket.socket):
+    """A socket whose connections go through the doors."""
+
+    doors: Doors
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        handle, address = self._accept()  # type: ignore[attr-defined]
+        connection = _Accepted(self.family, self.type, self.proto, fileno=handle)
+        connection.doors, connection.address = self.doors, str(address[0])
+        if not self.doors.enter(connection):
+            socket.socket.close(connection)
+            raise ConnectionAbortedError  # the loop takes this for a connection that broke before it was taken up
+        return connection, address
+
+
+class DoorsServer(Server):
+    """uvicorn's server, behind doors."""
+
+    def __init__(self, config: Config, doors: Doors) -> None:
+        super().__init__(config)
+        self.doors = doors
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets or self._listen())
+
+    def _listen(self) -> list[socket.socket]:
+        """A socket for each address that the host's name has."""
+        host, port = self.config.host, self.config.port
+        made: list[socket.socket] = []
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, kind, proto, _, address in dict.fromkeys(found):
+                made.append(listening := _Listening(family, kind, proto))
+                listening.doors = self.doors
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listening.bind(address)
+        except OSError as error:
+            for opened in made:
+                opened.close()
+            raise ConfigError(f"{host}:{port} cannot be used for listening ({error.strerror}).") from None
+        return made
+
+
+class DoorsProtocol(H11Protocol):
+    """HTTP/1.1 that tells the doors when something is asked, and stops reading after a refusal."""
+
+    doors: Doors  # set by `protocol_for`
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._place = transport.get_extra_info("socket").fileno()
+        self._unread: int | None = None  # bytes that are still thrown away, once the connection is over
+        super().connection_made(_Lingering(transport, self))  # type: ignore[arg-type]
+
+    def data_received(self, data: bytes) -> None:
+        if self._unread is not None:
+            self._unread -= len(data)
+            if self._unread < 0:
+                self.transport.abort()
+            return
+        super().data_received(data)
+
+    def handle_events(self) -> None:
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            self.doors.asked(self._place)
+
+    def on_response_complete(self) -> None:
+        self.doors.silent(self._place, self.doors.idle)
+        super().on_response_complete()
+
+    def linger(self, transport: asyncio.Transport) -> None:
+        """Close; but where a request has not ended, throw away a little of it first.
+
+        A connection that is closed with bytes unread is reset, and the answer may never be seen. So the other end has
+        a moment to see it, but not to go on sending.
+        """
+        if self._unread is not None or self.conn.their_state is not h11.SEND_BODY:
+            transport.close()
+            return
+        self._unread = _LINGER_BYTES
+        self.flow.resume_reading()
+        self.loop.call_later(_LINGER, transport.close)
+
+
+class _Lingering:
+    """A transport that closes in its protocol's way."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: DoorsProtocol) -> None:
+        self._transport, self._protocol, self._closing = transport, protocol, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        self._closing = True
+        self._protocol.linger(self._transport)
+
+    def is_closing(self) -> bool:
+        return self._closing or self._transport.is_closing()
+
+
+def protocol_for(doors: Doors) -> type[DoorsProtocol]:
+    """The protocol of these doors."""
+    return type("Protocol", (DoorsProtocol,), {"doors": doors})

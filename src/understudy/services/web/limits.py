@@ -1,0 +1,62 @@
+"""What one caller may take: requests a minute, bytes, offers, time."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from understudy.ground.check import positive, whole
+from understudy.ground.errors import ExchangeError
+
+_MOST_BUCKETS = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of one service, the same for all callers. A pool's requirements may ask for smaller generators.
+
+    `rate` requests a second, and up to `burst` at once, for each token (a tenth of it for each address that fails to
+    authenticate). `seconds` for an upload. `connections` for each address; one that asks for nothing is closed
+    (`doors`). Of an exchange alone: `largest` bytes a generator, `offers` in a pool for each silo, `check` of the
+    seconds to look at an upload.
+    """
+
+    rate: float = 20.0
+    burst: int = 200
+    largest: int = 1 << 26
+    offers: int = 256
+    seconds: float = 300.0
+    check: float = 20.0
+    connections: int = 128
+
+    def __post_init__(self) -> None:
+        positive(rate=self.rate, seconds=self.seconds, check=self.check)
+        whole(burst=self.burst, largest=self.largest, offers=self.offers, connections=self.connections)
+
+
+class Rate:
+    """A token bucket for each key: it holds `burst`, and `rate` flow in every second."""
+
+    def __init__(self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._buckets: dict[str, tuple[float, float]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, key: str) -> None:
+        """One request of this key; 429, with the time to wait, when its bucket is empty."""
+        with self._lock:
+            now = self._clock()
+            level, then = self._buckets.get(key, (float(self._burst), now))
+            level = min(self._burst, level + (now - then) * self._rate)
+            if level < 1:
+                wait = (1 - level) / self._rate
+                raise ExchangeError(429, f"Too many requests: try again in {wait:.1f} s.", retry_after=wait)
+            self._buckets[key] = (level - 1, now)
+            if len(self._buckets) > _MOST_BUCKETS:
+                self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        """Full buckets are as good as none; if all are in use, the fullest half is dropped."""
+        levels = {key: level + (now - then) * self._rate for key, (level, then) in self._buckets.items()}
+        kept = sorted(self._buckets, key=levels.__getitem__)[: _MOST_BUCKETS // 2]
+        self._buckets = {key: self._buckets[key] for key in kept if levels[key] < self._burst}
