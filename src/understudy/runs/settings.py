@@ -8,7 +8,8 @@ the `Config`.
 import dataclasses
 import inspect
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from understudy.ground.errors import UnderstudyError
@@ -186,24 +187,38 @@ def settings_of(protocol: str) -> list[Setting]:
 
 
 def reference() -> str:
-    """docs/settings.md."""
-    parts = [_HEAD]
+    """docs/settings.md: what several protocols share in one table, then each protocol's own settings."""
+    every = {protocol: settings_of(protocol) for protocol in PROTOCOLS}
+    shared = _shared(every.values())
+    lines = [f"| `{name}` | {values} | {meaning} |" for name, (values, meaning) in sorted(shared.items())]
+    parts = [_HEAD, *lines, ""]
     for protocol, module in PROTOCOLS.items():
-        parts += [
-            f"## {protocol}\n",
-            f"{(module.__doc__ or '').splitlines()[0]}\n",
-            "| key | default | values | meaning |",
-        ]
-        parts += ["|---|---|---|---|", *(_line(setting) for setting in settings_of(protocol)), ""]
+        own = [one for one in every[protocol] if shared.get(one.name) != (one.values, one.meaning)]
+        others = ", ".join(f"`{one.name} = {one.default}`" for one in every[protocol] if one not in own)
+        parts += [f"## {protocol}\n", f"{(module.__doc__ or '').splitlines()[0]}\n"]
+        table = ["| key | default | values | meaning |", "|---|---|---|---|", *map(_line, own), ""]
+        parts += table if own else []
+        parts += [f"Shared: {others}.\n"]
     return "\n".join(parts)
+
+
+def _shared(every: Iterable[list[Setting]]) -> dict[str, tuple[str, str]]:
+    """Values and meaning of each name that means the same in several protocols."""
+    count = Counter((one.name, one.values, one.meaning) for settings in every for one in settings)
+    return {name: (values, meaning) for (name, values, meaning), n in reversed(count.most_common()) if n > 1}
 
 
 _HEAD = """\
 # Settings
 
 The keys of `[settings]` in a run file, and the keywords of `us.train`. Written by `make reference` from the protocols'
-own `Config`; `understudy protocols NAME` prints one of these tables. A range is what the `Config` refuses to leave.
-"""
+own `Config`; `understudy protocols NAME` prints all settings of one. A range is what the `Config` refuses to leave;
+`–` is no value.
+
+## Shared by several protocols
+
+| key | values | meaning |
+|---|---|---|"""
 
 
 def _line(setting: Setting) -> str:
