@@ -1,6 +1,7 @@
 """`us.synthesize` and `understudy synthesize`: one table, one line, one price."""
 
 import json
+import tomllib
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -29,6 +30,7 @@ from understudy.ground.errors import (
     SchemaError,
 )
 from understudy.privacy.accounts.accounting import DiscreteGaussian, Reveals, epsilon, flatten
+from understudy.privacy.accounts.figures import shown
 from understudy.privacy.buy_schema import quote
 from understudy.privacy.free_kinds import kinds_of
 from understudy.privacy.secure import needed_noise, spend_of
@@ -84,6 +86,33 @@ def test_bounds_and_categories_are_bought_within_the_one_price(bought: tuple[Res
     assert made.privacy.outside[0].startswith("the names and the kinds")
 
 
+def deltas(told: Any) -> set[float]:
+    """Every δ that stands beside an ε in what was written."""
+    if isinstance(told, list | tuple):
+        return set().union(*map(deltas, told))
+    if not isinstance(told, dict):
+        return set()
+    here = {told["delta"]} if {"delta", "epsilon"} <= set(told) else set()
+    return here.union(*map(deltas, told.values()))
+
+
+def test_every_price_that_is_written_of_a_run_is_stated_at_the_delta_of_the_run(
+    bought: tuple[Result, Path],
+) -> None:
+    made, home = bought
+    assert (
+        deltas(made.generator.card)
+        == deltas(tomllib.loads((home / "run" / "run.toml").read_text()))
+        == {1e-6}
+    )
+    assert made.generator.release is not None
+    about = made.generator.release.about
+    assert (about["epsilon"], about["delta"]) == (made.privacy.epsilon(against="outsider"), 1e-6)
+    with us.Ledger(home / "ledgers" / "table.ledger") as ledger:
+        price = next(entry.price for entry in ledger.entries() if entry.count)
+    assert f"for ε={shown(price)} at δ=1e-06" in made.generator.schema.note
+
+
 WHOLE = [us.Budget(0.1, 1e-9), us.Budget(1, 1e-6), us.Budget(8, 1e-5), us.Budget(2, 1e-3)]
 DECLARED = [{"a": "categorical"}, {"a": "real", "b": "date"}, dict.fromkeys(map(str, range(40)), "ordinal")]
 
@@ -95,6 +124,7 @@ def test_the_purchase_and_what_is_left_are_within_the_whole(whole: us.Budget, ki
     assert offer is not None
     assert sum(n for event, n in flatten(offer.event).items() if not isinstance(event, Reveals)) == len(kinds)
     rest = what_is_left(whole, offer)
+    assert rest.delta == whole.delta
     for cells in (1, 2_000):
         spend = spend_of([(needed_noise(cells, rest), cells)]) + flatten(offer.event)
         assert 0.7 * whole.epsilon < epsilon(spend, whole.delta) <= whole.epsilon

@@ -17,6 +17,7 @@ budget. What was bought before an error stays paid for.
 
 import math
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -46,7 +47,7 @@ from understudy.ground.errors import (
     LedgerError,
     SchemaError,
 )
-from understudy.privacy.accounts.accounting import DiscreteGaussian, flatten
+from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, flatten
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -206,6 +207,7 @@ def _bought(
         book,
         epsilon=whole.epsilon * SCHEMA_SHARE,
         delta=whole.delta / 2,
+        stated_at=whole.delta,
         run=run,
         rng=SecureRng(),
         person=person,
@@ -219,25 +221,34 @@ def _bought(
 
 
 def what_is_left(whole: Budget, offer: Quote) -> Budget:
-    """A budget for the release, so that it and the purchase are within the whole one together.
+    """A budget for the release at the δ of the whole one, so that it and the purchase are within that together.
 
     Gaussian releases spend about Σ 1/σ², whatever they are of: what the purchase leaves of that is the price of many
     cells with so much noise. The loss of a few whole numbers takes few values and may cost more or less than that, so
-    less is tried until the accountant finds releases of any size within the whole. Other noise is added up, ε and δ.
+    less is tried until the accountant finds releases of any size within the whole. Beside other noise the release has
+    the noise of three quarters of ε at half of δ, since then ε and δ add up.
     """
     spend = flatten(offer.event)
-    delta = whole.delta - offer.reveals
     paid = math.fsum(n / event.sigma**2 for event, n in spend.items() if isinstance(event, DiscreteGaussian))
     if paid:
         most = _CELLS[-1]
-        left = most * needed_noise(most, Budget(whole.epsilon, delta)) ** -2 - paid
+        left = most * needed_noise(most, Budget(whole.epsilon, whole.delta - offer.reveals)) ** -2 - paid
         for share in _SHARES:
             each = DiscreteGaussian((share * left / most) ** -0.5)
-            rest = Budget(min(whole.epsilon, epsilon_of({each: most}, delta)), delta)
-            releases = (spend_of([(needed_noise(cells, rest), cells)]) for cells in _CELLS)
-            if all(epsilon_of(release + spend, whole.delta) <= whole.epsilon for release in releases):
+            rest = Budget(min(whole.epsilon, epsilon_of({each: most}, whole.delta)), whole.delta)
+            if all(
+                epsilon_of(_release(cells, rest) + spend, whole.delta) <= whole.epsilon for cells in _CELLS
+            ):
                 return rest
-    return Budget(whole.epsilon * (1 - SCHEMA_SHARE), whole.delta / 2)
+    rest = Budget(whole.epsilon * (1 - SCHEMA_SHARE), whole.delta / 2)
+    if not whole.delta:
+        return rest
+    return Budget(min(epsilon_of(_release(cells, rest), whole.delta) for cells in _CELLS), whole.delta)
+
+
+def _release(cells: int, budget: Budget) -> Counter[DpEvent]:
+    """The price of so many counts with the noise that this budget asks for."""
+    return spend_of([(needed_noise(cells, budget), cells)])
 
 
 def _with_purchase(result: Result, whole: Budget) -> Result:

@@ -65,7 +65,9 @@ from understudy.data.schema import (
 )
 from understudy.ground.check import in_range, nearest, one_of, positive
 from understudy.ground.errors import ConfigError, PrivacyError, SchemaError
-from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate
+from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate, flatten
+from understudy.privacy.accounts.accounting import epsilon as epsilon_of
+from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import CountNoise, DiscreteGaussianNoise, DiscreteLaplaceNoise, Rng, rounded_up
 
@@ -159,9 +161,11 @@ def buy_schema(
     person: str | None = None,
     name: str | None = None,
     closer: bool = True,
+    stated_at: float | None = None,
 ) -> Schema:
     """A public schema of a file or a DataFrame; what was not declared is bought for (ε, δ).
 
+    Its note says the price; as part of a run, at the run's own δ, `stated_at`.
     `kinds` is a declaration by the holder: names and kinds (or columns) that are known without the rows.
     Guarantee: as the module's; the ledger holds the price before any cell is read.
     Edges: a header that lacks a column → SchemaError, a price over the budget → BudgetExceeded, seeded or
@@ -195,16 +199,17 @@ def buy_schema(
         for c, (kind, written) in bought.items()
     }
     found = {c: column and _in_form(column, bought[c][1]) for c, column in found.items()}
+    price = epsilon if stated_at is None else epsilon_of(flatten(offer.event), stated_at)
     note = (
-        f"Bought on {datetime.now(UTC):%Y-%m-%d} for ε={epsilon:g} at δ={delta:g}: {what} "
+        f"Bought on {datetime.now(UTC):%Y-%m-%d} for ε={shown(price)} at δ={stated_at or delta:g}: {what} "
         f"(entry {receipt.entry} of the ledger of {receipt.holder}). Names and kinds were declared."
     )
     if left_out := [c for c, column in found.items() if column is None]:
         note += f" Left out, as too few people share a value: {', '.join(left_out)}."
-    shown = tuple(column for free in plain.columns if (column := found.get(free.name, free)) is not None)
-    if not shown:
+    columns = tuple(column for free in plain.columns if (column := found.get(free.name, free)) is not None)
+    if not columns:
         raise SchemaError(f"{title}: too few people share any value for this price, which stays charged.")
-    return replace(plain, columns=shown, note=note)
+    return replace(plain, columns=columns, note=note)
 
 
 def as_bought(column: Column) -> str | Column:
@@ -318,13 +323,13 @@ def _buy(name: str, kind: str, values: Values, offer: Quote, rng: Rng) -> Column
         bounds = _bounds("date" if kind == "datetime" else kind, values, offer, rng)
         return bounds and _binned(name, kind, *bounds)
     seen, counts = np.unique(values, return_counts=True)  # sorted: an order of appearance would tell
-    shown = seen[_showing(counts, offer.category_threshold, offer, rng)].tolist()
-    if not shown:
+    listed = seen[_showing(counts, offer.category_threshold, offer, rng)].tolist()
+    if not listed:
         return None
     if kind == "categorical":
-        return Categorical(name=name, categories=(*(v for v in shown if v != OTHER), OTHER), nullable=True)
-    whole = all(v == int(v) and abs(v) <= EXACT for v in shown)
-    return Ordinal(name=name, categories=tuple(map(int, shown) if whole else shown), nullable=True)
+        return Categorical(name=name, categories=(*(v for v in listed if v != OTHER), OTHER), nullable=True)
+    whole = all(v == int(v) and abs(v) <= EXACT for v in listed)
+    return Ordinal(name=name, categories=tuple(map(int, listed) if whole else listed), nullable=True)
 
 
 def _showing(counts: NDArray[np.intp], threshold: int, offer: Quote, rng: Rng) -> NDArray[np.bool_]:
@@ -381,8 +386,8 @@ def _looked(values: Values, edges: NDArray[np.float64], offer: Quote, rng: Rng) 
 
 def _span(looked: NDArray[np.int64], offer: Quote) -> range | None:
     """From the first cell that shows to the last."""
-    shown = np.flatnonzero(looked >= offer.cell_threshold(len(looked)))
-    return range(shown[0], shown[-1] + 1) if len(shown) else None
+    high = np.flatnonzero(looked >= offer.cell_threshold(len(looked)))
+    return range(high[0], high[-1] + 1) if len(high) else None
 
 
 def _binned(name: str, kind: str, low: float, high: float) -> Column:
