@@ -189,6 +189,9 @@ def test_a_password_in_a_url_is_refused_before_anything_is_written(understudy: R
     assert code == 1
     assert "has a password in it" in err
     assert "secret" not in err
+    code, out, err = understudy("init", "postgresql://me@db/ward?password=secret")
+    assert code == 1
+    assert "secret" not in out + err
     assert not list(tables.glob("*.toml"))
 
 

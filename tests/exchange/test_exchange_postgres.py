@@ -62,3 +62,12 @@ def test_a_database_that_cannot_be_used_is_named_without_its_password() -> None:
     assert "secret" not in str(refused.value)
     with pytest.raises(ConfigError, match="cannot be used"):
         Database("mystery://x")
+    for url in (
+        "postgresql+psycopg://me@127.0.0.1:1/none?password=secret&connect_timeout=secret",
+        "postgresql+psycopg://me:secret",
+        "postgresql+psycopg://me:secret@127.0.0.1:secret/none",
+        "postgresql+psycopg:me:secret@127.0.0.1/none",
+    ):
+        with pytest.raises((ArtefactError, ConfigError), match=r"cannot be (used|opened)") as refused:
+            Database(url)
+        assert "secret" not in str(refused.value)

@@ -359,6 +359,22 @@ def test_a_token_does_not_cross_the_network_readable() -> None:
         Client("http://exchange.example.org", "usx_x")
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://me:hunter2@x.example",
+        "me:hunter2@x",
+        "https://x:hunter2/y",
+        "https://x?token=hunter2",
+        "https://x#hunter2",
+    ],
+)
+def test_an_address_with_a_secret_in_it_is_refused_and_not_repeated(address: str) -> None:
+    with pytest.raises(ConfigError, match="Nothing was sent") as refused:
+        Client(address, "usx_x")
+    assert "hunter2" not in str(refused.value)
+
+
 def _mislabelled() -> Generator:
     honest = generator(seed=48)
     return Generator(honest.network, honest.schema, {**honest.card, "label": LABELS[1]})

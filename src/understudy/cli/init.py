@@ -16,6 +16,7 @@ import typer
 
 from understudy.cli.console import out, plain
 from understudy.cli.schema import PUBLIC, MissingOption, declared
+from understudy.data.reading.secrets_in_urls import require_no_secret
 from understudy.data.reading.sources import SUFFIX, TableSource, is_url, with_missing
 from understudy.ground.check import nearest, plain_names
 from understudy.ground.errors import ConfigError
@@ -145,6 +146,7 @@ def _databases(urls: list[str], queries: list[str], folder: Path, *, ask: bool) 
         )
     found: dict[Path, TableSource] = {}
     for place, url in enumerate(urls):
+        require_no_secret(url)
         query = queries[place] if place < len(queries) else typer.prompt(f"{url}: a table's name, or a query")
         if re.fullmatch(r"[\w.]+", query):
             query = f"select * from {query}"

@@ -58,6 +58,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
+from understudy.data.reading.secrets_in_urls import require_no_secret
 from understudy.data.reading.sources import SUFFIX, WRITTEN, TableSource, is_url
 from understudy.ground.bounded import load_toml
 from understudy.ground.check import known_keys, plain_names
@@ -95,6 +96,7 @@ class PartySection:
         """Where the rows are, and how they are read if that is stated; paths are relative to this folder."""
         stated = {key: value for key in _READING if (value := getattr(self, key))}
         if not stated and not is_url(self.table):
+            require_no_secret(self.table)
             return (folder / self.table).resolve()
         if self.table.endswith(SUFFIX):
             return replace(TableSource.load((folder / self.table).resolve()), **stated)
@@ -164,6 +166,11 @@ class RunFile:
         for key in ("holdout", "public"):
             if not isinstance(data.get(key), str | None):
                 raise ConfigError(f'{name}: "{key}" must be a text, not {data[key]!r}.')
+            if is_url(data.get(key) or ""):
+                raise ConfigError(
+                    f'{name}: "{key}" is a file; for rows of a database name a NAME{SUFFIX}. Nothing was read.'
+                )
+            require_no_secret(data.get(key) or "")
         settings = data.get("settings", {})
         if not isinstance(settings, dict):
             raise ConfigError(f'{name}: "settings" must be a table of keys.')
@@ -279,7 +286,8 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
     for key, value in body.items():
         kind, word = _KINDS.get(key, (str, "a text"))
         if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
-            raise ConfigError(f'{where}: "{key}" must be {word}, not {value!r}.')
+            given = "" if key == "password" else f", not {value!r}"
+            raise ConfigError(f'{where}: "{key}" must be {word}{given}.')
     told: dict[str, Any] = {"table": ""} | body | {"missing": tuple(body.get("missing", ()))}
     section = PartySection(**told)
     try:

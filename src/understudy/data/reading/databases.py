@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from understudy.data.reading.secrets_in_urls import without
 from understudy.data.reading.sources import TableSource
 from understudy.ground.errors import ConfigError, SchemaError
 
@@ -74,9 +75,7 @@ def _in_words(source: TableSource) -> Iterator[str | None]:
     except (ConfigError, SchemaError):
         raise
     except Exception as error:  # each driver has errors of its own
-        why = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-        if secret:
-            why = why.replace(secret, "…")
+        why = without(secret or "", str(getattr(error, "orig", None) or error)).strip().partition("\n")[0]
         raise SchemaError(f"{source.name}: the query was not answered ({why}). Nothing was read.") from None
 
 

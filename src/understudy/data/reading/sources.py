@@ -15,7 +15,7 @@ In a run file these keys stand beside `table`. Everywhere else a file with them,
 `understudy schema infer clinic.source.toml`. Paths are relative to that file.
 
 Guarantee: how a cell is read depends on what is declared here, on the header line and on that cell. A password
-stands in no file that a run writes: one inside a URL is refused.
+stands in no file that a run writes and in no message: one inside a URL is refused (`secrets_in_urls`).
 Edges: a wrong key or value → ConfigError before anything is read.
 """
 
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from understudy.data.reading.secrets_in_urls import require_no_secret, require_no_secret_in_texts
 from understudy.ground.bounded import load_toml
 from understudy.ground.check import known_keys
 from understudy.ground.errors import ConfigError
@@ -69,19 +70,20 @@ class TableSource:
         self._check_database()
 
     def _check_database(self) -> None:
+        require_no_secret(self.table)
         if not is_url(self.table):
             if self.query is not None or self.password is not None:
                 raise ConfigError(
                     f"{Path(self.table).name} is a file: query and password are for databases. {_NOTHING}"
                 )
             return
-        if urlsplit(self.table).password is not None:
-            raise ConfigError(
-                "the database's URL has a password in it, which would be kept beside the artefacts. "
-                f'Take it out, and say where it is: password = "env:NAME" or "file:PATH". {_NOTHING}'
-            )
         if not self.query:
             raise ConfigError(f'{self.name}: which rows? Say query = "select …". {_NOTHING}')
+        require_no_secret_in_texts(self.query)
+        if self.password is not None and not re.fullmatch("(?:env|file):.+", self.password):
+            raise ConfigError(
+                f'{self.name}: password must be "env:NAME" or "file:PATH", never the password itself. {_NOTHING}'
+            )
 
     @property
     def is_database(self) -> bool:
@@ -118,13 +120,7 @@ class TableSource:
                 return Path(place).read_text(encoding="utf-8").rstrip("\r\n")
             except (OSError, ValueError):
                 pass
-        known = where in ("env", "file") and place
-        why = (
-            f"{self.password} holds no password"
-            if known
-            else 'password must be "env:NAME" or "file:PATH", never the password itself'
-        )
-        raise ConfigError(f"{self.name}: {why}. {_NOTHING}")
+        raise ConfigError(f"{self.name}: {self.password} holds no password. {_NOTHING}")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str) -> "TableSource":
@@ -137,7 +133,8 @@ class TableSource:
                 if not isinstance(value, list | tuple) or not all(map(_is_word, value)):
                     raise ConfigError(f'{where}: "missing" must be a list of texts and numbers. {_NOTHING}')
             elif not isinstance(value, str):
-                raise ConfigError(f'{where}: "{key}" must be a text, not {value!r}. {_NOTHING}')
+                given = "" if key == "password" else f", not {value!r}"
+                raise ConfigError(f'{where}: "{key}" must be a text{given}. {_NOTHING}')
         return cls(**{**data, "missing": tuple(data.get("missing", ()))})
 
     @classmethod

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sqlalchemy import ForeignKey, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from understudy.data.reading.secrets_in_urls import without
 from understudy.ground.durable import own_database, own_file, own_folder
 from understudy.ground.errors import ArtefactError, ConfigError
 
@@ -104,8 +106,8 @@ class Database:
             self._engine = create_engine(
                 url, pool_size=16, max_overflow=48, pool_pre_ping=not url.startswith("sqlite")
             )
-        except (ArgumentError, ModuleNotFoundError) as error:
-            raise ConfigError(f"the database {_without_password(url)} cannot be used: {error}") from None
+        except (ArgumentError, ModuleNotFoundError, ValueError, TypeError) as error:
+            raise ConfigError(f"the database {_without_secrets(url, error, 'used')}") from None
         # Writers of a SQLite file that find it locked sleep and look again, and some starve: ours queue instead.
         self._turn: AbstractContextManager[Any] = nullcontext()
         if self._engine.dialect.name == "sqlite":
@@ -118,7 +120,7 @@ class Database:
         try:
             self._prepare()
         except SQLAlchemyError as error:
-            raise ArtefactError(f"the database {_without_password(url)} cannot be opened: {error}") from None
+            raise ArtefactError(f"the database {_without_secrets(url, error, 'opened')}") from None
 
     @classmethod
     def in_folder(cls, folder: str | Path) -> "Database":
@@ -178,8 +180,13 @@ def _take_the_lock(connection: Any) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _without_password(url: str) -> str:
+def _without_secrets(url: str, error: Exception, done: str) -> str:
+    """What cannot be done with this database and why, without the password, wherever in the URL it stands."""
     try:
-        return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        return "(not a database URL)"
+        parts = make_url(url)
+    except (ArgumentError, ValueError):
+        return f"(not a database URL) cannot be {done}."
+    why = str(error)
+    for value in (parts.password, *chain.from_iterable(parts.normalized_query.values())):
+        why = without(str(value or ""), why)
+    return f"{parts.set(query={}).render_as_string(hide_password=True)} cannot be {done}: {why}"

@@ -31,13 +31,17 @@ class Transport:
     ) -> None:
         whole(tries=tries)
         positive(seconds=seconds)
-        url = httpx.URL(address.rstrip("/"))
-        if url.scheme not in ("http", "https") or not url.host:
+        try:
+            url = httpx.URL(address.rstrip("/"))
+        except httpx.InvalidURL:
+            url = httpx.URL()
+        if url.scheme not in ("http", "https") or not url.host or url.userinfo or url.query or url.fragment:
             raise ConfigError(
-                f"an exchange's address looks like https://exchange.example.org, not {address!r}."
+                "an exchange's address looks like https://exchange.example.org, with no name, password or token in it. "
+                "Nothing was sent."
             )
         if url.scheme == "http" and not loopback(url.host):
-            raise ConfigError(f"over {address} the token could be read on the network: use https.")
+            raise ConfigError(f"over {url} the token could be read on the network: use https.")
         self._tries = tries
         self._http = httpx.Client(
             base_url=f"{url}/v1/",
