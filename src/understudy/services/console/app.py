@@ -24,6 +24,7 @@ from understudy.services.console.holder import HolderHome
 from understudy.services.console.hub import HubHome
 from understudy.services.console.pictures import budget_bar, progress
 from understudy.services.console.runs import PAGES
+from understudy.services.web.skeleton import templates
 
 LINES = 20  # of the ledger
 SAID = {
@@ -229,16 +230,9 @@ def _readable(text: object) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    places = [Path(__file__).parent / "templates", Path(words.__file__).parent]
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(places),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates(Path(__file__).parent / "templates")
     environment.filters |= {
-        "size": words.size, "readable": _readable, "left": shown_left,
+        "readable": _readable, "left": shown_left,
         "minute": lambda time: time[:16].replace("T", " "),
     }  # fmt: skip
     environment.globals |= {

@@ -1,22 +1,14 @@
-"""The exchange over HTTP: `/v1` for programs, as OpenAPI describes it, and pages for people.
-
-Every refusal has a status that says whose fault it is and a sentence that says what happened to the data.
-"""
+"""The exchange over HTTP: `/v1` for programs, as OpenAPI describes it, and pages for people."""
 
 import logging
-import math
 from contextlib import aclosing
-from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
 import anyio
 import anyio.to_thread
 from fastapi import APIRouter, FastAPI, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.responses import FileResponse
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from understudy.ground.errors import ExchangeError, UnderstudyError
 from understudy.protocols.sgde.offer import Requirements
@@ -39,60 +31,32 @@ from understudy.services.exchange.messages import (
 from understudy.services.exchange.offer_file import SUFFIX
 from understudy.services.exchange.pages import error_page, pages
 from understudy.services.exchange.service import Exchange
-from understudy.services.web.limits import Rate
-from understudy.services.web.messages import Health, Problem
-from understudy.services.web.serving import Guard, length_of, problem
+from understudy.services.web.serving import length_of, problem
+from understudy.services.web.skeleton import BYTES, Uploading, refusals, service
 
 CHECKERS = PROCESSES  # uploads that are looked at in the same moment: each takes a core
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "The request is cut off, or is not HTTP or JSON"},
-    401: {"model": Problem, "description": "No token, or one that is not valid"},
-    403: {"model": Problem, "description": "The token does not allow this"},
-    404: {"model": Problem, "description": "It does not exist, or this token may not see it"},
-    411: {"model": Problem, "description": "The request does not say how long it is"},
-    413: {"model": Problem, "description": "Too large"},
-    422: {"model": Problem, "description": "The request or the generator does not meet the requirements"},
-    429: {"model": Problem, "description": "Too many requests; Retry-After says how long to wait"},
-}
-CONFLICT: dict[int | str, dict[str, Any]] = {
-    409: {"model": Problem, "description": "There already"},
-    410: {"model": Problem, "description": "Withdrawn"},
-}
-BYTES = {"schema": {"type": "string", "format": "binary"}}
 
 
 def build_app(exchange: Exchange) -> FastAPI:
     """The application that serves this exchange."""
-    app = FastAPI(
-        title="understudy exchange",
-        version=version("understudy"),
-        description="Silos offer and take generators that were trained with differential privacy.",
-        docs_url=None,  # these pages load scripts from elsewhere; the description itself is /openapi.json
-        redoc_url=None,
-        servers=[{"url": "/"}],
+    app = service(
+        "understudy exchange",
+        "Silos offer and take generators that were trained with differential privacy.",
+        exchange.limits,
+        lambda request: request.method == "PUT" and "/offers/" in request.url.path,
+        page=error_page,
+        realm="understudy exchange",
     )
     app.state.exchange = exchange
-    app.state.rate = Rate(exchange.limits.rate, exchange.limits.burst)
-    app.state.strangers = Rate(exchange.limits.rate / 10, max(1, exchange.limits.burst // 10))
     app.state.checkers = anyio.CapacityLimiter(CHECKERS)
     app.state.turns = {}  # silo → its lock, while one of its offers is looked at
-    app.add_exception_handler(ExchangeError, _refusal)
     app.add_exception_handler(UnderstudyError, _misuse)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(HTTPException, _not_served)
     app.add_exception_handler(SQLAlchemyError, _out_of_order)
-    app.add_middleware(Guard, pushing=_pushing)
     app.router.routes += [*api.routes, *pages.routes]  # as they are: `include_router` makes each anew
     return app
 
 
-api = APIRouter(prefix="/v1", responses=REFUSALS)
-
-
-@api.get("/health")
-def health() -> Health:
-    """That the service is up; needs no token."""
-    return Health(ok=True, version=version("understudy"))
+api = APIRouter(prefix="/v1", responses=refusals(400, 401, 403, 404, 405, 411, 413, 422, 429))
 
 
 @api.get("/me")
@@ -107,7 +71,7 @@ def list_pools(exchange: The, caller: By) -> list[PoolOut]:
     return [PoolOut.of(row) for row in exchange.pools(caller)]
 
 
-@api.post("/pools", status_code=201, responses={409: CONFLICT[409]})
+@api.post("/pools", status_code=201, responses=refusals(409))
 def found_pool(exchange: The, caller: By, new: NewPool) -> PoolOut:
     """Create a pool (administrators)."""
     return PoolOut.of(exchange.add_pool(caller, new.name, Requirements.from_dict(new.requirements)))
@@ -135,7 +99,7 @@ def list_offers(
     return [OfferOut.of(row) for row in rows]
 
 
-@api.get("/pools/{pool}/offers/{digest}", responses={410: CONFLICT[410]})
+@api.get("/pools/{pool}/offers/{digest}", responses=refusals(410))
 def show_offer(exchange: The, caller: By, pool: Name, digest: Digest) -> OfferWhole:
     """One generator: its card and a few of its rows."""
     return OfferWhole.of(exchange.offer(caller, pool, digest))
@@ -144,8 +108,8 @@ def show_offer(exchange: The, caller: By, pool: Name, digest: Digest) -> OfferWh
 @api.put(
     "/pools/{pool}/offers/{digest}",
     status_code=201,
-    responses=CONFLICT | {408: {"model": Problem, "description": "The upload took too long"}},
-    openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": BYTES}}},
+    responses=refusals(408, 409, 410, 507),
+    openapi_extra={"requestBody": {"required": True, "content": BYTES}},
 )
 async def push(request: Request, exchange: The, caller: By, pool: Name, digest: Digest) -> OfferOut:
     """Offer a generator under the SHA-256 of its file. Once acknowledged, it survives a crash."""
@@ -153,16 +117,10 @@ async def push(request: Request, exchange: The, caller: By, pool: Name, digest: 
     most = await in_thread(exchange.may_push, caller, pool, digest, length_of(request))
     with exchange.store.receive(most) as upload:
         try:
-            with anyio.fail_after(exchange.limits.seconds):
+            with Uploading(exchange.limits.seconds):
                 async with aclosing(request.stream()) as chunks:
                     async for chunk in chunks:
                         upload.write(chunk)
-        except TimeoutError:
-            raise ExchangeError(
-                408, f"An upload may take {exchange.limits.seconds:g} s. Nothing was stored."
-            ) from None
-        except ClientDisconnect:
-            raise ExchangeError(400, "The upload was cut off. Nothing was stored.") from None
         except OSError as error:
             raise ExchangeError(
                 507, f"The exchange has no room ({error.strerror}). Nothing was stored."
@@ -177,7 +135,7 @@ async def push(request: Request, exchange: The, caller: By, pool: Name, digest: 
 @api.get(
     "/pools/{pool}/offers/{digest}/file",
     response_class=FileResponse,
-    responses={200: {"content": {"application/octet-stream": BYTES}}, 410: CONFLICT[410]},
+    responses={200: {"content": BYTES}, **refusals(410)},
 )
 def pull(exchange: The, caller: By, pool: Name, digest: Digest) -> FileResponse:
     """The file of one generator."""
@@ -190,7 +148,7 @@ def pull(exchange: The, caller: By, pool: Name, digest: Digest) -> FileResponse:
     )
 
 
-@api.delete("/pools/{pool}/offers/{digest}", status_code=204, responses={410: CONFLICT[410]})
+@api.delete("/pools/{pool}/offers/{digest}", status_code=204, responses=refusals(410))
 def withdraw(exchange: The, caller: By, pool: Name, digest: Digest) -> None:
     """Take an offer back: its silo, or an administrator. What others pulled stays with them."""
     exchange.withdraw(caller, pool, digest)
@@ -225,21 +183,6 @@ def list_events(
     return [EventOut.model_validate(row) for row in exchange.events(caller, after=after, most=most)]
 
 
-def _pushing(request: Request) -> bool:
-    return request.method == "PUT" and "/offers/" in request.url.path
-
-
-async def _refusal(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ExchangeError)
-    headers = {}
-    if error.status == 401:
-        basic = 'Basic realm="understudy exchange", charset="UTF-8"'
-        headers["WWW-Authenticate"] = basic if _browser(request) else "Bearer"
-    if error.retry_after is not None:
-        headers["Retry-After"] = str(math.ceil(error.retry_after))
-    return _said(request, error.status, str(error), headers)
-
-
 async def _misuse(_: Request, error: Exception) -> Response:
     """A setting or a schema that makes no sense, in a request of an administrator."""
     return problem(422, str(error))
@@ -251,29 +194,3 @@ async def _out_of_order(_: Request, error: Exception) -> Response:
     return problem(
         503, "The exchange cannot use its database now. Nothing was changed.", {"Retry-After": "5"}
     )
-
-
-async def _malformed(request: Request, error: Exception) -> Response:
-    """Say where and why, but do not send back what came: it may be large, or no text."""
-    assert isinstance(error, RequestValidationError)
-    found = [{"where": [str(part) for part in e["loc"]], "what": e["msg"]} for e in error.errors()]
-    if _browser(request):
-        return _said(request, 422, "; ".join(f"{e['where'][-1]}: {e['what']}" for e in found[:3]) + ".")
-    return problem(422, found[:16])
-
-
-async def _not_served(request: Request, error: Exception) -> Response:
-    """No such address, or not with this method."""
-    assert isinstance(error, HTTPException)
-    return _said(request, error.status_code, f"{error.detail}.", dict(error.headers or {}))
-
-
-def _browser(request: Request) -> bool:
-    return "text/html" in request.headers.get("accept", "")
-
-
-def _said(request: Request, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
-    """A refusal as a page for people, as JSON for programs."""
-    if _browser(request):
-        return HTMLResponse(error_page(status, text), status, headers)
-    return problem(status, text, headers)

@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 from understudy.ground.errors import ExchangeError
 from understudy.services.exchange.service import Exchange
 from understudy.services.exchange.tokens import Caller, authenticate
+from understudy.services.web.skeleton import caller_address
 
 
 async def the_exchange(request: Request) -> Exchange:
@@ -30,7 +31,7 @@ def the_caller(request: Request) -> Caller:
     token = _password(value) if browser else value.strip() if kind.lower() == "bearer" else ""
     caller = authenticate(request.app.state.exchange.database, token)
     if caller is None:
-        request.app.state.strangers.take(request.client.host if request.client else "")
+        request.app.state.strangers.take(caller_address(request))
         raise ExchangeError(401, "This needs a valid token.")
     if browser and request.headers.get("sec-fetch-site") == "cross-site":
         raise ExchangeError(403, "Another site sent this request.")

@@ -22,6 +22,7 @@ from understudy.services.exchange.callers import By, The
 from understudy.services.exchange.messages import Digest, Name, OfferWhole
 from understudy.services.exchange.service import Exchange, requirements_of
 from understudy.services.exchange.tokens import Caller
+from understudy.services.web.skeleton import templates
 
 EVERY = "null"  # the label, as JSON, of sums of all classes
 ROWS = 3  # of each class on the page of a pool
@@ -168,14 +169,7 @@ def _said(label: Any) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    places = [Path(__file__).parent / "templates", Path(words.__file__).parent]
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(places),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"said": _said, "size": words.size, "day": lambda time: time[:10]}
+    environment = templates(Path(__file__).parent / "templates")
+    environment.filters |= {"said": _said, "day": lambda time: time[:10]}
     environment.globals["rows_of_a_look"] = ROWS
     return environment

@@ -13,6 +13,7 @@ import asyncio
 import resource
 import socket
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -120,14 +121,17 @@ class _Listening(socket.socket):
 
 
 class DoorsServer(Server):
-    """uvicorn's server, behind doors."""
+    """uvicorn's server, behind doors. `ready` gets the port once it listens."""
 
-    def __init__(self, config: Config, doors: Doors) -> None:
+    def __init__(
+        self, config: Config, doors: Doors, ready: Callable[[int], None] = lambda port: None
+    ) -> None:
         super().__init__(config)
-        self.doors = doors
+        self.doors, self.ready = doors, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets or self._listen())
+        self.ready(int(self.servers[0].sockets[0].getsockname()[1]))
 
     def _listen(self) -> list[socket.socket]:
         """A socket for each address that the host's name has."""

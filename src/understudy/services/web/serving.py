@@ -33,12 +33,16 @@ def server_behind_doors(
     *,
     host: str,
     port: int,
-    certificate: Path | None,
-    key: Path | None,
-    proxied: bool,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    proxied: bool = False,
     secret: str = "tokens",
+    patience: int = 30,
+    ready: Callable[[int], None] = lambda port: None,
 ) -> DoorsServer:
-    """A server, not yet running. `proxied`: a proxy in front speaks TLS; `secret`: what would be read without it.
+    """A server, not yet running. `proxied`: a proxy in front speaks TLS; `secret`: what would be read without it;
+    `patience`: seconds that requests have to end when it is stopped; `ready` gets
+    the port.
 
     Guarantee: without a certificate it listens on this machine alone.
     """
@@ -58,14 +62,15 @@ def server_behind_doors(
         ssl_certfile=certificate,
         ssl_keyfile=key,
         log_level="warning",
+        access_log=False,
         server_header=False,
         proxy_headers=proxied,
         timeout_keep_alive=round(doors.idle),
-        timeout_graceful_shutdown=30,
+        timeout_graceful_shutdown=patience,
         limit_concurrency=doors.most + 1,
         ws="none",
     )
-    return DoorsServer(config, doors)
+    return DoorsServer(config, doors, ready)
 
 
 def length_of(request: Request) -> int | None:
