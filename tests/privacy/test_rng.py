@@ -2,6 +2,7 @@ import copy
 import math
 import multiprocessing
 import os
+import pickle
 import threading
 
 import numpy as np
@@ -200,9 +201,22 @@ def test_only_the_cipher_is_secure_and_only_seeds_are_seeded():
     assert [rng.seeded for rng in made] == [False, False, True, False, True]
 
 
-def test_a_generator_cannot_be_copied():
-    with pytest.raises(TypeError):
-        copy.deepcopy(SecureRng())
+@pytest.mark.parametrize("seeded", [False, True])
+@pytest.mark.parametrize(
+    "how", [copy.copy, copy.deepcopy, pickle.dumps, lambda rng: copy.deepcopy({"rng": [rng]})]
+)
+def test_a_generator_cannot_be_copied(how, seeded):
+    with pytest.raises(TypeError, match="the same noise twice"):
+        how(SecureRng.from_seed(1) if seeded else SecureRng())
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_generator_and_its_streams_are_pickled_by_no_protocol(protocol):
+    for one in (SecureRng(), ChaCha20(bytes(32)), Keystream()):
+        with pytest.raises(TypeError, match="the same noise twice"):
+            pickle.dumps(one, protocol)
+        with pytest.raises(TypeError, match="the same noise twice"):
+            copy.copy(one)
 
 
 def test_threads_share_a_generator_without_sharing_noise():

@@ -1,5 +1,7 @@
 """The keystream of AES-256-CTR (NIST SP 800-38A §6.5) on the host, by `cryptography`."""
 
+from typing import NoReturn, SupportsIndex
+
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
@@ -7,6 +9,16 @@ from numpy.typing import NDArray
 BLOCK = 16  # bytes of the cipher
 SMALL = 1 << 14  # bytes that a cipher is kept for: to set one up takes as long
 _ZEROS = memoryview(bytes(12 << 14))  # a piece that stays in a core's cache
+
+
+class NeverCopied:
+    """A stream of randomness that is in one place. Guarantee: copy, deepcopy and pickle are refused."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied or pickled: two under one key would make the same noise twice. "
+            "Nothing was drawn."
+        )
 
 
 def keystream(key: bytes, block: int, size: int) -> NDArray[np.uint8]:
@@ -31,7 +43,7 @@ def keystream_at(key: bytes, blocks: NDArray[np.uint64]) -> NDArray[np.uint8]:
     return np.frombuffer(stream, np.uint8).reshape(*blocks.shape[:-1], BLOCK)
 
 
-class Keystream:
+class Keystream(NeverCopied):
     """The same stream for small reads that follow one another: the cipher goes on where it stopped.
 
     Guarantee: `read` gives what `keystream` gives.

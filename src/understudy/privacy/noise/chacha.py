@@ -18,10 +18,11 @@ import struct
 import torch
 from torch import Tensor
 
+from understudy.privacy.noise.aes import NeverCopied
 from understudy.privacy.noise.chacha_kernel import fused
 
 
-class ChaCha20:
+class ChaCha20(NeverCopied):
     """A ChaCha20 keystream on one device.
 
     Guarantee: the words are RFC 8439's keystream, each block is handed out once.

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.ground.errors import ConfigError
-from understudy.privacy.noise.aes import BLOCK, SMALL, Keystream, keystream
+from understudy.privacy.noise.aes import BLOCK, SMALL, Keystream, NeverCopied, keystream
 from understudy.privacy.noise.chacha import ChaCha20
 
 Device = torch.device | str
@@ -134,7 +134,7 @@ class _FromWords(ABC):
         return self._words(-(-n // 8), torch.device("cpu")).tobytes()[:n]  # type: ignore[no-any-return]
 
 
-class SecureRng(_FromWords):
+class SecureRng(NeverCopied, _FromWords):
     """A cryptographic generator: AES-256-CTR on the host, ChaCha20 on a GPU.
 
     Guarantee: no keystream block is used twice. A draw reserves its blocks under a lock and is from then on a
