@@ -14,7 +14,7 @@ import understudy as us
 from pages import PROMPT, blocks, steps
 from test_cli import Run
 from test_docs_sessions import typed
-from understudy.data.described import load_schema, schema_from
+from understudy.data.kinds import load_schema, schema_from
 from understudy.data.samples import toy
 from understudy.generators.generator import Generator
 from understudy.protocols.gram.protocol import Config as Gram

@@ -10,7 +10,7 @@ import tomli_w
 import understudy as us
 from understudy.api.demo import run_visits_demo
 from understudy.api.train import run_file
-from understudy.data.described import read_rows
+from understudy.data.kinds import read_rows
 from understudy.data.samples import rand_years
 from understudy.data.visits import Visits
 from understudy.ground.errors import SchemaError

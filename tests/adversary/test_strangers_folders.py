@@ -15,10 +15,9 @@ from typer.testing import CliRunner
 
 from forker import Forker
 from understudy.cli import app
-from understudy.data.described import load_schema
 from understudy.data.encoding.features import ArrayFeatures
 from understudy.data.images import ImageSchema
-from understudy.data.mixed import load_any
+from understudy.data.kinds import load_any, load_schema
 from understudy.data.samples import toy
 from understudy.data.series import SeriesSchema
 from understudy.generators.classifier import Classifier

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from understudy.data.described import load_schema
 from understudy.data.images import ImageSchema, read_images
+from understudy.data.kinds import load_schema
 from understudy.ground.errors import ConfigError, SchemaError
 
 SCHEMA = ImageSchema(height=2, width=3, person="writer")

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 from understudy.data.column import Real
-from understudy.data.described import load_schema, public_of, read_rows
+from understudy.data.described import public_of
 from understudy.data.images import Images, ImageSchema
+from understudy.data.kinds import load_schema, read_rows
 from understudy.data.series import SeriesSchema, read_series
 from understudy.ground.errors import SchemaError
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from understudy.data.images import ImageSchema
-from understudy.data.mixed import MixedSchema, load_any, side_by_side
+from understudy.data.kinds import MixedSchema, load_any, side_by_side
 from understudy.data.schema import Boolean, Integer, Real, Schema
 from understudy.data.series import SeriesSchema
 from understudy.ground.errors import SchemaError

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.encoding.features import ArrayFeatures, TableFeatures, features_from
+from understudy.data.encoding.features import TableFeatures
 from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
+from understudy.data.kinds import kind_of, population_of
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Real, Schema
 from understudy.data.table import check_table, read_table
@@ -191,10 +192,8 @@ def test_arrays_that_make_no_population_are_refused(more: dict[str, object], mes
 
 
 def test_a_rule_is_rebuilt_from_its_description() -> None:
-    images = ArrayFeatures((28, 28), ("cat", "dog"))
-    assert features_from(images.describe(), None) == images
     table = TableFeatures(SCHEMA, "churned")
-    assert features_from(table.describe(), SCHEMA) == table
+    assert kind_of(SCHEMA).features(SCHEMA, table.describe()["target"]) == table
 
 
 def test_a_population_shows_no_rows() -> None:
@@ -202,7 +201,7 @@ def test_a_population_shows_no_rows() -> None:
 
 
 def test_rows_without_a_class_become_a_number_or_a_slot_for_each_level() -> None:
-    population = Population.of_rows(read_table(FRAME, SCHEMA, one_row_each=False))
+    population = population_of(read_table(FRAME, SCHEMA, one_row_each=False))
     x = population.features.expand(population.rows)
     levels = [column.size for column in SCHEMA.columns]
     assert population.features.shape == (3 + 1 + sum(levels[2:]),) == x.shape[1:]
@@ -218,7 +217,7 @@ def test_arrays_without_a_class_keep_people_without_rows() -> None:
     rows = ArrayTable(
         schema.scaled(values), np.array(["a", "b", "c"]), np.array([0, 2, 2, 3]), schema, "images"
     )
-    population = Population.of_rows(rows)
+    population = population_of(rows)
     x, _, mask = population.gather(torch.tensor([2, 1, 0]))
     assert mask.tolist() == [[True, False], [False, False], [True, True]]
     np.testing.assert_allclose(x[mask] * 255, values[[2, 0, 1]], rtol=1e-6)
@@ -227,7 +226,7 @@ def test_arrays_without_a_class_keep_people_without_rows() -> None:
 def test_of_many_rows_some_are_drawn_and_of_few_all_are_taken() -> None:
     schema = ImageSchema(height=1, width=1)
     people = np.repeat([0, 1], [50, 3])
-    population = Population.of_rows(ArrayTable.from_array(np.arange(53).reshape(-1, 1, 1), schema, people))
+    population = population_of(ArrayTable.from_array(np.arange(53).reshape(-1, 1, 1), schema, people))
     drawn = set()
     for seed in range(40):
         x, _, mask = population.gather(torch.tensor([0, 1]), most=5, rng=FastRng(seed))

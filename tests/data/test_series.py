@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.data.described import load_schema
+from understudy.data.kinds import load_schema
 from understudy.data.samples import sines
 from understudy.data.schema import Real
 from understudy.data.series import Series, SeriesSchema, read_series

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.data.described import load_schema, read_rows
+from understudy.data.kinds import load_schema, read_rows
 from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Schema
 from understudy.data.visits import Visits, VisitSchema, count_visits, read_visits

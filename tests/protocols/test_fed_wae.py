@@ -17,6 +17,7 @@ from understudy.api.train import run_file, train
 from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
+from understudy.data.kinds import population_of
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
@@ -40,7 +41,7 @@ PIXELS = ImageSchema(height=8, width=8, low=0, high=16)
 
 
 def people(table: pd.DataFrame, schema: Schema) -> Population:
-    return Population.of_rows(read_table(table, schema, one_row_each=False))
+    return population_of(read_table(table, schema, one_row_each=False))
 
 
 def begun(data: Any, schema: Any = None, **settings: Any) -> Any:

@@ -13,6 +13,7 @@ import torch
 
 from understudy.api.train import train
 from understudy.data.images import Images, ImageSchema
+from understudy.data.kinds import IMAGES, TABLE
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Real, Schema
 from understudy.data.series import Series, SeriesSchema
@@ -23,9 +24,7 @@ from understudy.models.nets.image_gan import ImageCritic
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.core.roster import roster
 from understudy.protocols.gans import vd_gan_dpsgd, vd_gan_pate, verti_gan
-from understudy.protocols.gans.rows import encode
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
@@ -189,14 +188,12 @@ def test_a_network_for_other_pixels_is_refused() -> None:
 def test_a_table_is_its_own_roster_and_arrays_keep_their_places() -> None:
     frame, schema = toy(rows=5, seed=0)
     held = Federation.rehearsal({"a": frame}, {"a": schema}, budget=BUDGET).holders["a"].table
-    assert roster(held) is held  # type: ignore[arg-type]
+    assert TABLE.roster(held) is held
     rows = images(5, people=[9, 8, 7, 6, 5])
-    people = roster(rows)
+    people = IMAGES.roster(rows)
     picked = people.take([3, 0]).frame
     assert picked["id"].tolist() == [6, 9]
-    assert torch.equal(
-        encode(rows, picked, torch.device("cpu")), torch.from_numpy(rows.values[[3, 0]]).flatten(1)
-    )
+    assert torch.equal(IMAGES.encode(rows, picked), torch.from_numpy(rows.values[[3, 0]]).flatten(1))
 
 
 def test_a_second_beginning_is_refused_and_a_round_after_the_last_is_not_sent() -> None:

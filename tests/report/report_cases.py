@@ -11,7 +11,7 @@ import tomli_w
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from understudy.data.described import ArraySchema
-from understudy.data.mixed import MixedSchema
+from understudy.data.kinds import MixedSchema
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.privacy.accounts.accounting import PureDp

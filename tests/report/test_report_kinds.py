@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from understudy.cli import app
 from understudy.data.column import Real
 from understudy.data.images import ImageSchema
-from understudy.data.mixed import MixedSchema
+from understudy.data.kinds import MixedSchema
 from understudy.data.samples import toy
 from understudy.data.series import SeriesSchema
 from understudy.report.page import write_report

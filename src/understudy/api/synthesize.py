@@ -29,7 +29,8 @@ import pyarrow as pa
 from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
 from understudy.data.coarsen import coarsen, coarsen_long
-from understudy.data.described import ArraySchema, load_schema, one_kind_of_row, read_rows
+from understudy.data.described import ArraySchema
+from understudy.data.kinds import load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.batches import batches_of
 from understudy.data.reading.files import Source, open_source
 from understudy.data.reading.sources import TableSource

@@ -23,9 +23,8 @@ from types import FrameType
 from typing import Any
 
 from understudy.answers.rules import check_rules
-from understudy.data.described import one_kind_of_row
 from understudy.data.grid import distinct
-from understudy.data.mixed import side_by_side
+from understudy.data.kinds import one_kind_of_row, side_by_side
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.schema import Schema
 from understudy.data.visits import VisitSchema

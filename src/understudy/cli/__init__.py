@@ -178,7 +178,7 @@ def evaluate(
     to: Annotated[Path | None, typer.Option("--out", help="Also write a page (HTML).")] = None,
 ) -> None:
     """Compare synthetic rows with the real ones, for their holder: a table, people with events, images or series."""
-    from understudy.data.mixed import MixedSchema, load_any
+    from understudy.data.kinds import MixedSchema, load_any
     from understudy.data.schema import Schema
     from understudy.data.visits import SeveralVisits, VisitSchema
     from understudy.evaluate.beside import evaluate as put_beside

@@ -36,7 +36,7 @@ def schema_check(
 ) -> None:
     """List every place where a table does not fit its schema: file, column, row, value."""
     from understudy.answers.rules import check_rules
-    from understudy.data.described import load_schema, read_rows
+    from understudy.data.kinds import load_schema, read_rows
     from understudy.data.reading.streamed import check_rows, open_table
     from understudy.data.rules import broken
     from understudy.data.schema import Schema
@@ -306,6 +306,6 @@ def schema_levels(
 @app.command("show")
 def schema_show(schema: FileArg) -> None:
     """Print a schema as a table."""
-    from understudy.data.described import load_schema
+    from understudy.data.kinds import load_schema
 
     out.print(str(load_schema(schema)), markup=False)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import TypeVar
 
+from understudy.data.kinds.table import TABLE
 from understudy.data.schema import Schema, join
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
@@ -79,6 +80,6 @@ class Grid:
 
 def distinct(parts: Mapping[str, T]) -> dict[str, T]:
     """One holder for each set of columns; whatever is no table stays as it is."""
-    tables = {name: part for name, part in parts.items() if isinstance(part, Schema)}
+    tables = TABLE.among(parts)
     first = {group[0] for group in Grid.of(tables).groups}
     return {name: part for name, part in parts.items() if name in first or name not in tables}

@@ -49,6 +49,7 @@ class ImageSchema(Labelled, Document):
     """The size of the images and the bounds of a pixel; whole bounds mean whole pixels."""
 
     kind: ClassVar[str] = "image"
+    sides: ClassVar[int] = 2  # along which values swing
     height: int
     width: int
     channels: int = 1
@@ -102,6 +103,10 @@ class ImageSchema(Labelled, Document):
     def names(self) -> tuple[str, ...]:
         """The names of the pixels, row by row."""
         return tuple("_".join(map(str, ("pixel", *place))) for place in np.ndindex(*self.shape))
+
+    def read(self, source: Any, name: str | None = None) -> "Images":
+        """Images from wherever they lie."""
+        return read_images(source, self, name)
 
     def require_public(self, which: str = "this schema") -> None:
         """Bounds of pixels are always declared: nothing drafts them from images."""

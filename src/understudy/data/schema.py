@@ -31,7 +31,7 @@ day in a file (DD.MM.YYYY, 0,0 %, HH:MM). Text of an ordinal column comes back a
 
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import tomli_w
 
@@ -71,6 +71,7 @@ class Schema(Document):
     person of its own. `origin="rows"` marks a draft that was read from rows.
     """
 
+    kind: ClassVar[str] = "table"  # which a file need not say
     columns: tuple[Column, ...]
     person: str | None = None
     origin: Origin = "public"
@@ -107,6 +108,11 @@ class Schema(Document):
     def names(self) -> tuple[str, ...]:
         """The names of the columns, without the person."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def row_schema(self) -> Self:
+        """What rules and conditions may speak of: all columns."""
+        return self
 
     def column(self, name: str) -> Column:
         """The column of that name."""

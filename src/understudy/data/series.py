@@ -55,6 +55,7 @@ class SeriesSchema(Labelled, Document):
     """The channels, the length, and the columns that say which row belongs where."""
 
     kind: ClassVar[str] = "series"
+    sides: ClassVar[int] = 1  # along which values swing
     channels: tuple[Real, ...]
     length: int
     series: str | None = None
@@ -126,6 +127,10 @@ class SeriesSchema(Labelled, Document):
     @cached_property
     def _bounds(self) -> NDArray[np.float64]:
         return np.array([(channel.low, channel.high) for channel in self.channels]).T  # (2, W)
+
+    def read(self, source: Any, name: str | None = None) -> "Series":
+        """Series from wherever they lie."""
+        return read_series(source, self, name)
 
     def require_public(self, which: str = "this schema") -> None:
         """Bounds of series are always declared: nothing drafts them from rows."""

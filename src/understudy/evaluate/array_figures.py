@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import ArraySchema, read_rows
+from understudy.data.described import ArraySchema
 from understudy.data.images import ImageSchema
+from understudy.data.kinds import read_rows
 from understudy.data.reading.files import Source
 from understudy.evaluate.utility.images import evaluate_images
 from understudy.evaluate.utility.marginals import Figure, avd

@@ -18,9 +18,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from understudy.data.described import load_schema
-from understudy.data.encoding.features import DeclaredFeatures, Features, TableFeatures, features_from
+from understudy.data.encoding.features import ArrayFeatures, DeclaredFeatures, Features, TableFeatures
 from understudy.data.encoding.population import Population
+from understudy.data.kinds import kind_of, load_schema, one_kind_of_row
 from understudy.ground.bounded import read_json
 from understudy.ground.errors import ArtefactError
 from understudy.ground.tensors_file import read_header
@@ -119,8 +119,15 @@ class Classifier:
             if found != network.shapes:
                 raise ValueError("the weights are not those of the network on the card.")
             weights = network.flat(load_file(folder / "weights.safetensors"))
-            plain = card["features"]["kind"] == "array"
-            features = features_from(card["features"], None if plain else load_schema(folder / "schema.toml"))
+            features = _features(card["features"], folder / "schema.toml")
         except _DAMAGED as error:
             raise ArtefactError(f"{folder} holds a damaged classifier: {error}") from None
         return cls(network, weights, features, card)
+
+
+def _features(described: Mapping[str, Any], file: Path) -> Features:
+    """The rule that `describe` wrote down."""
+    if described["kind"] == "array":
+        return ArrayFeatures(tuple(described["shape"]), tuple(described["classes"]))
+    schema = one_kind_of_row(load_schema(file))
+    return kind_of(schema).features(schema, described.get("target"))

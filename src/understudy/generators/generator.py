@@ -29,7 +29,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import DeclaredFeatures, Features, TableFeatures
 from understudy.data.encoding.levels import Levels
 from understudy.data.images import ImageSchema
-from understudy.data.mixed import MixedSchema
+from understudy.data.kinds import MixedSchema
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.visits import SeveralVisits, VisitSchema

@@ -20,7 +20,7 @@ from understudy.answers.release import FILE as RELEASE
 from understudy.data.described import PublicSchema
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.levels import Levels, level_shapes
-from understudy.data.mixed import MixedSchema, load_any
+from understudy.data.kinds import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.frames import number_bounds

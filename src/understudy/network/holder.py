@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.data.described import load_schema, one_kind_of_row
+from understudy.data.kinds import load_schema, one_kind_of_row
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.reading.streamed import StreamedTable
 from understudy.ground.bounded import load_toml

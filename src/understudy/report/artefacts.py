@@ -13,7 +13,7 @@ import pandas as pd
 
 from understudy.data.described import ArraySchema, PublicSchema
 from understudy.data.images import ImageSchema
-from understudy.data.mixed import MixedSchema, load_any
+from understudy.data.kinds import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.visits import SeveralVisits, VisitSchema

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from understudy.data.described import load_schema
+from understudy.data.kinds import load_schema
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.data.visits import SeveralVisits, VisitSchema

@@ -16,8 +16,9 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import ArraySchema, read_rows
+from understudy.data.described import ArraySchema
 from understudy.data.images import ImageSchema, png
+from understudy.data.kinds import read_rows
 from understudy.evaluate.array_figures import as_drawn
 from understudy.ground.errors import UnderstudyError
 from understudy.report.artefacts import Artefacts

@@ -14,18 +14,11 @@ from typing import Any
 import pandas as pd
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import (
-    AnyRows,
-    AnySchema,
-    PublicSchema,
-    Rows,
-    load_schema,
-    read_rows,
-)
+from understudy.data.described import AnyRows, AnySchema, PublicSchema, Rows
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
 from understudy.data.grid import distinct
-from understudy.data.mixed import side_by_side
+from understudy.data.kinds import load_schema, read_rows, side_by_side
 from understudy.data.reading.files import Source
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.schema import Schema

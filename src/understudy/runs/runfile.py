@@ -214,7 +214,7 @@ class RunFile:
 
     def schemas(self) -> "dict[str, PublicSchema]":
         """What is public of each party's rows. DraftSchemaError where a person has not confirmed it yet."""
-        from understudy.data.described import load_schema  # loads pandas, and a command starts without it
+        from understudy.data.kinds import load_schema  # loads pandas, and a command starts without it
 
         found = {name: load_schema(self.path(section.schema)) for name, section in self.parties.items()}
         for name, schema in found.items():

@@ -15,7 +15,6 @@ Guarantee: the features of a row depend on that row and the public rule alone.
 Edges: a value outside its declared domain, or not finite → SchemaError, and nothing is read further.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -28,12 +27,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from understudy.data.column import Binned, Boolean, Categorical, Category, Column, Date, Datetime
-from understudy.data.described import ArraySchema, PublicSchema, read_rows
+from understudy.data.described import ArraySchema
 from understudy.data.encoding.codec import Codec
-from understudy.data.images import ImageSchema
 from understudy.data.reading.files import Source
 from understudy.data.schema import Schema
-from understudy.data.series import SeriesSchema
 from understudy.data.table import Table, read_table
 from understudy.ground.check import nearest, whole
 from understudy.ground.errors import ConfigError, SchemaError
@@ -148,7 +145,7 @@ class TableFeatures:
         return tuple(accumulate(slots, initial=0))
 
     def _read(self, source: Source | Table, columns: tuple[Column, ...]) -> pd.DataFrame:
-        if isinstance(source, Table):
+        if not isinstance(source, Source):
             return source.frame
         return read_table(source, replace(self.schema, columns=columns, person=None)).frame
 
@@ -240,16 +237,7 @@ class DeclaredFeatures:
         return {"kind": self.schema.kind} | ({} if self.target is None else {"target": self.target})
 
     def _read(self, source: Any) -> Any:
-        return read_rows(source, self.schema)
-
-
-def features_from(description: Mapping[str, Any], schema: PublicSchema | None) -> Features:
-    """The rule that `describe` wrote down."""
-    if isinstance(schema, SeriesSchema | ImageSchema):
-        return DeclaredFeatures(schema, description.get("target"))
-    if isinstance(schema, Schema):
-        return TableFeatures(schema, description["target"])
-    return ArrayFeatures(tuple(description["shape"]), tuple(description["classes"]))
+        return self.schema.read(source)
 
 
 def tensor(values: ArrayLike | Tensor) -> Tensor:

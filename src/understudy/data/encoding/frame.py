@@ -25,7 +25,6 @@ from torch import Tensor
 from understudy.data.arrays import Values
 from understudy.data.described import ArraySchema
 from understudy.data.encoding.upright import POSES, leaning, reach, upright, weights
-from understudy.data.images import ImageSchema
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 
@@ -70,12 +69,10 @@ class Frame:
         With `upright`, images are turned before, and the numbers for it come on top; not those whose schema declares a
         norm, which stay near the middle grey and show nothing on a ground.
         """
-        if isinstance(schema, ImageSchema):
-            turned = upright and schema.norm is None
-            kept = min(features, math.prod(schema.shape)) + (POSES if turned else 0)
-            return cls(schema.shape, 2, kept, upright=turned)
-        length, channels = schema.shape
-        return cls(schema.shape, 1, channels * max(1, min(length, features // channels)))
+        turned = upright and schema.sides == 2 and schema.norm is None
+        step = 1 if schema.sides == 2 else schema.shape[1]
+        kept = step * max(1, min(math.prod(schema.shape), features) // step)
+        return cls(schema.shape, schema.sides, kept + (POSES if turned else 0), upright=turned)
 
     @classmethod
     def declared(cls, schema: ArraySchema, features: int, *, upright: bool = False) -> "Frame":

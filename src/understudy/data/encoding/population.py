@@ -18,10 +18,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from understudy.data.described import Rows
 from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures, tensor
-from understudy.data.encoding.slots import Slots, Values
 from understudy.data.table import Table
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError, SchemaError
@@ -49,16 +47,7 @@ class Population:
     def from_table(cls, table: Table, target: str) -> Self:
         """The people of a table, in the order in which they first come; without a person column, its rows."""
         features = TableFeatures(table.schema, target)
-        return cls._grouped(features, features.rows(table), features.codes(table), table.people)
-
-    @classmethod
-    def of_rows(cls, rows: Rows) -> Self:
-        """The people of a table, of series or of images, whose rows have no class: see `slots`."""
-        if isinstance(rows, Table):
-            rule = Slots(rows.schema)
-            return cls._grouped(rule, rule.rows(rows), rule.codes(rows), rows.people)
-        values = Values(rows.schema)
-        return cls(values, rows.ids, values.rows(rows), values.codes(rows), torch.from_numpy(rows.starts))
+        return cls.grouped(features, features.rows(table), features.codes(table), table.people)
 
     @classmethod
     def from_arrays(
@@ -90,10 +79,10 @@ class Population:
                 f"people must name the person of each of {len(rows):,} rows, and needs no rows_per_person. "
                 "Nothing was read."
             )
-        return cls._grouped(features, rows, codes, np.asarray(people))
+        return cls.grouped(features, rows, codes, np.asarray(people))
 
     @classmethod
-    def _grouped(cls, features: Features, rows: Tensor, codes: Tensor, people: NDArray[Any]) -> Self:
+    def grouped(cls, features: Features, rows: Tensor, codes: Tensor, people: NDArray[Any]) -> Self:
         """Bring each person's rows together; where they are already, nothing is copied."""
         who, ids = pd.factorize(people)
         if (missing := who < 0).any():

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import AnySchema, ArraySchema
+from understudy.data.described import ArraySchema
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import Label
 from understudy.data.schema import Schema
@@ -88,8 +88,3 @@ class Values(_Unlabelled):
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "values"}
-
-
-def rule_for(schema: AnySchema) -> Slots | Values:
-    """The rule for rows of this schema."""
-    return Slots(schema) if isinstance(schema, Schema) else Values(schema)

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from understudy.data.described import ArraySchema, load_schema
+from understudy.data.described import ArraySchema
+from understudy.data.kinds import load_schema
 from understudy.data.schema import Schema
 from understudy.evaluate.audit.aggregators_canary import AggregatorsAudit
 from understudy.evaluate.audit.auditing import AuditResult, Case, audit_protocol

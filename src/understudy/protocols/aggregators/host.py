@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.described import AnySchema
-from understudy.data.encoding.population import Population
+from understudy.data.kinds import population_of
 from understudy.data.table import Table
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
@@ -51,7 +51,7 @@ class UploadParty(HostParty):
         if not isinstance(self.data, Table):
             raise ConfigError(f"{self.name}: uploads are of tables, not of arrays. Nothing was charged.")
         plan = self.told(ask, self.data.schema)
-        return Hosting(Population.of_rows(self.data), plan.event, 1)
+        return Hosting(population_of(self.data), plan.event, 1)
 
     def told(self, ask: Begin, schema: AnySchema) -> Terms:
         """What the run is about, by the server's word, held to what is known here."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.encoding.population import Population
+from understudy.data.kinds import population_of
 from understudy.ground.errors import ConfigError
 from understudy.ground.pack import Value
 from understudy.privacy.secure.moments import bounded
@@ -36,7 +36,7 @@ class MomentsHost(UploadParty):
         if not isinstance(self.data, ArrayTable):
             raise ConfigError(f"{self.name}: these uploads are of images or series. Nothing was charged.")
         plan = self.told(ask, self.data.schema)
-        return Hosting(Population.of_rows(self.data), plan.event, 1)
+        return Hosting(population_of(self.data), plan.event, 1)
 
     def reports(self, ask: Upload) -> Value:
         """The uploads of these people: uint8, (people, size)."""

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.classes import one_label
-from understudy.data.described import AnySchema, ArraySchema, public_of, schema_from
+from understudy.data.described import AnySchema, ArraySchema, public_of
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
 from understudy.data.encoding.triangles import on_diagonal
+from understudy.data.kinds import schema_from
 from understudy.data.schema import Schema
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, SchemaError

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from understudy.data.described import AnySchema
 from understudy.data.encoding.features import Features, TableFeatures
-from understudy.data.encoding.slots import Slots, Values, rule_for
+from understudy.data.encoding.slots import Slots, Values
+from understudy.data.kinds import FLAT, TABLE, kind_of
 from understudy.data.schema import Schema
 from understudy.ground.errors import ConfigError
 
@@ -26,13 +27,13 @@ def common_rule(schemas: Mapping[str, AnySchema | Features]) -> Slots | Values:
 def _rule(name: str, described: AnySchema | Features) -> Slots | Values:
     if isinstance(described, Slots | Values):
         described = described.schema
-    if not isinstance(described, AnySchema):
+    if not FLAT.describes(described):
         raise ConfigError(
             f"{name} brings people from arrays with classes; here rows are tables, series or images by a schema. "
             "Nothing was charged."
         )
     # Who holds the rows may call the person, and note things, as they like.
-    return rule_for(replace(described, person=None, note=""))
+    return kind_of(described).rule(replace(described, person=None, note=""))
 
 
 def _alike(rules: Mapping[str, R]) -> R:
@@ -47,7 +48,7 @@ def _alike(rules: Mapping[str, R]) -> R:
 
 
 def _features(schema: Schema | Features, target: str | None) -> Features:
-    if isinstance(schema, Schema):
+    if TABLE.describes(schema):
         if target is None:
             raise ConfigError("target is missing: which column is the class? Nothing was charged.")
         schema = TableFeatures(schema, target)

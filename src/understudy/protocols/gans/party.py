@@ -16,6 +16,7 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from understudy.data.described import Rows
+from understudy.data.kinds import kind_of
 from understudy.data.table import Table
 from understudy.ground.check import a_seed
 from understudy.ground.errors import PartyError
@@ -28,8 +29,7 @@ from understudy.privacy.gradients import honest, honest_layers
 from understudy.privacy.noise import Rng
 from understudy.protocols.core import AlignedParty, Ask, Message, Opening, Paid, Public, Reply
 from understudy.protocols.core.base import VIEWS
-from understudy.protocols.core.roster import roster
-from understudy.protocols.gans.rows import encode, output_of
+from understudy.protocols.gans.rows import output_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ class GanParty(AlignedParty):
             raise PartyError(
                 f"{name}: {table.source} is no table, which this method needs. Nothing was charged."
             )
-        super().__init__(name, roster(table), ledger, run=run, rng=rng, folder=folder)
+        super().__init__(name, kind_of(table.schema).roster(table), ledger, run=run, rng=rng, folder=folder)
         table.schema.require_public(f"the schema of {name}")
         self.rows, self.budget, self.output = table, budget, output_of(table.schema)
         self.width = width_of(self.output)
@@ -224,7 +224,7 @@ class GanParty(AlignedParty):
 
     def encoded(self) -> Tensor:
         """The shared people's rows: one-hot, or values in [0, 1]."""
-        return encode(self.rows, self.aligned, self.device)
+        return kind_of(self.rows.schema).encode(self.rows, self.aligned, self.device)
 
     def state_dict(self) -> dict[str, Any]:
         if self.begun is None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from understudy.data.described import AnySchema
-from understudy.data.mixed import MixedSchema, side_by_side
+from understudy.data.kinds import MixedSchema, side_by_side
 from understudy.generators.generator import Generator
 from understudy.ground.errors import PartyError
 from understudy.models.device import first_weights

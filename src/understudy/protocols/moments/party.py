@@ -16,8 +16,9 @@ import numpy as np
 from dp_accounting import ComposedDpEvent
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import ArraySchema, public_of, schema_from
+from understudy.data.described import ArraySchema, public_of
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
+from understudy.data.kinds import schema_from
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.models.moments.labels import Labels

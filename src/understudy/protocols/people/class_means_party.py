@@ -17,10 +17,10 @@ from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.classes import one_label
-from understudy.data.described import ArraySchema, public_of, schema_from
+from understudy.data.described import ArraySchema, public_of
 from understudy.data.encoding.features import DeclaredFeatures
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
-from understudy.data.encoding.population import Population
+from understudy.data.kinds import population_of, schema_from
 from understudy.ground.check import a_seed, in_range, whole
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.ground.pack import Value
@@ -125,7 +125,7 @@ class ClassMeansParty(HostParty):
         if public_of(schema_from(ask.schema)) != public_of(rows.schema):
             raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
         self.terms = Terms.of(config, rows.schema)
-        return Hosting(Population.of_rows(rows), PureDp(config.epsilon_total), 1)
+        return Hosting(population_of(rows), PureDp(config.epsilon_total), 1)
 
     def check(self, ask: Round) -> None:
         centre, due = ask.centre, (self.terms.frame.features,)

@@ -20,6 +20,7 @@ from torch import Tensor
 from understudy.data.described import Rows
 from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots, Values
+from understudy.data.kinds import population_of
 from understudy.data.series import SeriesSchema
 from understudy.generators.generator import Generator
 from understudy.ground.check import in_range, not_negative, whole
@@ -141,7 +142,7 @@ class FedStdgParty(LearningParty):
     def open(self, ask: Begin) -> Hosting:
         self.config = Config(**ask.config)
         self.network = Rwae.from_description(ask.network)
-        population = self.data if isinstance(self.data, Population) else Population.of_rows(self.data)
+        population = population_of(self.data)
         rule = population.features
         if not isinstance(rule, Slots | Values) or build_network(self.config, rule) != self.network:
             raise PartyError(
@@ -289,6 +290,6 @@ def _fit(
     config: Config, network: Rwae, weights: Tensor, rows: Rows, rng: FastRng, steps: int, batch: int
 ) -> Tensor:
     return fit(
-        network, weights, Population.of_rows(rows).rows, rng, steps=steps, batch=batch, lr=config.learning_rate,
+        network, weights, population_of(rows).rows, rng, steps=steps, batch=batch, lr=config.learning_rate,
         penalty=config.penalty, device=pick_device(config.device),
     )  # fmt: skip

@@ -25,6 +25,7 @@ from understudy.data.described import Rows
 from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots, Values
 from understudy.data.images import ImageSchema
+from understudy.data.kinds import population_of
 from understudy.generators.generator import Generator
 from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
@@ -90,7 +91,7 @@ class FedWaeParty(LearningParty):
     def open(self, ask: Begin) -> Hosting:
         self.config = Config(**ask.config)
         self.network = from_description(ask.network)
-        population = self.data if isinstance(self.data, Population) else Population.of_rows(self.data)
+        population = population_of(self.data)
         rule = population.features
         if not isinstance(rule, Slots | Values) or build_network(self.config, rule) != self.network:
             raise PartyError(
@@ -156,7 +157,7 @@ def central(config: Config, rows: Rows, *, steps: int = 5000, batch: int = 256) 
     """
     rule = common_rule({"the rows": rows.schema})
     network, rng = build_network(config, rule), FastRng(config.seed)
-    data = rule.expand(Population.of_rows(rows).rows)
+    data = rule.expand(population_of(rows).rows)
     weights = fit(
         network, network.init(rng), data, rng, steps=steps, batch=batch, lr=config.learning_rate,
         penalty=config.penalty, device=pick_device(config.device),
@@ -178,7 +179,7 @@ def _first_model(
     if not config.pretrain:
         return weights
     if public is not None:
-        rows = Population.of_rows(public).rows
+        rows = population_of(public).rows
     elif isinstance(rule, Slots):
         sizes = torch.tensor(rule.codec.sizes)
         rows = (rng.uniform(_UNIFORM_ROWS, len(sizes)) * sizes).int()

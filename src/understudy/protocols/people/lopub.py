@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.population import Population
+from understudy.data.kinds import population_of
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.generators.generator import Network
@@ -123,7 +123,7 @@ class LoPubParty(HostParty):
         table, config = own_table(self, ask, "lopub"), Config(**ask.config)
         self.mechanism = config.mechanism(table.schema)
         self.first: Tensor | None = None  # where each person begins among their rows
-        return Hosting(Population.of_rows(table), self.mechanism.event, config.cap)
+        return Hosting(population_of(table), self.mechanism.event, config.cap)
 
     def reports(self, ask: Round) -> Value:
         """Packed bits: uint8, (people, ⌈width/8⌉)."""

@@ -28,6 +28,7 @@ from torch import Tensor
 from understudy.data.described import Rows
 from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots
+from understudy.data.kinds import population_of
 from understudy.generators.generator import Generator
 from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
@@ -110,7 +111,7 @@ class WakeSleepParty(LearningParty):
     def open(self, ask: Begin) -> Hosting:
         self.config = Config(**ask.config)
         self.network = TableWae.from_description(ask.network)
-        population = self.data if isinstance(self.data, Population) else Population.of_rows(self.data)
+        population = population_of(self.data)
         if build_network(self.config, population.features) != self.network:
             raise PartyError(
                 f"{self.name}: the server's network does not fit these rows. Nothing was charged."

@@ -34,12 +34,13 @@ import torch
 
 from understudy.data.classes import one_label
 from understudy.data.column import shorten
-from understudy.data.described import AnySchema, ArraySchema, one_kind_of_row, public_of, schema_from
+from understudy.data.described import AnySchema, ArraySchema, public_of
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import Label, TableFeatures
 from understudy.data.encoding.frame import Frame
 from understudy.data.encoding.upright import POSES
 from understudy.data.images import ImageSchema
+from understudy.data.kinds import one_kind_of_row, schema_from
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.generators.generator import Generator

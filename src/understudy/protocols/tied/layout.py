@@ -14,7 +14,7 @@ from typing import Any
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
-from understudy.data.mixed import side_by_side
+from understudy.data.kinds import side_by_side
 from understudy.data.schema import Schema
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError

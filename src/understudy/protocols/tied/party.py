@@ -19,9 +19,10 @@ import torch
 from dp_accounting import ComposedDpEvent
 from torch import Tensor
 
-from understudy.data.described import Rows, one_kind_of_row, public_of, schema_from
+from understudy.data.described import Rows, public_of
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.triangles import on_diagonal
+from understudy.data.kinds import kind_of, one_kind_of_row, places, schema_from
 from understudy.data.table import Table
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
@@ -44,7 +45,6 @@ from understudy.protocols.core import (
 )
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
 from understudy.protocols.core.keyed import masked_rows
-from understudy.protocols.core.roster import places, roster
 from understudy.protocols.moments.party import doubled
 from understudy.protocols.moments.stages import check_basis, check_means
 from understudy.protocols.tied.layout import (
@@ -108,7 +108,7 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
     )  # fmt: skip
 
     def __init__(self, name: str, rows: Rows, ledger: Ledger, **more: Any) -> None:
-        super().__init__(name, roster(rows, several=True), ledger, **more)
+        super().__init__(name, kind_of(rows.schema).roster(rows, several=True), ledger, **more)
         rows.schema.require_public(f"the schema of {name}")
         self.held = rows
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.data.described import Rows
-from understudy.data.mixed import side_by_side
+from understudy.data.kinds import side_by_side
 from understudy.generators.generator import Generator
 from understudy.ground.check import a_seed, whole
 from understudy.models.tied import Joint, Part, Tied, fit_tied

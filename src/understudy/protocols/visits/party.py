@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.described import schema_from
 from understudy.data.encoding.codec import Codec
+from understudy.data.kinds import kind_of, places, schema_from
 from understudy.data.table import Table
 from understudy.data.visits import VisitCodes, VisitLayout, Visits, count_visits
 from understudy.data.visits.counts import person_vectors
@@ -52,7 +52,6 @@ from understudy.protocols.core import (
 )
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
 from understudy.protocols.core.keyed import masked_rows
-from understudy.protocols.core.roster import places, roster
 from understudy.protocols.visits.columns import Split, public_of
 from understudy.protocols.visits.messages import Agree, Agreed, Begin, Begun, Count, Counted
 from understudy.protocols.visits.terms import SETTLED, Holders, Terms
@@ -84,7 +83,7 @@ class VisitsParty(KeyedParty[Agreement], AlignedParty):
     )  # fmt: skip
 
     def __init__(self, name: str, held: Visits | Table, ledger: Ledger, **more: Any) -> None:
-        super().__init__(name, roster(held), ledger, **more)
+        super().__init__(name, kind_of(held.schema).roster(held), ledger, **more)
         held.schema.require_public(f"the schema of {name}")
         self.held = held
 

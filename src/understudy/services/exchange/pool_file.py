@@ -11,7 +11,7 @@ largest = 1_000_000           # bytes of weights
 
 from pathlib import Path
 
-from understudy.data.described import load_schema
+from understudy.data.kinds import load_schema
 from understudy.ground.bounded import read_toml
 from understudy.ground.errors import ConfigError
 from understudy.protocols.sgde.offer import Requirements

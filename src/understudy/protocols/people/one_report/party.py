@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.population import Population
+from understudy.data.kinds import population_of
 from understudy.ground.errors import MessageError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import PureDp
@@ -57,7 +57,7 @@ class OneReportParty(HostParty):
     def open(self, ask: Begin) -> Hosting:
         table, config = own_table(self, ask, "one-report"), Config(**ask.config)
         self.epsilon, self.levels = config.epsilon_total, Codec(table.schema).sizes
-        return Hosting(Population.of_rows(table), PureDp(self.epsilon), 1)
+        return Hosting(population_of(table), PureDp(self.epsilon), 1)
 
     def check(self, ask: Round) -> None:
         sets, which = self._sets(ask), ask.which

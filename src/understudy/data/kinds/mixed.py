@@ -23,10 +23,11 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.described import AnySchema, PublicSchema, one_kind_of_row, schema_from
+from understudy.data.described import AnySchema, PublicSchema
 from understudy.data.document import Document, read
-from understudy.data.images import ImageSchema
-from understudy.data.schema import Schema, join
+from understudy.data.kinds.brought import kind_of, one_kind_of_row, schema_from
+from understudy.data.kinds.table import TABLE
+from understudy.data.schema import join
 from understudy.data.visits import SeveralVisits
 from understudy.ground.check import known_keys, repeated
 from understudy.ground.errors import SchemaError
@@ -42,7 +43,7 @@ class MixedSchema(Document):
     def __post_init__(self) -> None:
         if not self.parts:
             raise SchemaError("a mixed schema needs at least one part.")
-        if tables := {name: part for name, part in self.parts.items() if isinstance(part, Schema)}:
+        if tables := TABLE.among(self.parts):
             join(tables)
         if twice := repeated(self.names):
             raise SchemaError(f'column "{twice[0]}" has two meanings: rename a column or a party.')
@@ -88,7 +89,7 @@ def side_by_side(parts: Mapping[str, AnySchema]) -> AnySchema | MixedSchema:
     """What parties' rows about the same people are together: one table where all have tables."""
     if len(parts) == 1:
         return next(iter(parts.values()))
-    tables = {name: part for name, part in parts.items() if isinstance(part, Schema)}
+    tables = TABLE.among(parts)
     return join(tables) if len(tables) == len(parts) else MixedSchema(parts=dict(parts))
 
 
@@ -106,8 +107,4 @@ def load_any(path: str | Path) -> PublicSchema | MixedSchema | SeveralVisits:
 
 
 def _names(party: str, part: AnySchema) -> list[str]:
-    if isinstance(part, Schema):
-        return list(part.names)
-    if isinstance(part, ImageSchema):
-        return [f"{party}.{pixel}" for pixel in part.names]
-    return [f"{party}.{channel}.{step}" for step in range(part.length) for channel in part.names]
+    return kind_of(part).names(part, party)

@@ -1,0 +1,125 @@
+"""What every kind of rows can do, and how one is told from another.
+
+A schema says its kind (`schema.kind`); whatever is done in another way for another kind is a method of that kind's
+object, in a file of its own beside this one. Layers above have tables of their own by `kind.name`, for what they do.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from understudy.data.column import Integer
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from typing_extensions import TypeIs
+
+    from understudy.data.encoding.codec import Uniform
+    from understudy.data.encoding.features import Features
+    from understudy.data.encoding.population import Population
+    from understudy.data.encoding.slots import Slots, Values
+
+S = TypeVar("S")
+R = TypeVar("R")
+_PLACE = "row"
+
+
+class Family(Generic[S, R]):
+    """Schemas S and rows R that are told from all others: one kind, or several that are handled alike."""
+
+    def __init__(self, schema: Any, rows: Any) -> None:
+        """The classes of both; a union of them for several kinds."""
+        self.schema, self.rows = schema, rows
+
+    def describes(self, schema: object) -> "TypeIs[S]":
+        """Whether this is a schema of such rows."""
+        return isinstance(schema, self.schema)
+
+    def holds(self, rows: object) -> "TypeIs[R]":
+        """Whether these are such rows."""
+        return isinstance(rows, self.rows) and self.describes(rows.schema)
+
+    def among(self, schemas: Mapping[str, Any]) -> dict[str, S]:
+        """Those of the schemas that describe such rows."""
+        return {name: schema for name, schema in schemas.items() if self.describes(schema)}
+
+
+class Kind(Family[S, R], ABC):
+    """One kind of rows that a holder may bring."""
+
+    name: ClassVar[str]  # as a schema says it
+    plural: ClassVar[str] = "rows"  # what such rows are called
+    nobody: ClassVar[str] = "These people do not exist."  # of those that are drawn
+
+    @abstractmethod
+    def read(self, source: Any, schema: S, name: str | None = None, *, one_row_each: bool = True) -> R:
+        """Rows from wherever they lie, checked against the schema."""
+
+    @abstractmethod
+    def roster(self, rows: R, *, several: bool = False) -> Table:
+        """Who has a row, as a table of places that is aligned; of a table itself.
+
+        `several`: a person may have more than one series or image, and a place is that of the person among those who
+        have any. Guarantee: nobody has two places, so that a place is no less than a person.
+        Edges: without `several` such a person → PartyError, since a row would then be less than a person.
+        """
+
+    @abstractmethod
+    def sizes(self, schema: S) -> tuple[int, ...]:
+        """What a row has: the levels of each column of a table, the sides of series and images."""
+
+    @abstractmethod
+    def made_up(self, schema: S, people: int) -> R:
+        """People, each with one row: all alike but the first, who differs in everything."""
+
+
+class Flat(Kind[S, R]):
+    """A kind in which a row is as many numbers as any other."""
+
+    @abstractmethod
+    def width(self, schema: S) -> int:
+        """How many numbers a row is."""
+
+    @abstractmethod
+    def encode(self, rows: R, aligned: pd.DataFrame, device: Any = "cpu") -> "Tensor":
+        """The rows that are left of the roster after alignment, in its order, as numbers in [0, 1]: (people, width)."""
+
+    @abstractmethod
+    def decode(self, schema: S, numbers: "Tensor", rng: "Uniform", draw: str) -> pd.DataFrame | NDArray[Any]:
+        """A frame of a table, an (n, *shape) array of series or images; `draw` is as of `Generator.sample`."""
+
+    @abstractmethod
+    def names(self, schema: S, party: str) -> list[str]:
+        """The columns of a row beside those of other parties."""
+
+    @abstractmethod
+    def rule(self, schema: S) -> "Slots | Values":
+        """How an autoencoder reads such rows."""
+
+    @abstractmethod
+    def features(self, schema: S, target: str | None) -> "Features":
+        """How a classifier of `target` reads such rows."""
+
+    @abstractmethod
+    def population(self, rows: R) -> "Population":
+        """The people, whose rows have no class."""
+
+
+def placed(people: NDArray[Any], person: str | None, source: str) -> Table:
+    """A roster: these ids, with their places."""
+    frame = pd.DataFrame({_PLACE: np.arange(len(people))})
+    if person is not None:
+        frame.insert(0, person, people)
+    place = Integer(name=_PLACE, low=0, high=len(people), bins=1)
+    return Table(frame=frame, schema=Schema(columns=(place,), person=person), source=source)
+
+
+def places(aligned: pd.DataFrame) -> NDArray[np.int64]:
+    """Of all but tables: which rows are left of the roster after alignment, in its order."""
+    return np.asarray(aligned[_PLACE].to_numpy(), dtype=np.int64)

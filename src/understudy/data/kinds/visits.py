@@ -1,0 +1,57 @@
+"""People with many events, in two tables; and, of a generator alone, with events of several kinds."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from understudy.data.kinds.kind import Family, Kind, placed
+from understudy.data.table import Table
+from understudy.data.visits import SeveralVisits, Visits, VisitSchema, read_visits
+
+_MORE = 3  # events of the person who is made up to have more than count
+
+
+class VisitKind(Kind[VisitSchema, Visits]):
+    name: ClassVar[str] = VisitSchema.kind
+    plural: ClassVar[str] = "people with events"
+
+    def read(
+        self, source: Any, schema: VisitSchema, name: str | None = None, *, one_row_each: bool = True
+    ) -> Visits:
+        return read_visits(source, schema, name)
+
+    def roster(self, rows: Visits, *, several: bool = False) -> Table:
+        return placed(rows.people, rows.schema.person, rows.source)
+
+    def sizes(self, schema: VisitSchema) -> tuple[int, ...]:
+        """The levels of both, the bounds of each level of the number of events, and whether they have an order."""
+        from understudy.data.visits.frames import number_bounds  # which loads torch
+
+        bounds = (bound for pair in number_bounds(schema) for bound in pair)
+        columns = (*schema.person_schema.columns, *schema.event_schema.columns)
+        return (*(column.size for column in columns), *bounds, schema.ordered)
+
+    def made_up(self, schema: VisitSchema, people: int) -> Visits:
+        own, events = (
+            np.array([[column.size - 1 for column in columns]], dtype=np.int32)
+            for columns in (
+                () if schema.people is None else schema.people.columns,
+                [column for column in schema.events.columns if column.name != schema.time],
+            )
+        )
+        first = np.arange(people) == 0
+        numbers = np.where(first, schema.most_events + _MORE, 1)
+        clock = schema.clock
+        return Visits(
+            own=np.where(first[:, None], own, 0).astype(np.int32),
+            events=np.where(np.repeat(first, numbers)[:, None], events, 0).astype(np.int32),
+            times=None if clock is None else np.full(numbers.sum(), int(clock.edges[0]), dtype=np.int64),
+            starts=np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64),
+            people=np.arange(people),
+            schema=schema,
+            source="made-up rows",
+        )
+
+
+VISITS = VisitKind(VisitSchema, Visits)
+EVENTS: Family[VisitSchema | SeveralVisits, Visits] = Family(VisitSchema | SeveralVisits, Visits)
