@@ -11,7 +11,7 @@ import torch
 from understudy.data.encoding.features import ArrayFeatures, TableFeatures
 from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
-from understudy.generators import classifier
+from understudy.generators import parts
 from understudy.generators.classifier import Classifier
 from understudy.ground.errors import ArtefactError, SchemaError
 from understudy.models.cohort.classifier import LeNet, LogisticRegression
@@ -59,7 +59,7 @@ def test_a_row_outside_the_schema_is_refused(of_tables: Classifier) -> None:
 
 
 def test_many_rows_are_scored_in_pieces(of_images: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classifier, "CHUNK", 8)
+    monkeypatch.setattr(parts, "CHUNK", 8)
     images = np.random.default_rng(0).integers(0, 255, (21, 28, 28), dtype=np.uint8)
     population = Population.from_arrays(images, np.zeros(len(images), dtype=int), classes=range(3))
     answers = of_images.predict(images)

@@ -20,6 +20,7 @@ from people_tables import load
 from common.grid import Grid, by_text
 from understudy.data.encoding.codec import Codec
 from understudy.data.table import read_table
+from understudy.generators.generator import Generator
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -81,7 +82,7 @@ def measure(job: Job) -> dict[str, Any]:
         device=job["device"],
     )  # fmt: skip
     outcome = protocol.train(config, LocalParties({"phones": party}), {"phones": table.schema})
-    rows = outcome.generator.sample(len(data.train), seed=job["seed"])
+    rows = Generator.of(outcome.trained).sample(len(data.train), seed=job["seed"])
     codec = Codec(schema)
     shares = [float((codec.codes(part)[:, :3] == 0).all(1).mean()) for part in (rows, data.train)]
     facts = {"people": people["person"].nunique(), "voted": round(shares[0], 4), "real": round(shares[1], 4)}

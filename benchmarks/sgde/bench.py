@@ -31,8 +31,8 @@ from sklearn.model_selection import KFold
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from understudy.api.train import train
+from understudy.generators.labelled import labelled_images
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.sgde.pooling import labelled_images
 from understudy.protocols.sgde.recipe import FOR_IMAGES, Recipe
 from understudy.runs.federation import Federation
 

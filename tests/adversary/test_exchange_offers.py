@@ -17,6 +17,7 @@ from exchange_cases import LABELS, POOL, SCHEMA, Served, generator, served
 
 from forker import until
 from understudy.data.encoding.codec import Codec
+from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError
 from understudy.models.plan import MOST_UNITS
 from understudy.protocols.sgde.pooling import pool
@@ -231,7 +232,7 @@ def test_drawing_from_the_widest_offers_holds_few_numbers_at_a_time(
         torch, "randn", lambda shape, **more: sizes.append(shape[0] * shape[1]) or randn(shape, **more)
     )
     assert len(suspicions(offers.POOL, pulled)) == 3
-    pool(pulled, offers.POOL, {}).sample(2000, seed=1)
+    Generator.of(pool(pulled, offers.POOL, {})).sample(2000, seed=1)
     assert sizes
     assert max(sizes) <= 1 << 24
 

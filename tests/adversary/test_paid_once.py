@@ -141,7 +141,7 @@ def test_a_killed_server_that_comes_back_has_nobody_pay_twice(
     outcome = trained(case, network, tmp_path, federation, *deaths)
     assert is_usable(outcome)
     without_last = ("after the first of two", "after the second of three")
-    first_alone = outcome.generator.card["ended"].startswith(without_last)
+    first_alone = outcome.trained.card["ended"].startswith(without_last)
     for name, holder in federation.holders.items():
         paid, whole = holder.ledger.spend(), plain.holders[name].ledger.spend()
         assert paid == whole or (first_alone and paid < whole), (

@@ -219,7 +219,7 @@ def test_an_exchange_takes_no_offer_of_a_rehearsal(tmp_path: Path, real: bool) -
     )  # fmt: skip
     for offer in offers:
         assert seal(offer)
-        offer.save(tmp_path / "offer")
+        Generator.of(offer).save(tmp_path / "offer")
         found = Generator.load(tmp_path / "offer")
         if real:
             check_offer(pool, found.card, schema, 1)

@@ -170,7 +170,7 @@ def test_what_phones_send_over_tls_is_the_joint_table_of_all_of_them(
         thread.join(120)
     assert outcome, "the run did not end when everybody had uploaded"
     assert outcome[0].people == len(FRAME)
-    assert outcome[0].generator.card["refused"] == 0
+    assert outcome[0].trained.card["refused"] == 0
     assert torch.equal(fitted[0], gram_matrix(LEVELS, PLAN.cells.sizes).triu())
     prices = whole.holders["phones"].ledger
     assert {2.97 < prices.spent(person_of(code)) <= 3.0 for code in CODES} == {True}

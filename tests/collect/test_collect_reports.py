@@ -118,7 +118,7 @@ def test_two_collections_make_a_table_and_who_does_not_come_pays_nothing(
         run.join(60)
     assert outcome, "the run did not end"
     assert not came[0] & came[1]
-    card = outcome[0].generator.card
+    card = outcome[0].trained.card
     assert (card["reports"]["all"], card["reports"]["refused"], card["people"]) == (7, 0, 8)
     prices = whole.holders["phones"].ledger
     assert {prices.spent(person_of(code)) for code in came[0] | came[1]} == {SURE}

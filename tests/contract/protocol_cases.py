@@ -22,7 +22,9 @@ from understudy.data.samples import sines, toy
 from understudy.data.schema import Integer, Real, Schema
 from understudy.data.series import Series, SeriesSchema
 from understudy.data.visits import VisitSchema
+from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.aggregators import moments as shared_moments
@@ -263,7 +265,8 @@ class RowsCase(Case):
 
 def artefact(outcome: Any) -> Any:
     """What the run trained: a generator or a classifier."""
-    return getattr(outcome, "generator", None) or outcome.model
+    trained = outcome.trained
+    return Generator.of(trained) if isinstance(trained, GeneratorParts) else Classifier.of(trained)
 
 
 def weights(outcome: Any) -> dict[str, Tensor]:

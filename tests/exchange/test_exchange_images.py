@@ -19,6 +19,7 @@ from test_exchange_cli import run
 from understudy.data.images import ImageSchema
 from understudy.data.reading.labelled import read_labelled_images
 from understudy.generators.generator import Generator
+from understudy.generators.labelled import labelled_images
 from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
 from understudy.models.nets.beta_vae import ClassImageDecoder
 from understudy.privacy.accounts.budget import Budget
@@ -26,7 +27,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde.offer import Requirements, offer_card
 from understudy.protocols.sgde.party import train_offers
-from understudy.protocols.sgde.pooling import labelled_images, pool
+from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.services.exchange.pool_file import read_pool
 
@@ -201,7 +202,7 @@ def test_pixels_of_other_bounds_are_a_pools_own_matter(tmp_path: Path) -> None:
         "north", rows, Ledger.rehearsal("north", Budget(1.5, 1e-5)), required, budget=Budget(1.5, 1e-5), run="r",
         recipe=Recipe(latent=2, channels=(2,), steps=1, device="cpu"),
     )  # fmt: skip
-    drawn, labels = labelled_images(pool(offers, required, {}), 10, seed=0)
+    drawn, labels = labelled_images(Generator.of(pool(offers, required, {})), 10, seed=0)
     assert 0 <= drawn.min() <= drawn.max() <= 1
     assert set(labels) <= set(POOL.classes)
     assert json.dumps(labels)

@@ -18,6 +18,7 @@ from understudy.data.column import Binned
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.samples import toy
+from understudy.generators.generator import Generator
 from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,
@@ -132,9 +133,9 @@ def test_what_is_released_is_the_joint_table_of_all_people(hosts: int, released:
     outcome = run(federation(hosts))
     assert torch.equal(released[0], everybody())
     assert outcome.people == 12
-    assert outcome.generator.card["refused"] == 0
-    assert len(outcome.generator.sample(5, seed=0)) == 5
-    kept, sizes = outcome.generator.release, Codec(SCHEMA).sizes
+    assert outcome.trained.card["refused"] == 0
+    assert len(Generator.of(outcome.trained).sample(5, seed=0)) == 5
+    kept, sizes = outcome.trained.release, Codec(SCHEMA).sizes
     starts = np.cumsum([0, *sizes])
     for one, other in ((0, 3), (2, 1)):
         low, high = sorted((one, other))
@@ -199,9 +200,9 @@ def test_a_release_with_a_target_costs_the_same_and_has_less_noise_where_it_is_s
     assert 2.97 < outcome.privacy.epsilon(None, "another_party") <= 3.0
     place = SCHEMA.names.index("smoker")
     for column in set(range(len(codec.sizes))) - {place}:
-        said = outcome.generator.release.joint((place, column))
+        said = outcome.trained.release.joint((place, column))
         assert said.deviation == pytest.approx(2**0.5 * plan.target_sigma, rel=2e-3)
-        assert (outcome.generator.release.joint((column,)).deviation > 2**0.5 * plan.sigma).all(), (
+        assert (outcome.trained.release.joint((column,)).deviation > 2**0.5 * plan.sigma).all(), (
             "a small table"
         )
     rng, names = SecureRng.from_seed(5), SCHEMA.names
@@ -286,7 +287,7 @@ def test_a_liar_is_left_out_and_everybody_else_is_counted(
 
     liars(monkeypatch, change)
     outcome = run(federation(1), batch=1000)
-    assert outcome.generator.card["refused"] == 1
+    assert outcome.trained.card["refused"] == 1
     assert outcome.people == 11
     assert torch.equal(released[0], everybody(slice(1, None)))
 
@@ -299,7 +300,7 @@ def test_a_word_outside_the_field_is_refused_even_if_it_means_the_same(
         share.corrections[0, :] = 2**32 - 1
 
     liars(monkeypatch, change)
-    assert run(federation(1), batch=1000).generator.card["refused"] == 1
+    assert run(federation(1), batch=1000).trained.card["refused"] == 1
     assert torch.equal(released[0], everybody(slice(1, None)))
 
 
@@ -335,7 +336,7 @@ def test_batches_that_are_none_are_left_out_and_counted_and_the_others_stay(rele
         return reply
 
     outcome = run(federation(6), lambda inside: Through(inside, reply=spoil), least_people=2)
-    assert (outcome.people, outcome.generator.card["refused"]) == (2, 10)
+    assert (outcome.people, outcome.trained.card["refused"]) == (2, 10)
     assert torch.equal(released[0], everybody(slice(0, None, 6)))
 
 
@@ -370,7 +371,7 @@ def test_uploads_that_the_server_changes_do_not_open() -> None:
         return ask
 
     outcome = run(federation(), lambda inside: Through(inside, ask=spoil))
-    assert outcome.generator.card["refused"] == 3
+    assert outcome.trained.card["refused"] == 3
     assert outcome.people == 9
 
 
@@ -385,7 +386,7 @@ def test_an_upload_that_is_passed_on_twice_counts_once() -> None:
 
     outcome = run(federation(), lambda inside: Through(inside, ask=twice))
     assert len(kept) == 4
-    assert (outcome.people, outcome.generator.card["refused"]) == (9, 3)
+    assert (outcome.people, outcome.trained.card["refused"]) == (9, 3)
 
 
 def test_a_server_that_counts_others_than_the_second_aggregator_gets_no_sum() -> None:
@@ -597,7 +598,7 @@ def away(when: type[Ask], who: str) -> Callable[[Any], Any]:
 def test_a_host_that_goes_away_costs_the_others_nothing(released: list[Tensor]) -> None:
     outcome = run(federation(), away(Upload, "host 1"), at_least=1)
     assert torch.equal(released[0], everybody(slice(0, None, 2)))
-    assert list(outcome.generator.card["gone"]) == ["host 1"]
+    assert list(outcome.trained.card["gone"]) == ["host 1"]
     with pytest.raises(PartyAway):
         run(federation(), away(Upload, "host 1"))
 
@@ -737,7 +738,7 @@ def test_a_run_file_names_the_party_that_aggregates_and_gives_it_no_table(tmp_pa
 def test_what_is_drawn_keeps_the_rules_of_all_schemas_and_contradictions_cost_nothing() -> None:
     whole, when = federation(), "colour == 'red'"
     ruled = whole.schemas | {"host 0": replace(SCHEMA, rules=({"when": when, "then": "smoker == false"},))}
-    made = protocol.train(Config(**SETTINGS), LocalParties(parties(whole)), ruled).generator
+    made = Generator.of(protocol.train(Config(**SETTINGS), LocalParties(parties(whole)), ruled).trained)
     rows = made.sample(300, seed=0)
     assert not rows["smoker"][rows["colour"] == "red"].any()
     assert (rows["colour"] == "red").any()

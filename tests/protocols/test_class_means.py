@@ -211,7 +211,7 @@ def test_what_is_no_report_is_refused_and_counted_and_the_others_stay(
     config = Config(epsilon_total=2.0, features=12, share=0.0)
     parties = Spoiling(federation.parties("class-means", run="r", config=config))
     parties.spoil = spoil
-    card = train(config, parties, federation.schemas).model.card
+    card = train(config, parties, federation.schemas).trained.card
     assert card["reports"] == {"all": 40 - refused, "refused": refused, "of the busiest person": 1}
 
 
@@ -239,8 +239,8 @@ def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) ->
         train(config, CutOff(parties()), federation.schemas, checkpoint=tmp_path / "server")
     again = LocalParties(parties())
     outcome = train(config, again, federation.schemas, checkpoint=tmp_path / "server", resume=True)
-    assert outcome.model.card["ended"] == "after all rounds"
-    assert outcome.model.card["reports"]["all"] == 40
+    assert outcome.trained.card["ended"] == "after all rounds"
+    assert outcome.trained.card["reports"]["all"] == 40
     assert outcome.privacy.epsilon("a") == 4.0  # what was cut off was paid for, too
 
 

@@ -222,7 +222,7 @@ def test_without_privacy_the_decoder_learns_what_the_people_hold() -> None:
     }
     settings |= {"learning_rate": 0.05, "hidden": 8}
     federated = train("fed-stdg", of(table), **settings).generator
-    central = fed_stdg.central(Config(**settings), table, steps=50, batch=50)
+    central = Generator.of(fed_stdg.central(Config(**settings), table, steps=50, batch=50))
     for generator in (federated, central):
         drawn = generator.series(500, seed=0)
         assert np.abs(drawn.mean(0) - ramps.mean(0)).max() < 0.2  # untrained: 0.4

@@ -214,7 +214,7 @@ def test_the_card_says_what_the_ledgers_hold_not_what_the_server_counts(dp_gener
     config = Config(**SMALL | {"rounds": 4, "cohort": 1, "dp_generator": dp_generator})
     holders = federation(Budget(math.inf, 0.0))
     parties = Repeating(holders.parties("gen-fl", run="r"))
-    card = gen_fl.train(config, parties, holders.schemas).model.card
+    card = gen_fl.train(config, parties, holders.schemas).trained.card
     ledger, noise = holders.holders["host"].ledger, needed_noise(config)
     (step,) = flatten(config.report(noise))
     most = max(ledger.spend(person)[step] for person in range(6))

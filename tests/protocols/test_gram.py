@@ -38,6 +38,7 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.table import read_table
+from understudy.generators.generator import Generator
 from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
@@ -182,7 +183,7 @@ def test_the_ledger_holds_one_release_and_the_statement_says_the_same(cut: Any) 
     tables, schemas = cut(3)
     parties = all_parties(tables, schemas)
     outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
-    stated = {DiscreteGaussian(sigma): count for sigma, count in outcome.generator.card["releases"]}
+    stated = {DiscreteGaussian(sigma): count for sigma, count in outcome.trained.card["releases"]}
     assert sum(stated.values()) == cells()
     for name, one in parties.items():
         assert one.ledger.spend() == stated
@@ -410,7 +411,7 @@ def test_a_release_that_was_paid_for_and_lost_is_in_the_statement(cut: Any) -> N
     with pytest.raises(PartyError, match="line"):
         gram.train(gram.Config(**SMALL), Seen(parties, lose), schemas)
     outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
-    once = sum(count for _, count in outcome.generator.card["releases"])
+    once = sum(count for _, count in outcome.trained.card["releases"])
     for name, ledger in ledgers.items():
         assert sum(ledger.spend().values()) == 2 * once
         assert outcome.privacy.epsilon(name) == pytest.approx(ledger.spent())
@@ -698,9 +699,11 @@ def test_the_schemas_show_how_a_table_is_cut() -> None:
     for cut in (by_columns, by_rows):
         tables, schemas = cut(2)
         outcome = gram.train(gram.Config(**SMALL), LocalParties(all_parties(tables, schemas)), schemas)
-        assert outcome.generator.card["partition"] == cut.__name__[3:]
-        assert ("owners" in outcome.generator.card) == (cut is by_columns)
-        assert list(outcome.generator.sample(5, seed=0).columns) == list(outcome.generator.schema.names)
+        assert outcome.trained.card["partition"] == cut.__name__[3:]
+        assert ("owners" in outcome.trained.card) == (cut is by_columns)
+        assert list(Generator.of(outcome.trained).sample(5, seed=0).columns) == list(
+            outcome.trained.schema.names
+        )
         assert str(outcome.privacy)
     tables, schemas = by_columns(2)
     schemas["holder 1"] = SCHEMA

@@ -239,7 +239,7 @@ def test_a_whole_run_chooses_by_what_was_released_and_its_plan_says_so() -> None
     config = gram.Config(target=TARGET, chosen_triples=2, fine=0, **SMALL)
     outcome = gram.train(config, seen := Seen(parties), schemas)
     assert seen.replies(Widen), "some lie across holders"
-    release_card = outcome.generator.card["release"]
+    release_card = outcome.trained.card["release"]
     assert "three-way tables" in str(release_card)
     for name, one in parties.items():
         assert one.ledger.spent() == pytest.approx(outcome.privacy.epsilon(name))

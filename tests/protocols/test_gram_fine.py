@@ -335,7 +335,7 @@ def test_the_fine_release_is_on_disk_before_levels_are_told_and_a_run_goes_on_fr
         gram.train(config, Seen(parties, killed), schemas, checkpoint=tmp_path)
     assert all(ledger.spend().total() == MOVED for ledger in ledgers.values())
     outcome = gram.train(config, LocalParties(parties), schemas, checkpoint=tmp_path, resume=True)
-    assert outcome.generator.card["ended"] == "after all three releases"
+    assert outcome.trained.card["ended"] == "after all three releases"
     for name, ledger in ledgers.items():
         assert ledger.spend().total() == MOVED + PAIRS + 3
         assert ledger.spent() == pytest.approx(outcome.privacy.epsilon(name))
@@ -366,8 +366,8 @@ def test_a_run_that_loses_a_holder_is_fitted_to_what_was_released(
 
     config = gram.Config(refined=2 if "three" in ended else 0, **SMALL)
     outcome = gram.train(config, Seen(parties, leave), schemas)
-    assert outcome.generator.card["ended"] == f"after the {ended} releases: {gone} went away"
-    assert len(outcome.generator.sample(20, seed=0)) == 20
+    assert outcome.trained.card["ended"] == f"after the {ended} releases: {gone} went away"
+    assert len(Generator.of(outcome.trained).sample(20, seed=0)) == 20
     assert parties[gone].ledger.spend().total() == paid
 
 
@@ -413,7 +413,7 @@ def test_a_party_goes_on_from_its_own_state_between_the_releases() -> None:
 def test_a_generator_keeps_its_levels_on_disk_and_a_strangers_are_checked(tmp_path: Path) -> None:
     tables, schemas = rows(frame=toy(rows=70, seed=3)[0])  # enough for levels on either side of 40
     outcome = gram.train(gram.Config(**SMALL), LocalParties(all_parties(tables, schemas)), schemas)
-    made = outcome.generator
+    made = Generator.of(outcome.trained)
     assert made.card["levels"]["age"] == made.levels.sizes[WIDE.names.index("age")]  # type: ignore[union-attr]
     made.save(tmp_path)
     again = Generator.load(tmp_path)
@@ -440,8 +440,8 @@ def test_people_too_few_for_the_noise_end_in_a_generator_and_not_in_an_error(cut
     outcome = gram.train(
         gram.Config(**SMALL), LocalParties(all_parties(tables, schemas, budget=poor)), schemas
     )
-    assert len(outcome.generator.sample(5, seed=0)) == 5
-    assert "tells little of them" in outcome.generator.card["warning"]
+    assert len(Generator.of(outcome.trained).sample(5, seed=0)) == 5
+    assert "tells little of them" in outcome.trained.card["warning"]
 
 
 def test_what_a_holder_could_not_pay_for_cannot_be_had_as_a_refinement() -> None:
@@ -475,7 +475,7 @@ def test_ends_that_were_bought_are_drawn_and_asked_for_kept_in_a_file_and_foreto
     price = Real(name="price", low=0.0, high=100_000.0, decimals=2, ends=True)
     schema = Schema(columns=(price, Boolean(name="member")))
     parties = all_parties({"shop": frame}, {"shop": schema}, budget=replace(BUDGET, epsilon=30.0))
-    made = gram.train(gram.Config(**SMALL), LocalParties(parties), {"shop": schema}).generator
+    made = Generator.of(gram.train(gram.Config(**SMALL), LocalParties(parties), {"shop": schema}).trained)
     made.save(tmp_path / "made")
     again = Generator.load(tmp_path / "made")
     rows = again.sample(2_000, seed=1)

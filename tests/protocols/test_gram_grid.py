@@ -200,13 +200,13 @@ def test_in_a_grid_a_person_pays_one_price_and_every_ledger_holds_it() -> None:
     tables, schemas = by_grid()
     parties = all_parties(tables, schemas)
     outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
-    price = {DiscreteGaussian(sigma): count for sigma, count in outcome.generator.card["releases"]}
+    price = {DiscreteGaussian(sigma): count for sigma, count in outcome.trained.card["releases"]}
     assert len(price) == 3, "one holder, or two with their whole noise, or three of whom two are left"
     assert sum(price.values()) == cells()
     assert 0.99 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
     assert all(one.ledger.spend() == price for one in parties.values())
     assert outcome.privacy.epsilon(None, "server") == pytest.approx(parties["a0"].ledger.spent())
-    assert outcome.generator.card["owners"][SCHEMA.names[0]] == "a0"
+    assert outcome.trained.card["owners"][SCHEMA.names[0]] == "a0"
     assert outcome.people == len(FRAME)
     assert "which parties hold a person" in str(outcome.privacy)
     entries = [entry.what for entry in parties["c0"].ledger.entries()]

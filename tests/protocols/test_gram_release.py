@@ -57,7 +57,7 @@ def trained(cut: str, *, opened: bool = False, budget: Budget = FREE, **settings
         }
     config = gram.Config(**SMALL, private=budget is not FREE, **settings)
     parties = LocalParties(all_parties(tables, schemas, budget=budget))
-    return gram.train(config, parties, schemas).generator
+    return Generator.of(gram.train(config, parties, schemas).trained)
 
 
 def true_tables(generator: Generator) -> Callable[[Any], np.ndarray]:

@@ -32,6 +32,7 @@ from gram_cases import (
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.grid import Grid
+from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.protocols.gram import protocol as gram
@@ -395,8 +396,8 @@ def test_a_whole_run_with_refined_pairs_and_triples_gives_a_generator() -> None:
     parties = all_parties(tables, schemas)
     config = gram.Config(refined=9, scouting=0.5, triples=(TRIPLE,), **SMALL)
     outcome = gram.train(config, LocalParties(parties), schemas)
-    assert len(outcome.generator.sample(5, seed=0)) == 5
+    assert len(Generator.of(outcome.trained).sample(5, seed=0)) == 5
     for name, one in parties.items():
         assert one.ledger.spent() == pytest.approx(outcome.privacy.epsilon(name))
         assert one.ledger.spent() <= BUDGET.epsilon
-    assert isinstance(outcome.generator.card["releases"], list)
+    assert isinstance(outcome.trained.card["releases"], list)

@@ -22,6 +22,7 @@ from gram_cases import (
     pick,
 )
 
+from understudy.generators.generator import Generator
 from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, PartyAway, PartyError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.ledger import Ledger
@@ -69,9 +70,9 @@ def test_a_run_that_loses_a_holder_between_two_releases_ends_with_the_first(
     config = gram.Config(**settings, **SMALL)
     gone = list(parties)[-1]
     outcome = gram.train(config, Seen(parties, leaving(gone, step)), schemas, checkpoint=tmp_path)
-    card = outcome.generator.card
+    card = outcome.trained.card
     assert card["ended"] == f"after the first of two releases: {gone} went away"
-    assert len(outcome.generator.sample(5, seed=0)) == 5
+    assert len(Generator.of(outcome.trained).sample(5, seed=0)) == 5
     assert sum(count for _, count in card["releases"]) == cells(), "the first release, and nothing else"
     assert any("second of two releases" in text and gone in text for text in outcome.privacy.outside)
     assert "second of two releases" in str(outcome.privacy)
@@ -129,7 +130,7 @@ def test_a_server_that_is_killed_between_two_releases_is_resumed_from_the_first(
         gram.train(other, LocalParties(parties), schemas, checkpoint=tmp_path, resume=True)
     # Parties that are still there hold what the second release is made of.
     resumed = gram.train(config, LocalParties(parties), schemas, checkpoint=tmp_path, resume=True)
-    assert resumed.generator.card["ended"] == "after both releases"
+    assert resumed.trained.card["ended"] == "after both releases"
     for name, ledger in ledgers.items():
         assert ledger.spend().total() == cells() + 3
         assert ledger.spent() == pytest.approx(resumed.privacy.epsilon(name))
@@ -156,7 +157,7 @@ def test_parties_that_died_with_the_server_leave_the_first_release_and_pay_nothi
         gram.train(config, Seen(built(), killed), schemas, checkpoint=tmp_path)
     for _ in range(2):  # a resumed run can be resumed
         outcome = gram.train(config, LocalParties(built()), schemas, checkpoint=tmp_path, resume=True)
-        assert outcome.generator.card["ended"].startswith("after the first of two releases: ")
+        assert outcome.trained.card["ended"].startswith("after the first of two releases: ")
         assert json.loads(json.dumps(outcome.privacy.to_dict()))["outside"][-1].endswith("asked for it")
         assert all(ledger.spend().total() == cells() for ledger in ledgers.values())
 

@@ -206,8 +206,8 @@ def test_a_round_that_was_cut_off_is_asked_again_and_nobody_counts_as_having_ans
         lopub.train(config, CutOff(parties), fed.schemas, checkpoint=tmp_path / "server")
     again = LocalParties(fed.parties("lopub", run="r", folder=tmp_path / "parties", config=config))
     outcome = lopub.train(config, again, fed.schemas, checkpoint=tmp_path / "server", resume=True)
-    assert outcome.generator.card["ended"] == "after all rounds"
-    assert outcome.generator.card["reports"]["all"] == 20  # one each
+    assert outcome.trained.card["ended"] == "after all rounds"
+    assert outcome.trained.card["reports"]["all"] == 20  # one each
     assert (
         max(outcome.privacy.epsilon(name) for name in fed.holders) == 200.0
     )  # what was cut off was paid for, too

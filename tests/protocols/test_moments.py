@@ -358,7 +358,7 @@ def test_extreme_choices_of_a_server_move_nobody_farther() -> None:
         lambda ask: replace(ask, **extreme.get(type(ask), {})),
     )
     outcome = moments.train(config, parties, fed.schemas)
-    assert outcome.generator.images(2, seed=0).shape == (2, 6, 5)
+    assert Generator.of(outcome.trained).images(2, seed=0).shape == (2, 6, 5)
 
 
 def test_a_release_is_made_once_and_in_turn() -> None:
@@ -427,16 +427,16 @@ def test_who_goes_away_between_releases_leaves_what_was_released(at: type[Ask], 
             moments.train(config, parties, fed.schemas)
         return
     outcome = moments.train(config, parties, fed.schemas)
-    assert words in outcome.generator.card["ended"]
+    assert words in outcome.trained.card["ended"]
     assert "silo 1 went away" in str(outcome.privacy)
-    assert outcome.generator.images(3, seed=0).shape == (3, 6, 5)
+    assert Generator.of(outcome.trained).images(3, seed=0).shape == (3, 6, 5)
 
 
 def test_who_goes_away_before_the_first_release_is_left_out() -> None:
     fed, config = silos(3, 60), moments.Config(**SMALL, at_least=2)
     parties = Leaving(fed.parties("moments", run="r", config=config), Agree)
     outcome = moments.train(config, parties, fed.schemas)
-    assert outcome.generator.card["left_out"] == ["silo 1"]
+    assert outcome.trained.card["left_out"] == ["silo 1"]
 
 
 def test_a_person_at_two_holders_is_priced_as_such() -> None:

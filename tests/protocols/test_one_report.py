@@ -286,7 +286,7 @@ def test_what_is_no_report_is_refused_and_counted_and_the_others_stay() -> None:
         "f": lambda value: "nothing",
         "g": lambda value: torch.full_like(value, 255),
     }
-    card = protocol.train(config, parties, fed.schemas).generator.card
+    card = protocol.train(config, parties, fed.schemas).trained.card
     assert (card["reports"]["refused"], card["reports"]["all"]) == (17, 3)
 
 
@@ -309,7 +309,7 @@ def test_a_report_about_another_set_than_was_dealt_is_refused_where_it_is_none_o
             return super().ask(message, at_least=at_least)
 
     inside = fed.parties("one-report", run="r", config=config)
-    card = protocol.train(config, Others(inside), fed.schemas).generator.card
+    card = protocol.train(config, Others(inside), fed.schemas).trained.card
     assert 0 < dealt[0] < 30
     assert card["reports"] == {"all": dealt[0], "refused": 30 - dealt[0], "of the busiest person": 1}
 
@@ -332,8 +332,8 @@ def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) ->
         protocol.train(config, CutOff(parties), fed.schemas, checkpoint=tmp_path / "server")
     again = LocalParties(fed.parties("one-report", run="r", folder=tmp_path / "parties", config=config))
     outcome = protocol.train(config, again, fed.schemas, checkpoint=tmp_path / "server", resume=True)
-    assert outcome.generator.card["ended"] == "after all rounds"
-    assert outcome.generator.card["reports"]["all"] == 20
+    assert outcome.trained.card["ended"] == "after all rounds"
+    assert outcome.trained.card["reports"]["all"] == 20
     assert outcome.privacy.epsilon("a") == 16.0  # what was cut off was paid for, too
 
 
@@ -353,8 +353,8 @@ def test_a_host_that_is_gone_when_all_have_reported_takes_no_report_along() -> N
     fed, config = federation(), protocol.Config(**QUICK)
     inside = GoneAtTheEnd(fed.parties("one-report", run="r", config=config))
     outcome = protocol.train(config, inside, fed.schemas)
-    assert outcome.generator.card["reports"]["all"] == 20
-    assert list(outcome.generator.card["gone"]) == ["b"]
+    assert outcome.trained.card["reports"]["all"] == 20
+    assert list(outcome.trained.card["gone"]) == ["b"]
     assert outcome.privacy.epsilon("b") == 8.0, "what it was asked"
     assert "what b has charged in its own ledger" in str(outcome.privacy)
 

@@ -58,7 +58,7 @@ def trained(
 
 
 def card_of(outcome: Any) -> Mapping[str, Any]:
-    return (outcome.generator if hasattr(outcome, "generator") else outcome.model).card
+    return outcome.trained.card
 
 
 @pytest.mark.parametrize(

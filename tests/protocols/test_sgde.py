@@ -19,6 +19,7 @@ from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
 from understudy.data.table import read_table
 from understudy.generators.generator import Generator
+from understudy.generators.labelled import labelled_images
 from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,
@@ -40,7 +41,6 @@ from understudy.protocols.sgde.messages import Push, Subscribe
 from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.packing import unpack_offer
 from understudy.protocols.sgde.party import train_offers
-from understudy.protocols.sgde.pooling import labelled_images
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.rows import labelled_rows
 from understudy.protocols.sgde.suspects import suspicions
@@ -190,7 +190,7 @@ def test_a_batch_in_pieces_trains_as_a_whole_one(monkeypatch: pytest.MonkeyPatch
 def test_offers_draw_their_own_class_and_resemble_it() -> None:
     outcome = exchange()
     assert not any(one.flagged for one in outcome.suspicions)
-    drawn = outcome.generator.sample(4000, seed=1)
+    drawn = Generator.of(outcome.trained).sample(4000, seed=1)
     assert abs((drawn["class"] == "left").mean() - 0.5) < 0.05
     for label, level in (("left", "a"), ("right", "c")):
         assert (drawn.loc[drawn["class"] == label, "one"] == level).mean() > 0.5
@@ -207,7 +207,7 @@ def test_liars_are_flagged_and_left_out(poison: str) -> None:
     if poison == "flip":
         assert flagged == liars
         assert all(one.looks_like != one.label for one in outcome.suspicions if one.silo in liars)
-    members = {member["silo"] for member in outcome.generator.card["members"]}
+    members = {member["silo"] for member in outcome.trained.card["members"]}
     assert members >= {f"silo {k}" for k in range(4)} - liars
     assert len(members) + len(flagged) == 4 or poison == "random"
 
@@ -215,7 +215,7 @@ def test_liars_are_flagged_and_left_out(poison: str) -> None:
 def test_a_puller_may_keep_what_was_flagged() -> None:
     outcome = exchange(poison="flip", poison_share=1 / 4, leave_out="nothing")
     assert any(one.flagged for one in outcome.suspicions)
-    assert len(outcome.generator.card["members"]) == 8
+    assert len(outcome.trained.card["members"]) == 8
 
 
 def test_a_pool_of_two_silos_flags_nobody() -> None:

@@ -86,7 +86,11 @@ def test_series_are_judged_in_declared_units() -> None:
     held = waves(50, 5)
     counts = judging.judged(offer.network, held, SERIES)  # type: ignore[arg-type]
     rows = SERIES.schema.unscaled(held.values)  # type: ignore[union-attr]
-    truth = pool([offer], SERIES, {}).classifier().score(rows, np.array(["no", "yes"])[held.classes])
+    truth = (
+        Generator.of(pool([offer], SERIES, {}))
+        .classifier()
+        .score(rows, np.array(["no", "yes"])[held.classes])
+    )
     assert counts.tolist() == [round(50 * truth), 50]
     assert truth > 0.8
 

@@ -22,6 +22,7 @@ from understudy.data.samples import toy
 from understudy.data.series import SeriesSchema
 from understudy.data.table import read_table
 from understudy.generators.generator import Generator
+from understudy.generators.labelled import labelled_images
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.models.moments import CellGaussians, OfferedMoments, added, centres
 from understudy.models.moments.offered import VEIL
@@ -36,7 +37,7 @@ from understudy.protocols.sgde import moments as sgde_moments
 from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.packing import pack_offer, unpack_offer
 from understudy.protocols.sgde.party import train_offers
-from understudy.protocols.sgde.pooling import labelled_images, pool
+from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.sums import gaussian_epsilon
 from understudy.protocols.sgde.suspects import suspicions
@@ -149,7 +150,7 @@ def test_sums_of_silos_about_their_own_centres_give_the_covariance_of_all_their_
 def test_a_pool_of_sums_is_one_fit_that_is_worth_more_than_any_of_them() -> None:
     budget = Budget(1.0, 1e-5)
     made = [offers(people(400, seed), f"s{seed}", budget=budget, seed=seed)[0][0] for seed in range(8)]
-    generator = pool(made, POOL, {"protocol": "sgde"})
+    generator = Generator.of(pool(made, POOL, {"protocol": "sgde"}))
     assert isinstance(generator.network, CellGaussians)
     x, y = halves(500, 99)
     model = generator.classifier()
@@ -170,7 +171,7 @@ def test_classes_of_a_pool_of_sums_are_as_frequent_as_the_silos_have_them() -> N
     x, y = halves(900, 5)
     few = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:100]])
     data = Population.from_arrays(x[few], y[few], classes=2)
-    generator = pool(offers(data)[0], POOL, {})
+    generator = Generator.of(pool(offers(data)[0], POOL, {}))
     share = float(generator.network.shares[1])  # type: ignore[union-attr, index]
     assert share == pytest.approx(100 / len(few), abs=0.05)
 
@@ -181,7 +182,7 @@ def test_decoders_and_sums_in_one_pool_are_drawn_side_by_side_every_class_and_of
         "north", people(40), Ledger.rehearsal("north", BUDGET), POOL, budget=BUDGET, run="r", recipe=recipe,
         rng=SecureRng.from_seed(0),
     )  # fmt: skip
-    mixed = pool([*decoders, offer(silo="a", seed=1), offer(silo="b", seed=2)], POOL, {})
+    mixed = Generator.of(pool([*decoders, offer(silo="a", seed=1), offer(silo="b", seed=2)], POOL, {}))
     assert isinstance(mixed.network, Pool)
     assert mixed.card["members"][-1] == {"silo": "a, b", "label": None}
     assert mixed.network.shares == pytest.approx((1 / 3, 1 / 3, 4 / 3))
@@ -195,7 +196,7 @@ def test_sums_of_other_settings_are_no_common_sum() -> None:
         "b", people(50), Ledger.rehearsal("b", BUDGET), POOL, budget=BUDGET, run="r",
         recipe=replace(RECIPE, features=9), rng=SecureRng.from_seed(0),
     )  # fmt: skip
-    both = pool([offer(silo="a"), *other], POOL, {})
+    both = Generator.of(pool([offer(silo="a"), *other], POOL, {}))
     assert [member["silo"] for member in both.card["members"]] == ["a", "b"]
     with pytest.raises(ConfigError, match="cannot be added"):
         added([offer().network, other[0].network])  # type: ignore[list-item]
@@ -283,7 +284,7 @@ def test_a_silo_with_one_person_or_an_empty_class_offers_as_any_other_does(count
     x, _ = halves(count)
     data = Population.from_arrays(x, np.zeros(count, dtype=np.int64), classes=2)
     (made,), _ = offers(data, budget=Budget(0.5, 1e-5))
-    assert made.images(3, seed=0).shape == (3, SIDE, SIDE)
+    assert Generator.of(made).images(3, seed=0).shape == (3, SIDE, SIDE)
 
 
 def test_a_person_with_many_images_counts_once() -> None:
@@ -345,7 +346,7 @@ def waves(n: int, seed: int, schema: Any = SERIES.schema) -> ArrayTable[Any]:
 
 def test_series_are_offered_and_added_too_with_a_class_or_without() -> None:
     made = [offers(waves(400, seed), f"s{seed}", required=SERIES, seed=seed)[0][0] for seed in range(3)]
-    generator = pool(made, SERIES, {})
+    generator = Generator.of(pool(made, SERIES, {}))
     drawn, classes = generator.labelled(200, seed=0)
     swings = np.abs(np.diff(drawn[:, :, 0], axis=1)).sum(1)
     assert swings[classes == "yes"].mean() > 1.5 * swings[classes == "no"].mean()
@@ -353,7 +354,7 @@ def test_series_are_offered_and_added_too_with_a_class_or_without() -> None:
     required = Requirements(schema=bare, target="", epsilon=8.0)
     table = ArrayTable.from_array(generator.series(100, seed=1), bare)
     (one,), _ = offers(table, required=required)
-    assert pool([one], required, {}).series(3).shape == (3, 16, 1)
+    assert Generator.of(pool([one], required, {})).series(3).shape == (3, 16, 1)
     with pytest.raises(SchemaError, match="is not the pool's"):
         offers(table, required=SERIES)
 
@@ -487,14 +488,14 @@ def test_offers_of_upright_images_are_added_to_each_other_alone_and_draw_what_le
     assert first.frame.poses == 3
     assert first.describe() == made[0].network.describe()  # type: ignore[operator]
     assert "upright" not in sent[2].card["network"]
-    together = pool(sent[:2], pool_of, {})
+    together = Generator.of(pool(sent[:2], pool_of, {}))
     assert isinstance(together.network, CellGaussians)
     x = leaning_bars(200, 9)
     said = np.asarray(together.classifier().predict(255 * x.rows.view(-1, 12, 12).numpy()))
     assert (said == x.codes.numpy()).mean() > 0.9
     with pytest.raises(ConfigError, match="another frame"):
         added([one.network for one in sent])  # type: ignore[misc]
-    assert len(pool(sent, pool_of, {}).card["members"]) == 2
+    assert len(Generator.of(pool(sent, pool_of, {})).card["members"]) == 2
     lied = made[0].card | {"network": made[0].card["network"] | {"upright": False}}
     with pytest.raises((ArtefactError, ConfigError)):
         unpack_offer(pool_of, pack_offer(lied, made[0].network))

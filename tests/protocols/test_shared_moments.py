@@ -13,6 +13,7 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.images import Images, ImageSchema
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.samples import toy
+from understudy.generators.generator import Generator
 from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, SchemaError
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
@@ -99,7 +100,7 @@ def test_what_is_released_is_what_all_people_together_have_and_it_says_so_in_ste
 ) -> None:
     outcome, terms = run(federation(), by_class=by_class), plan(by_class=by_class)
     assert torch.equal(released[0], everybody(terms))
-    assert (outcome.people, outcome.generator.card["refused"]) == (PEOPLE, 0)
+    assert (outcome.people, outcome.trained.card["refused"]) == (PEOPLE, 0)
     first, second = terms.read(released[0])
     assert torch.equal(first["people"], torch.from_numpy(np.bincount(SIDES).astype(float)))
     rows = terms.frame.coefficients(images(slice(None)).values)
@@ -120,7 +121,7 @@ def test_a_person_without_rows_uploads_like_any_other_and_counts_nothing(release
     rows = {"host": replace(whole, ids=ids, starts=starts), "second": NoRows(SCHEMA)}
     outcome = run(Federation.rehearsal(rows, {}, budget=BUDGET, seed=1, same_people=False))
     assert torch.equal(released[0], everybody(plan()))
-    assert (outcome.people, outcome.generator.card["refused"]) == (PEOPLE + 1, 0)
+    assert (outcome.people, outcome.trained.card["refused"]) == (PEOPLE + 1, 0)
 
 
 def test_both_aggregators_add_their_full_noise_and_the_diagonal_has_more(released: list[Tensor]) -> None:
@@ -183,10 +184,10 @@ def test_no_person_moves_the_release_by_more_than_its_price_is_for() -> None:
 def test_what_is_drawn_from_it_has_classes_and_the_look_of_them() -> None:
     budget = Budget(300.0, 1e-5)
     outcome = run(federation(1, budget=budget), epsilon=300.0, by_class=True)
-    rows = outcome.generator.sample(200, seed=0)
+    rows = Generator.of(outcome.trained).sample(200, seed=0)
     left = rows[rows["side"] == "left"].filter(like="pixel").to_numpy().reshape(-1, 4, 6)
     assert left[:, :, :3].mean() > left[:, :, 3:].mean() + 50
-    card = outcome.generator.card
+    card = outcome.trained.card
     assert card["upload_bytes"] == plan(by_class=True).format.size
     assert card["protocol"] == "shared-moments"
 
@@ -207,7 +208,7 @@ def test_a_liar_is_left_out_and_everybody_else_is_counted(
 
     monkeypatch.setattr(upload, "split_moments", lie)
     outcome = run(federation(1), batch=1000)
-    assert (outcome.people, outcome.generator.card["refused"]) == (PEOPLE - 1, 1)
+    assert (outcome.people, outcome.trained.card["refused"]) == (PEOPLE - 1, 1)
     assert torch.equal(released[0], everybody(plan(), slice(1, None)))
 
 

@@ -89,7 +89,7 @@ def test_the_ledger_holds_for_every_person_what_their_reports_cost() -> None:
             assert holder.ledger.spent(person) == epsilon({PureDp(2.0): times}, 1e-6)
         worst = max(count for (host, _), count in reports.items() if host == name)
         assert outcome.privacy.epsilon(name) == holder.ledger.spent() == epsilon({PureDp(2.0): worst}, 1e-6)
-    assert outcome.model.card["reports"] == {"all": 30, "of the busiest person": max(reports.values())}
+    assert outcome.trained.card["reports"] == {"all": 30, "of the busiest person": max(reports.values())}
 
 
 def test_the_statement_shows_the_tight_figure_and_the_plain_sum_and_what_one_person_means() -> None:
@@ -135,7 +135,7 @@ def test_the_server_takes_gamma_times_the_sum_of_the_signs() -> None:
     federation = hosts(blobs(9), blobs(7, seed=1), budget=Budget(6.0, 0.0))
     parties = Recorded(federation)
     config = Config(**SMALL | {"rounds": 1, "cohort": 12, "chosen": 1, "top": 0.3})
-    model = sign_ds.train(config, parties, federation.schemas).model
+    model = sign_ds.train(config, parties, federation.schemas).trained
     start = model.network.init(FastRng(0))
     by_hand = torch.zeros(model.network.size)
     for _, _, reply in parties.rounds:
@@ -475,7 +475,7 @@ def test_what_was_asked_twice_after_a_crash_is_stated_twice(
         go(resume=False)
     outcome = go(resume=True)
     ledger = federation.holders["host 0"].ledger
-    assert outcome.model.card["rounds"] == 6
+    assert outcome.trained.card["rounds"] == 6
     assert ledger.spend()[PureDp(2.0)] == 8
     assert outcome.privacy.epsilon("host 0") == ledger.spent() == 16.0
 

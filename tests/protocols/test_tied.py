@@ -156,7 +156,7 @@ def test_a_network_is_checked_without_the_compiler(forker: Forker, tmp_path: Pat
     parts = [{"sizes": [3, 2]}, {**Frame.of(IMAGE, 10).describe(), "directions": 4}]
     (script := tmp_path / "check.py").write_text(
         "import json, sys\n"
-        "from understudy.generators.generator import NETWORKS\n"
+        "from understudy.generators.networks import NETWORKS\n"
         "from understudy.models.claims import expected\n"
         "expected(NETWORKS['tied'].from_description, json.loads(sys.argv[1]))\n"
         "sys.exit('torch._dynamo' in sys.modules)"
@@ -413,7 +413,7 @@ def test_a_party_that_comes_back_in_the_middle_goes_on_as_if_it_had_stayed() -> 
         stay = LocalParties(fed.parties("tied", run="r", config=config))
         outcome: Any = tied.train(config, Coming(fed, config) if again else stay, fed.schemas)
         spent = [holder.ledger.spend() for holder in fed.holders.values()]
-        found.append((outcome.generator.network.state_dict(), spent))
+        found.append((outcome.trained.network.state_dict(), spent))
     assert found[0][1] == found[1][1]
     assert all(torch.equal(found[0][0][key], found[1][0][key]) for key in found[0][0])
 
@@ -437,9 +437,9 @@ class Leaving(LocalParties):
 def test_without_the_last_release_the_others_are_fitted_and_the_statement_says_so() -> None:
     fed, config = federation(), tied.Config(**SMALL, target="side")
     outcome = tied.train(config, Leaving(fed.parties("tied", run="r", config=config)), fed.schemas)
-    assert "after 2 of 3 releases: lower is away" in outcome.generator.card["ended"]
+    assert "after 2 of 3 releases: lower is away" in outcome.trained.card["ended"]
     assert "did not take place" in str(outcome.privacy)
-    assert len(outcome.generator.sample(4, seed=0)) == 4
+    assert len(Generator.of(outcome.trained).sample(4, seed=0)) == 4
 
 
 def test_a_run_is_resumed_after_any_release_and_nothing_is_measured_twice(tmp_path: Path) -> None:
@@ -452,7 +452,7 @@ def test_a_run_is_resumed_after_any_release_and_nothing_is_measured_twice(tmp_pa
     spent = [holder.ledger.spend() for holder in fed.holders.values()]
     outcome = tied.train(config, parties, fed.schemas, checkpoint=tmp_path, resume=True)
     assert [holder.ledger.spend() for holder in fed.holders.values()] == spent
-    assert outcome.generator.card["ended"] == "after all releases"
+    assert outcome.trained.card["ended"] == "after all releases"
     other = tied.Config(**SMALL, target="site")
     with pytest.raises(ConfigError, match="not what these settings ask for"):
         tied.train(other, parties, fed.schemas, checkpoint=tmp_path, resume=True)

@@ -17,6 +17,7 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Schema
+from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, MessageError, PartyError, PrivacyError
 from understudy.models.nets.gan import BranchedGenerator, Critic
 from understudy.privacy.accounts.accounting import epsilon
@@ -90,7 +91,7 @@ def test_the_generator_moves_as_if_the_critics_sat_behind_it(monkeypatch: pytest
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    trained = outcome.generator.network.state_dict()  # type: ignore[attr-defined]
+    trained = outcome.trained.network.state_dict()  # type: ignore[attr-defined]
     for name, value in network.state_dict().items():
         assert torch.allclose(trained[name], value, atol=1e-5), name
 
@@ -403,7 +404,7 @@ def test_without_noise_the_generator_finds_the_shares_of_lopsided_columns(
     sizes = {"rounds": 15, "critic_steps": 3, "critic_hidden": (16,), "learning_rate": 0.02}
     config = module.Config(**settings | sizes, private=False, device="cpu")
     outcome = module.train(config, parties(module, held), held.schemas)
-    shares = outcome.generator.sample(2000, seed=0).mean()
+    shares = Generator.of(outcome.trained).sample(2000, seed=0).mean()
     assert (shares > 0.7).all(), shares  # half, at the start
     assert outcome.privacy.epsilon("a") == math.inf
 

@@ -278,7 +278,7 @@ class Leaving(LocalParties):
 def test_who_goes_away_before_the_release_is_left_out() -> None:
     fed, config = clinics(3), visits.Config(**SMALL, at_least=2)
     outcome = visits.train(config, Leaving(fed.parties("visits", run="r", config=config), Agree), fed.schemas)
-    assert outcome.generator.card["left_out"] == ["clinic 1"]
+    assert outcome.trained.card["left_out"] == ["clinic 1"]
     fed = clinics(3)
     with pytest.raises(PartyAway):
         visits.train(config, Leaving(fed.parties("visits", run="r", config=config), Count), fed.schemas)

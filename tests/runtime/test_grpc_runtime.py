@@ -413,8 +413,8 @@ def test_a_party_killed_in_a_round_and_started_again_goes_on(
     if when == "recorded":
         assert equal(weights(plain), weights(outcome))
     else:
-        assert outcome.generator.card["rounds"] == case.config().rounds - 1
-        assert "limit of this run" in outcome.generator.card["ended"]
+        assert outcome.trained.card["rounds"] == case.config().rounds - 1
+        assert "limit of this run" in outcome.trained.card["ended"]
 
 
 @pytest.mark.parametrize("how", ["stopped", "crashed"])
@@ -457,7 +457,7 @@ def test_a_server_that_comes_back_goes_on_from_its_checkpoint(how: str, tmp_path
     assert not network.errors
     for name, holder in federation.holders.items():
         assert holder.ledger.spend() == before.holders[name].ledger.spend()
-    assert resumed.generator.card["rounds"] == 3
+    assert resumed.trained.card["rounds"] == 3
     assert equal(weights(plain), weights(resumed))
 
 

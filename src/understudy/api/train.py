@@ -96,8 +96,7 @@ def train(
             watch=watcher,
             **more,
         )
-    artefact = getattr(outcome, artefact_of(module))
-    return Result(artefact, outcome.privacy, parties.transcript, run, outcome.people, federation)
+    return Result.of(outcome, parties.transcript, run, federation)
 
 
 def opened(

@@ -95,6 +95,7 @@ def train(
     ca: Authorities = None,
 ) -> None:
     """Train a generator for each class, as the pool requires. The price is charged to the ledger; nothing is sent."""
+    from understudy.generators.generator import Generator
     from understudy.privacy.accounts.budget import Budget
     from understudy.protocols.sgde.offer import check_price
     from understudy.protocols.sgde.party import train_offers
@@ -123,7 +124,7 @@ def train(
         )
         places = dict(zip(required.labels, file_names(required.labels), strict=True))
         for offer in offers:
-            folder = offer.save(to / places.get(offer.card["label"], ALL))
+            folder = Generator.of(offer).save(to / places.get(offer.card["label"], ALL))
             out.print(f"{folder}: {at_price(offer.card['epsilon'], offer.card['delta'])}")
             if "quality" in offer.card:
                 figure = offer.card["quality"]
@@ -194,6 +195,7 @@ def pull(
     `understudy sample`, images with their classes with `understudy exchange draw`.
     """
     from understudy.data.images import ImageSchema
+    from understudy.generators.generator import Generator
     from understudy.protocols.sgde.pooling import pool as pool_of
     from understudy.protocols.sgde.suspects import suspicions
 
@@ -217,7 +219,7 @@ def pull(
     kept = [one for one, judgement in zip(pulled, judged, strict=True) if suspects or not judgement.flagged]
     told = {"protocol": "sgde", "exchange": at, "pool": name, "target": required.target,
             "offers": [offer["digest"] for offer in offers]}  # fmt: skip
-    pool_of(kept, required, told).save(to / "generator")
+    Generator.of(pool_of(kept, required, told)).save(to / "generator")
     way = (
         f"exchange draw {to} --out images.npz" if isinstance(required.schema, ImageSchema) else f"sample {to}"
     )
@@ -240,7 +242,7 @@ def draw(
 
     from understudy.data.images import ImageSchema
     from understudy.generators.generator import Generator
-    from understudy.protocols.sgde.pooling import labelled_images
+    from understudy.generators.labelled import labelled_images
 
     generator = Generator.load(folder)
     if not isinstance(generator.schema, ImageSchema) or "members" not in generator.card:

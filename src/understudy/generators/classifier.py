@@ -7,24 +7,21 @@ from a description in the card, by name; nothing is unpickled or executed.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from understudy.data.encoding.features import ArrayFeatures, DeclaredFeatures, Features, TableFeatures
-from understudy.data.encoding.population import Population
 from understudy.data.kinds import kind_of, load_schema, one_kind_of_row
+from understudy.generators.parts import ClassifierParts
 from understudy.ground.bounded import read_json
 from understudy.ground.errors import ArtefactError
 from understudy.ground.tensors_file import read_header
-from understudy.models.cohort import Classifier as Network
 from understudy.models.cohort import from_description
 from understudy.privacy.accounts.rehearsal import first_said
 
@@ -38,13 +35,10 @@ _DAMAGED = (
     OSError,
     SafetensorError,
 )
-CHUNK = 4096  # rows at a time, so that memory does not grow with their number
-# and of what a network makes of them: a fit of several labels may have thousands of Gaussians
-MOST_FLOATS = 1 << 27
 
 
 @dataclass(frozen=True, eq=False)
-class Classifier:
+class Classifier(ClassifierParts):
     """Says the class of a row. Asking is post-processing: it costs nothing more.
 
     Rows are a DataFrame, a table's path or a `Table` where it was trained on tables (other columns are ignored),
@@ -52,10 +46,10 @@ class Classifier:
     file, too.
     """
 
-    network: Network
-    weights: Tensor = field(repr=False)
-    features: Features = field(repr=False)
-    card: Mapping[str, Any] = field(repr=False)
+    @classmethod
+    def of(cls, parts: ClassifierParts) -> "Classifier":
+        """The classifier that is made of these."""
+        return cls(parts.network, parts.weights, parts.features, parts.card)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -64,25 +58,15 @@ class Classifier:
 
     def predict_proba(self, rows: Any) -> NDArray[np.float32]:
         """The probability of each class: (rows, classes)."""
-        return self._scores(self.features.rows(rows)).softmax(1).numpy()
+        return self.scores(self.features.rows(rows)).softmax(1).numpy()
 
     def predict(self, rows: Any) -> NDArray[Any]:
         """The likeliest class of each row: (rows,)."""
-        return np.asarray(self.classes_[self._scores(self.features.rows(rows)).argmax(1).numpy()])
+        return np.asarray(self.classes_[self.scores(self.features.rows(rows)).argmax(1).numpy()])
 
     def score(self, rows: Any, labels: Any) -> float:
         """The share of rows whose class is said right."""
         return float(np.mean(self.predict(rows) == np.asarray(labels)))
-
-    def accuracy(self, population: Population) -> float:
-        """`score` over all rows of a population."""
-        return float((self._scores(population.rows).argmax(1) == population.codes).double().mean())
-
-    def _scores(self, rows: Tensor) -> Tensor:
-        some = max(1, min(CHUNK, MOST_FLOATS // max(1, self.network.row_floats)))
-        with torch.no_grad():
-            inputs = map(self.features.expand, torch.split(rows, some))
-            return torch.cat([self.network.forward(self.weights, x) for x in inputs])
 
     def save(self, folder: str | Path) -> Path:
         """Write the files. The card goes last: a folder without one is not a classifier."""

@@ -9,22 +9,22 @@ the short list below.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from understudy.answers import Answers, Release, Weights
+from understudy.answers import Answers, Weights
 from understudy.answers.people import people_where
 from understudy.answers.rules import keeping
 from understudy.data.classes import Codes
-from understudy.data.described import AnySchema, ArraySchema, PublicSchema
+from understudy.data.described import AnySchema, ArraySchema
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import DeclaredFeatures, Features, TableFeatures
 from understudy.data.encoding.levels import Levels
@@ -36,73 +36,31 @@ from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.frames import visit_frames
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator_file import read_generator, write_generator
+from understudy.generators.networks import NETWORKS
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import not_negative, one_of, whole
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.ground.html import line
 from understudy.models.cohort import Mlp, Quadratic, learned
 from understudy.models.moments import CellGaussians, OfferedMoments, bayes_rule
-from understudy.models.nets import (
-    BranchedGenerator,
-    ClassDecoder,
-    ClassImageDecoder,
-    ImageDecoder,
-    SeriesDecoder,
-    TableDecoder,
-)
 from understudy.models.plan import pieces
-from understudy.models.pool import Pool
-from understudy.models.tables import BayesNet, GaussianCopula, MixtureOfProducts
-from understudy.models.tables.offered import OfferedGram
-from understudy.models.tied import TiedGaussians
+from understudy.models.tables import MixtureOfProducts
 from understudy.models.visits import ChainsTogether, MixtureOfChains
 from understudy.privacy.accounts.rehearsal import first_said
 from understudy.privacy.noise import FastRng
-
-NETWORKS: dict[str, Any] = {
-    "branched": BranchedGenerator,
-    "mixture": MixtureOfProducts,
-    "class-decoder": ClassDecoder,
-    "class-image-decoder": ClassImageDecoder,
-    "pool": Pool,
-    "decoder-table": TableDecoder,
-    "decoder-image": ImageDecoder,
-    "decoder-series": SeriesDecoder,
-    "bayes-net": BayesNet,
-    "copula": GaussianCopula,
-    "gaussians": CellGaussians,
-    "moments": OfferedMoments,
-    "gram": OfferedGram,
-    "chains": MixtureOfChains,
-    "chains-together": ChainsTogether,
-    "tied": TiedGaussians,
-}
 
 HIDDEN = 96  # units of the network that learns from drawn rows
 CHUNK = 16_384  # rows drawn at a time at most, so that memory does not grow with n
 
 
-class Network(Protocol):
-    """What a generator needs of its network."""
-
-    latent: int
-
-    def rows(self, z: Tensor) -> Tensor:
-        """Latent points (n, latent) → probabilities (n, width), one softmax per column of a table's schema; or, for
-        series and images, values in [0, 1], (n, *schema.shape)."""
-
-    def describe(self) -> dict[str, Any]:
-        """Plain values from which the same network can be rebuilt."""
-
-
 @dataclass(frozen=True)
-class Generator:
+class Generator(GeneratorParts):
     """Draws rows that resemble the holders' rows. Drawing is post-processing: it costs nothing more."""
 
-    network: Network
-    schema: PublicSchema | MixedSchema | SeveralVisits
-    card: Mapping[str, Any]
-    levels: Levels | None = None  # of a table, where they are not as its schema declares them
-    release: Release | None = None  # the noisy tables that were released, as they came
+    @classmethod
+    def of(cls, parts: GeneratorParts) -> "Generator":
+        """The generator that is made of these."""
+        return cls(parts.network, parts.schema, parts.card, parts.levels, parts.release)
 
     def sample(
         self,
@@ -388,7 +346,7 @@ class Generator:
     def _drawn(self, n: int, rng: FastRng) -> Iterator[tuple[Tensor, Tensor]]:
         """Latent points, some at a time, and what the network makes of them."""
         not_negative(n=n)
-        device = next(self._module().parameters()).device
+        device = next(self.module.parameters()).device
         for count in pieces(self.network, n, most=CHUNK):
             z = rng.normal(count, self.network.latent, device=device)
             with torch.no_grad():
@@ -402,15 +360,7 @@ class Generator:
 
     def save(self, folder: str | Path) -> Path:
         """Write the files. The card goes last: a folder without one is not a generator."""
-        return write_generator(
-            Path(folder),
-            self._module(),
-            self.network.describe(),
-            self.schema,
-            self.card,
-            self.levels,
-            self.release,
-        )
+        return write_generator(Path(folder), self)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Generator":
@@ -419,11 +369,6 @@ class Generator:
         Guarantee: whoever wrote the folder, memory grows with its files and not with what they claim.
         """
         return cls(*read_generator(Path(folder), NETWORKS))
-
-    def _module(self) -> nn.Module:
-        if not isinstance(self.network, nn.Module):
-            raise TypeError("a generator's network is a torch module")
-        return self.network
 
 
 def _there(schema: Schema, target: str) -> Schema:

@@ -13,7 +13,6 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from understudy.answers import Release
 from understudy.answers.release import FILE as RELEASE
@@ -24,6 +23,7 @@ from understudy.data.kinds import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.frames import number_bounds
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.bounded import read_json
 from understudy.ground.errors import ArtefactError
 from understudy.ground.tensors_file import difference, read_header
@@ -38,16 +38,9 @@ _MOST_HEADER = 1 << 24  # a pool of many offers has many tensors
 _DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError, SafetensorError)
 
 
-def write_generator(
-    folder: Path,
-    network: nn.Module,
-    description: Mapping[str, Any],
-    schema: Described,
-    card: Mapping[str, Any],
-    levels: Levels | None,
-    release: Release | None,
-) -> Path:
+def write_generator(folder: Path, parts: GeneratorParts) -> Path:
     """Write the files. The card goes last: a folder without one is not a generator."""
+    network, card, levels, release = parts.module, parts.card, parts.levels, parts.release
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     save_file(state, folder / "weights.safetensors", metadata=first_said(card) or None)
@@ -59,8 +52,8 @@ def write_generator(
         release.save(folder / RELEASE, first_said(card))
     else:
         (folder / RELEASE).unlink(missing_ok=True)
-    schema.save(folder / "schema.toml")
-    said = {**first_said(card), **card, "network": description}
+    parts.schema.save(folder / "schema.toml")
+    said = {**first_said(card), **card, "network": parts.network.describe()}
     said.pop("release", None)
     if release is not None:
         said["release"] = release.card

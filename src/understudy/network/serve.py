@@ -87,8 +87,7 @@ class Offer:
                 self.config, parties, self.schemas, checkpoint=self.out / "checkpoint", resume=resume, watch=watcher,
                 **self.more,
             )  # fmt: skip
-        artefact = getattr(outcome, artefact_of(self.module))
-        result = Result(artefact, outcome.privacy, parties.transcript, self.contract.run, outcome.people)
+        result = Result.of(outcome, parties.transcript, self.contract.run)
         result.save(self.out, rows=self.file.rows)
         return result
 

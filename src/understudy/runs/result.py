@@ -17,10 +17,12 @@ from understudy.data.table import Table
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.durable import replace, replace_json
 from understudy.ground.errors import ArtefactError
 from understudy.privacy.accounts.rehearsal import first_said
 from understudy.privacy.accounts.statement import PrivacyStatement
+from understudy.protocols.core import Outcome
 from understudy.runs.federation import Federation
 from understudy.runtime.local import Transcript
 
@@ -38,6 +40,15 @@ class Result:
     run: str
     people: int
     federation: Federation | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls, outcome: Outcome, transcript: Transcript, run: str, federation: Federation | None = None
+    ) -> "Result":
+        """What comes of a protocol's outcome."""
+        trained = outcome.trained
+        made = Generator.of(trained) if isinstance(trained, GeneratorParts) else Classifier.of(trained)
+        return cls(made, outcome.privacy, transcript, run, outcome.people, federation)
 
     def sample(self, n: int, **more: Any) -> pd.DataFrame:
         """`n` synthetic rows; free, however many. See `Generator.sample`."""

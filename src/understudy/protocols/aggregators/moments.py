@@ -20,7 +20,7 @@ from typing import Any
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.reading.no_rows import NoRows
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.one_release import fit_one_release
 from understudy.privacy.accounts.ledger import Ledger
@@ -71,4 +71,4 @@ def train(
         "noise": {f"of each aggregator, {what}": sigma for what, sigma in noise},
         "directions": network.directions,
     }
-    return Outcome(Generator(network.eval(), plan.schema, card), privacy, saved["people"])
+    return Outcome(GeneratorParts(network.eval(), plan.schema, card), privacy, saved["people"])

@@ -29,7 +29,7 @@ from understudy.data.encoding.population import Population
 from understudy.data.reading.no_rows import NoRows
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.models.device import pick_device
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.ledger import Ledger
@@ -99,7 +99,7 @@ def train(
     }
     found = _release(plan, gram, spread, card)
     card["release"] = found.card
-    generator = Generator(network.cpu().eval(), schema, card, None, found)
+    generator = GeneratorParts(network.cpu().eval(), schema, card, None, found)
     return Outcome(generator, privacy, saved["people"])
 
 

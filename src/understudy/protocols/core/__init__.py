@@ -26,7 +26,7 @@ from understudy.protocols.core.checkpoint import Checkpoint
 from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.core.keyed import Beginnings, Greeted, KeyedParty, Keys, Stated
 from understudy.protocols.core.loop import run_rounds, two_steps
-from understudy.protocols.core.outcome import ModelOutcome, Outcome
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.core.present import Present, remarks
 from understudy.protocols.core.products import (
     Cells,
@@ -63,7 +63,6 @@ __all__ = [
     "KeyedParty",
     "Keys",
     "Message",
-    "ModelOutcome",
     "Opening",
     "Outcome",
     "Paid",

@@ -2,24 +2,14 @@
 
 from dataclasses import dataclass
 
-from understudy.generators.classifier import Classifier
-from understudy.generators.generator import Generator
+from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.privacy.accounts.statement import PrivacyStatement
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A generator, and its price."""
+    """What a generator or a classifier is made of, and its price."""
 
-    generator: Generator
-    privacy: PrivacyStatement
-    people: int
-
-
-@dataclass(frozen=True)
-class ModelOutcome:
-    """A classifier, and its price."""
-
-    model: Classifier
+    trained: GeneratorParts | ClassifierParts
     privacy: PrivacyStatement
     people: int

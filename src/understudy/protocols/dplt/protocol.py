@@ -50,7 +50,7 @@ from torch import Tensor
 
 from understudy.data.schema import Schema, join
 from understudy.data.table import Table
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PrivacyStatement
@@ -152,7 +152,7 @@ def train(
         "owners": {column: name for name, held in schemas.items() for column in held.names},
         "privacy": privacy.to_dict(),
     }
-    return Outcome(Generator(network.eval(), schema, card), privacy, people)
+    return Outcome(GeneratorParts(network.eval(), schema, card), privacy, people)
 
 
 def grow(

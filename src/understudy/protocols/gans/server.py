@@ -10,7 +10,7 @@ import torch
 
 from understudy.data.described import AnySchema
 from understudy.data.kinds import MixedSchema, side_by_side
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import PartyError
 from understudy.models.device import first_weights
 from understudy.models.nets import BranchedGenerator, RmsProp
@@ -152,4 +152,4 @@ class Server:
             "people": people,
             "privacy": privacy.to_dict(),
         }
-        return Outcome(Generator(self.network.cpu().eval(), schema, card), privacy, people)
+        return Outcome(GeneratorParts(self.network.cpu().eval(), schema, card), privacy, people)

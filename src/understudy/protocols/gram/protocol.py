@@ -33,7 +33,7 @@ from understudy.data.grid import Grid
 from understudy.data.rules import read_rules
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import a_seed, in_range, not_negative, positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.device import pick_device
@@ -277,7 +277,7 @@ def train(
     found = _release(measured, codec, card)
     if found is not None:
         card["release"] = found.card
-    return Outcome(Generator(network.cpu().eval(), schema, card, bought, found), privacy, people)
+    return Outcome(GeneratorParts(network.cpu().eval(), schema, card, bought, found), privacy, people)
 
 
 def _release(measured: Released, codec: Codec | Levels, card: Mapping[str, Any]) -> Release | None:

@@ -25,7 +25,7 @@ from typing import Any
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import a_seed, in_range, not_negative, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.moments import fit_cells, match_shades
@@ -185,7 +185,7 @@ def train(
         "histograms": matched,
         "privacy": privacy.to_dict(),
     }
-    return Outcome(Generator(network.eval(), schema, card), privacy, people)
+    return Outcome(GeneratorParts(network.eval(), schema, card), privacy, people)
 
 
 def _statement(

@@ -30,13 +30,13 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, public_of
 from understudy.data.encoding.features import DeclaredFeatures
 from understudy.data.encoding.frame import UNIT
-from understudy.generators.classifier import Classifier
+from understudy.generators.parts import ClassifierParts
 from understudy.ground.errors import ConfigError
 from understudy.models.cohort import LogisticRegression
 from understudy.models.moments.fit import without_noise
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PrivacyStatement
-from understudy.protocols.core import ModelOutcome, Parties
+from understudy.protocols.core import Outcome, Parties
 from understudy.protocols.people.class_means_party import (
     CODE,
     Begin,
@@ -153,9 +153,9 @@ class _Run(TwoRounds):
     def network(self) -> LogisticRegression:
         return LogisticRegression(math.prod(self.schema.shape), self.terms.classes)
 
-    def outcome(self, found: Tensor, privacy: PrivacyStatement, card: dict[str, Any]) -> ModelOutcome:
-        model = Classifier(self.network, found, DeclaredFeatures(self.schema), card)
-        return ModelOutcome(model, privacy, card["people"])
+    def outcome(self, found: Tensor, privacy: PrivacyStatement, card: dict[str, Any]) -> Outcome:
+        model = ClassifierParts(self.network, found, DeclaredFeatures(self.schema), card)
+        return Outcome(model, privacy, card["people"])
 
     def told(self) -> dict[str, Any]:
         mechanism, heard = self.terms.mechanism, self.heard.values()

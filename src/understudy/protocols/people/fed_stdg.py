@@ -22,7 +22,7 @@ from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots, Values
 from understudy.data.kinds import population_of
 from understudy.data.series import SeriesSchema
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
@@ -214,10 +214,10 @@ def train(
     run.take(learn, config.event(network.size), watch)
     privacy = replace(run.privacy(), adjacency=_adjacency(rule.schema))
     card = run.card("fed-stdg", privacy) | _said(config, reporter)
-    return Outcome(Generator(network.decoder(run.weights), rule.schema, card), privacy, card["people"])
+    return Outcome(GeneratorParts(network.decoder(run.weights), rule.schema, card), privacy, card["people"])
 
 
-def central(config: Config, rows: Rows, *, steps: int = _CENTRAL_STEPS, batch: int = 256) -> Generator:
+def central(config: Config, rows: Rows, *, steps: int = _CENTRAL_STEPS, batch: int = 256) -> GeneratorParts:
     """The reference without any privacy: the same network, trained on all series in one place.
 
     Guarantee: none. For comparisons on public series.
@@ -230,7 +230,7 @@ def central(config: Config, rows: Rows, *, steps: int = _CENTRAL_STEPS, batch: i
         "ended": f"after {steps} central steps",
         "privacy": "no guarantee: series in one place",
     }
-    return Generator(network.decoder(weights), rule.schema, card)
+    return GeneratorParts(network.decoder(weights), rule.schema, card)
 
 
 def _adjacency(schema: Any) -> str:

@@ -26,7 +26,7 @@ from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots, Values
 from understudy.data.images import ImageSchema
 from understudy.data.kinds import population_of
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.models.device import pick_device
@@ -147,10 +147,10 @@ def train(
     run.take(learn, reporter.event, watch)
     privacy = run.privacy()
     card = run.card("fed-wae", privacy)
-    return Outcome(Generator(network.decoder(run.weights), rule.schema, card), privacy, card["people"])
+    return Outcome(GeneratorParts(network.decoder(run.weights), rule.schema, card), privacy, card["people"])
 
 
-def central(config: Config, rows: Rows, *, steps: int = 5000, batch: int = 256) -> Generator:
+def central(config: Config, rows: Rows, *, steps: int = 5000, batch: int = 256) -> GeneratorParts:
     """The reference without any privacy: the same network, trained on all rows in one place.
 
     Guarantee: none. For comparisons on public rows.
@@ -167,7 +167,7 @@ def central(config: Config, rows: Rows, *, steps: int = 5000, batch: int = 256) 
         "ended": f"after {steps} central steps",
         "privacy": {"guarantee": "none: all rows lay in one place"},
     }
-    return Generator(network.decoder(weights), rule.schema, card)
+    return GeneratorParts(network.decoder(weights), rule.schema, card)
 
 
 def _first_model(

@@ -30,7 +30,7 @@ from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.generators.classifier import Classifier
+from understudy.generators.parts import ClassifierParts
 from understudy.ground.errors import ArtefactError
 from understudy.models.cohort import Dense
 from understudy.privacy.accounts.accounting import flatten
@@ -39,7 +39,7 @@ from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import (
     Checkpoint,
-    ModelOutcome,
+    Outcome,
     Parties,
     Present,
     Watcher,
@@ -85,7 +85,7 @@ def train(
     checkpoint: Path | None = None,
     resume: bool = False,
     watch: Watcher | None = None,
-) -> ModelOutcome:
+) -> Outcome:
     """Train one classifier over the parties' clients, by FedAvg over a cohort in each round.
 
     `holdout` are public rows to test on while it trains. Ends early, with what it has, when a budget is spent. With a
@@ -99,7 +99,7 @@ def train(
     def step(round: int) -> None:
         run.step(round)
         if holdout is not None and (round % config.evaluate_every == 0 or round == config.rounds):
-            accuracy = Classifier(network, run.weights, features, {}).accuracy(holdout)
+            accuracy = ClassifierParts(network, run.weights, features, {}).accuracy(holdout)
             run.history.append({"round": round, "accuracy": accuracy})
 
     run.ended = run_rounds(
@@ -107,8 +107,8 @@ def train(
         spent=lambda: run.privacy().per_party(),
     )  # fmt: skip
     privacy = run.privacy()
-    return ModelOutcome(
-        Classifier(network, run.weights, features, run.card(privacy)), privacy, len(run.cohorts.asked)
+    return Outcome(
+        ClassifierParts(network, run.weights, features, run.card(privacy)), privacy, len(run.cohorts.asked)
     )
 
 

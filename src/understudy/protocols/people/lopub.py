@@ -26,7 +26,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import population_of
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.generators.generator import Network
+from understudy.generators.parts import Network
 from understudy.ground.check import a_seed, in_range, one_of, positive, whole
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.pack import Value

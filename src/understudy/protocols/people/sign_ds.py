@@ -23,14 +23,14 @@ from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.generators.classifier import Classifier
+from understudy.generators.parts import ClassifierParts
 from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.models.cohort import Classifier as Network
 from understudy.models.cohort import ClassifierTraining, LeNet, LogisticRegression, Mlp, from_description
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import FastRng
-from understudy.protocols.core import ModelOutcome, Parties, Watcher, common_features
+from understudy.protocols.core import Outcome, Parties, Watcher, common_features
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import form_of, from_message
 from understudy.protocols.people.rounds import Answer, LearningParty, Rounds, Settings
@@ -128,7 +128,7 @@ def train(
     checkpoint: Path | None = None,
     resume: bool = False,
     watch: Watcher | None = None,
-) -> ModelOutcome:
+) -> Outcome:
     """Train one classifier over the parties' people.
 
     `holdout` are public rows to test on while it trains; what comes out stands in the card. Ends early, with what
@@ -149,10 +149,10 @@ def train(
     def learn(round: int, answers: list[Answer]) -> None:
         run.move([from_message(reports, form, people).total() for reports, people in answers])  # lines 6–10
         if holdout is not None and (round % config.evaluate_every == 0 or round == config.rounds):
-            accuracy = Classifier(network, run.weights, features, {}).accuracy(holdout)
+            accuracy = ClassifierParts(network, run.weights, features, {}).accuracy(holdout)
             run.notes["history"].append({"round": round, "accuracy": accuracy})
 
     run.take(learn, reporter.event, watch)
     privacy = run.privacy()
     card = run.card("sign-ds", privacy)
-    return ModelOutcome(Classifier(network, run.weights, features, card), privacy, card["people"])
+    return Outcome(ClassifierParts(network, run.weights, features, card), privacy, card["people"])

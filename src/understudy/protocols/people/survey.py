@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import PrivacyStatement
@@ -142,7 +142,7 @@ class Survey(ABC):
 
     def outcome(self, found: Any, privacy: PrivacyStatement, card: dict[str, Any]) -> Any:
         """The artefact, what it cost and how many took part."""
-        return Outcome(Generator(found, self.schema, card), privacy, card["people"])
+        return Outcome(GeneratorParts(found, self.schema, card), privacy, card["people"])
 
     def step(self, round: int) -> None:
         """Ask the people of the next turn, and count it as done."""

@@ -29,7 +29,7 @@ from understudy.data.described import Rows
 from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots
 from understudy.data.kinds import population_of
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.models.nets import TableWae, cut, decoder_size, encoder_size, first_model, sleep, wake
@@ -158,7 +158,7 @@ def train(
     run.take(learn, reporter.event, watch)
     privacy = run.privacy()
     card = run.card("wake-sleep", privacy)
-    return Outcome(Generator(network.decoder(server.kept()), rule.schema, card), privacy, card["people"])
+    return Outcome(GeneratorParts(network.decoder(server.kept()), rule.schema, card), privacy, card["people"])
 
 
 class Server:

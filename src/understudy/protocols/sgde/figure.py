@@ -55,7 +55,7 @@ def figure(
 def judged(offer: OfferedGram | OfferedMoments, data: Held, requirements: Requirements) -> Tensor:
     """The two counts without noise: (2,), int64."""
     one = Generator(offer, requirements.schema, {"silo": "", "label": None})  # type: ignore[arg-type]
-    made = pool([one], requirements, {})
+    made = Generator.of(pool([one], requirements, {}))
     classifier = made.classifier(requirements.target if isinstance(data, Table) else None)
     rows, codes = _first_rows(data, classifier)
     right = int((_said(classifier, rows) == codes).sum())

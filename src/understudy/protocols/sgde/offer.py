@@ -43,7 +43,7 @@ from understudy.data.images import ImageSchema
 from understudy.data.kinds import one_kind_of_row, schema_from
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import in_range, is_number, one_of, positive, whole
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.ground.tensors_file import Shapes, difference
@@ -320,7 +320,7 @@ def _framed(schema: ArraySchema, network: Mapping[str, Any]) -> bool:
     return frame.describe() == said
 
 
-def check_generator(requirements: Requirements, offer: Generator) -> None:
+def check_generator(requirements: Requirements, offer: GeneratorParts) -> None:
     """Look at an offer that was rebuilt: it fits the schema, its values are finite, and it draws its label.
 
     Guarantee: sampling it gives rows of the schema, and of the class that the card names (in 99 of 100 draws). Sums are

@@ -5,7 +5,8 @@ from typing import Any
 
 from torch import nn
 
-from understudy.generators.generator import NETWORKS, Generator
+from understudy.generators.networks import NETWORKS
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import MessageError
 from understudy.protocols.sgde.messages import Pushed
 from understudy.protocols.sgde.offer import Requirements, check_generator, check_network, check_offer
@@ -29,7 +30,9 @@ def pushed_offers(pushed: Pushed) -> list[dict[str, Any]]:
         raise MessageError(f"an offer cannot be read: {error}. Nothing was exchanged.") from None
 
 
-def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced: bool = True) -> Generator:
+def unpack_offer(
+    requirements: Requirements, offer: Mapping[str, Any], *, priced: bool = True
+) -> GeneratorParts:
     """The generator that an offer describes, checked by every requirement. `priced=False`: a rehearsal without noise.
 
     A rehearsal's offer is taken here, where the run's own statement says what it is; an exchange refuses it.
@@ -52,6 +55,6 @@ def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced
         network.load_state_dict(weights)
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise MessageError(f"an offer cannot be rebuilt: {error}. Nothing was exchanged.") from None
-    generator = Generator(network.eval(), requirements.schema, card)
+    generator = GeneratorParts(network.eval(), requirements.schema, card)
     check_generator(requirements, generator)
     return generator

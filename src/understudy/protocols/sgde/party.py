@@ -23,7 +23,8 @@ import torch
 from torch import nn
 
 from understudy.data.table import Table
-from understudy.generators.generator import Generator
+from understudy.generators.generator_file import write_generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import one_of
 from understudy.ground.durable import own_folder
 from understudy.ground.errors import MessageError, PartyError, SchemaError
@@ -351,7 +352,7 @@ class SgdeParty(Party):
         if self.folder is not None:
             pool = own_folder(self.folder / "pool")
             for number, offer in enumerate(offers):
-                offer.save(pool / f"{number:04}")
+                write_generator(pool / f"{number:04}", offer)
         return Pulled(sound=Public(len(offers), "a count of the server's own offers"))
 
     # What outlives a message
@@ -383,7 +384,7 @@ def train_offers(
     run: str,
     recipe: Recipe | None = None,
     rng: Rng | None = None,
-) -> list[Generator]:
+) -> list[GeneratorParts]:
     """A silo's generators, one per class, for a pool elsewhere. Charged to the ledger before rows are touched."""
     party = SgdeParty(silo, data, ledger, run=run, budget=budget, rng=rng)
     settings = asdict(recipe or Recipe())

@@ -12,31 +12,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from understudy.data.encoding.features import Label
 from understudy.data.images import ImageSchema
-from understudy.generators.generator import CHUNK, Generator
-from understudy.ground.errors import ConfigError
+from understudy.generators.parts import GeneratorParts
 from understudy.models.moments import CellGaussians, OfferedMoments, added
-from understudy.models.plan import pieces
 from understudy.models.pool import Pool
 from understudy.models.tables.offered import OfferedGram, added_grams
-from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.offer import Requirements
 
 
-def pool(offers: Sequence[Generator], requirements: Requirements, card: Mapping[str, Any]) -> Generator:
+def pool(
+    offers: Sequence[GeneratorParts], requirements: Requirements, card: Mapping[str, Any]
+) -> GeneratorParts:
     """One generator over these offers.
 
     Sums alone, all counted alike, are one fit, which draws classes as often as silos have them. Otherwise every class
     is as likely as any other, and within a class every offer. The card lists, as `members`, whose offers they are, in
     the order in which a latent point picks them; several names at one place are added up.
     """
-    groups: dict[Any, list[Generator]] = defaultdict(list)
+    groups: dict[Any, list[GeneratorParts]] = defaultdict(list)
     for place, offer in enumerate(offers):
         network = offer.network
         alike: Any = place
@@ -52,7 +48,7 @@ def pool(offers: Sequence[Generator], requirements: Requirements, card: Mapping[
     told = {"members": whose, "classes": list(requirements.labels)}
     members: list[Any] = [_one(group) for group in groups.values()]
     if len(members) == 1 and groups.keys().isdisjoint(range(len(offers))):
-        return Generator(members[0], _labelled(requirements), {**card, **told})
+        return GeneratorParts(members[0], _labelled(requirements), {**card, **told})
     counts = dict.fromkeys(requirements.labels or (None,), 0)
     for group in groups.values():
         for label in _classes(group, counts):
@@ -64,10 +60,10 @@ def pool(offers: Sequence[Generator], requirements: Requirements, card: Mapping[
             with torch.no_grad():
                 member.shares.copy_(torch.tensor(own).repeat_interleave(member.cells) / member.cells)
         shares.append(sum(own))
-    return Generator(Pool(members, shares).eval(), requirements.schema, {**card, **told})
+    return GeneratorParts(Pool(members, shares).eval(), requirements.schema, {**card, **told})
 
 
-def _one(group: Sequence[Generator]) -> nn.Module:
+def _one(group: Sequence[GeneratorParts]) -> nn.Module:
     networks = [offer.network for offer in group]
     counts = [network for network in networks if isinstance(network, OfferedGram)]
     if counts:
@@ -76,7 +72,7 @@ def _one(group: Sequence[Generator]) -> nn.Module:
     return added(sums) if sums else networks[0]  # type: ignore[return-value]
 
 
-def _classes(group: Sequence[Generator], counts: Mapping[Any, int]) -> Sequence[Any]:
+def _classes(group: Sequence[GeneratorParts], counts: Mapping[Any, int]) -> Sequence[Any]:
     """The classes that this group draws."""
     label = group[0].card["label"]
     return list(counts) if label is None else [label]
@@ -89,29 +85,3 @@ def _labelled(requirements: Requirements) -> Any:
         return schema
     target = requirements.target if requirements.target not in ("images", schema.person) else "label"
     return replace(schema, label=target, classes=requirements.labels)
-
-
-def labelled_images(
-    generator: Generator, n: int, *, seed: int | None = None
-) -> tuple[NDArray[Any], list[Label]]:
-    """`n` images of a pool, (n, height, width) in declared units, and the class of each."""
-    network, schema = generator.network, generator.schema
-    if isinstance(network, CellGaussians) and isinstance(schema, ImageSchema) and schema.classes:
-        drawn, classes = generator.labelled(n, seed=seed)
-        return drawn, classes.tolist()
-    if not isinstance(network, Pool) or not isinstance(schema, ImageSchema):
-        raise ConfigError("this generator is no pool of labelled images: use its `sample`.")
-    rng, members, known = FastRng(seed), generator.card["members"], generator.card.get("classes", [])
-    images: list[NDArray[Any]] = []
-    labels: list[Label] = []
-    for count in pieces(network, n, most=CHUNK):
-        z = rng.normal(count, network.latent)
-        with torch.no_grad():
-            images.append(np.asarray(schema.unscaled(network.rows(z).numpy())))
-        for place, point in zip(network.pick(z).tolist(), z, strict=True):
-            member = network.members[place]
-            if isinstance(member, CellGaussians):
-                labels.append(known[int(member.classes_of(point[None, 1 : 1 + member.latent]))])
-            else:
-                labels.append(members[place]["label"])
-    return np.concatenate(images), labels

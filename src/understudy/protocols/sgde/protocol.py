@@ -24,7 +24,7 @@ from understudy.data.encoding.features import Features, Label, TableFeatures
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import a_seed, in_range, not_negative, one_of, positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.figures import shown
@@ -108,7 +108,7 @@ class Config(Recipe):
 class PoolOutcome(Outcome):
     """One generator over the pool, and the pool itself."""
 
-    offers: tuple[Generator, ...]
+    offers: tuple[GeneratorParts, ...]
     suspicions: tuple[Suspicion, ...]
 
 
@@ -220,7 +220,7 @@ def _no_arrays(schemas: Mapping[str, Any]) -> Mapping[str, Schema | Features]:
 
 
 def choose(
-    offers: Sequence[Generator],
+    offers: Sequence[GeneratorParts],
     *,
     labels: Iterable[Label] = (),
     silos: Iterable[str] = (),
@@ -270,7 +270,7 @@ def _remark(name: str, state: Mapping[str, Any]) -> str:
     return f"what {name} has charged: it went away after it had pushed, and its offers state {price}"
 
 
-def _as_they_said(offers: Sequence[Generator], names: Sequence[str], requirements: Requirements) -> None:
+def _as_they_said(offers: Sequence[GeneratorParts], names: Sequence[str], requirements: Requirements) -> None:
     """Each silo has pushed one offer of each class, or one of all, in its own name."""
     found = [(offer.card["silo"], offer.card["label"]) for offer in offers]
     added = all(offer.card["network"]["kind"] in ADDED for offer in offers)

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import whole
 from understudy.models.adam import Adam
 from understudy.models.moments import OfferedMoments
@@ -54,7 +54,7 @@ class Suspicion:
 
 
 def suspicions(
-    requirements: Requirements, offers: Sequence[Generator], *, rows: int = ROWS, seed: int = 0
+    requirements: Requirements, offers: Sequence[GeneratorParts], *, rows: int = ROWS, seed: int = 0
 ) -> list[Suspicion]:
     """A judgement of each offer, in their order."""
     whole(rows=rows)
@@ -86,13 +86,15 @@ def suspicions(
     return judged
 
 
-def _labels(requirements: Requirements, offer: Generator) -> list[int]:
+def _labels(requirements: Requirements, offer: GeneratorParts) -> list[int]:
     """The classes that an offer draws, by their numbers."""
     label = offer.card["label"]
     return list(range(len(requirements.labels))) if label is None else [label_place(requirements, label)]
 
 
-def _features(requirements: Requirements, offer: Generator, label: int, rows: int, rng: FastRng) -> Tensor:
+def _features(
+    requirements: Requirements, offer: GeneratorParts, label: int, rows: int, rng: FastRng
+) -> Tensor:
     """What the classifier reads of an offer's class: its odds of everything but the class, (rows, width)."""
     network = offer.network
     with torch.no_grad():

@@ -27,7 +27,7 @@ from typing import Any
 
 from understudy.data.described import Rows
 from understudy.data.kinds import side_by_side
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import a_seed, whole
 from understudy.models.tied import Joint, Part, Tied, fit_tied
 from understudy.privacy.accounts.accounting import Spend
@@ -161,7 +161,7 @@ def train(
         "histograms": matched,
         "privacy": privacy.to_dict(),
     }
-    return Outcome(Generator(network, side_by_side(schemas), card), privacy, done.people)
+    return Outcome(GeneratorParts(network, side_by_side(schemas), card), privacy, done.people)
 
 
 def _statement(

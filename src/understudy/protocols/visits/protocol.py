@@ -40,7 +40,7 @@ from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.data.visits import SeveralVisits, VisitLayout, Visits, VisitSchema
 from understudy.data.visits.frames import number_bounds
-from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import a_seed, positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.device import pick_device
@@ -220,7 +220,7 @@ def train(
             f"{people:,} people, and noise of {noise:.4g} on every count: what is drawn here tells little of them. "
             "More people, or a larger budget, would."
         )
-    return Outcome(Generator(network.cpu().eval(), schema, card), privacy, people)
+    return Outcome(GeneratorParts(network.cpu().eval(), schema, card), privacy, people)
 
 
 def forecast(

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ArtefactError
 from understudy.ground.tensors_file import MOST_HEADER
 from understudy.protocols.sgde.offer import Requirements
@@ -71,7 +72,7 @@ class Client:
         self._requirements[pool] = Requirements.from_dict(answer["requirements"])
         return self._requirements[pool]
 
-    def push(self, pool: str, generator: Generator, *, watch: Watch | None = None) -> dict[str, Any]:
+    def push(self, pool: str, generator: GeneratorParts, *, watch: Watch | None = None) -> dict[str, Any]:
         """Offer a generator; what the exchange then says of it."""
         data = seal(generator)
         with tempfile.TemporaryDirectory() as place:

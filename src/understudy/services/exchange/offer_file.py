@@ -25,7 +25,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from understudy.data.described import AnySchema
-from understudy.generators.generator import NETWORKS, Generator
+from understudy.generators.generator import Generator
+from understudy.generators.networks import NETWORKS
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ArtefactError
 from understudy.ground.tensors_file import read_header
 from understudy.protocols.sgde.offer import Requirements, check_network, check_offer, schema_of
@@ -35,7 +37,7 @@ SUFFIX = ".safetensors"
 _KEY = "understudy"
 
 
-def seal(generator: Generator) -> bytes:
+def seal(generator: GeneratorParts) -> bytes:
     """The generator as the bytes of one file."""
     network = generator.network
     if generator.levels is not None:

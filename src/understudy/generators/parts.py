@@ -1,0 +1,77 @@
+"""What generators and classifiers are made of: a network, the public rule of its rows, and the card with its price.
+
+A protocol trains these; `Generator` and `Classifier` are the same with everything that can be asked of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from understudy.answers.release import Release
+    from understudy.data.described import PublicSchema
+    from understudy.data.encoding.features import Features
+    from understudy.data.encoding.levels import Levels
+    from understudy.data.encoding.population import Population
+    from understudy.data.kinds import MixedSchema
+    from understudy.data.visits import SeveralVisits
+    from understudy.models.cohort import Classifier as ClassifierNetwork
+
+CHUNK = 4096  # rows at a time, so that memory does not grow with their number
+# and of what a network makes of them: a fit of several labels may have thousands of Gaussians
+MOST_FLOATS = 1 << 27
+
+
+class Network(Protocol):
+    """What a generator needs of its network."""
+
+    latent: int
+
+    def rows(self, z: Tensor) -> Tensor:
+        """Latent points (n, latent) → probabilities (n, width), one softmax per column of a table's schema; or, for
+        series and images, values in [0, 1], (n, *schema.shape)."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values from which the same network can be rebuilt."""
+
+
+@dataclass(frozen=True)
+class GeneratorParts:
+    """What a generator is made of."""
+
+    network: Network
+    schema: "PublicSchema | MixedSchema | SeveralVisits"
+    card: Mapping[str, Any]
+    levels: "Levels | None" = None  # of a table, where they are not as its schema declares them
+    release: "Release | None" = None  # the noisy tables that were released, as they came
+
+    @property
+    def module(self) -> nn.Module:
+        """The network, as torch has it."""
+        if not isinstance(self.network, nn.Module):
+            raise TypeError("a generator's network is a torch module")
+        return self.network
+
+
+@dataclass(frozen=True, eq=False)
+class ClassifierParts:
+    """What a classifier is made of."""
+
+    network: "ClassifierNetwork"
+    weights: Tensor = field(repr=False)
+    features: "Features" = field(repr=False)
+    card: Mapping[str, Any] = field(repr=False)
+
+    def scores(self, rows: Tensor) -> Tensor:
+        """What the network says of encoded rows: (rows, classes)."""
+        some = max(1, min(CHUNK, MOST_FLOATS // max(1, self.network.row_floats)))
+        with torch.no_grad():
+            inputs = map(self.features.expand, torch.split(rows, some))
+            return torch.cat([self.network.forward(self.weights, x) for x in inputs])
+
+    def accuracy(self, population: "Population") -> float:
+        """The share of a population's rows whose class is said right."""
+        return float((self.scores(population.rows).argmax(1) == population.codes).double().mean())
