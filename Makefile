@@ -1,71 +1,68 @@
 # One command on a bare machine with Python 3.11: `make demo` or `make test`.
-# The environment is made on first use and remade only when what it is made from changes.
+# The environment is made on first use, and gets more when more is asked for (.ci/environment.py). VENV=path names another.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=  # where it is set, every process and every worker of the tests compiles everything anew
 
-.PHONY: help demo docs test lint types check soak attack bench reference tables plot picture diagrams wheel-check format clean
+.PHONY: for-demo for-tests for-docs help demo docs test lint types check soak attack bench reference tables plot picture diagrams wheel-check format clean
 help:           ## this text
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-$(STAMP): pyproject.toml constraints.txt
+for-demo for-tests for-docs:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; found $$($(PYTHON) --version). Set PYTHON=…"; exit 1; }
-	@echo "Making the environment in $(VENV) (once, about two minutes) …"
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --constraint constraints.txt torch --editable '.[demo,docs,images,network,sdmetrics,exchange,dev]'
-	@touch $(STAMP)
+	@$(PYTHON) .ci/environment.py $(VENV) $(@:for-%=%)
 
-demo: $(STAMP)  ## two holders publish one joint synthetic table, from real data
+demo: for-demo  ## two holders publish one joint synthetic table, from real data
 	@$(BIN)/understudy demo $(if $(OUT),--out $(OUT))
 
-test: $(STAMP)  ## every test, on two cores; four workers, as some tests wait
+test: for-tests  ## every test, on two cores; four workers, as some tests wait
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --workers 4
 
-lint: $(STAMP)  ## ruff
+lint: for-tests  ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-types: $(STAMP) ## mypy, strict
+types: for-tests ## mypy, strict
 	@$(BIN)/mypy
 
 check: lint types test ## all of the above
 
-soak: $(STAMP)  ## kill server and parties at random, KILLS=100 times, and compare with an undisturbed run
+soak: for-tests  ## kill server and parties at random, KILLS=100 times, and compare with an undisturbed run
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/runtime/soak.py --kills $(or $(KILLS),100) $(if $(SEED),--seed $(SEED))
 
-attack: $(STAMP) ## an enemy draws settings and asks at random for S=600 seconds, and says what it tried and found
+attack: for-tests ## an enemy draws settings and asks at random for S=600 seconds, and says what it tried and found
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/adversary/campaign.py --seconds $(or $(S),600) $(if $(SEED),--seed $(SEED))
 
-bench: $(STAMP) ## make bench NAME=critic [DATA=folder] [QUICK=1]
+bench: for-tests ## make bench NAME=critic [DATA=folder] [QUICK=1]
 	@test -n "$(NAME)" || { echo "Which one? NAME= one of: $$(ls benchmarks/*/bench.py | xargs -n 1 dirname | xargs -n 1 basename | tr '\n' ' ')"; exit 2; }
 	@DATA="$(or $(DATA),data)" QUICK="$(QUICK)" $(BIN)/python benchmarks/$(NAME)/bench.py
 
-reference: $(STAMP) ## write docs/settings.md from the protocols' own settings
+reference: for-tests ## write docs/settings.md from the protocols' own settings
 	@$(BIN)/python -c 'from understudy.runs.settings import reference; print(reference(), end="")' > docs/settings.md
 
-tables: $(STAMP) ## make tables [NAME=critic]: the READMEs' tables, from the CSV files beside them
+tables: for-tests ## make tables [NAME=critic]: the READMEs' tables, from the CSV files beside them
 	@$(BIN)/python benchmarks/common/readme.py $(NAME)
 
-plot: $(STAMP) ## the README's plot, docs/quality.svg, from the CSV file of benchmarks/joint
+plot: for-tests ## the README's plot, docs/quality.svg, from the CSV file of benchmarks/joint
 	@$(BIN)/python benchmarks/joint/plot.py
 
-picture: $(STAMP) ## the README's picture of a report, docs/report.png, from a run of the demo; needs Chromium
+picture: for-tests ## the README's picture of a report, docs/report.png, from a run of the demo; needs Chromium
 	@$(BIN)/python docs/picture.py
 
-diagrams: $(STAMP) ## the pictures of docs/design.md
+diagrams: for-tests ## the pictures of docs/design.md
 	@$(BIN)/python docs/diagrams.py
 
-docs: $(STAMP)  ## the documentation as a site, build/site/index.html
+docs: for-docs  ## the documentation as a site, build/site/index.html
 	@$(BIN)/python docs/stage.py && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-wheel-check: $(STAMP) ## build the wheel, install it outside of the checkout and run the demo there
+wheel-check: for-tests ## build the wheel, install it outside of the checkout and run the demo there
 	@$(BIN)/python tests/wheel_check.py
 
-format: $(STAMP) ## let ruff lay out the code
+format: for-tests ## let ruff lay out the code
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
-clean:          ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info src/*.egg-info
+clean:          ## remove the environment, if Make made it, and caches
+	@$(PYTHON) .ci/environment.py $(VENV) remove
+	rm -rf .pytest_cache .mypy_cache .ruff_cache build *.egg-info src/*.egg-info
