@@ -34,6 +34,7 @@ from understudy.privacy.accounts.figures import shown
 from understudy.privacy.buy_schema import quote
 from understudy.privacy.free_kinds import kinds_of
 from understudy.privacy.secure import needed_noise, spend_of
+from understudy.report.page import write_report
 from understudy.runs import result as results
 from understudy.runs.result import Result
 
@@ -151,9 +152,23 @@ def test_its_page_and_its_artefacts_agree_with_the_ledger(
     again = us.load(home / "run")
     assert isinstance(again, us.Generator)
     assert again.card["privacy"] == made.privacy.to_dict()
-    real_rows = home / "ledgers" / "table-fitted.csv"
+    real_rows = home / "ledgers" / "table-rows.csv"
     assert real_rows.stat().st_mode & 0o777 == 0o600
-    assert not any("fitted" in file.name for file in (home / "run").rglob("*"))
+    assert {file.suffix for file in (home / "run").rglob("*.csv")} <= {""}
+
+
+def test_its_page_compares_with_the_rows_as_they_came_and_names_first_what_was_cut(
+    bought: tuple[Result, Path], tmp_path: Path
+) -> None:
+    made, home = bought
+    cut = ("1 of 3,000 people lie above 255, up to 5000", "1 of 3,000 people have 1 text that did not show")
+    for page in (made.report(tmp_path / "own.html"), write_report(home / "run", out=tmp_path / "again.html")):
+        text = page.read_text()
+        assert all(words in text for words in cut)
+        assert text.index(cut[0]) < text.index("Single columns</a>")
+    public = made.report(tmp_path / "public.html", publish=True).read_text()
+    assert not any(words in public for words in cut)
+    assert "5000" not in public
 
 
 def test_a_spent_ledger_is_not_charged_for_a_schema_that_no_release_can_follow(
@@ -306,14 +321,15 @@ def test_two_tables_are_put_beside_each_other_in_one_line(tmp_path: Path) -> Non
     assert found._repr_html_().startswith("<pre style=")
 
 
-def test_the_fitted_table_beside_the_ledger_is_written_as_its_schema_says(tmp_path: Path) -> None:
+def test_the_rows_beside_the_ledger_are_those_of_the_frame_as_they_came(tmp_path: Path) -> None:
     days = pd.Series(pd.date_range("1950-01-01", "1989-12-31", periods=3000)).dt.strftime("%d.%m.%Y")
     frame = pd.DataFrame({"born": days, "ill": [True, False] * 1500})
     home, kinds = tmp_path / "run", {"born": "date DD.MM.YYYY", "ill": "boolean"}
     us.synthesize(
         frame, epsilon=1, kinds=kinds, ledgers=tmp_path, folder=home, components=8, steps=20, device="cpu"
     )
-    assert not check_table(tmp_path / "table-fitted.csv", us.Schema.load(home / "schema.toml"))
+    assert pd.read_csv(tmp_path / "table-rows.csv").equals(frame)
+    assert not check_table(tmp_path / "table-rows.csv", us.Schema.load(home / "schema.toml"))
 
 
 @pytest.mark.parametrize("most", [1.3, 1.5, 1.9, 4.0])

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -23,6 +22,7 @@ from understudy.data.samples import toy
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import Table, check_table, read_table
 from understudy.evaluate import holdings
+from understudy.evaluate.own_rows import own_rows, raw_rows
 from understudy.ground.errors import AlignmentError, PartyError, SchemaError
 from understudy.network.holder import _people as holder_people
 from understudy.privacy.accounts.budget import Budget
@@ -164,9 +164,10 @@ def test_an_id_is_the_same_whether_its_batch_was_read_as_numbers_or_as_text(tmp_
     with pytest.raises(SchemaError, match="1 rows have the id"):
         open_table(tmp_path / "t.csv", schema)
     (tmp_path / "t.csv").write_text("id,x\n" + "".join(f"{row},1\n" for row in rows[:-1]))
-    some = open_table(tmp_path / "t.csv", schema)
-    assert isinstance(some, StreamedTable)
-    assert set(some.some(10_000, np.random.default_rng(0)).people) == set(map(str, rows[:-1]))
+    assert isinstance(open_table(tmp_path / "t.csv", schema), StreamedTable)
+    raw, _ = raw_rows(tmp_path / "t.csv", schema, None, 10_000)
+    (table,) = own_rows([raw], schema, one_row_each=False).tables
+    assert set(table.people) == set(map(str, rows[:-1]))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])

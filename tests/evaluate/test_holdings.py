@@ -118,10 +118,10 @@ def test_a_person_with_two_holders_of_the_same_columns_is_a_reason_to_join_nothi
 def test_rows_say_whose_they_are_where_the_file_does() -> None:
     schema = Schema(person="id", columns=(Integer(name="age", low=0, high=9),))
     several = pd.DataFrame({"id": [7, 7, 8], "age": [1, 2, 3]})
-    rows, people = read_rows(several, schema)
+    rows, people, _ = read_rows(several, schema)
     assert list(rows.columns) == ["age"]
     assert people is not None
     assert people.tolist() == [7, 7, 8]
-    rows, people = read_rows(several[["age"]], schema)
+    rows, people, _ = read_rows(several[["age"]], schema)
     assert len(rows) == 3
     assert people is None

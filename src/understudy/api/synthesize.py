@@ -34,8 +34,7 @@ from understudy.data.kinds import load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.batches import batches_of
 from understudy.data.reading.files import Source, open_source
 from understudy.data.reading.sources import TableSource
-from understudy.data.reading.streamed import StreamedTable, long_source, open_table
-from understudy.data.reading.writing import csv_text
+from understudy.data.reading.streamed import long_source, open_table
 from understudy.data.schema import Boolean, Schema
 from understudy.data.table import Table, read_table
 from understudy.ground.check import plain_name
@@ -133,10 +132,10 @@ def synthesize(
             _make(home)
         table = _bought(source, declared, book, whole, run=run, person=person, name=name)
     rest = whole if offer is None else what_is_left(whole, offer)
-    holder = Holder(name, table, book, rest, total=whole)
+    holder = Holder(name, table, book, rest, total=whole, came=None if offer is None else source)
     if home is not None:
         _make(home)
-        _note(home, holder, table, source if offer is None else None, settings, run, protocol)
+        _note(home, holder, table, source, settings, run, protocol)
     result = train(protocol, Federation.of([holder]), folder=home, watch=watch, run=run, **settings)
     if offer is not None:
         result = _with_purchase(result, whole)
@@ -291,26 +290,20 @@ def _note(
     home: Path,
     holder: Holder,
     table: Table | ArrayTable[Any],
-    source: Source | None,
+    source: Source,
     settings: Mapping[str, Any],
     run: str,
     protocol: str,
 ) -> None:
     """What was done, as a run file, beside the artefacts: `understudy report` finds table and ledger by it.
 
-    A table that was fitted to a bought schema (no `source`) holds real rows, and lies beside the holder's ledger.
+    The rows are named as they came. Those of a frame whose schema was bought are written beside the holder's ledger.
     """
     assert holder.ledger.path is not None, "it was opened from a file"
     ledger = holder.ledger.path.resolve()
     table.schema.save(home / "schema.toml")
-    if source is None:
-        assert isinstance(table, Table), "a schema of a table alone is bought"
-        if isinstance(table, StreamedTable):
-            source = table.origin
-        else:
-            source = write(
-                ledger.with_name(f"{holder.name}-fitted.csv"), csv_text(table.frame, table.schema).encode()
-            )
+    if holder.came is not None and isinstance(source, pd.DataFrame):
+        source = write(ledger.with_name(f"{holder.name}-rows.csv"), source.to_csv(index=False).encode())
     section = PartySection(
         **_place(source),
         schema="schema.toml",

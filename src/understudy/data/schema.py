@@ -53,6 +53,7 @@ __all__ = [
     "Real",
     "Schema",
     "join",
+    "was_bought",
 ]
 
 Origin = Literal["public", "rows"]
@@ -60,6 +61,7 @@ Origin = Literal["public", "rows"]
 KINDS: dict[str, type[Column]] = {
     kind.kind: kind for kind in (Categorical, Ordinal, Boolean, Integer, Real, Date, Datetime)
 }
+BOUGHT = "Bought on"  # how the note of a schema begins whose domains were bought from rows
 MOST_LEVELS = 1 << 22  # bins of all columns together
 
 
@@ -221,6 +223,11 @@ def join(schemas: Mapping[str, Schema]) -> Schema:
         note="; ".join(dict.fromkeys(schema.note for schema in schemas.values() if schema.note)),
         rules=tuple(dict.fromkeys(rule for schema in schemas.values() for rule in schema.rules)),
     )
+
+
+def was_bought(schema: Schema) -> bool:
+    """Whether its domains were bought from rows, and so may not hold all of them."""
+    return schema.note.startswith(BOUGHT)
 
 
 def _bins(column: object) -> int:

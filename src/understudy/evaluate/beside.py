@@ -21,20 +21,27 @@ def evaluate(
 ) -> Comparison:
     """Compare a synthetic table, from any generator, with the real one: for the holder of the real rows.
 
+    Real rows are compared as they came, also where they lie outside the schema: what it could not say of them is
+    counted (`losses`), and stands first.
+
     `holdout` are real rows that the generator has not seen, `target` is a column to predict, `another` adds what
     `sdmetrics` says. `str` of the result has all figures with what they mean.
     Guarantee: none; what comes out is a function of real rows.
     """
     declared = Schema.load(schema) if isinstance(schema, str | Path) else schema
-    public = replace(declared, person=None)
-    rows, people = read_rows(real, declared)
-    held_out, strangers = (None, None) if holdout is None else read_rows(holdout, declared)
+    made = read_table(synthetic, replace(declared, person=None)).frame
+    rows, people, own = read_rows(real, declared)
+    held_out, strangers, wide = None, None, own.schema
+    if holdout is not None:
+        held_out, strangers, others = read_rows(holdout, wide)
+        wide = others.schema
     return compare(
         rows,
-        read_table(synthetic, public).frame,
-        public,
+        made,
+        replace(wide, person=None),
         holdout=held_out,
         target=target,
         another=another,
         people=(people, strangers),
+        losses=own.losses,
     )

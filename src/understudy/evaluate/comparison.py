@@ -20,6 +20,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.leakage import Leakage, attack_tables
+from understudy.evaluate.own_rows import Loss
 from understudy.evaluate.utility import (
     Evaluation,
     Figure,
@@ -97,7 +98,8 @@ class Comparison:
     `figures` are measured on the yardstick, those of `evaluation` on all rows with a bootstrap as the floor.
     `attacks` are judged together, whoever ran them: at most 5 % for a success by luck, over all of them.
     `closeness` holds the distances of synthetic to training rows, by the label of the group they were measured
-    on, `pairs` how strongly two columns hang together by their values; `notes` say what the reader must know.
+    on, `pairs` how strongly two columns hang together by their values; `notes` say what the reader must know, and
+    `losses` what the schema, through which the generator saw the rows, could not say of them.
     """
 
     evaluation: Evaluation
@@ -109,12 +111,14 @@ class Comparison:
     owners: Mapping[str, str] | None = None
     target: str | None = None
     notes: tuple[str, ...] = ()
+    losses: tuple[Loss, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attacks", judge(self.attacks))
 
     def __str__(self) -> str:
-        return str(self.evaluation)
+        said = [f"the schema could not say: {loss}" for loss in self.losses]
+        return "\n".join([*said, str(self.evaluation)])
 
     def _repr_html_(self) -> str:
         return pre(self)
@@ -133,6 +137,7 @@ def compare(
     another: bool = False,
     people: tuple[People, People] = (None, None),
     notes: Sequence[str] = (),
+    losses: Sequence[Loss] = (),
     seed: int = 0,
 ) -> Comparison:
     """Measure all of it. `holdout` are real rows that no generator saw; `outsiders` such rows by party.
@@ -175,6 +180,7 @@ def compare(
         owners=owners,
         target=target,
         notes=tuple(notes),
+        losses=tuple(losses),
     )
 
 

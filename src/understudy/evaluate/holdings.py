@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.grid import Grid
-from understudy.data.reading.files import Source, open_source
+from understudy.data.reading.files import Raw, Source
 from understudy.data.reading.sources import in_database
-from understudy.data.reading.streamed import StreamedTable, open_table
 from understudy.data.schema import Schema, join
-from understudy.data.table import Table, read_table
+from understudy.data.table import Table
 from understudy.evaluate.comparison import Outsiders, People
+from understudy.evaluate.own_rows import Loss, OwnRows, own_rows, raw_rows
 from understudy.ground.errors import ConfigError, UnderstudyError
 
 NOT_OPENED = (
@@ -45,32 +45,51 @@ class Holdings:
     outsiders: tuple[Outsiders, ...] = ()
     notes: tuple[str, ...] = ()
     people: People = None
+    losses: tuple[Loss, ...] = ()
 
 
-def read_rows(source: Source, schema: Schema, name: str | None = None) -> tuple[pd.DataFrame, People]:
-    """Rows in the columns of the schema, and whose each is: None where no column says so. People may have several."""
-    if schema.person is None or schema.person not in open_source(source, {}).header:
-        return read_table(source, replace(schema, person=None), name).frame, None
-    table = read_table(source, schema, name, one_row_each=False)
-    return table.frame[list(schema.names)], table.people
+def read_rows(source: Source, schema: Schema) -> tuple[pd.DataFrame, People, OwnRows]:
+    """Rows in the columns of the schema, and whose each is: None where no column says so. People may have several.
+
+    They come as they are: the schema of the third may be wider, and says what the given one could not.
+    """
+    raw, _ = raw_rows(source, schema, None, None)
+    found = own_rows([raw], schema, one_row_each=False)
+    (table,) = found.tables
+    people = None if table.schema.person is None else table.people
+    return table.frame[list(schema.names)], people, found
 
 
 def open_holdings(
     sources: Mapping[str, Source], schemas: Mapping[str, Schema], *, same_people: bool, databases: bool = True
 ) -> Holdings | str:
     """The parties' tables as one, or the reason why there is none. `databases`: whether one may be asked for rows."""
-    tables: dict[str, Table] = {}
+    raws: dict[str, Raw] = {}
+    alone: dict[str, OwnRows] = {}
     notes: list[str] = []
     for party, source in sources.items():
         try:
             if not databases and in_database(source):
                 raise ConfigError(NOT_OPENED)
             name = party if isinstance(source, pd.DataFrame) else None
-            tables[party] = _some(
-                open_table(source, schemas[party], name, one_row_each=same_people), party, notes, same_people
-            )
+            raws[party], total = raw_rows(source, schemas[party], name, None if same_people else MOST)
+            if (some := len(raws[party].numbers)) < total:
+                notes.append(
+                    f"Of the {total:,} rows of {party}, {some:,} that were drawn at random are compared."
+                )
+            alone[party] = own_rows([raws[party]], schemas[party], one_row_each=same_people)
         except UnderstudyError as error:
             notes.append(f"The table of {party} is left out: {error}")
+    tables: dict[str, Table] = {}
+    losses: list[Loss] = []
+    for columns in dict.fromkeys(schemas[party].names for party in alone):
+        alike = [party for party in alone if schemas[party].names == columns]
+        found = alone[alike[0]]
+        if len(alike) > 1:
+            found = own_rows([raws[p] for p in alike], schemas[alike[0]], one_row_each=same_people)
+        tables |= dict(zip(alike, found.tables, strict=True))
+        losses += found.losses
+    tables = {party: tables[party] for party in alone}
     if not tables:
         return " ".join(notes) or "no party's table was named."
     if not same_people:
@@ -79,19 +98,9 @@ def open_holdings(
         named = all(table.schema.person is not None for table in tables.values())
         people = np.concatenate([table.people for table in tables.values()]) if named else None
         real = pd.concat(frames, ignore_index=True)
-        return Holdings(real=real, schema=schema, people=people, notes=tuple(notes))
-    return _side_by_side(tables, notes)
-
-
-def _some(table: Table, party: str, notes: list[str], same_people: bool) -> Table:
-    """The table, or rows of it where it is long; those of the same people are joined, and all are needed then."""
-    if not isinstance(table, StreamedTable) or same_people:
-        return table
-    some = table.some(MOST, np.random.default_rng(0))
-    notes.append(
-        f"Of the {table.rows:,} rows of {party}, {some.rows:,} that were drawn at random are compared."
-    )
-    return some
+        return Holdings(real=real, schema=schema, people=people, notes=tuple(notes), losses=tuple(losses))
+    joined = _side_by_side(tables, notes)
+    return joined if isinstance(joined, str) else replace(joined, losses=tuple(losses))
 
 
 def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | str:

@@ -52,6 +52,7 @@ from understudy.data.reading.files import PLAIN_NUMBERS, Raw, Source, as_they_ca
 from understudy.data.reading.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
 from understudy.data.reading.streamed import long_source
 from understudy.data.schema import (
+    BOUGHT,
     KINDS,
     Boolean,
     Categorical,
@@ -201,7 +202,7 @@ def buy_schema(
     found = {c: column and _in_form(column, bought[c][1]) for c, column in found.items()}
     price = epsilon if stated_at is None else epsilon_of(flatten(offer.event), stated_at)
     note = (
-        f"Bought on {datetime.now(UTC):%Y-%m-%d} for ε={shown(price)} at δ={stated_at or delta:g}: {what} "
+        f"{BOUGHT} {datetime.now(UTC):%Y-%m-%d} for ε={shown(price)} at δ={stated_at or delta:g}: {what} "
         f"(entry {receipt.entry} of the ledger of {receipt.holder}). Names and kinds were declared."
     )
     if left_out := [c for c, column in found.items() if column is None]:

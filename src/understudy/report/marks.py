@@ -20,6 +20,9 @@ BLUR = 0.1  # real samples that stand so far from each other cannot show that a 
 NEAR = (
     0.02  # shares of one column that are so little further away than real rows are from each other are close
 )
+OFF = (
+    0.1  # a column whose shares, or numbers, differ by more than this is not close, whatever real rows reach
+)
 SLACK, FAR = 0.05, 0.15  # so far beyond what real rows reach numbers are still close, or partly kept
 LEARNABLE = 0.02  # so much must real rows beat a naive guess by, or there is nothing to predict
 
@@ -55,13 +58,29 @@ def mark(figure: Figure, near: float = 0.0) -> Mark:
 def number_mark(numbers: Numbers) -> Mark:
     """The worst mark of a column's numbers, by how far they stand beyond what real rows reach."""
     judged = [f for f in numbers.figures if f.name in ("ks", "zero_share", "negative_share", "spike_share")]
-    return worst([beyond(figure) for figure in judged])
+    return worst([_not_off(figure, beyond(figure)) for figure in judged])
 
 
 def column_mark(shares: Shares) -> Mark:
     """The worse of the marks of a column's levels and of its numbers."""
-    marks = [mark(shares.figure, NEAR)] if shares.figure is not None else []
+    marks = [_not_off(shares.figure, mark(shares.figure, NEAR))] if shares.figure is not None else []
     return worst([*marks, *([number_mark(shares.numbers)] if shares.numbers is not None else [])])
+
+
+def raw_mark(shares: Shares) -> Mark:
+    """A column's mark by how far its numbers and gaps, or where it has no numbers its shares, stand beyond what real
+    rows reach.
+    """
+    if shares.numbers is not None:
+        real, made = (0.0 if part is None else float(part[-1]) for part in (shares.real, shares.synthetic))
+        gaps = abs(real - made) if shares.column.nullable else 0.0
+        return worst([number_mark(shares.numbers), beyond(Figure(name="missing", value=gaps, floor=0.0))])
+    return "unknown" if shares.figure is None else _not_off(shares.figure, beyond(shares.figure))
+
+
+def _not_off(figure: Figure, found: Mark) -> Mark:
+    """The mark, which is never good for what differs by more than `OFF`."""
+    return "partly" if found == "good" and (figure.value or 0.0) > OFF else found
 
 
 def dependence_mark(figure: Figure) -> Mark:

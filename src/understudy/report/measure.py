@@ -77,17 +77,21 @@ def measure(
         )
         if isinstance(found, str):
             return Measured(reason=found)
-        unseen, strangers = (None, None) if holdout is None else read_rows(holdout, found.schema)
+        unseen, strangers, schema = None, None, found.schema
+        if holdout is not None:
+            unseen, strangers, others = read_rows(holdout, schema)
+            schema = others.schema
         comparison = compare(
             found.real,
             run.synthetic,
-            found.schema,
+            schema,
             holdout=unseen,
             outsiders=found.outsiders if unseen is None else (),
             owners=found.owners,
             target=run.target if target is None and run.target in found.schema.names else target,
             people=(found.people, strangers),
             notes=found.notes,
+            losses=found.losses,
             seed=seed,
         )
     except ConfigError:

@@ -13,20 +13,22 @@ from typing import Any
 from understudy.evaluate.attacks.attack import LEAST, Attack
 from understudy.evaluate.attacks.chance import LEVEL
 from understudy.evaluate.comparison import Comparison, Shares
-from understudy.evaluate.utility import Evaluation, Figure, Numbers
+from understudy.evaluate.own_rows import Loss
+from understudy.evaluate.utility import Evaluation, Figure
 from understudy.report.marks import (
     BLUR,
     CLOSE,
     FAR,
     LOST,
     NEAR,
+    OFF,
     SHORT,
     SLACK,
     Mark,
     dependence_mark,
     mark,
-    number_mark,
     place,
+    raw_mark,
     worst,
 )
 from understudy.report.marks import worst as worst_of
@@ -34,6 +36,7 @@ from understudy.report.names import STRENGTHS
 from understudy.report.words import at_price, capital, listed, number
 
 STRONG, REASONABLE = 1.0, 10.0
+MOST_NAMED = 5  # columns in one finding
 
 RULES = (
     "Every measure has two ends: what real rows reach (one half of them compared with the other half, or with "
@@ -49,8 +52,11 @@ RULES = (
     "Numbers are judged as they are, not by their bins: by KS and by the shares of zeros, negatives and the most "
     f"frequent other number. “Close”: at most {SLACK:g} beyond what real rows reach, or twice what they reach; "
     f"“partly kept”: at most {FAR:g} beyond it. Real rows that stand more than {BLUR:g} apart are too few to call "
-    "anything close. Single columns are as good as the worse of their levels and their numbers, correlations as the "
-    "worst of their measures.",
+    "anything close. Shares of columns without numbers are judged in the same way. Single columns are as good as the "
+    "worse of their levels and their numbers, correlations as the worst of their measures.",
+    "Real rows are those of the holder, as they came. What the schema could not say of them, because bounds were cut, "
+    "texts were merged or columns left out when it was bought, is named first. A column whose shares or numbers are "
+    f"more than {OFF:g} off is never called close.",
     "Of people with events a person with all events weighs 1 in every table; other real people are drawn from them. "
     f"Sums and averages of people are close if they are at most {SLACK:.0%} off, and partly kept up to {FAR:.0%}.",
     "An attack succeeds when it beats its control by more than chance. The labels “took part” are shuffled at "
@@ -104,6 +110,7 @@ def verdict(
         found.append(Finding("poor", "the run", said, rehearsal, "privacy", "rehearsal"))
     if comparison is not None:
         limits = [LIMIT.format(name) for start, name in APART.items() if protocol.startswith(start)]
+        found += lost(comparison.losses)
         found += _utility(comparison, "".join(limits))
         found += predicted(leading(comparison.evaluation), f"predictions of “{comparison.target}”")
         found.append(attack_finding(comparison.attacks))
@@ -139,7 +146,7 @@ def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
     if "avd1" in known:
         naive = "equal shares of every level"
         levels = judged(known["avd1"], "single columns", naive, "utility", near=NEAR)
-        yield _with_numbers(levels, comparison.shares)
+        yield _with_columns(levels, comparison.shares)
     parted = "avd2_cross" in known and known["avd2_cross"].value is not None
     subjects = (
         {"avd2_within": "pairs within a party", "avd2_cross": "pairs across parties"}
@@ -155,31 +162,58 @@ def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
         yield _with_strengths(levels, [known[name] for name in STRENGTHS if name in known])
 
 
-def _with_numbers(levels: Finding, shares: Sequence[Shares]) -> Finding:
-    """What is said of single columns, by their levels and by their numbers."""
-    found = [share.numbers for share in shares if share.numbers is not None]
-    if not found or levels.mark == "unknown":
+def lost(losses: Sequence[Loss]) -> Iterable[Finding]:
+    """What the schema could not say of the holder's rows, those of most people first."""
+    if not losses:
+        return
+    gone = [f"“{loss.column}”" for loss in losses if loss.gone]
+    cut = sorted((loss for loss in losses if not loss.gone), key=lambda loss: -loss.people)
+    said = [f"{loss}." for loss in cut[:MOST_NAMED]]
+    if len(cut) > MOST_NAMED:
+        said.append(f"And {len(cut) - MOST_NAMED} more columns.")
+    if gone:
+        said.insert(0, f"Left out, as too few people share a value: {listed(gone)}.")
+    bad = bool(gone) or any(loss.people > FAR * loss.rows for loss in losses)
+    count = len({loss.column for loss in losses})
+    subject = f"{count} column{'s' * (count > 1)} of your table"
+    words = f"{'are' if count > 1 else 'is'} not in the schema as {'they' if count > 1 else 'it'} came"
+    yield Finding("poor" if bad else "partly", subject, words, " ".join(said), "columns", "cut")
+
+
+def _with_columns(levels: Finding, shares: Sequence[Shares]) -> Finding:
+    """What is said of single columns, by their levels, by their numbers, and by each of them."""
+    if not shares or levels.mark == "unknown":
         return levels
-    marks = [number_mark(numbers) for numbers in found]
+    marks = [raw_mark(share) for share in shares]
     overall = (
         "poor"
         if 2 * marks.count("poor") > len(marks)
         else worst(["partly" if m == "poor" else m for m in marks])
     )
-    close = f"By the numbers themselves {marks.count('good')} of {len(marks)} columns are close"
-    furthest = max(found, key=lambda numbers: numbers.figures[0].value or 0.0)
+    close = f"Each by itself, {marks.count('good')} of {len(marks)} columns are close"
+    furthest = max(shares, key=lambda share: _off(share).value or 0.0)
     detail = f"{levels.detail} {close}; furthest is “{furthest.column.name}”: {_furthest(furthest)}."
     if worst([levels.mark, overall]) == levels.mark:
         return replace(levels, detail=detail)
     return replace(levels, mark=overall, said=words_of(overall), detail=detail)
 
 
-def _furthest(numbers: Numbers) -> str:
-    figure = numbers.figures[0]
-    if figure.value is None or numbers.median is None:
+def _off(share: Shares) -> Figure:
+    """The figure that says how far a column is off: KS of numbers, the distance of shares of all else."""
+    if share.numbers is not None:
+        return share.numbers.figures[0]
+    return share.figure or Figure.absent(share.column.name, "no real row was looked at.")
+
+
+def _furthest(share: Shares) -> str:
+    figure, numbers = _off(share), share.numbers
+    if figure.value is None:
         return figure.reason.rstrip(".")
+    ends = f"{number(figure.value)}, real rows reach {number(figure.floor)}"
+    if numbers is None or numbers.median is None:
+        return f"its shares are off by {ends}"
     real, made = map(numbers.shown, numbers.median)
-    return f"KS {number(figure.value)}, real rows reach {number(figure.floor)}; median {made}, real {real}"
+    return f"KS {ends}; median {made}, real {real}"
 
 
 def _with_strengths(levels: Finding, figures: Sequence[Figure]) -> Finding:

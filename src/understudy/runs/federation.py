@@ -9,11 +9,12 @@ A federation's ledgers are real files unless it is a rehearsal; seeds are for re
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from understudy.data.described import PublicSchema
+from understudy.data.reading.files import Source
 from understudy.ground.check import one_of, plain_name, plain_names
 from understudy.ground.durable import own_folder
 from understudy.privacy.accounts.budget import Budget
@@ -30,7 +31,8 @@ class Holder:
     """One data holder in this process: its rows, its ledger, and what a run may cost it.
 
     `people_are_elsewhere` is its word that other holders of rows may have some of its people, too. `total` is what the
-    run may cost together with what was bought for it under its name; without it, that is the run's own budget.
+    run may cost together with what was bought for it under its name; without it, that is the run's own budget. `came`:
+    where its rows are as they came, if the run sees them through a schema that was bought; a page compares with these.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Holder:
     noise: str = "secure"
     people_are_elsewhere: bool = False
     total: Budget | None = None
+    came: Source | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         plain_name(holder=self.name, nothing="Nothing was read or charged.")

@@ -117,9 +117,10 @@ class Result:
         from understudy.report.page import write_report
 
         holders = {} if self.federation is None else self.federation.holders
-        held = {name: h.table for name, h in holders.items()}
         tables = {
-            name: _readable(table) for name, table in held.items() if isinstance(table, Table | ArrayTable)
+            name: _readable(h.table) if h.came is None else h.came
+            for name, h in holders.items()
+            if isinstance(h.table, Table | ArrayTable)
         }
         books = {name: {"ledger": str(h.ledger.path)} for name, h in holders.items() if h.ledger.path}
         with tempfile.TemporaryDirectory() as folder:

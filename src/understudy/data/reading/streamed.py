@@ -73,15 +73,6 @@ class StreamedTable(Table):
             yield batch
         require_one_row_each(self.source, self.schema, ids.repeated)
 
-    def some(self, most: int, rng: np.random.Generator) -> Table:
-        """About so many rows, each as likely as any other."""
-        share = min(1.0, most / self.rows)
-        drawn = [batch[rng.random(len(batch)) < share] for batch in self._read()]
-        frame = pd.concat(drawn, ignore_index=True)
-        if (person := self.schema.person) is not None and frame[person].dtype == object:
-            frame[person] = frame[person].astype(str)  # whole numbers in some batches, and text in others
-        return Table(frame, self.schema, self.source)
-
     def _read(self) -> Iterator[pd.DataFrame]:
         readers = readers_of(self.schema, one_row_each=False)
         hint = f" in the same part of it{LISTED}"

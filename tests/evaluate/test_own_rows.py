@@ -1,0 +1,135 @@
+"""What was made is held against the holder's own rows: a schema that cut them hides nothing from the verdict."""
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import ks_2samp
+
+import understudy as us
+from understudy.data.coarsen import OTHER, coarsen
+from understudy.data.column import Boolean, Categorical, Column, Date, Integer, Ordinal, Real
+from understudy.data.schema import BOUGHT, Schema
+from understudy.data.table import read_table
+from understudy.evaluate.comparison import Comparison
+from understudy.evaluate.own_rows import UNLISTED
+from understudy.report.marks import OFF, column_mark
+from understudy.report.page import write_evaluation_page
+from understudy.report.verdict import Finding, verdict
+
+PEOPLE = 600
+RNG = np.random.default_rng(5)
+TAIL = np.where(RNG.random(PEOPLE) < 0.5, 0, RNG.lognormal(4.5, 0.7, PEOPLE).astype(int))
+CODES = RNG.choice(8, PEOPLE, p=[0.3, 0.2, 0.15, 0.1, 0.1, 0.05, 0.05, 0.05])
+TOWNS = np.array([f"t{n % 67}" for n in range(PEOPLE)], dtype=object)
+DAYS = pd.date_range("1990-01-01", periods=PEOPLE).strftime("%d.%m.%Y")
+LOW, HIGH = date(1990, 1, 1), date(1990, 12, 31)
+
+# a column as it came, what was bought for it, how many people that concerns, and whether it is far off
+CASES: dict[str, tuple[Any, Column, int, bool]] = {
+    "half zeros, a long tail": (TAIL, Integer(name="x", low=0, high=1), int((TAIL > 1).sum()), True),
+    "codes, as a list": (CODES, Ordinal(name="x", categories=(0, 1)), int((CODES > 1).sum()), True),
+    "codes, as numbers": (CODES, Integer(name="x", low=0, high=7), 0, False),
+    "67 texts": (TOWNS, Categorical(name="x", categories=("t0", "t1", OTHER)), PEOPLE - 18, True),
+    "yes and no": (
+        np.where(CODES > 1, "yes", "no").astype(object), Categorical(name="x", categories=("no", "yes", OTHER)),
+        0, False,
+    ),
+    "0 and 1": ((CODES > 1).astype(int), Boolean(name="x", labels=("0", "1")), 0, False),
+    "one decimal": (
+        RNG.normal(20, 5, PEOPLE).round(1), Real(name="x", low=0.0, high=64.0, decimals=1, ends=True), 0, False
+    ),
+    "reals below and above": (np.linspace(-9, 9, PEOPLE), Real(name="x", low=-1.0, high=1.0), 534, True),
+    "a few above": (np.arange(PEOPLE), Integer(name="x", low=0, high=PEOPLE - 2, bins=4), 1, False),
+    "days as text": (
+        DAYS, Date(name="x", low=LOW, high=HIGH, written="DD.MM.YYYY"), PEOPLE - 365, True,
+    ),
+    "no value where none may be": (
+        np.where(CODES > 4, np.nan, CODES), Integer(name="x", low=0, high=7), int((CODES > 4).sum()), True
+    ),
+}  # fmt: skip
+
+
+def bought(*columns: Column) -> Schema:
+    return Schema(columns=columns, note=f"{BOUGHT} 2026-01-01")
+
+
+def judged(frame: pd.DataFrame, schema: Schema) -> tuple[Comparison, list[Finding]]:
+    """The rows beside a table that is right in all that the schema can say."""
+    nullable = tuple(replace(column, nullable=True) for column in schema.columns)
+    plain = replace(schema, columns=nullable)
+    seen = read_table(coarsen(frame[list(schema.names)], plain), plain).frame
+    made = seen.dropna().sample(len(frame), replace=True, random_state=1, ignore_index=True)
+    found = us.evaluate(frame, made, schema)
+    return found, list(verdict(found, None))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_bought_schema_could_not_say_is_counted_and_never_called_good(case: str) -> None:
+    values, column, people, far = CASES[case]
+    frame = pd.DataFrame({"x": values})
+    found, findings = judged(frame, bought(column))
+    (shares,) = found.shares
+    assert sum(loss.people for loss in found.losses) == people
+    assert (column_mark(shares) == "good") is (not far)
+    single = next(finding for finding in findings if finding.subject == "single columns")
+    assert (single.mark == "good") is (not far)
+    assert bool(people) is (findings[0].badge == "cut")
+    assert ("x" in str(found).splitlines()[0]) is bool(people)
+
+
+def test_ks_is_that_of_the_rows_as_they_came() -> None:
+    frame = pd.DataFrame({"x": TAIL})
+    schema = bought(Integer(name="x", low=0, high=1))
+    made = pd.DataFrame({"x": (TAIL > 0).astype(int)})
+    found = us.evaluate(frame, made, schema)
+    truth = ks_2samp(frame["x"], made["x"], method="asymp").statistic
+    assert truth > 0.45
+    assert found.evaluation.numbers["x"].figures[0].value == pytest.approx(truth)
+    assert found.evaluation.numbers["x"].quantiles[-1] == pytest.approx((np.quantile(TAIL, 0.95), 1))
+
+
+def test_columns_that_a_bought_schema_leaves_out_are_named_first_and_those_of_a_declared_one_are_not() -> (
+    None
+):
+    frame = pd.DataFrame({"x": CODES, "empty": [None] * PEOPLE, "notes": [f"n{n}" for n in range(PEOPLE)]})
+    column = Integer(name="x", low=0, high=7)
+    _, findings = judged(frame, bought(column))
+    assert findings[0].mark == "poor"
+    assert "2 columns of your table" in findings[0].subject
+    assert "“empty” and “notes”" in findings[0].detail
+    found, _ = judged(frame, Schema(columns=(column,)))
+    assert not found.losses
+
+
+def test_texts_that_did_not_show_are_one_level_that_no_synthetic_row_has() -> None:
+    found, _ = judged(
+        pd.DataFrame({"x": TOWNS}), bought(Categorical(name="x", categories=("t0", "t1", OTHER)))
+    )
+    (shares,) = found.shares
+    real, made = (dict(zip(shares.labels, part, strict=True)) for part in (shares.real, shares.synthetic))  # type: ignore[arg-type]
+    assert real[OTHER] == made[UNLISTED] == 0
+    assert real[UNLISTED] == pytest.approx(1 - 18 / PEOPLE)
+    assert made[OTHER] > 0.9
+    assert shares.figure is not None
+    assert (shares.figure.value or 0) > OFF
+
+
+def test_held_out_rows_may_lie_further_out_still() -> None:
+    schema = bought(Integer(name="x", low=0, high=3))
+    frame, others = pd.DataFrame({"x": CODES}), pd.DataFrame({"x": [*range(40)] * 5})
+    found = us.evaluate(frame, frame.clip(upper=3), schema, holdout=others)
+    assert [loss.people for loss in found.losses] == [int((CODES > 3).sum())]
+    assert found.evaluation.columns == ("x",)
+
+
+def test_a_page_says_it_before_all_else_and_is_a_draft_of_nothing(tmp_path: Path) -> None:
+    found, _ = judged(pd.DataFrame({"x": TAIL}), bought(Integer(name="x", low=0, high=1)))
+    page = write_evaluation_page(found, tmp_path / "page.html").read_text()
+    first = page.index("✕ cut")
+    assert first < page.index("Single columns</a>")
+    assert f"{int((TAIL > 1).sum()):,} of 600 people lie above 1, up to {TAIL.max()}" in page
