@@ -7,6 +7,7 @@ Edges: a person may have no rows; a value outside the bounds, or not finite → 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -18,6 +19,7 @@ from understudy.data.classes import Codes, Given
 from understudy.ground.errors import ConfigError, SchemaError
 
 Values = NDArray[np.float32]
+_AT_ONCE = 1 << 20  # values in double precision
 
 
 class Described(Protocol):
@@ -56,6 +58,8 @@ class ArrayTable(Generic[S]):
     def __post_init__(self) -> None:
         if not len(self.values):
             raise SchemaError(f"{self.source}: nobody has a row. Nothing was charged.")
+        if not (self.values.min() >= 0 and self.values.max() <= 1):
+            raise SchemaError(f"{self.source}: rows have values outside [0, 1]. Nothing was charged.")
 
     @property
     def rows(self) -> int:
@@ -142,14 +146,27 @@ def checked(values: ArrayLike, shape: tuple[int, ...], source: str) -> NDArray[A
     return array
 
 
-def outside(values: NDArray[Any], low: Any, high: Any) -> tuple[int, ...] | None:
-    """Where the first value stands that lies outside its bounds or is not a number."""
-    wrong = ~((values >= low) & (values <= high))
-    return tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape))) if wrong.any() else None
+def to_unit(
+    values: NDArray[Any], low: Any, high: Any, refusal: Callable[[tuple[int, ...], float], SchemaError]
+) -> Values:
+    """Values between their bounds as numbers in [0, 1]; `refusal` words the first that is not, by place and value.
+
+    Guarantee: whatever type and bounds they have, what comes out lies in [0, 1] and is never NaN.
+    """
+    out = np.empty(values.shape, dtype=np.float32)
+    rows = max(1, _AT_ONCE // max(1, math.prod(values.shape[1:])))
+    for start in range(0, len(values), rows):
+        with np.errstate(over="ignore"):  # of types beyond double precision
+            part = values[start : start + rows].astype(np.float64)
+        if not (inside := (part >= low) & (part <= high)).all():
+            place = tuple(map(int, np.unravel_index(int((~inside).argmax()), part.shape)))
+            raise refusal((start + place[0], *place[1:]), float(part[place]))
+        out[start : start + rows] = np.clip((part - low) / (high - low), 0, 1)
+    return out
 
 
 def fault(value: float, low: float, high: float) -> str:
-    """What is wrong with a value that `outside` found."""
+    """What is wrong with a value that is not between its bounds."""
     if math.isnan(value):
         return "is not a number: fill gaps in, or leave the row out"
     return f"is outside the declared {low:g} to {high:g}"

@@ -31,7 +31,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, outside
+from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, to_unit
 from understudy.data.classes import NO_CLASS, Codes, Declared, Given, Labelled
 from understudy.data.column import Category, Real
 from understudy.data.document import Document
@@ -113,17 +113,19 @@ class ImageSchema(Labelled, Document):
 
     def scaled(self, values: ArrayLike, source: str = "the array") -> Values:
         """Images (images, *shape) in declared units as numbers in [0, 1]."""
-        array = checked(values, self.shape, source)
-        if place := outside(array, self.low, self.high):
-            raise SchemaError(
-                f"{source}, image {place[0] + 1:,}: value {array[place]:g} at pixel {place[1:]} "
-                f"{fault(array[place], self.low, self.high)}. Nothing was read further."
+
+        def refusal(place: tuple[int, ...], value: float) -> SchemaError:
+            return SchemaError(
+                f"{source}, image {place[0] + 1:,}: value {value:g} at pixel {place[1:]} "
+                f"{fault(value, self.low, self.high)}. Nothing was read further."
             )
-        return np.asarray((array.astype(np.float32) - self.low) / (self.high - self.low), dtype=np.float32)
+
+        return to_unit(checked(values, self.shape, source), float(self.low), float(self.high), refusal)
 
     def unscaled(self, values: NDArray[np.floating[Any]]) -> NDArray[Any]:
         """Numbers in [0, 1] in declared units: uint8 where the bounds are 0 to 255, else floats."""
-        pixels = np.asarray(self.low + np.clip(values, 0, 1).astype(np.float64) * (self.high - self.low))
+        low, high = float(self.low), float(self.high)
+        pixels = np.asarray(np.clip(low + np.clip(values, 0, 1).astype(np.float64) * (high - low), low, high))
         return pixels.round().astype(np.uint8) if (self.low, self.high) == (0, 255) else pixels
 
     def frame(self, values: NDArray[np.floating[Any]], classes: Codes | None = None) -> pd.DataFrame:

@@ -37,7 +37,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, outside
+from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, to_unit
 from understudy.data.classes import NO_CLASS, Codes, Declared, Labelled
 from understudy.data.column import Categorical, Category, Real
 from understudy.data.document import Document
@@ -137,14 +137,16 @@ class SeriesSchema(Labelled, Document):
 
     def scaled(self, values: ArrayLike, source: str = "the array") -> Values:
         """Series (series, L, W) in declared units as numbers in [0, 1]."""
-        array, (low, high) = checked(values, self.shape, source), self._bounds
-        if place := outside(array, low, high):
+        low, high = self._bounds
+
+        def refusal(place: tuple[int, ...], value: float) -> SchemaError:
             row, step, channel = place
-            raise SchemaError(
-                f'{source}, channel "{self.names[channel]}": value {array[place]:g} at step {step + 1} of series '
-                f"{row + 1:,} {fault(array[place], low[channel], high[channel])}. Nothing was read further."
+            return SchemaError(
+                f'{source}, channel "{self.names[channel]}": value {value:g} at step {step + 1} of series '
+                f"{row + 1:,} {fault(value, low[channel], high[channel])}. Nothing was read further."
             )
-        return np.asarray((array - low) / (high - low), dtype=np.float32)
+
+        return to_unit(checked(values, self.shape, source), low, high, refusal)
 
     def unscaled(self, values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """Numbers in [0, 1] in declared units, (series, L, W)."""
@@ -335,7 +337,7 @@ def _read_times(
     """Times as numbers: as they are, or seconds since 1970 where they are dates."""
     if cells.dtype.kind == "M":
         stamps = cells if cells.dt.tz is None else cells.dt.tz_convert(None)
-        times = ((stamps - pd.Timestamp(0)) / pd.Timedelta(seconds=1)).to_numpy()
+        times = days(stamps) * 86400
     else:
         times = min((floats(cells), days(cells) * 86400), key=lambda read: int(np.isnan(read).sum()))
     if not (wrong := ~np.isfinite(times)).any():

@@ -29,6 +29,7 @@ from torch import Tensor
 from understudy.data.column import Binned, Boolean, Categorical, Category, Column, Date, Datetime
 from understudy.data.described import ArraySchema
 from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.values import numbers_of
 from understudy.data.reading.files import Source
 from understudy.data.schema import Schema
 from understudy.data.table import Table, read_table
@@ -113,8 +114,7 @@ class TableFeatures:
         frame = self._read(source, self._columns)
         out = np.empty((len(frame), len(self._columns)), dtype=np.float32)
         for place, column in enumerate(self._columns):
-            read = _scaled if isinstance(column, Binned) else _levels
-            out[:, place] = read(column, frame)
+            out[:, place] = _scaled(column, frame) if isinstance(column, Binned) else _levels(column, frame)
         return torch.from_numpy(out)
 
     def codes(self, source: Source | Table) -> Tensor:
@@ -168,8 +168,8 @@ class ArrayFeatures:
             raise SchemaError(
                 f"a row has the shape {self.shape}, not {tuple(rows.shape[1:])}. Nothing was read."
             )
-        if rows.is_floating_point() and not bool(rows.isfinite().all()):
-            row = int((~rows.flatten(1).isfinite().all(1)).nonzero()[0])
+        if rows.is_floating_point() and not bool((finite := rows.to(torch.float32).isfinite()).all()):
+            row = int((~finite.flatten(1).all(1)).nonzero()[0])
             raise SchemaError(f"row {row + 1:,} holds a value that is not finite. Nothing was read further.")
         return rows
 
@@ -249,10 +249,8 @@ def _levels(column: Column, frame: pd.DataFrame) -> NDArray[np.int32]:
     return Codec(Schema(columns=(column,))).codes(frame)[:, 0]
 
 
-def _scaled(column: Column, frame: pd.DataFrame) -> NDArray[np.float64]:
-    low, high = (getattr(column, bound) for bound in ("low", "high"))
-    values: Any = frame[column.name]
+def _scaled(column: Binned, frame: pd.DataFrame) -> NDArray[np.float64]:
+    numbers, low, high = numbers_of(column, frame[column.name]), column.low, column.high
     if isinstance(column, Date | Datetime):
-        low, high = pd.Timestamp(low), pd.Timestamp(high)
-    scaled = (values - low) / (high - low)
-    return np.asarray(scaled.to_numpy(dtype=np.float64, na_value=np.nan))
+        low, high = column.edges[0], column.edges[-1] - 1
+    return np.asarray((numbers - low) / (high - low))

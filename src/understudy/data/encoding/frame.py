@@ -148,12 +148,17 @@ class Frame:
         return math.prod(self.shape[self.sides :])
 
     def histograms(self, values: Values, bins: int) -> Whole:
-        """How many of a row's values lie in each even bin of [0, 1], channel by channel: (n, channels · bins)."""
+        """How many of a row's values lie in each even bin of [0, 1], channel by channel: (n, channels · bins).
+
+        Edges: what is outside counts in the bin that is next, and no number in the first.
+        """
         width = self.channels * bins
         out = np.empty((len(values), width))
         for start in range(0, len(values), _CHUNK):
             part = values[start : start + _CHUNK].reshape(-1, self.channels)
-            cells = np.clip(np.floor(part.astype(np.float64) * bins), 0, bins - 1).astype(np.int64)
+            cells = np.nan_to_num(np.clip(np.floor(part.astype(np.float64) * bins), 0, bins - 1)).astype(
+                np.int64
+            )
             cells += bins * np.arange(self.channels)
             rows = len(part) * self.channels // math.prod(self.shape)
             cells = cells.reshape(rows, -1) + width * np.arange(rows)[:, None]
