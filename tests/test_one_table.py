@@ -28,6 +28,7 @@ from understudy.ground.errors import (
     LedgerError,
     PrivacyWarning,
     SchemaError,
+    UtilityWarning,
 )
 from understudy.privacy.accounts.accounting import DiscreteGaussian, Reveals, epsilon, flatten
 from understudy.privacy.accounts.figures import shown
@@ -245,6 +246,36 @@ def test_kinds_of_a_file_are_not_taken_from_its_rows_without_a_word(tmp_path: Pa
     assert kinds_of(tmp_path / "t.csv", {"age": "integer"}) == {"age": "integer"}
     seen = kinds_of(tmp_path / "t.csv", {"age": "real"}, confirmed=True)
     assert seen == {"ill": "boolean", "age": "real", "colour": "categorical", "pay": "real"}
+
+
+@pytest.mark.filterwarnings("ignore::understudy.ground.errors.PrivacyWarning")
+def test_no_column_is_left_out_without_a_word(tmp_path: Path) -> None:
+    """In Python, at the top of the holder's page, and on the public one."""
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame(
+        {
+            "ill": rng.random(PEOPLE) < 0.3,
+            "town": rng.choice([f"town {n}" for n in range(67)], PEOPLE, p=[0.4, *[0.6 / 66] * 66]),
+            "code": rng.choice(8, PEOPLE),
+            "empty": [None] * PEOPLE,
+            "notes": [f"note {n}" for n in range(PEOPLE)],
+        }
+    )
+    twice = pd.concat([frame, frame[["code"]].assign(code="x")], axis=1)
+    with pytest.warns(UtilityWarning, match=r'"code" \(more than one column has this name\)'):
+        assert "code" not in kinds_of(twice)
+    path = tmp_path / "t.csv"
+    frame.to_csv(path, index=False)
+    with pytest.warns(UtilityWarning, match=r'"empty" \(it has no value\); "notes" \(3,000 different texts'):
+        seen = kinds_of(path, confirmed=True)
+    assert seen == {"ill": "boolean", "town": "categorical", "code": "integer"}  # no list of numbers
+    with pytest.warns(UtilityWarning, match="too few people share a value of them: empty, notes"):
+        made = us.synthesize(frame, epsilon=4, ledgers=tmp_path, **SMALL)
+    assert made.generator.schema.names == ("ill", "town", "code")
+    page = made.report(tmp_path / "page.html").read_text()
+    assert "Left out of all that was made: “empty” and “notes”" in page
+    public = made.report(tmp_path / "public.html", publish=True).read_text()
+    assert "Left out, as too few people share a value: empty, notes" in public
 
 
 def test_kinds_of_a_frame_follow_from_its_types_and_not_from_its_cells() -> None:

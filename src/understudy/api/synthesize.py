@@ -17,8 +17,9 @@ budget. What was bought before an error stays paid for.
 
 import math
 import uuid
+import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from understudy.ground.errors import (
     ConfigError,
     LedgerError,
     SchemaError,
+    UtilityWarning,
 )
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, flatten
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
@@ -131,6 +133,7 @@ def synthesize(
         if home is not None:
             _make(home)
         table = _bought(source, declared, book, whole, run=run, person=person, name=name)
+        _say_left_out([c for c in declared if c not in table.schema.names])
     rest = whole if offer is None else what_is_left(whole, offer)
     holder = Holder(name, table, book, rest, total=whole, came=None if offer is None else source)
     if home is not None:
@@ -218,6 +221,16 @@ def _bought(
         return read_table(coarsen(source, public, title), public, name)
     assert book.path is not None, "it was opened from a file"
     return open_table(coarsen_long(origin, public, book.path.with_name(f"{name}-fitted.parquet")), public)
+
+
+def _say_left_out(columns: Sequence[str]) -> None:
+    if columns:
+        warnings.warn(
+            f"left out, as too few people share a value of them: {', '.join(columns)}. More people or a larger ε would "
+            "keep them, or a schema that declares them.",
+            UtilityWarning,
+            stacklevel=3,
+        )
 
 
 def what_is_left(whole: Budget, offer: Quote) -> Budget:

@@ -17,7 +17,7 @@ from understudy.cli.console import FileArg, err, escape, note, out, print_table
 from understudy.cli.init import init
 from understudy.cli.synthesize import synthesize
 from understudy.cli.training import summary, training
-from understudy.ground.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError
+from understudy.ground.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError, UtilityWarning
 from understudy.runs.runfile import RunFile
 
 app = typer.Typer(
@@ -43,7 +43,8 @@ exchange.mount(app)
 def main() -> None:
     """Run a command; an error of ours is one line in words, not a traceback."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", PrivacyWarning)
+        for kind in (PrivacyWarning, UtilityWarning):
+            warnings.simplefilter("always", kind)
         warnings.showwarning = _warn
         try:
             app()

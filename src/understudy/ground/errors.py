@@ -16,7 +16,8 @@
     ├── ArtefactError          a saved run or generator is missing, damaged, or in the way
     └── ExchangeError          the generator exchange refused, or cannot be reached; carries the HTTP status
 
-`PrivacyWarning` is a warning: something is allowed, but a holder should know what it means.
+`PrivacyWarning` is a warning: something is allowed, but a holder should know what it means. `UtilityWarning`: what
+comes out will be less than one may think.
 
 A message says what, with which value, and what happened to the data. None quotes more of a row than
 the value that is wrong, and only at the holder of the row.
@@ -29,6 +30,10 @@ class UnderstudyError(Exception):
 
 class PrivacyWarning(UserWarning):
     """Something is allowed, but a holder should know what it means."""
+
+
+class UtilityWarning(UserWarning):
+    """What comes out will be less than one may think: a column is left out, or people are too few."""
 
 
 class ConfigError(UnderstudyError, ValueError):

@@ -220,6 +220,8 @@ def as_bought(column: Column) -> str | Column:
     """
     if isinstance(column, Integer) and column.written is not None:
         return time_column(column.name, column.written)
+    if isinstance(column, Ordinal) and all(isinstance(value, int) for value in column.categories):
+        return Integer.kind  # bounds show where single numbers of a list do not
     written = column.written if isinstance(column, Date | Real) else None
     return column.kind if written in (None, ISO_DAY) else f"{column.kind} {written}"
 

@@ -2,10 +2,12 @@
 
 Guarantee: a DataFrame's kinds are those of its dtypes, and a warning lists them; a file's are seen from its rows, which
 is refused unless somebody says that they are publicly known.
-Edges: a type that no kind describes → ConfigError; `require_kinds`: a cell that is not of its kind → SchemaError.
+Edges: a column without a value, of free text, or whose name comes twice is left out, with a UtilityWarning; a type that
+no kind describes → ConfigError; `require_kinds`: a cell that is not of its kind → SchemaError.
 """
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, time
 from functools import partial
@@ -14,13 +16,16 @@ from typing import Any
 import pandas as pd
 
 from understudy.data.column import EXACT, FIRST_DAY, LAST_DAY, Column
-from understudy.data.infer import LARGEST, infer_schema
+from understudy.data.infer import LARGEST, draft
 from understudy.data.reading.batches import batches_of
 from understudy.data.reading.files import Source, open_source
 from understudy.data.reading.streamed import long_source, open_table
 from understudy.data.schema import Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
-from understudy.ground.errors import ConfigError, PrivacyWarning
+from understudy.ground.check import repeated
+from understudy.ground.errors import ConfigError, PrivacyWarning, UtilityWarning
 from understudy.privacy.buy_schema import Kinds, as_bought, in_words, parts_of
+
+MOST_TEXTS = 1_000  # a column of more different texts is free text
 
 
 def kinds_of(
@@ -31,9 +36,10 @@ def kinds_of(
     Edges: a file of which nothing is declared or confirmed → ConfigError, which lists what was seen.
     """
     if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
-        draft = infer_schema(_beginning(source), person)
-        seen: dict[str, str | Column] = {column.name: _buyable(column) for column in draft.columns}
+        found = draft(_beginning(source), person, most_categories=MOST_TEXTS)
+        seen: dict[str, str | Column] = {column.name: _buyable(column) for column in found.schema.columns}
         if confirmed:
+            _say_left_out({c: why for c, why in found.left_out.items() if c not in (declared or {})})
             return seen | dict(declared or {})
         listed = ", ".join(f"{column} ({in_words(kind)})" for column, kind in seen.items())
         raise ConfigError(
@@ -42,10 +48,12 @@ def kinds_of(
         )
     if not isinstance(source, pd.DataFrame):
         return dict(declared or {})
+    twice = repeated(source.columns)
+    _say_left_out(dict.fromkeys(map(str, twice), "more than one column has this name"))
     typed = {
         c: _dtype_kind(c, source[c].dtype)
         for c in source.columns
-        if c != person and c not in (declared or {})
+        if c != person and c not in (declared or {}) and c not in twice
     }
     if typed:
         warnings.warn(
@@ -82,6 +90,13 @@ def require_kinds(source: Source, declared: Kinds) -> None:
             columns.append(widest[plain](name=name, nullable=True, **form))
     if columns:
         open_table(source, Schema(columns=tuple(columns)))
+
+
+def _say_left_out(why: Mapping[str, str]) -> None:
+    """A UtilityWarning that names columns which nothing is bought for, where there are any."""
+    if why:
+        named = "; ".join(f'"{column}" ({reason})' for column, reason in why.items())
+        warnings.warn(f"left out: {named}. Declare a column to keep it.", UtilityWarning, stacklevel=4)
 
 
 def _beginning(source: Source) -> Source:

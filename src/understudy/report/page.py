@@ -25,6 +25,7 @@ import jinja2
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.files import Source
+from understudy.data.schema import was_bought
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.attacks.chance import LEVEL
 from understudy.evaluate.comparison import NO_OUTSIDERS, Comparison, Shares, column_shares
@@ -168,6 +169,7 @@ def _write(
         "words": words,
         "level": LEVEL,
         "plots": plots,
+        "was_bought": was_bought,
         "mark": mark,
         "column_mark": column_mark,
         "number_mark": number_mark,

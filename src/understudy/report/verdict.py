@@ -172,7 +172,7 @@ def lost(losses: Sequence[Loss]) -> Iterable[Finding]:
     if len(cut) > MOST_NAMED:
         said.append(f"And {len(cut) - MOST_NAMED} more columns.")
     if gone:
-        said.insert(0, f"Left out, as too few people share a value: {listed(gone)}.")
+        said.insert(0, f"Left out of all that was made: {listed(gone)}.")
     bad = bool(gone) or any(loss.people > FAR * loss.rows for loss in losses)
     count = len({loss.column for loss in losses})
     subject = f"{count} column{'s' * (count > 1)} of your table"
