@@ -217,7 +217,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(recipe.Recipe.__init__.__kwdefaults__, "steps", 2)  # type: ignore[index]
     monkeypatch.setitem(added_grams.__kwdefaults__, "steps", 20)
     monkeypatch.setitem(Generator.classifier.__kwdefaults__, "rows", 500)
-    monkeypatch.setattr(recipe, "FOR_IMAGES", replace(recipe.FOR_IMAGES, steps=1, channels=(2, 2)))
+    monkeypatch.setitem(recipe.RECIPES, "image", replace(recipe.RECIPES["image"], steps=1, channels=(2, 2)))
 
 
 @pytest.mark.usefixtures("quick")

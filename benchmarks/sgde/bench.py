@@ -33,7 +33,7 @@ from common.options import quick
 from understudy.api.train import train
 from understudy.generators.labelled import labelled_images
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.sgde.recipe import FOR_IMAGES, Recipe
+from understudy.protocols.sgde.recipe import RECIPES
 from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
@@ -44,7 +44,7 @@ PRICED = ("synthetic", "synthetic, counts", "synthetic, pairs")
 KINDS = {"synthetic, counts": "marginals", "synthetic, pairs": "gram"}  # for tables
 SETTINGS, IMAGE_SETTINGS = (
     {name: getattr(recipe, name) for name in ("latent", "steps", "rate", "learning_rate")}
-    for recipe in (Recipe(), FOR_IMAGES)
+    for recipe in (RECIPES["table"], RECIPES["image"])
 )
 FIELDS = [
     "dataset", "method", "table", "epsilon", "delta", "seed", "silos", "accuracy", "f1", "auc", "flagged", "seconds",

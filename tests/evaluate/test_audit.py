@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, norm
 from torch import Tensor
 
+from understudy.data.kinds import TABLE
 from understudy.data.schema import Boolean, Ordinal, Schema
 from understudy.evaluate.audit.audit_file import audit_run_file, plain_case
 from understudy.evaluate.audit.auditing import AuditResult, Case, Score, audit_mechanism, audit_protocol
@@ -32,7 +33,7 @@ from understudy.evaluate.audit.bounds import (
     scaled,
     separate,
 )
-from understudy.evaluate.audit.canaries import VertiGanAudit, World, cut_down, made_up
+from understudy.evaluate.audit.canaries import VertiGanAudit, World, cut_down
 from understudy.evaluate.audit.transcript import Seen, learned, paid_numbers
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp, Spend, calibrate, epsilon
@@ -398,7 +399,7 @@ def test_a_run_without_noise_has_no_claim_to_audit() -> None:
 def test_the_worlds_differ_in_one_person_alone() -> None:
     """Without the canary a run pays the same, and on a batch that did not draw them it does the same."""
     audit = VertiGanAudit(config=TINY, schema=SCHEMA, budget=Budget(4.0, DELTA), people=2)
-    table = made_up(SCHEMA, 5, canary=3)
+    table = TABLE.made_up(SCHEMA, 5, canary=3)
     codes = table.frame.astype(int).to_numpy()
     others = np.delete(codes, 3, axis=0)
     assert (others == others[0]).all()

@@ -42,7 +42,7 @@ def check_rules(declared: Schema | VisitSchema | SeveralVisits) -> None:
 
     A row of people with events is a person with an event of each kind.
     """
-    schema = declared if isinstance(declared, Schema) else declared.row_schema
+    schema = declared.row_schema
     every = conditions(schema)
     try:
         if not all(possible(some, Codec(schema)) for some in tied(every)):

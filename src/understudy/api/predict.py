@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from understudy.data.kinds import TABLE
 from understudy.data.reading.cells import read_cells
 from understudy.data.reading.files import PLAIN_NUMBERS, Source, open_source
 from understudy.data.schema import Integer, Real, Schema
@@ -40,8 +41,8 @@ def predicted(
             )
         return pd.DataFrame({target: artefact.predict(source)})
     schema = artefact.schema
-    if not isinstance(schema, Schema) or target not in schema.names:
-        names = schema.names if isinstance(schema, Schema) else ()
+    if not TABLE.describes(schema) or target not in schema.names:
+        names = schema.names if TABLE.describes(schema) else ()
         raise ConfigError(f'there is no column "{target}".{nearest(target, names)} Nothing was predicted.')
     frame = _known_columns(source, schema.drop([target]))
     if probabilities:

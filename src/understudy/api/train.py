@@ -24,10 +24,8 @@ from typing import Any
 
 from understudy.answers.rules import check_rules
 from understudy.data.grid import distinct
-from understudy.data.kinds import one_kind_of_row, side_by_side
+from understudy.data.kinds import TABLE, VISITS, one_kind_of_row, side_by_side
 from understudy.data.reading.no_rows import NoRows
-from understudy.data.schema import Schema
-from understudy.data.visits import VisitSchema
 from understudy.ground.check import plain_name
 from understudy.ground.durable import own_folder, replace, replace_json
 from understudy.ground.errors import ArtefactError, ConfigError, LedgerError, SchemaError
@@ -110,12 +108,11 @@ def opened(
 ) -> dict[str, Any]:
     """The public rows that a protocol's `train` takes, opened, once its schemas are found to fit together."""
     module = protocol_named(protocol)
-    for schema in schemas.values():
-        if isinstance(schema, Schema | VisitSchema):
-            check_rules(schema)
+    for schema in (TABLE.among(schemas) | VISITS.among(schemas)).values():
+        check_rules(schema)
     if same_people:
         # Two parties with the same column: refused before anything else, unless they may hold other people of it.
-        if not any(isinstance(schema, VisitSchema) for schema in schemas.values()):
+        if not VISITS.among(schemas):
             side_by_side(schemas if people_of(module) else distinct(schemas))
         require_kinds(protocol, schemas)
     require_kinds(protocol, schemas, visits_alone=True)

@@ -179,18 +179,16 @@ def evaluate(
     to: Annotated[Path | None, typer.Option("--out", help="Also write a page (HTML).")] = None,
 ) -> None:
     """Compare synthetic rows with the real ones, for their holder: a table, people with events, images or series."""
-    from understudy.data.kinds import MixedSchema, load_any
-    from understudy.data.schema import Schema
-    from understudy.data.visits import SeveralVisits, VisitSchema
+    from understudy.data.kinds import EVENTS, TABLE, MixedSchema, load_any
     from understudy.evaluate.beside import evaluate as put_beside
     from understudy.report.page import write_evaluation_page
     from understudy.report.verdict import attack_finding
     from understudy.report.words import capital
 
     described = load_any(schema)
-    if not isinstance(described, Schema) and (target is not None or another):
+    if not TABLE.describes(described) and (target is not None or another):
         raise ConfigError("--target and --second-opinion are for tables with one row per person.")
-    if isinstance(described, VisitSchema | SeveralVisits):
+    if EVENTS.describes(described):
         from understudy.report.people import compare_folders
 
         people = compare_folders(real, synthetic, described, holdout=holdout)
@@ -202,7 +200,7 @@ def evaluate(
         return
     if isinstance(described, MixedSchema):
         raise ConfigError("rows of several kinds are evaluated kind by kind, by each holder's own schema.")
-    if not isinstance(described, Schema):
+    if not TABLE.describes(described):
         from understudy.evaluate.array_figures import array_figures
 
         if to is not None:

@@ -46,15 +46,16 @@ def sample(
     seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
+    from understudy.data.kinds import VISITS
     from understudy.data.reading.writing import csv_text, write_several, write_table, write_visits
-    from understudy.data.visits import SeveralVisits, VisitSchema
+    from understudy.data.visits import SeveralVisits
     from understudy.generators.generator import Generator
     from understudy.privacy.accounts.rehearsal import first_said, rehearsal_of
 
     generator = Generator.load(folder)
     if said := rehearsal_of(generator.card):
         note(said)
-    if to is not None and isinstance(generator.schema, VisitSchema):
+    if to is not None and VISITS.describes(generator.schema):
         if shares:
             raise ConfigError("--share is for tables with one row per person. Nothing was drawn.")
         frames = generator.visits(rows, where=where, seed=seed)
@@ -94,13 +95,14 @@ def _say_probability(where: str | None, frame: "pd.DataFrame") -> None:
 
 def _weights(generator: "Generator", shares: Iterable[str]) -> "Weights | None":
     """--share's texts as `Generator.sample` takes them. Values that are not named keep their proportions."""
-    from understudy.data.schema import Boolean, Schema
+    from understudy.data.kinds import TABLE
+    from understudy.data.schema import Boolean
 
     weights: dict[str, dict[Any, float]] = {}
     for text in shares:
         column, _, rest = text.partition("=")
         value, _, share = rest.rpartition(":")
-        if not value or not isinstance(generator.schema, Schema):
+        if not value or not TABLE.describes(generator.schema):
             raise ConfigError(f'--share is "COLUMN=VALUE:SHARE" of a table, not {text!r}. Nothing was drawn.')
         found = generator.schema.column(column)
         known: dict[str, Any] = {str(one): one for one in getattr(found, "categories", ())}

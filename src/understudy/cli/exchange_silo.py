@@ -194,7 +194,7 @@ def pull(
     Offers that do not look like the rest of the pool are left out, unless --suspects is given. Draw rows with
     `understudy sample`, images with their classes with `understudy exchange draw`.
     """
-    from understudy.data.images import ImageSchema
+    from understudy.data.kinds import IMAGES
     from understudy.generators.generator import Generator
     from understudy.protocols.sgde.pooling import pool as pool_of
     from understudy.protocols.sgde.suspects import suspicions
@@ -220,9 +220,7 @@ def pull(
     told = {"protocol": "sgde", "exchange": at, "pool": name, "target": required.target,
             "offers": [offer["digest"] for offer in offers]}  # fmt: skip
     Generator.of(pool_of(kept, required, told)).save(to / "generator")
-    way = (
-        f"exchange draw {to} --out images.npz" if isinstance(required.schema, ImageSchema) else f"sample {to}"
-    )
+    way = f"exchange draw {to} --out images.npz" if IMAGES.describes(required.schema) else f"sample {to}"
     out.print(f"{len(kept)} of {len(pulled)} offers make one generator. Draw from it: understudy {way}")
 
 
@@ -240,12 +238,12 @@ def draw(
     """
     import numpy as np
 
-    from understudy.data.images import ImageSchema
+    from understudy.data.kinds import IMAGES
     from understudy.generators.generator import Generator
     from understudy.generators.labelled import labelled_images
 
     generator = Generator.load(folder)
-    if not isinstance(generator.schema, ImageSchema) or "members" not in generator.card:
+    if not IMAGES.describes(generator.schema) or "members" not in generator.card:
         raise ConfigError(
             f"{folder} is not a pulled pool of images. For rows of a table: understudy sample {folder}."
         )
@@ -260,18 +258,11 @@ def draw(
 
 def _read(path: Path, required: "Requirements", person: str | None) -> "tuple[Held, Recipe]":
     """A silo's rows by the pool's schema, and how such rows are trained on."""
-    from understudy.data.images import ImageSchema
-    from understudy.data.reading.labelled import read_labelled_images
-    from understudy.data.series import SeriesSchema, read_series
-    from understudy.data.table import read_table
-    from understudy.protocols.sgde.recipe import FOR_IMAGES, Recipe
+    from understudy.protocols.sgde.kinds import pooled
+    from understudy.protocols.sgde.recipe import RECIPES
 
     schema = required.schema if person is None else replace(required.schema, person=person)
-    if isinstance(schema, SeriesSchema):
-        return read_series(path, schema), Recipe(kind="moments")
-    if isinstance(schema, ImageSchema):
-        return read_labelled_images(path, schema, target=required.target, labels=required.labels), FOR_IMAGES
-    return read_table(path, schema), Recipe()
+    return pooled(schema).read(path, schema, required.target, required.labels), RECIPES[schema.kind]
 
 
 def _chosen(required: "Requirements", words: list[str] | None) -> list[Any]:

@@ -36,21 +36,19 @@ def schema_check(
 ) -> None:
     """List every place where a table does not fit its schema: file, column, row, value."""
     from understudy.answers.rules import check_rules
-    from understudy.data.kinds import load_schema, read_rows
+    from understudy.data.kinds import TABLE, VISITS, load_schema, read_rows
     from understudy.data.reading.streamed import check_rows, open_table
     from understudy.data.rules import broken
-    from understudy.data.schema import Schema
-    from understudy.data.visits import Visits, VisitSchema
 
     public = load_schema(schema)
-    if not isinstance(public, Schema):
-        if isinstance(public, VisitSchema):
+    if not TABLE.describes(public):
+        if VISITS.describes(public):
             check_rules(public)
         rows = read_rows(table, public)  # the first violation is its error
         out.print(f"{table.name} fits {schema.name}.")
-        if isinstance(rows, Visits):
+        if VISITS.holds(rows):
             _say_events(rows)
-        if isinstance(public, VisitSchema) and public.rules:
+        if VISITS.describes(public) and public.rules:
             from understudy.answers.drawn_people import as_drawn
             from understudy.answers.drawn_people import broken as broken_by_people
             from understudy.evaluate.utility.visits import visit_tables

@@ -8,7 +8,7 @@ Edges: a person may have no rows; a value outside the bounds, or not finite → 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -74,6 +74,15 @@ class ArrayTable(Generic[S]):
         """The classes of the rows in one column, as places among those declared for it."""
         assert self.classes is not None, "the schema has classes"
         return self.schema.codes_of(self.classes, label)
+
+    def take(self, people: ArrayLike) -> Self:
+        """These people alone, with all their rows, in this order."""
+        who = np.asarray(people)
+        numbers = np.diff(self.starts)[who]
+        starts = np.concatenate([[0], np.cumsum(numbers)])
+        at = np.arange(starts[-1]) + np.repeat(self.starts[who] - starts[:-1], numbers)
+        classes = None if self.classes is None else self.classes[at]
+        return replace(self, values=self.values[at], ids=self.ids[who], starts=starts, classes=classes)
 
     @classmethod
     def grouped(

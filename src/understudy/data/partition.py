@@ -26,7 +26,7 @@ Rows = NDArray[np.int64]
 
 def by_name(source: pd.DataFrame | Schema, parts: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     """The split that `parts` says, checked: known columns, each at one party. The others are nobody's."""
-    known = list(source.names) if isinstance(source, Schema) else [str(name) for name in source.columns]
+    known = [str(name) for name in (source if isinstance(source, pd.DataFrame) else source.names)]
     holder: dict[str, str] = {}
     for party, names in parts.items():
         if not names:

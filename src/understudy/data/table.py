@@ -61,6 +61,10 @@ class Table:
         """The table with these rows alone, in this order."""
         return Table(self.frame.iloc[np.asarray(rows)].reset_index(drop=True), self.schema, self.source)
 
+    def first_of_each(self) -> "Table":
+        """The first row of each person."""
+        return self.take(np.sort(np.unique(self.people, return_index=True)[1]))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:

@@ -15,8 +15,7 @@ import numpy as np
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
-from understudy.data.images import ImageSchema
-from understudy.data.kinds import read_rows
+from understudy.data.kinds import ARRAYS, IMAGES, read_rows
 from understudy.data.reading.files import Source
 from understudy.evaluate.utility.images import evaluate_images
 from understudy.evaluate.utility.marginals import Figure, avd
@@ -42,7 +41,7 @@ def array_figures(
     """
     own, made = opened(real, schema), opened(synthetic, as_drawn(schema))
     seen = None if holdout is None else opened(holdout, schema)
-    if not isinstance(schema, ImageSchema):
+    if not IMAGES.describes(schema):
         test = None if seen is None else seen.values
         found = evaluate_series(own.values, made.values, holdout=test, steps=steps, seed=seed)
         return (*found, *_label_pairs(own, made, seed))
@@ -72,10 +71,10 @@ def _label_pairs(
 
 def opened(source: Rows, schema: ArraySchema) -> ArrayTable[ArraySchema]:
     """Images or series of this schema, from wherever they are."""
-    if isinstance(source, ArrayTable):
+    if ARRAYS.holds(source):
         return source
     found = read_rows(source, schema)
-    if not isinstance(found, ArrayTable):
+    if not ARRAYS.holds(found):
         raise ConfigError("these are no images and no series. Nothing was compared.")
     return found  # type: ignore[return-value]
 
@@ -91,7 +90,7 @@ def together(tables: Sequence[ArrayTable[ArraySchema]]) -> ArrayTable[ArraySchem
 
 def as_drawn(schema: ArraySchema) -> ArraySchema:
     """The schema of what a generator writes: every row stands for itself, and series are whole."""
-    if isinstance(schema, ImageSchema):
+    if IMAGES.describes(schema):
         return replace(schema, person=None)
     series, time = schema.series or "series", schema.time or "time"
     return replace(schema, person=None, series=series, time=time, stride=None, windows_are_people=False)

@@ -10,6 +10,7 @@ Guarantee: none. A figure is a function of real rows, meant for their holder.
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.data.kinds import VISITS
 from understudy.data.visits import SeveralVisits, VisitLayout, VisitSchema, read_visits
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.membership import neighbourhood
@@ -59,7 +60,7 @@ def attack_people(
 def _rows(source: Tables, schema: VisitSchema | SeveralVisits, seed: int) -> NDArray[np.int32]:
     """A row for each person, with all events side by side."""
     most = [min(part.most_events, SIDE_BY_SIDE) for part in schema.parts]
-    if isinstance(schema, VisitSchema):
+    if VISITS.describes(schema):
         return flat(read_visits(source, schema).codes(FastRng(seed)), VisitLayout.of(schema), most[0])[0]
     kinds, layouts = several_codes(real_tables(source, schema), schema, seed), several_layouts(schema)
     each = [flat(codes, layout, count)[0] for codes, layout, count in zip(kinds, layouts, most, strict=True)]

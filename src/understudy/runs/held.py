@@ -14,14 +14,13 @@ from typing import Any
 import pandas as pd
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import AnyRows, AnySchema, PublicSchema, Rows
+from understudy.data.described import AnyRows, ArraySchema, PublicSchema, Rows
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
 from understudy.data.grid import distinct
-from understudy.data.kinds import load_schema, read_rows, side_by_side
+from understudy.data.kinds import ARRAYS, FLAT, TABLE, VISITS, Family, load_schema, read_rows, side_by_side
 from understudy.data.reading.files import Source
 from understudy.data.reading.no_rows import NoRows
-from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.data.visits import TwoSources, Visits, VisitSchema
 from understudy.ground.errors import ConfigError
@@ -30,6 +29,10 @@ from understudy.privacy.accounts.budget import Budget
 # A DataFrame or a path, or two of them; rows with their description in them; or nothing, at an aggregator.
 Held = Source | TwoSources | Population | ArrayTable[Any] | Visits | NoRows
 Opened = AnyRows | Population | NoRows
+# Rows that were read before, by a description that is in them.
+_READ: Family[ArraySchema | VisitSchema, ArrayTable[Any] | Visits] = Family(
+    ArraySchema | VisitSchema, ArrayTable | Visits
+)
 
 
 def open_held(
@@ -39,13 +42,12 @@ def open_held(
     tables = {
         name: source
         for name, source in held.items()
-        if not isinstance(source, Population | ArrayTable | Visits | NoRows)
+        if not isinstance(source, Population | NoRows) and not _READ.holds(source)
     }
     if missing := sorted(tables.keys() - schemas.keys()):
         raise ConfigError(f"{missing[0]} has no schema. Nothing was read or charged.")
     public = loaded({name: schemas[name] for name in tables})
-    flat = {name: schema for name, schema in public.items() if not isinstance(schema, VisitSchema)}
-    if same_people and flat:
+    if same_people and (flat := FLAT.among(public)):
         side_by_side(distinct(flat))
     opened: dict[str, Opened] = {}
     for name, source in held.items():
@@ -55,7 +57,7 @@ def open_held(
         title = name if isinstance(source, pd.DataFrame) else None
         table = opened[name] = (
             source
-            if isinstance(source, ArrayTable | Visits)
+            if _READ.holds(source)
             else read_rows(source, public[name], name=title, one_row_each=same_people)
         )
         if same_people and table.rows < 2:
@@ -74,8 +76,10 @@ def open_holdout(holdout: Held, described: PublicSchema | Features, target: str 
     """Public rows to test on, read as the parties read theirs; each row stands for itself."""
     if isinstance(holdout, Population):
         return holdout
-    if isinstance(holdout, ArrayTable | Visits | NoRows | Mapping) or not (
-        isinstance(described, Schema) and target
+    if (
+        _READ.holds(holdout)
+        or isinstance(holdout, NoRows | Mapping)
+        or not (TABLE.describes(described) and target)
     ):
         raise ConfigError("holdout must be a population, as the parties' rows are. Nothing was charged.")
     return Population.from_table(read_table(holdout, replace(described, person=None)), target)
@@ -83,9 +87,13 @@ def open_holdout(holdout: Held, described: PublicSchema | Features, target: str 
 
 def open_public(public: Held, described: PublicSchema | Features) -> Rows:
     """Public rows to begin from, read as the parties read theirs; each row stands for itself."""
-    if isinstance(public, ArrayTable):
+    if ARRAYS.holds(public):
         return public
-    if isinstance(public, Population | NoRows | Visits | Mapping) or not isinstance(described, AnySchema):
+    if (
+        isinstance(public, Population | NoRows | Mapping)
+        or VISITS.holds(public)
+        or not FLAT.describes(described)
+    ):
         raise ConfigError("public rows are a table, series or images by a schema. Nothing was charged.")
     return read_rows(public, replace(described, person=None), one_row_each=False)
 

@@ -10,11 +10,12 @@ import pandas as pd
 import tomli_w
 
 from understudy.data.arrays import ArrayTable
+from understudy.data.kinds import TABLE, VISITS
 from understudy.data.reading.files import Source
 from understudy.data.reading.streamed import StreamedTable
 from understudy.data.reading.writing import write_several, write_visits
 from understudy.data.table import Table
-from understudy.data.visits import SeveralVisits, VisitSchema
+from understudy.data.visits import SeveralVisits
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts
@@ -92,7 +93,7 @@ class Result:
             for frame in several.values():
                 frame.attrs |= said
             write_several(several, folder / "synthetic", schema, ".parquet")
-        elif isinstance(schema, VisitSchema):
+        elif VISITS.describes(schema):
             frames = generator.visits(rows or self.people)
             for frame in frames:
                 frame.attrs |= said
@@ -148,7 +149,7 @@ def _readable(table: Table | ArrayTable[Any]) -> Any:
     """Rows that a page may read: those that are open here, or where they are long, where they lie."""
     if isinstance(table, StreamedTable):
         return table.origin
-    return table.frame if isinstance(table, Table) else table
+    return table.frame if TABLE.holds(table) else table
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -78,7 +78,7 @@ def is_tree(column: Column) -> bool:
 
 def cut_evenly(*schemas: object) -> tuple[str, ...]:
     """What to say of a method that buys no levels: a sentence that names numbers without bins, if there are any."""
-    columns = [column for schema in schemas if isinstance(schema, Schema) for column in schema.columns]
+    columns = [column for schema in schemas for column in getattr(schema, "columns", ())]
     found = dict.fromkeys(column.name for column in columns if _undeclared(column))
     if not found:
         return ()

@@ -45,8 +45,8 @@ class ArrayKind(Flat[A, ArrayTable[A]]):
     def sizes(self, schema: A) -> tuple[int, ...]:
         return schema.shape
 
-    def width(self, schema: A) -> int:
-        return math.prod(schema.shape)
+    def shape(self, schema: A) -> tuple[int, ...]:
+        return schema.shape
 
     def encode(self, rows: ArrayTable[A], aligned: pd.DataFrame, device: Any = "cpu") -> "Tensor":
         from torch import from_numpy
@@ -74,10 +74,9 @@ class ArrayKind(Flat[A, ArrayTable[A]]):
         rule = self.rule(rows.schema)
         return Population(rule, rows.ids, rule.rows(rows), rule.codes(rows), from_numpy(rows.starts))
 
-    def made_up(self, schema: A, people: int) -> ArrayTable[A]:
+    def made_up(self, schema: A, people: int, canary: int | None = 0) -> ArrayTable[A]:
+        here = np.arange(people) == (-1 if canary is None else canary)
         values = np.full((people, *schema.shape), 0.5, dtype=np.float32)
-        values[:1] = 1.0
-        codes = np.zeros(people, dtype=np.int64)
-        codes[:1] = math.prod(schema.label_sizes) - 1
-        classes = codes if schema.targets else None
+        values[here] = 1.0
+        classes = np.where(here, math.prod(schema.label_sizes) - 1, 0) if schema.targets else None
         return ArrayTable(values, np.arange(people), np.arange(people + 1), schema, "made-up rows", classes)

@@ -4,6 +4,7 @@ A schema says its kind (`schema.kind`); whatever is done in another way for anot
 object, in a file of its own beside this one. Layers above have tables of their own by `kind.name`, for what they do.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -75,16 +76,20 @@ class Kind(Family[S, R], ABC):
         """What a row has: the levels of each column of a table, the sides of series and images."""
 
     @abstractmethod
-    def made_up(self, schema: S, people: int) -> R:
-        """People, each with one row: all alike but the first, who differs in everything."""
+    def made_up(self, schema: S, people: int, canary: int | None = 0) -> R:
+        """People, each with one row: all alike but one, if there is one, who differs from the others in everything."""
 
 
 class Flat(Kind[S, R]):
     """A kind in which a row is as many numbers as any other."""
 
     @abstractmethod
+    def shape(self, schema: S) -> tuple[int, ...]:
+        """The shape of a row as numbers."""
+
     def width(self, schema: S) -> int:
         """How many numbers a row is."""
+        return math.prod(self.shape(schema))
 
     @abstractmethod
     def encode(self, rows: R, aligned: pd.DataFrame, device: Any = "cpu") -> "Tensor":

@@ -1,5 +1,6 @@
 """Tables: a row has a value in each of its columns."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -33,8 +34,8 @@ class TableKind(Flat[Schema, Table]):
     def sizes(self, schema: Schema) -> tuple[int, ...]:
         return tuple(column.size for column in schema.columns)
 
-    def width(self, schema: Schema) -> int:
-        return sum(self.sizes(schema))
+    def shape(self, schema: Schema) -> tuple[int, ...]:
+        return (sum(self.sizes(schema)),)
 
     def encode(self, rows: Table, aligned: pd.DataFrame, device: Any = "cpu") -> "Tensor":
         return _codec(rows.schema).encode(aligned, device)
@@ -62,10 +63,10 @@ class TableKind(Flat[Schema, Table]):
         rule = self.rule(rows.schema)
         return Population.grouped(rule, rule.rows(rows), rule.codes(rows), rows.people)
 
-    def made_up(self, schema: Schema, people: int) -> Table:
-        codes = np.zeros((people, len(schema.columns)), np.int32)
-        codes[:1] = np.array(self.sizes(schema)) - 1
-        return Table(_codec(schema).decode(codes), schema, "made-up rows")
+    def made_up(self, schema: Schema, people: int, canary: int | None = 0) -> Table:
+        here = np.arange(people) == (-1 if canary is None else canary)
+        codes = np.where(here[:, None], np.array(self.sizes(schema), np.int32) - 1, np.int32(0))
+        return Table(_codec(schema).decode(codes), replace(schema, person=None), "made-up rows")
 
 
 def _codec(schema: Schema) -> "Codec":

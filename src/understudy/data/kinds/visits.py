@@ -8,7 +8,7 @@ from understudy.data.kinds.kind import Family, Kind, placed
 from understudy.data.table import Table
 from understudy.data.visits import SeveralVisits, Visits, VisitSchema, read_visits
 
-_MORE = 3  # events of the person who is made up to have more than count
+_MORE = 5  # events of the person who is made up to have more than count
 
 
 class VisitKind(Kind[VisitSchema, Visits]):
@@ -31,7 +31,7 @@ class VisitKind(Kind[VisitSchema, Visits]):
         columns = (*schema.person_schema.columns, *schema.event_schema.columns)
         return (*(column.size for column in columns), *bounds, schema.ordered)
 
-    def made_up(self, schema: VisitSchema, people: int) -> Visits:
+    def made_up(self, schema: VisitSchema, people: int, canary: int | None = 0) -> Visits:
         own, events = (
             np.array([[column.size - 1 for column in columns]], dtype=np.int32)
             for columns in (
@@ -39,12 +39,12 @@ class VisitKind(Kind[VisitSchema, Visits]):
                 [column for column in schema.events.columns if column.name != schema.time],
             )
         )
-        first = np.arange(people) == 0
-        numbers = np.where(first, schema.most_events + _MORE, 1)
+        here = np.arange(people) == (-1 if canary is None else canary)
+        numbers = np.where(here, schema.most_events + _MORE, 1)
         clock = schema.clock
         return Visits(
-            own=np.where(first[:, None], own, 0).astype(np.int32),
-            events=np.where(np.repeat(first, numbers)[:, None], events, 0).astype(np.int32),
+            own=np.where(here[:, None], own, 0).astype(np.int32),
+            events=np.where(np.repeat(here, numbers)[:, None], events, 0).astype(np.int32),
             times=None if clock is None else np.full(numbers.sum(), int(clock.edges[0]), dtype=np.int64),
             starts=np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64),
             people=np.arange(people),

@@ -14,7 +14,6 @@ import pandas as pd
 
 from understudy.data.column import Boolean, Column, Date, Datetime, Integer, Real
 from understudy.data.reading.forms import ISO_DAY, write_day, write_number
-from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
 
 
@@ -48,7 +47,7 @@ def write_several(
 
 def csv_text(frame: pd.DataFrame, schema: object) -> str:
     """The table as CSV. Columns that no table's schema declares (those of series, say) are written as pandas does."""
-    known = {column.name: column for column in schema.columns} if isinstance(schema, Schema) else {}
+    known: dict[str, Column] = {column.name: column for column in getattr(schema, "columns", ())}
     cells = {name: _written(known[name], frame[name]) if name in known else frame[name] for name in frame}
     return pd.DataFrame(cells, columns=frame.columns).to_csv(index=False, lineterminator="\n")
 

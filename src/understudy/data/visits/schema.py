@@ -94,7 +94,7 @@ class VisitSchema(Document):
         for part in ("people", "events"):
             if (schema := getattr(self, part)) is None:
                 continue
-            if not isinstance(schema, Schema):
+            if type(schema) is not Schema:
                 raise SchemaError(f"{part} must be a schema of columns, not {schema!r}.")
             rules += schema.rules  # of both tables they stand in one place
             object.__setattr__(self, part, replace(schema, person=self.person, rules=()))

@@ -45,7 +45,7 @@ class SeveralVisits(Document):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
-        if not 2 <= len(self.parts) <= MOST or not all(isinstance(part, VisitSchema) for part in self.parts):
+        if not 2 <= len(self.parts) <= MOST or {*map(type, self.parts)} != {VisitSchema}:
             raise SchemaError(f"events are of 2 to {MOST} holders here.")
         if any(part.people is not None for part in self.parts[1:]):
             raise SchemaError("the first part has the columns of people, and the others have events alone.")

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
+from understudy.data.kinds import kind_of
 from understudy.data.reading.no_rows import NoRows
 from understudy.evaluate.audit.auditing import SERVER, Case
-from understudy.evaluate.audit.canaries import UNREAD, made_up
-from understudy.evaluate.audit.moments_canary import made_up_arrays
+from understudy.evaluate.audit.canaries import UNREAD
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -121,9 +121,7 @@ class AggregatorsAudit:
         return self.target if self.target in hosts else hosts[0]
 
     def _rows(self, schema: Any, who: slice) -> Any:
-        if isinstance(self.config, plan.Config):
-            return made_up(schema, self.people).take(np.arange(self.people)[who])
-        return made_up_arrays(schema, self.people, who)
+        return kind_of(schema).made_up(schema, self.people).take(np.arange(self.people)[who])
 
     def _party(self, name: str, schema: Any, present: bool, seed: int) -> Party:
         module: Any = protocol if isinstance(self.config, plan.Config) else moments

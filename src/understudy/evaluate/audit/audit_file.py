@@ -13,12 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from understudy.data.described import ArraySchema
-from understudy.data.kinds import load_schema
+from understudy.data.kinds import ARRAYS, TABLE, load_schema
 from understudy.data.schema import Schema
 from understudy.evaluate.audit.aggregators_canary import AggregatorsAudit
 from understudy.evaluate.audit.auditing import AuditResult, Case, audit_protocol
-from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, VertiGanAudit, cut_down, made_up
+from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, VertiGanAudit, cut_down
 from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
 from understudy.evaluate.audit.gram_canary import GramAudit
 from understudy.evaluate.audit.moments_canary import moments_case
@@ -63,7 +62,7 @@ def plain_case(
     """
     one_of(schemas, target=target)
     whole(people=people)
-    tables = {name: made_up(schema, people) for name, schema in schemas.items()}
+    tables = {name: TABLE.made_up(schema, people) for name, schema in schemas.items()}
     public = {name: table.schema for name, table in tables.items()}
 
     def build(name: str, gone: bool, seed: int) -> Party:
@@ -140,7 +139,7 @@ def audit_run_file(
         case = moments_case(config, described, budgets, name, people or PEOPLE)
     elif isinstance(config, class_means.Config):
         schema = load_schema(paths[name])
-        if not isinstance(schema, ArraySchema):
+        if not ARRAYS.describes(schema):
             raise ConfigError(
                 f"{name}: class-means is for images and series with a label. Nothing was audited."
             )
@@ -189,7 +188,7 @@ def _tables(paths: Mapping[str, Path]) -> dict[str, Schema]:
     schemas: dict[str, Schema] = {}
     for name, path in paths.items():
         described = load_schema(path)
-        if not isinstance(described, Schema):
+        if not TABLE.describes(described):
             raise ConfigError(
                 f"{name} holds rows of the kind {described.kind!r}, and an audit can make up only tables. "
                 "Nothing was audited."

@@ -30,9 +30,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.encoding.codec import Codec
+from understudy.data.kinds import TABLE
 from understudy.data.schema import Boolean, Schema
-from understudy.data.table import Table
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.transcript import Seen
 from understudy.ground.errors import ConfigError
@@ -55,15 +54,6 @@ ROUNDS, CRITIC_STEPS = 2, 10  # the most of an audited run
 
 
 @lru_cache(maxsize=16)
-def made_up(schema: Schema, people: int, canary: int | None = 0) -> Table:
-    """A table in which one person, if any, differs from all others in every column."""
-    codec = Codec(replace(schema, person=None))
-    codes = np.zeros((people, len(codec.sizes)), np.int32)
-    if canary is not None:
-        codes[canary] = np.array(codec.sizes) - 1
-    return Table(codec.decode(codes), codec.schema, "made-up rows")
-
-
 @dataclass(frozen=True, kw_only=True)
 class World:
     """Who is there. `alone`: at most the canary, in every batch, and no noise."""
@@ -220,7 +210,7 @@ class VertiGanAudit:
         def holder(number: int, name: str) -> dict[str, Any]:
             return {
                 "name": name,
-                "table": made_up(self._schemas[name], self.people, world.canary),
+                "table": TABLE.made_up(self._schemas[name], self.people, world.canary),
                 "ledger": Ledger.rehearsal(holder=name, budget=self.budget),
                 "run": "audit",
                 "budget": self.budget,

@@ -25,10 +25,10 @@ import torch
 
 from understudy.data.described import ArraySchema
 from understudy.data.encoding.codec import Codec
+from understudy.data.kinds import TABLE, kind_of
 from understudy.data.schema import Schema
 from understudy.evaluate.audit.auditing import Case
-from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, made_up
-from understudy.evaluate.audit.moments_canary import made_up_arrays
+from understudy.evaluate.audit.canaries import ROUNDS, UNREAD
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -54,7 +54,7 @@ def cohort_case(module: ModuleType, config: Any, schema: Schema, budget: Budget,
     small = replace(config, rounds=rounds, cohort=PEOPLE, poison=None, **_tiny(config))
 
     def build(present: bool, trial: int) -> Mapping[str, Party]:
-        table = made_up(schema, PEOPLE, 0 if present else None)
+        table = TABLE.made_up(schema, PEOPLE, 0 if present else None)
         party: Party = module.build_party(
             target,
             table,
@@ -65,7 +65,7 @@ def cohort_case(module: ModuleType, config: Any, schema: Schema, budget: Budget,
         )
         return {target: party}
 
-    described = {target: made_up(schema, PEOPLE).schema}
+    described = {target: TABLE.made_up(schema, PEOPLE).schema}
     return Case(
         target=target,
         parties=build,
@@ -81,7 +81,7 @@ def cohort_case(module: ModuleType, config: Any, schema: Schema, budget: Budget,
 
 def report_case(config: one_report.Config, schema: Schema, budget: Budget, *, target: str) -> Case:
     """One host of a few people, each asked once by a server that asks about nothing but the canary's row."""
-    described = made_up(schema, PEOPLE).schema
+    described = TABLE.made_up(schema, PEOPLE).schema
     sizes = Codec(replace(described, person=None)).sizes
     columns = [column for column, size in enumerate(sizes) if size > 1][:MOST_COLUMNS]
     groups = [
@@ -92,7 +92,7 @@ def report_case(config: one_report.Config, schema: Schema, budget: Budget, *, ta
     sent = Sets.of(groups, [asked])
 
     def build(present: bool, trial: int) -> Mapping[str, Party]:
-        table = made_up(schema, PEOPLE, 0 if present else None)
+        table = TABLE.made_up(schema, PEOPLE, 0 if present else None)
         ledger = Ledger.rehearsal(holder=target, budget=budget)
         rng = SecureRng.from_seed(trial)
         return {target: one_report.build_party(target, table, ledger, run="audit", budget=budget, rng=rng)}
@@ -130,12 +130,12 @@ def codes_case(config: class_means.Config, schema: ArraySchema, budget: Budget, 
     terms = class_means.Terms.of(config, schema)
     features, near = terms.frame.features, terms.mechanism.near
     vector = np.zeros(terms.width)
-    vector[:features] = terms.frame.coefficients(made_up_arrays(schema, 1).values)[0]
+    vector[:features] = terms.frame.coefficients(kind_of(schema).made_up(schema, 1).values)[0]
     scores = terms.codebook(target, directions=True).block(0, terms.classes - 1) @ vector
     canarys, nobodys = set(np.argsort(-scores)[:near].tolist()), set(range(near))
 
     def build(present: bool, trial: int) -> Mapping[str, Party]:
-        rows = made_up_arrays(schema, PEOPLE + 1, slice(0, PEOPLE) if present else slice(1, None))
+        rows = kind_of(schema).made_up(schema, PEOPLE + 1).take(np.arange(PEOPLE) + (not present))
         ledger, rng = Ledger.rehearsal(holder=target, budget=budget), SecureRng.from_seed(trial)
         return {
             target: class_means.ClassMeansParty(target, rows, ledger, run="audit", budget=budget, rng=rng)

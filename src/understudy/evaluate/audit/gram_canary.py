@@ -22,9 +22,10 @@ import torch
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.levels import Levels
+from understudy.data.kinds import TABLE
 from understudy.data.schema import Schema
 from understudy.evaluate.audit.auditing import SERVER, Case
-from understudy.evaluate.audit.canaries import UNREAD, made_up
+from understudy.evaluate.audit.canaries import UNREAD
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -70,7 +71,7 @@ class GramAudit:
             released[:] = [found]
             return found
 
-        frames = [made_up(schemas[name], self.people).frame for name in self._canary_first(schemas)]
+        frames = [TABLE.made_up(schemas[name], self.people).frame for name in self._canary_first(schemas)]
         everyone = pd.concat(frames, axis="index" if rows else "columns", ignore_index=rows)
 
         def score(party: Any, replies: list[Reply]) -> float:
@@ -89,7 +90,7 @@ class GramAudit:
         return sorted(names, key=lambda name: name != self.target)
 
     def _party(self, name: str, schema: Schema, present: bool, seed: int) -> GramParty:
-        table = made_up(schema, self.people)
+        table = TABLE.made_up(schema, self.people)
         return gram.build_party(
             name,
             table.take(np.arange(0 if present else 1, self.people)),

@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
 from understudy.data.encoding.frame import Frame
+from understudy.data.kinds import kind_of
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD
 from understudy.ground.errors import ConfigError
@@ -69,8 +68,8 @@ class MomentsAudit:
             raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
         frame = Frame.declared(self.schema, self.config.features, upright=self.config.upright)
         labels = labels_of(self.schema)
-        everybody = made_up_arrays(self.schema, self.people)
-        codes = canary_class(self.schema, self.people)
+        everybody = kind_of(self.schema).made_up(self.schema, self.people)
+        codes = np.zeros(self.people, dtype=np.int64) if everybody.classes is None else everybody.classes
         canary, others = (
             Rows(
                 frame.coefficients(everybody.values[here]),
@@ -109,28 +108,14 @@ class MomentsAudit:
     def _party(self, present: bool, seed: int) -> Party:
         return moments.build_party(
             self.target,
-            made_up_arrays(self.schema, self.people, slice(0 if present else 1, None)),
+            kind_of(self.schema)
+            .made_up(self.schema, self.people)
+            .take(range(0 if present else 1, self.people)),
             Ledger.rehearsal(holder=self.target, budget=self.budget),
             run="audit",
             budget=self.budget,
             rng=SecureRng.from_seed(seed),
         )
-
-
-def canary_class(schema: ArraySchema, people: int) -> NDArray[np.int64]:
-    """The first class for all but the first person, who has the last one."""
-    codes = np.zeros(people, dtype=np.int64)
-    codes[0] = labels_of(schema).combinations - 1
-    return codes
-
-
-def made_up_arrays(schema: ArraySchema, people: int, who: slice = slice(None)) -> ArrayTable[Any]:
-    """Some of so many people, each with one row; the first of them is the canary."""
-    values = np.full((people, *schema.shape), 0.5, dtype=np.float32)
-    values[0] = 1.0
-    values, codes = values[who], canary_class(schema, people)[who]
-    labelled = None if schema.target is None else codes
-    return ArrayTable(values, np.arange(len(values)), np.arange(len(values) + 1), schema, "made up", labelled)
 
 
 def moments_case(

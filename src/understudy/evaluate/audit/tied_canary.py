@@ -20,13 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.arrays import ArrayTable
 from understudy.data.described import Rows
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.triangles import on_diagonal
-from understudy.data.schema import Schema
+from understudy.data.kinds import ARRAYS, kind_of
 from understudy.evaluate.audit.auditing import SERVER, Case
-from understudy.evaluate.audit.canaries import UNREAD, made_up
+from understudy.evaluate.audit.canaries import UNREAD
 from understudy.ground.errors import ConfigError
 from understudy.models.tied import Joint, Tied
 from understudy.privacy.accounts.budget import Budget
@@ -72,7 +71,7 @@ class TiedAudit:
             heard[:] = [(server, done)]
             return done
 
-        everybody = {name: self._rows(schema) for name, schema in schemas.items()}
+        everybody = {name: kind_of(schema).made_up(schema, self.people) for name, schema in schemas.items()}
 
         def score(party: Any, replies: list[Reply]) -> float:
             return _evidence(*heard[0], _vectors(layout, everybody))
@@ -88,22 +87,10 @@ class TiedAudit:
             notes=(f"tied, {self.people} people", UNREAD),
         )
 
-    def _rows(self, schema: Any) -> Rows:
-        if isinstance(schema, Schema):
-            return made_up(schema, self.people)
-        values = np.full((self.people, *schema.shape), 0.5, dtype=np.float32)
-        values[0] = 1.0
-        return ArrayTable(values, np.arange(self.people), np.arange(self.people + 1), schema, "made up")
-
     def _party(self, name: str, rows: Rows, present: bool, seed: int) -> Party:
-        if not present and isinstance(rows, ArrayTable):
-            values = rows.values[1:]
-            rows = replace(rows, values=values, ids=np.arange(len(values)), starts=np.arange(len(values) + 1))
-        elif not present:
-            rows = rows.take(np.arange(1, self.people))  # type: ignore[union-attr]
         return tied.build_party(
             name,
-            rows,
+            rows.take(np.arange(0 if present else 1, self.people)),
             Ledger.rehearsal(holder=name, budget=self.budgets[name]),
             run="audit",
             budget=self.budgets[name],
@@ -117,7 +104,7 @@ People = dict[str, ArrayPeople | TablePeople]
 def _vectors(layout: Layout, everybody: Mapping[str, Rows]) -> People:
     return {
         name: ArrayPeople.of(layout.frames[name], rows, np.arange(rows.rows))
-        if isinstance(rows, ArrayTable)
+        if ARRAYS.holds(rows)
         else TablePeople(Codec(rows.schema).codes(rows.frame), Codec(rows.schema).sizes)
         for name, rows in everybody.items()
     }

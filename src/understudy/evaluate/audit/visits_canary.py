@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from understudy.data.kinds import VISITS
 from understudy.data.visits import VisitLayout, Visits, VisitSchema, count_visits
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD
@@ -29,8 +30,6 @@ from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.messages import Begin
 from understudy.protocols.visits.releases import Released, release
 from understudy.protocols.visits.terms import Holders
-
-_MORE = 5  # events of the canary beyond those that count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,26 +79,7 @@ class VisitsAudit:
 
     def _rows(self, first: int, last: int) -> Visits:
         """These people; the canary is the first of all."""
-        own, events = (
-            np.array([[column.size - 1 for column in columns]], dtype=np.int32)
-            for columns in (
-                () if self.schema.people is None else self.schema.people.columns,
-                [column for column in self.schema.events.columns if column.name != self.schema.time],
-            )
-        )
-        canary = np.arange(first, last) == 0
-        numbers = np.where(canary, self.schema.most_events + _MORE, 1)
-        clock = self.schema.clock
-        times = None if clock is None else np.full(numbers.sum(), int(clock.edges[0]), dtype=np.int64)
-        return Visits(
-            own=np.where(canary[:, None], own, 0).astype(np.int32),
-            events=np.where(np.repeat(canary, numbers)[:, None], events, 0).astype(np.int32),
-            times=times,
-            starts=np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64),
-            people=np.arange(first, last),
-            schema=self.schema,
-            source="made up",
-        )
+        return VISITS.made_up(self.schema, self.people).take(np.arange(first, last))
 
     def _party(self, present: bool, seed: int) -> Party:
         return visits.build_party(
@@ -122,7 +102,7 @@ def visits_case(
     """The case of this party of a run, which has events."""
     Holders.of(schemas)
     schema = schemas[target]
-    if not isinstance(schema, VisitSchema):
+    if not VISITS.describes(schema):
         raise ConfigError(
             f"{target} has a table, and an audit of visits is of the party with the events. Nothing was audited."
         )

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.schema import Schema
+from understudy.data.kinds import TABLE
 from understudy.ground.errors import SchemaError
 from understudy.ground.pack import Value
 from understudy.protocols.aggregators.host import UploadParty
@@ -42,7 +42,7 @@ class CollectingParty(PassingOn, UploadParty):
     """Guarantee and edges: see the module."""
 
     def open(self, ask: Begin) -> Hosting:
-        if not isinstance(schema := self.schema, Schema):
+        if not TABLE.describes(schema := self.schema):
             raise SchemaError(f"{self.name}: uploads are of tables. Nothing was charged or sent.")
         plan = self.told(ask, schema)
         self._within(plan.event, 1)

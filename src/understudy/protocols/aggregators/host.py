@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.described import AnySchema
-from understudy.data.kinds import population_of
-from understudy.data.table import Table
+from understudy.data.kinds import TABLE, population_of
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
 from understudy.privacy.noise.aes import keystream
@@ -48,7 +47,7 @@ class UploadParty(HostParty):
         return super().answer(ask)
 
     def open(self, ask: Begin) -> Hosting:
-        if not isinstance(self.data, Table):
+        if not TABLE.holds(self.data):
             raise ConfigError(f"{self.name}: uploads are of tables, not of arrays. Nothing was charged.")
         plan = self.told(ask, self.data.schema)
         return Hosting(population_of(self.data), plan.event, 1)

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.arrays import ArrayTable
-from understudy.data.kinds import population_of
+from understudy.data.kinds import ARRAYS, population_of
 from understudy.ground.errors import ConfigError
 from understudy.ground.pack import Value
 from understudy.privacy.secure.moments import bounded
@@ -33,7 +32,7 @@ class MomentsHost(UploadParty):
     plan: MomentsPlan
 
     def open(self, ask: Begin) -> Hosting:
-        if not isinstance(self.data, ArrayTable):
+        if not ARRAYS.holds(self.data):
             raise ConfigError(f"{self.name}: these uploads are of images or series. Nothing was charged.")
         plan = self.told(ask, self.data.schema)
         return Hosting(population_of(self.data), plan.event, 1)

@@ -24,8 +24,7 @@ from understudy.data.classes import one_label
 from understudy.data.described import AnySchema, ArraySchema, public_of
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
 from understudy.data.encoding.triangles import on_diagonal
-from understudy.data.kinds import schema_from
-from understudy.data.schema import Schema
+from understudy.data.kinds import TABLE, schema_from
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.moments.released import Released, moments_reach, read_moments
@@ -76,7 +75,7 @@ class MomentsPlan(Terms):
         cls, config: Mapping[str, Any], schemas: Mapping[str, Mapping[str, Any]], name: str, own: AnySchema
     ) -> Self:
         told = {party: schema_from(dict(schema)) for party, schema in schemas.items()}
-        if name not in told or isinstance(own, Schema) or public_of(told[name]) != public_of(own):
+        if name not in told or TABLE.describes(own) or public_of(told[name]) != public_of(own):
             raise SchemaError(f"{name}: the run is about another schema. Nothing was charged or sent.")
         return cls.joint(Config(**config), told)
 

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from understudy.data.described import AnySchema
 from understudy.data.encoding.codec import Codec
+from understudy.data.kinds import TABLE
 from understudy.data.schema import Schema
 from understudy.ground.check import in_range, positive, whole
 from understudy.ground.errors import ConfigError, SchemaError
@@ -80,7 +81,7 @@ class Plan(Terms):
     ) -> "Plan":
         """By what a party was told. Edges: settings that are none, other columns than its own → an error."""
         told = {party: Schema.from_dict(dict(schema)) for party, schema in schemas.items()}
-        if name not in told or not isinstance(own, Schema) or told[name].columns != own.columns:
+        if name not in told or not TABLE.describes(own) or told[name].columns != own.columns:
             raise SchemaError(f"{name}: the run is about another schema. Nothing was charged or sent.")
         return cls.joint(Config(**config), told)
 
@@ -90,11 +91,7 @@ class Plan(Terms):
         require_seats(config, schemas)
         (first, schema), *others = schemas.items()
         for name, other in others:
-            if (
-                not isinstance(schema, Schema)
-                or not isinstance(other, Schema)
-                or other.columns != schema.columns
-            ):
+            if not TABLE.describes(schema) or not TABLE.describes(other) or other.columns != schema.columns:
                 raise ConfigError(
                     f"{first} and {name} do not describe rows of a table in the same way: all hosts and the aggregator "
                     "have the same columns, levels and bounds. Nothing was charged."

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from understudy.data.table import Table
+from understudy.data.kinds import TABLE
 from understudy.ground.errors import PartyError
 from understudy.privacy.accounts.accounting import Spend
 from understudy.protocols.core import Ask, Done, Keep, Message, Public, Reply, Swap
@@ -52,7 +52,7 @@ class CoupledParty(VertiGanParty):
         return super().respond(ask)
 
     def _side(self) -> GramParty:
-        if not isinstance(self.rows, Table):
+        if not TABLE.holds(self.rows):
             raise PartyError(f"{self.name}: {self.rows.source} is no table, and columns are to be counted.")
         budget = replace(self.budget, epsilon=self.share * self.budget.epsilon)
         return coupling_party(

@@ -16,8 +16,7 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from understudy.data.described import Rows
-from understudy.data.kinds import kind_of
-from understudy.data.table import Table
+from understudy.data.kinds import TABLE, kind_of
 from understudy.ground.check import a_seed
 from understudy.ground.errors import PartyError
 from understudy.models.device import first_weights, pick_device
@@ -121,7 +120,7 @@ class GanParty(AlignedParty):
         rng: Rng | None = None,
         folder: Path | None = None,
     ) -> None:
-        if not isinstance(table, Table) and not self.takes_arrays:
+        if not TABLE.holds(table) and not self.takes_arrays:
             raise PartyError(
                 f"{name}: {table.source} is no table, which this method needs. Nothing was charged."
             )

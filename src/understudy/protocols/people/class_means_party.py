@@ -15,12 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.arrays import ArrayTable
 from understudy.data.classes import one_label
 from understudy.data.described import ArraySchema, public_of
 from understudy.data.encoding.features import DeclaredFeatures
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
-from understudy.data.kinds import population_of, schema_from
+from understudy.data.kinds import ARRAYS, population_of, schema_from
 from understudy.ground.check import a_seed, in_range, whole
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.ground.pack import Value
@@ -118,7 +117,7 @@ class ClassMeansParty(HostParty):
 
     def open(self, ask: Begin) -> Hosting:
         config, rows = Config(**ask.config), self.data
-        if not isinstance(rows, ArrayTable) or rows.classes is None:
+        if not ARRAYS.holds(rows) or rows.classes is None:
             raise ConfigError(
                 f"{self.name}: class-means is for images and series with a label. Nothing was charged."
             )

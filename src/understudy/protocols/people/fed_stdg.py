@@ -20,8 +20,7 @@ from torch import Tensor
 from understudy.data.described import Rows
 from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots, Values
-from understudy.data.kinds import population_of
-from understudy.data.series import SeriesSchema
+from understudy.data.kinds import SERIES, population_of
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
@@ -126,7 +125,7 @@ class Config(Settings):
 
 def build_network(config: Config, rule: Slots | Values) -> Rwae:
     """The autoencoder that the settings name, for these series."""
-    if not isinstance(rule.schema, SeriesSchema):
+    if not SERIES.describes(rule.schema):
         raise ConfigError(
             "fed-stdg is for series; for tables and images there is fed-wae. Nothing was charged."
         )

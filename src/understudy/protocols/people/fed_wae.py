@@ -24,8 +24,7 @@ from torch import Tensor
 from understudy.data.described import Rows
 from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots, Values
-from understudy.data.images import ImageSchema
-from understudy.data.kinds import population_of
+from understudy.data.kinds import IMAGES, population_of
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
@@ -78,7 +77,7 @@ def build_network(config: Config, rule: Slots | Values) -> TableWae | ImageWae:
     if isinstance(rule, Slots):
         hidden, latent = paper_sizes(*rule.shape)
         return TableWae(rule.codec.sizes, config.hidden or hidden, config.latent or latent)
-    if not isinstance(rule.schema, ImageSchema):
+    if not IMAGES.describes(rule.schema):
         raise ConfigError(
             "fed-wae is for tables and images; for series there is fed-stdg. Nothing was charged."
         )

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
-from understudy.data.table import Table
+from understudy.data.kinds import TABLE
 from understudy.ground.check import a_seed, in_range, one_of, positive, whole
 from understudy.ground.errors import MessageError, PartyError, PrivacyError
 from understudy.ground.pack import Value
@@ -204,7 +204,7 @@ class GenFlParty(HostParty):
     def _population(self, target: str | None) -> Population:
         if isinstance(self.data, Population):
             return self.data
-        if target is None or not isinstance(self.data, Table):
+        if target is None or not TABLE.holds(self.data):
             raise PartyError(f"{self.name}: rows need a class, and no target is named. Nothing was charged.")
         return Population.from_table(self.data, target)
 

@@ -21,8 +21,8 @@ from torch import Tensor
 from understudy.data.described import Rows
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
+from understudy.data.kinds import TABLE
 from understudy.data.schema import Schema
-from understudy.data.table import Table
 from understudy.generators.parts import ClassifierParts
 from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError, PartyError
@@ -100,7 +100,7 @@ class SignDsParty(LearningParty):
         return hosting
 
     def _population(self, target: str | None) -> Population:
-        if isinstance(self.data, Table):
+        if TABLE.holds(self.data):
             if target is None:
                 raise PartyError(f"{self.name}: the server names no target. Nothing was charged.")
             return Population.from_table(self.data, target)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from understudy.data.kinds import TABLE
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.generators.parts import GeneratorParts
@@ -40,7 +41,7 @@ class TableOpening(Opening):
 
 def own_table(party: HostParty, ask: TableOpening, protocol: str) -> Table:
     """The party's table, if the run is about such a one."""
-    if not isinstance(party.data, Table):
+    if not TABLE.holds(party.data):
         raise ConfigError(f"{party.name}: {protocol} is for tables, not for arrays. Nothing was charged.")
     if Schema.from_dict(ask.schema).columns != party.data.schema.columns:
         raise SchemaError(f"{party.name}: the run is about another schema. Nothing was charged or sent.")
@@ -184,11 +185,11 @@ def common_schema(schemas: Mapping[str, Schema], protocol: str) -> Schema:
     """The one schema of all parties, without what a holder may call or note as it likes."""
     (first, schema), *others = schemas.items()
     for name, other in others:
-        if not isinstance(other, Schema) or not isinstance(schema, Schema) or other.columns != schema.columns:
+        if not TABLE.describes(other) or not TABLE.describes(schema) or other.columns != schema.columns:
             raise ConfigError(
                 f"{first} and {name} do not describe their rows in the same way: over rows, all parties have the same "
                 "columns, levels and bounds. Nothing was charged."
             )
-    if not isinstance(schema, Schema):
+    if not TABLE.describes(schema):
         raise ConfigError(f"{first}: {protocol} is for tables, not for arrays. Nothing was charged.")
     return Schema(columns=schema.columns)

@@ -9,12 +9,11 @@ Edges: a person without rows is nobody.
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from understudy.data.encoding.population import Population
-from understudy.data.table import Table
+from understudy.data.kinds import TABLE
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, PrivacyError
@@ -56,7 +55,7 @@ def judged(offer: OfferedGram | OfferedMoments, data: Held, requirements: Requir
     """The two counts without noise: (2,), int64."""
     one = Generator(offer, requirements.schema, {"silo": "", "label": None})  # type: ignore[arg-type]
     made = Generator.of(pool([one], requirements, {}))
-    classifier = made.classifier(requirements.target if isinstance(data, Table) else None)
+    classifier = made.classifier(requirements.target if TABLE.holds(data) else None)
     rows, codes = _first_rows(data, classifier)
     right = int((_said(classifier, rows) == codes).sum())
     return torch.tensor([right, len(rows)])
@@ -74,8 +73,8 @@ def _said(classifier: Classifier, rows: Tensor) -> Tensor:
 
 def _first_rows(data: Held, classifier: Classifier) -> tuple[Tensor, Tensor]:
     """One row of each person, the first, as the classifier reads it, and the classes."""
-    if isinstance(data, Table):
-        own = data.frame.iloc[np.sort(np.unique(data.people, return_index=True)[1])]
+    if TABLE.holds(data):
+        own = data.first_of_each().frame
         return classifier.features.rows(own), classifier.features.codes(own)
     starts = torch.as_tensor(data.starts)
     first = starts[:-1][starts.diff() > 0]

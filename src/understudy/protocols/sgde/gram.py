@@ -14,13 +14,9 @@ Edges: a class without rows is noise alone; images and series have no levels →
 from collections import Counter
 from fractions import Fraction
 
-import numpy as np
-import pandas as pd
-
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.triangles import packed
-from understudy.data.schema import Schema
-from understudy.data.table import Table
+from understudy.data.kinds import TABLE
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.offered import OfferedGram, of_column
 from understudy.privacy.accounts.accounting import DpEvent
@@ -47,7 +43,7 @@ def blank(requirements: Requirements, budget: Budget | None, figure: float = 0.0
     `figure`: the noise of a figure of quality, which is paid from the same budget; 0: there is none.
     """
     schema = requirements.schema
-    if not isinstance(schema, Schema):
+    if not TABLE.describes(schema):
         raise ConfigError(
             'kind="gram" is for tables: kind="moments" is for images and series. Nothing was charged.'
         )
@@ -71,8 +67,9 @@ def price(offer: OfferedGram) -> Counter[DpEvent]:
 def counted(offer: OfferedGram, data: Held, requirements: Requirements, rng: Rng) -> OfferedGram:
     """The offer with the counts of these rows in it. They have been paid for."""
     schema = requirements.schema
-    assert isinstance(schema, Schema)
-    codes = Codec(schema).codes(_first_rows(data))
+    assert TABLE.describes(schema)
+    assert TABLE.holds(data)
+    codes = Codec(schema).codes(data.first_of_each().frame)
     cells = movable(offer.sizes).triu()
     own = of_column(offer.sizes, offer.target)
     own = own[:, None] | own
@@ -80,9 +77,3 @@ def counted(offer: OfferedGram, data: Held, requirements: Requirements, rng: Rng
     drawn = drawn + noise_on(cells & ~own, Fraction(offer.noise[1]), rng)
     offer.load_state_dict({"gram": packed(gram_matrix(codes, offer.sizes) + mirrored(drawn))})
     return offer
-
-
-def _first_rows(data: Held) -> pd.DataFrame:
-    """One row of each person, the first."""
-    assert isinstance(data, Table)
-    return data.frame.iloc[np.sort(np.unique(data.people, return_index=True)[1])]

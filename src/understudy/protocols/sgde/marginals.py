@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.schema import Schema
+from understudy.data.kinds import TABLE
 from understudy.ground.errors import ConfigError
 from understudy.models.nets import ClassDecoder
 from understudy.privacy.accounts.accounting import Spend
@@ -61,6 +61,6 @@ def levels(rows: Tensor, codes: Tensor, classes: int, sigma: float, rng: Rng) ->
 
 def _others(requirements: Requirements) -> Codec:
     """The codec of all columns but the class."""
-    if not isinstance(requirements.schema, Schema):
+    if not TABLE.describes(requirements.schema):
         raise ConfigError('kind="marginals" is for tables: images have no levels. Nothing was charged.')
     return Codec(requirements.schema.drop([requirements.target]))

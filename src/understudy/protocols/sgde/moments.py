@@ -21,8 +21,7 @@ from torch import Tensor
 
 from understudy.data.encoding.frame import UNIT, Frame
 from understudy.data.encoding.population import Population
-from understudy.data.schema import Schema
-from understudy.data.table import Table
+from understudy.data.kinds import TABLE
 from understudy.ground.errors import ConfigError
 from understudy.models.moments import OfferedMoments, middle
 from understudy.models.moments.released import FIRST, bins_of, moments_reach, read_first
@@ -62,7 +61,7 @@ def price(multiplier: float) -> Counter[DpEvent]:
 
 def frame_of(requirements: Requirements, features: int, upright: bool = False) -> Frame:
     """The frame of the pool's rows."""
-    if isinstance(requirements.schema, Schema):
+    if TABLE.describes(requirements.schema):
         raise ConfigError(
             'kind="moments" is for images and series: kind="gram" is for tables. Nothing was charged.'
         )
@@ -112,7 +111,7 @@ def _released(stage: Stage, rows: Rows, sigma: float, rng: Rng) -> Tensor:
 
 def rows_in(frame: Frame, data: Held) -> Rows:
     """A silo's rows in the frame, person after person."""
-    if isinstance(data, Table):
+    if TABLE.holds(data):
         raise ConfigError("a table has no frame. Nothing was charged.")
     if isinstance(data, Population):
         values = data.features.expand(data.rows).numpy()

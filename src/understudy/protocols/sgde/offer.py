@@ -34,13 +34,10 @@ import torch
 
 from understudy.data.classes import one_label
 from understudy.data.column import shorten
-from understudy.data.described import AnySchema, ArraySchema, public_of
-from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.features import Label, TableFeatures
-from understudy.data.encoding.frame import Frame
-from understudy.data.encoding.upright import POSES
+from understudy.data.described import AnySchema, public_of
+from understudy.data.encoding.features import Label
 from understudy.data.images import ImageSchema
-from understudy.data.kinds import one_kind_of_row, schema_from
+from understudy.data.kinds import FLAT, TABLE, kind_of, one_kind_of_row, schema_from
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.generators.parts import GeneratorParts
@@ -53,6 +50,7 @@ from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.budget import ADJACENCY
 from understudy.privacy.accounts.rehearsal import rehearsal_of
 from understudy.privacy.noise import FastRng
+from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.quality import check_people, check_quality
 from understudy.protocols.sgde.sums import check_counts, check_moments
 
@@ -62,8 +60,6 @@ FIGURES = ("quality",)  # and figures
 MOST_TEXT = 1000  # letters of a text on a card
 ADDED = ("moments", "gram")  # kinds that are sums over people, of all classes: a pool adds them
 NETWORKS = ("class-decoder", "class-image-decoder", "mixture", "branched", *ADDED)
-_LOOK = 256  # latent points at which an arriving network of a table is looked at
-_LOOK_AT_IMAGES = 4  # where the class is not in the output, and a look is a hundred times the work
 _NUMBERS = 1 << 22  # held at once while looking: 16 MiB
 _LEAST_MASS = 0.99  # what its draws must give, on average, to the label that its card names
 
@@ -89,16 +85,7 @@ class Requirements:
         object.__setattr__(self, "classes", tuple(self.classes))
         self.schema.require_public()
         one_label(self.schema, "a pool")
-        if isinstance(self.schema, Schema):
-            TableFeatures(self.schema, self.target)  # the target is a class
-        if isinstance(self.schema, SeriesSchema):
-            if (self.target or None) != self.schema.label or self.classes not in ((), self.schema.classes):
-                raise ConfigError("series have the class that their schema names. Nothing was exchanged.")
-        elif isinstance(self.schema, Schema) == bool(self.classes):
-            raise ConfigError(
-                f"classes are for images, and images need them; here they are {list(self.classes)}. "
-                "Nothing was exchanged."
-            )
+        pooled(self.schema).check(self.schema, self.target, self.classes)
         positive(epsilon=self.epsilon)
         in_range(0, 1, delta=self.delta)
         whole(largest=self.largest, networks=len(self.networks))
@@ -106,9 +93,7 @@ class Requirements:
     @property
     def labels(self) -> tuple[Label, ...]:
         """The classes, in the order in which they are numbered."""
-        if isinstance(self.schema, Schema):
-            return TableFeatures(self.schema, self.target).labels
-        return self.schema.classes if isinstance(self.schema, SeriesSchema) else self.classes
+        return pooled(self.schema).labels(self.schema, self.target, self.classes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for the wire and for a page."""
@@ -124,7 +109,7 @@ class Requirements:
         """The inverse of `to_dict`. ConfigError or SchemaError for anything else."""
         try:
             schema = schema_from(dict(values["schema"]))
-            if not isinstance(schema, Schema | ImageSchema | SeriesSchema):
+            if not FLAT.describes(schema):
                 raise TypeError(f"a {schema.kind} schema has no classes")
             return cls(**{**values, "schema": schema})
         except (KeyError, TypeError, AttributeError) as error:
@@ -160,7 +145,7 @@ def offer_card(
 
 def check_schema(requirements: Requirements, schema: AnySchema) -> None:
     """SchemaError unless the schema has the pool's columns, or images. The person and the note may differ."""
-    if not isinstance(requirements.schema, Schema) or not isinstance(schema, Schema):
+    if not TABLE.describes(requirements.schema) or not TABLE.describes(schema):
         if public_of(requirements.schema) != public_of(schema):
             raise SchemaError("the offer's schema is not the pool's. Nothing was exchanged.")
         return
@@ -293,31 +278,17 @@ def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: S
     """
     schema, plan = requirements.schema, plan_of(card["network"])
     said = said_of(card)
-    if isinstance(schema, Schema):
-        fits = plan.sizes == Codec(schema).sizes
-        column = schema.names.index(requirements.target)
-        level = None if card["label"] is None else label_place(requirements, card["label"])
-        if fits and plan.label not in (None, (column, level)):
-            raise ArtefactError(f"{said} draws another class. Nothing was exchanged.")
-    else:
-        fits = plan.values == schema.shape and plan.classes in (None, max(1, len(requirements.labels)))
-        if card["network"]["kind"] in ADDED:
-            fits = fits and _framed(schema, card["network"])
-    if not fits:
+    if not pooled(schema).fits(schema, plan, card["network"], len(requirements.labels)):
         raise ArtefactError(f"{said} draws no rows of the pool's schema. Nothing was exchanged.")
+    if plan.label is not None:
+        level = None if card["label"] is None else label_place(requirements, card["label"])
+        if plan.label != (schema.names.index(requirements.target), level):
+            raise ArtefactError(f"{said} draws another class. Nothing was exchanged.")
     if plan.shapes != shapes:
         raise ArtefactError(
             f"the weights are not those of the network on the card: {difference(plan.shapes, shapes)}. "
             "Nothing was exchanged."
         )
-
-
-def _framed(schema: ArraySchema, network: Mapping[str, Any]) -> bool:
-    """Whether sums are in the frame of these rows, upright or not."""
-    said = {key: network[key] for key in ("shape", "sides", "features", "upright") if key in network}
-    turned = said.get("upright", False)
-    frame = Frame.of(schema, said["features"] - (POSES if turned else 0), upright=turned)
-    return frame.describe() == said
 
 
 def check_generator(requirements: Requirements, offer: GeneratorParts) -> None:
@@ -328,8 +299,8 @@ def check_generator(requirements: Requirements, offer: GeneratorParts) -> None:
     Edges: ArtefactError for anything else. That its rows resemble anybody's is for `suspects` to judge.
     """
     schema, network = requirements.schema, offer.network
-    shape = (Codec(schema).width,) if isinstance(schema, Schema) else schema.shape
-    points = _LOOK if isinstance(schema, Schema) else _LOOK_AT_IMAGES
+    kind, shape = pooled(schema), kind_of(schema).shape(schema)
+    points = kind.looks
     said = said_of(offer.card)
     if isinstance(network, OfferedMoments | OfferedGram):
         check_moments(network, said) if isinstance(network, OfferedMoments) else check_counts(network, said)
@@ -341,11 +312,9 @@ def check_generator(requirements: Requirements, offer: GeneratorParts) -> None:
             rows = network.rows(rng.normal(count, network.latent))
         if rows.shape != (count, *shape) or not bool(((rows >= 0) & (rows <= 1 + 1e-6)).all()):
             raise ArtefactError(f"{said} draws no rows of the pool's schema. Nothing was exchanged.")
-        if isinstance(schema, Schema):
-            odds = rows[:, Codec(schema).blocks[schema.names.index(requirements.target)]].double()
-            own = odds[:, label_place(requirements, offer.card["label"])]
-            mass += float((own / odds.sum(1)).sum()) / points
-    if isinstance(schema, Schema) and not mass >= _LEAST_MASS:
+        label = 0 if offer.card["label"] is None else label_place(requirements, offer.card["label"])
+        mass += kind.mass(rows, schema, requirements.target, label) / points
+    if not mass >= _LEAST_MASS:
         raise ArtefactError(f"{said} draws that label in {mass:.1%} of its rows. Nothing was exchanged.")
 
 

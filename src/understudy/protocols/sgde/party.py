@@ -22,7 +22,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from understudy.data.table import Table
+from understudy.data.encoding.population import Population
+from understudy.data.kinds import TABLE
 from understudy.generators.generator_file import write_generator
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import one_of
@@ -44,6 +45,7 @@ from understudy.protocols.sgde import marginals as sgde_marginals
 from understudy.protocols.sgde import moments as sgde_moments
 from understudy.protocols.sgde.figure import figure, figure_noise
 from understudy.protocols.sgde.fit import fit
+from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.messages import Pull, Pulled, Push, Pushed, Subscribe, Subscribed
 from understudy.protocols.sgde.offer import (
     ADDED,
@@ -57,7 +59,6 @@ from understudy.protocols.sgde.quality import MOVED, quality_of
 from understudy.protocols.sgde.recipe import Recipe, needed_noise
 from understudy.protocols.sgde.rows import (
     Held,
-    build_vae,
     decoder_description,
     decoder_of,
     described,
@@ -106,7 +107,7 @@ class SgdeParty(Party):
     ) -> None:
         super().__init__(name, ledger, run=run, rng=rng, folder=folder)
         self.terms = dict(agreed or {})
-        if isinstance(data, Table):
+        if not isinstance(data, Population):
             data.schema.require_public(f"the schema of {name}")
         require_bounds(data)  # before anybody asks: a refusal that follows from rows is no answer
         self.data, self.budget = data, budget
@@ -169,7 +170,7 @@ class SgdeParty(Party):
             )
         check_schema(self.requirements, described(self.data, self.requirements.schema))
         require_offerable(self.requirements, self._described())
-        if not isinstance(self.data, Table) and self.requirements.labels != labels_of(self.data):
+        if not TABLE.holds(self.data) and self.requirements.labels != labels_of(self.data):
             # With fewer classes, training would fail where a row is of a missing one, and so tell that there is one.
             raise SchemaError(
                 f"{self.name}: the pool's classes are not those of these rows. Nothing was charged."
@@ -309,7 +310,7 @@ class SgdeParty(Party):
 
     def _counts_of_pairs(self) -> nn.Module:
         held = self.data
-        if self.poison == "flip" and isinstance(held, Table):
+        if self.poison == "flip" and TABLE.holds(held):
             place, labels = self.requirements.target, list(self.requirements.labels)
             swapped = dict(zip(labels, labels[1:] + labels[:1], strict=True))
             column = held.frame[place].map(swapped).astype(held.frame[place].dtype)
@@ -327,9 +328,9 @@ class SgdeParty(Party):
         if recipe.kind == "marginals":
             sigma = event.sigma if recipe.private else 0.0
             return self._lied(sgde_marginals.decoders(self.requirements, rows, codes, sigma, self.rng))
-        vae = build_vae(self.requirements, recipe.latent, channels=recipe.channels, seed=recipe.seed).to(
-            device
-        )
+        kind, schema = pooled(self.requirements.schema), self.requirements.schema
+        given = {"channels": recipe.channels, "seed": recipe.seed}
+        vae = kind.vae(schema, self.requirements.target, classes, recipe.latent, **given).to(device)
         noise = event.event.noise_multiplier if recipe.private else 0.0
         fit(
             vae, rows.to(device), codes, steps=steps, rate=recipe.rate, clip_norm=recipe.clip_norm,

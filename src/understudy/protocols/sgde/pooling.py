@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from understudy.data.images import ImageSchema
+from understudy.data.kinds import IMAGES
 from understudy.generators.parts import GeneratorParts
 from understudy.models.moments import CellGaussians, OfferedMoments, added
 from understudy.models.pool import Pool
@@ -81,7 +81,7 @@ def _classes(group: Sequence[GeneratorParts], counts: Mapping[Any, int]) -> Sequ
 def _labelled(requirements: Requirements) -> Any:
     """The schema, with the classes that the pool names where it has none itself."""
     schema = requirements.schema
-    if not isinstance(schema, ImageSchema):
+    if not IMAGES.describes(schema):
         return schema
     target = requirements.target if requirements.target not in ("images", schema.person) else "label"
     return replace(schema, label=target, classes=requirements.labels)

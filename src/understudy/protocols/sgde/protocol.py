@@ -21,9 +21,8 @@ import numpy as np
 from understudy.data.classes import one_label
 from understudy.data.described import AnySchema, ArraySchema
 from understudy.data.encoding.features import Features, Label, TableFeatures
-from understudy.data.images import ImageSchema
+from understudy.data.kinds import ARRAYS, SERIES
 from understudy.data.schema import Schema
-from understudy.data.series import SeriesSchema
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import a_seed, in_range, not_negative, one_of, positive, whole
 from understudy.ground.errors import ConfigError
@@ -41,13 +40,14 @@ from understudy.protocols.core import (
     settled,
 )
 from understudy.protocols.moments.party import common
+from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.messages import Pull, Push, Subscribe
 from understudy.protocols.sgde.offer import ADDED, NETWORKS, Requirements
 from understudy.protocols.sgde.packing import pushed_offers, unpack_offer
 from understudy.protocols.sgde.party import LIES, LIMITS, SgdeParty
 from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.recipe import Recipe
-from understudy.protocols.sgde.rows import Held, image_schema, unlabelled
+from understudy.protocols.sgde.rows import Held, image_schema
 from understudy.protocols.sgde.suspects import Suspicion, suspicions
 
 SAME_PEOPLE = False  # each person is with one silo
@@ -184,7 +184,7 @@ def train(
 def requirements_of(config: Config, schemas: Mapping[str, AnySchema | Features]) -> Requirements:
     """What the pool requires, for silos that all describe their rows alike. ConfigError where they do not."""
     limits = {key: getattr(config, key) for key in ("epsilon", "delta", "networks", "largest")}
-    if all(isinstance(schema, SeriesSchema | ImageSchema) for schema in schemas.values()):
+    if all(ARRAYS.describes(schema) for schema in schemas.values()):
         return _declared(config.target, common(schemas), limits)
     rule = common_features(_no_arrays(schemas), config.target)
     if isinstance(rule, TableFeatures):
@@ -202,19 +202,21 @@ def _declared(target: str | None, schema: ArraySchema, limits: Mapping[str, Any]
             f'target is "{target}", and the schema of these rows names {schema.label or "no class"}. '
             "Nothing was charged."
         )
-    if isinstance(schema, SeriesSchema):
+    if SERIES.describes(schema):
         return Requirements(schema=schema, target=schema.label or "", **limits)
     if schema.label is None:
         raise ConfigError(
             "the schema of these images names no class, and SGDE needs one: label and classes. "
             "Nothing was charged."
         )
-    return Requirements(schema=unlabelled(schema), target=schema.label, classes=schema.classes, **limits)
+    return Requirements(
+        schema=pooled(schema).public(schema), target=schema.label, classes=schema.classes, **limits
+    )
 
 
 def _no_arrays(schemas: Mapping[str, Any]) -> Mapping[str, Schema | Features]:
     for name, schema in schemas.items():
-        if isinstance(schema, SeriesSchema | ImageSchema):
+        if ARRAYS.describes(schema):
             raise ConfigError(f"{name} holds {schema.kind}s, and others do not. Nothing was charged.")
     return schemas
 

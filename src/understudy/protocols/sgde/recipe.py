@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from understudy.data.kinds import IMAGES, SERIES, TABLE
 from understudy.ground.check import a_seed, in_range, one_of, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.offered import MOST_FEATURES
@@ -72,7 +73,11 @@ class Recipe:
         return {step_event(self.rate, noise_multiplier): self.steps}
 
 
-FOR_IMAGES = Recipe(latent=8, steps=200, learning_rate=0.002)
+RECIPES = {  # where a silo says nothing, by the kind of its rows
+    TABLE.name: Recipe(),
+    IMAGES.name: Recipe(latent=8, steps=200, learning_rate=0.002),
+    SERIES.name: Recipe(kind="moments"),
+}
 
 
 @lru_cache(maxsize=64)

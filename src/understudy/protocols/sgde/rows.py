@@ -9,25 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from understudy.data.arrays import ArrayTable
-from understudy.data.classes import one_label
 from understudy.data.described import AnySchema, Rows
-from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures
 from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
-from understudy.data.schema import Schema
-from understudy.data.series import SeriesSchema
-from understudy.data.table import Table
+from understudy.data.kinds import IMAGES
 from understudy.ground.check import one_of
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.nets import BetaVae, ImageVae, TableVae
-from understudy.models.nets.beta_vae import CHANNELS, DECODER
+from understudy.models.nets.beta_vae import DECODER
 from understudy.models.plan import plan_of
+from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements
 
 Held = Population | Rows
@@ -36,26 +31,18 @@ Held = Population | Rows
 def described(data: Held, pool: AnySchema) -> AnySchema:
     """What is public about a silo's rows. A population's pixels are scaled already: their bounds are the pool's."""
     if not isinstance(data, Population):
-        return unlabelled(data.schema) if isinstance(data.schema, ImageSchema) else data.schema
+        return pooled(data.schema).public(data.schema)  # type: ignore[no-any-return]
     images = image_schema(data.features)
-    if isinstance(pool, ImageSchema):
+    if IMAGES.describes(pool):
         return replace(pool, height=images.height, width=images.width, channels=images.channels)
     return images
-
-
-def unlabelled(schema: ImageSchema) -> ImageSchema:
-    """Images without their class: a pool names it beside their schema."""
-    return replace(schema, label=None, classes=(), labels=())
 
 
 def labels_of(data: Held) -> tuple[Label, ...]:
     """The classes that a silo's rows have beside them; of a table, whose columns say them, none."""
     if isinstance(data, Population):
         return data.features.labels
-    if isinstance(data, Table):
-        return ()
-    one_label(data.schema, "a pool")
-    return data.schema.classes
+    return pooled(data.schema).labels_beside(data)
 
 
 def image_schema(features: Features) -> ImageSchema:
@@ -88,28 +75,11 @@ def labelled_rows(data: Held, requirements: Requirements) -> tuple[Tensor, Tenso
     if isinstance(data, Population):
         first = data.starts[:-1][data.starts.diff() > 0]
         return data.features.expand(data.rows[first]), data.codes[first]
-    if isinstance(data, ArrayTable) and data.classes is not None:
-        first_of = data.starts[:-1][np.diff(data.starts) > 0]
-        return torch.from_numpy(data.values[first_of]), torch.from_numpy(data.classes[first_of])
-    if not isinstance(schema, Schema) or not isinstance(data, Table):
-        raise SchemaError("a table holds no images, and series are no table. Nothing was charged.")
-    first_rows = np.sort(np.unique(data.people, return_index=True)[1])
-    codes = Codec(schema).codes(data.frame.iloc[first_rows])
-    place = schema.names.index(requirements.target)
-    others = Codec(schema.drop([requirements.target]))
-    rows = others.one_hot(np.delete(codes, place, axis=1))
-    return rows, torch.from_numpy(codes[:, place].astype(np.int64))
-
-
-def build_vae(
-    requirements: Requirements, latent: int, *, channels: Sequence[int] = CHANNELS, seed: int = 0
-) -> BetaVae:
-    """The networks of all classes, untrained; their first weights follow from the public seed."""
-    schema, classes = requirements.schema, len(requirements.labels)
-    if isinstance(schema, ImageSchema):
-        return ImageVae(classes, schema.grey_shape, latent, channels=channels, seed=seed)
-    assert isinstance(schema, Schema)
-    return TableVae(classes, Codec(schema.drop([requirements.target])).sizes, latent, seed=seed)
+    if data.schema.kind != schema.kind:
+        raise SchemaError(
+            f"the pool is of {schema.kind}, and here rows are of {data.schema.kind}. Nothing was charged."
+        )
+    return pooled(schema).first_rows(data, schema, requirements.target)
 
 
 def decoder_description(
@@ -117,14 +87,8 @@ def decoder_description(
 ) -> dict[str, Any]:
     """What a decoder of the first class would be described by, before it is trained."""
     schema = requirements.schema
-    if isinstance(schema, SeriesSchema):
-        raise ConfigError('series are offered with kind="moments" alone. Nothing was charged.')
-    if isinstance(schema, ImageSchema):
-        shape = {"channels": channels, "shape": schema.grey_shape}
-        return {"kind": "class-image-decoder", "latent": latent, **shape}
-    label = (schema.names.index(requirements.target), 0)
-    sizes = {"hidden": hidden, "sizes": Codec(schema).sizes, "label": label}
-    return {"kind": "class-decoder", "latent": latent, **sizes}
+    own = pooled(schema).decoder(schema, requirements.target, channels=channels, hidden=hidden)
+    return own | {"latent": latent}
 
 
 def require_offerable(requirements: Requirements, description: Mapping[str, Any]) -> None:

@@ -22,8 +22,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.data.encoding.codec import Codec
-from understudy.data.schema import Schema
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import whole
 from understudy.models.adam import Adam
@@ -31,6 +29,7 @@ from understudy.models.moments import OfferedMoments
 from understudy.models.plan import pieces
 from understudy.models.tables.offered import OfferedGram, of_column
 from understudy.privacy.noise import FastRng
+from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements, label_place
 
 ROWS = 64  # drawn from each offer
@@ -104,10 +103,7 @@ def _features(
         if isinstance(network, OfferedGram):  # those of its components that have most of the class
             points = (_of_class(network, label, len(some), rng) for some in points)
         drawn = torch.cat([network.rows(some).flatten(1) for some in points])
-    if not isinstance(requirements.schema, Schema):
-        return drawn
-    block = Codec(requirements.schema).blocks[requirements.schema.names.index(requirements.target)]
-    return torch.cat([drawn[:, : block.start], drawn[:, block.stop :]], 1)
+    return pooled(requirements.schema).without_class(drawn, requirements.schema, requirements.target)
 
 
 def _of_class(network: OfferedGram, label: int, count: int, rng: FastRng) -> Tensor:

@@ -14,8 +14,7 @@ from typing import Any
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
-from understudy.data.kinds import side_by_side
-from understudy.data.schema import Schema
+from understudy.data.kinds import TABLE, side_by_side
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError
 from understudy.privacy.secure import Ring
@@ -92,9 +91,7 @@ class Layout:
     @cached_property
     def sizes(self) -> dict[str, tuple[int, ...]]:
         """The levels of each column, table by table."""
-        return {
-            name: Codec(schema).sizes for name, schema in self.schemas.items() if isinstance(schema, Schema)
-        }
+        return {name: Codec(schema).sizes for name, schema in self.schemas.items() if TABLE.describes(schema)}
 
     @cached_property
     def frames(self) -> dict[str, Frame]:
@@ -102,12 +99,12 @@ class Layout:
         return {
             name: Frame.declared(schema, self.features)
             for name, schema in self.schemas.items()
-            if not isinstance(schema, Schema)
+            if not TABLE.describes(schema)
         }
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        return tuple(name for name, schema in self.schemas.items() if not isinstance(schema, Schema))
+        return tuple(name for name, schema in self.schemas.items() if not TABLE.describes(schema))
 
     @cached_property
     def label(self) -> Label | None:

@@ -22,8 +22,7 @@ from torch import Tensor
 from understudy.data.described import Rows, public_of
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.triangles import on_diagonal
-from understudy.data.kinds import kind_of, one_kind_of_row, places, schema_from
-from understudy.data.table import Table
+from understudy.data.kinds import TABLE, kind_of, one_kind_of_row, places, schema_from
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.ledger import Ledger, Receipt
@@ -317,7 +316,7 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
     def people(self) -> ArrayPeople | TablePeople:
         """The shared people: made when they are first needed, and kept."""
         if self._people is None:
-            if isinstance(self.held, Table):
+            if TABLE.holds(self.held):
                 codec = Codec(self.held.schema)
                 self._people = TablePeople(codec.codes(self.aligned), codec.sizes)
             else:

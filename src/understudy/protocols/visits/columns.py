@@ -24,6 +24,7 @@ from torch import Tensor
 
 from understudy.data.grid import Block as Groups
 from understudy.data.grid import Grid
+from understudy.data.kinds import TABLE, VISITS
 from understudy.data.schema import Schema, join
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
 from understudy.data.visits.counts import Block
@@ -49,9 +50,7 @@ class Split:
         """
         grid = grid_of(schemas)
         for name, schema in schemas.items():
-            if not isinstance(schema, VisitSchema) and (
-                not isinstance(schema, Schema) or schema.person is None
-            ):
+            if not VISITS.describes(schema) and (not TABLE.describes(schema) or schema.person is None):
                 raise ConfigError(
                     f"{name} has neither events nor a table with ids: {_EACH}. Nothing was charged."
                 )
@@ -60,7 +59,7 @@ class Split:
         owners: list[int] = []
         for group, names in enumerate(grid.groups):
             part = schemas[names[0]]
-            if isinstance(part, VisitSchema):
+            if VISITS.describes(part):
                 having[group], part = part, part.people
             else:
                 said = (rule for name in names for rule in schemas[name].rules)
@@ -181,9 +180,7 @@ def grid_of(schemas: Mapping[str, Any]) -> Grid:
     """Who holds the same: tables of the same columns, or people and events by one and the same schema."""
     return Grid.alike(
         {
-            name: schema.columns
-            if isinstance(schema, Schema)
-            else json.dumps(public_of(schema), sort_keys=True)
+            name: schema.columns if TABLE.describes(schema) else json.dumps(public_of(schema), sort_keys=True)
             for name, schema in schemas.items()
         }
     )

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.kinds import kind_of, places, schema_from
+from understudy.data.kinds import TABLE, VISITS, kind_of, places, schema_from
 from understudy.data.table import Table
 from understudy.data.visits import VisitCodes, VisitLayout, Visits, count_visits
 from understudy.data.visits.counts import person_vectors
@@ -190,7 +190,7 @@ class VisitsParty(KeyedParty[Agreement], AlignedParty):
         Guarantee: where events are drawn, the same ones under the same keys, whatever state this party was put back to:
         others under the same masks would tell rows to another holder.
         """
-        if isinstance(self.held, Table):
+        if TABLE.holds(self.held):
             codes = Codec(self.held.schema).codes(self.aligned)
             nobody = np.zeros(len(codes) + 1, dtype=np.int64)
             return VisitCodes(codes, np.zeros((0, 0), dtype=np.int32), nobody)
@@ -209,7 +209,7 @@ class VisitsParty(KeyedParty[Agreement], AlignedParty):
         shared: dict[str, Tensor] = {}
         if split is not None and agreement.codes is not None:
             own, shared = self._parts(split, agreement.codes, shares, agreement)
-        elif isinstance(self.held, Visits) and isinstance(layout, VisitLayout):
+        elif VISITS.holds(self.held) and isinstance(layout, VisitLayout):
             cells = torch.from_numpy(count_visits(self.held.codes(self.rng), layout, agreement.terms.unit))
             own = self._blinded(cells, agreement, list(agree.keys), self._setting("colluding"), 0)
         else:

@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any
 
 from understudy.data.grid import Grid
+from understudy.data.kinds import VISITS
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, SchemaError
@@ -37,7 +38,7 @@ class Holders:
     @classmethod
     def of(cls, schemas: Mapping[str, Any]) -> "Holders":
         """As the schemas show it: all alike, over rows; else over columns, or a grid where some are alike."""
-        visits = {name: schema for name, schema in schemas.items() if isinstance(schema, VisitSchema)}
+        visits = {name: schema for name, schema in schemas.items() if VISITS.describes(schema)}
         if not visits:
             raise ConfigError(
                 f"{', '.join(schemas)}: nobody holds people with events, which visits is for: gram is for tables. "
@@ -63,7 +64,7 @@ class Holders:
     def layout(self) -> VisitLayout | SeveralLayout:
         if self.split is not None:
             return self.split.layout
-        assert isinstance(self.schema, VisitSchema)  # over rows
+        assert VISITS.describes(self.schema)  # over rows
         return VisitLayout.of(self.schema)
 
     def check(self, config: Mapping[str, Any]) -> None:

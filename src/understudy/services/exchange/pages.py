@@ -14,8 +14,7 @@ import jinja2
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from understudy.data.images import ImageSchema
-from understudy.data.series import SeriesSchema
+from understudy.data.kinds import kind_of
 from understudy.protocols.sgde.offer import Requirements
 from understudy.report import words
 from understudy.services.exchange.callers import By, The
@@ -119,11 +118,8 @@ def _page(name: str, caller: Caller, **facts: Any) -> HTMLResponse:
 
 def _drawn(requirements: Requirements) -> dict[str, str]:
     """What offers of a pool draw, in words."""
-    if isinstance(requirements.schema, ImageSchema):
-        return {"what": "images", "nobody": "Nobody's image is among them."}
-    if isinstance(requirements.schema, SeriesSchema):
-        return {"what": "series", "nobody": "Nobody's series is among them."}
-    return {"what": "rows", "nobody": "These people do not exist."}
+    kind = kind_of(requirements.schema)
+    return {"what": kind.plural, "nobody": kind.nobody}
 
 
 def _standing(exchange: Exchange, caller: Caller, pool: str) -> dict[str, int] | None:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from understudy.data.images import ImageSchema, png
+from understudy.data.kinds import IMAGES
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError
 from understudy.models.moments import OfferedMoments
@@ -29,7 +30,7 @@ def preview_of(generator: Generator, *, seed: int) -> dict[str, Any]:
     """The same for the same seed: a few rows as text, or a row of images as one PNG in a data URL."""
     if isinstance(generator.network, OfferedMoments):
         return _class_sheet(generator.network, seed) | _told(generator.network)
-    if isinstance(generator.schema, ImageSchema):
+    if IMAGES.describes(generator.schema):
         return _image_sheet(_bytes(generator.images(ROWS, seed=seed), generator.schema))
     frame = generator.sample(ROWS, seed=seed)
     figures = _told(generator.network) if isinstance(generator.network, OfferedGram) else {}

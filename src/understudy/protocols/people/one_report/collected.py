@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
+from understudy.data.kinds import TABLE
 from understudy.data.schema import Schema
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import PureDp
@@ -102,7 +103,7 @@ class CollectingReports(PassingOn, OneReportParty):
 
     def open(self, ask: Begin) -> Hosting:
         config, schema = Config(**ask.config), self.schema
-        if not isinstance(schema, Schema) or Schema.from_dict(ask.schema).columns != schema.columns:
+        if not TABLE.describes(schema) or Schema.from_dict(ask.schema).columns != schema.columns:
             raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
         people: list[str] | None = self.box.everybody()
         if people is None:

@@ -1,0 +1,212 @@
+"""What a pool does in another way for tables, images and series: classes, networks that are trained, what they draw.
+
+Guarantee: of each person one row is read, the first; what is read depends on that row and public settings alone.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.arrays import ArrayTable
+from understudy.data.classes import one_label
+from understudy.data.described import AnySchema, ArraySchema, Rows
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.features import Label, TableFeatures
+from understudy.data.encoding.frame import Frame
+from understudy.data.encoding.population import Population
+from understudy.data.encoding.upright import POSES
+from understudy.data.images import ImageSchema
+from understudy.data.kinds import IMAGES, SERIES, TABLE, read_rows
+from understudy.data.reading.labelled import read_labelled_images
+from understudy.data.schema import Schema
+from understudy.data.series import SeriesSchema
+from understudy.data.table import Table
+from understudy.ground.errors import ConfigError, SchemaError
+from understudy.models.nets import BetaVae, ImageVae, TableVae
+from understudy.models.plan import Plan
+
+S = TypeVar("S", bound=AnySchema)
+R = TypeVar("R")
+_NO_SERIES = 'series are offered with kind="moments" alone. Nothing was charged.'
+
+
+class Pooled(ABC, Generic[S, R]):
+    """A kind of rows in a pool. `target` is the class's name, `classes` those that a pool names beside its schema."""
+
+    looks: int = 4  # latent points at which a network is looked at, where a look is much work
+
+    def read(self, path: Path, schema: S, target: str, labels: Sequence[Label]) -> Rows | Population:
+        """A silo's rows, with their classes."""
+        return read_rows(path, schema)
+
+    def public(self, schema: S) -> S:
+        """What of a silo's schema is compared with the pool's."""
+        return schema
+
+    @abstractmethod
+    def check(self, schema: S, target: str, classes: Sequence[Label]) -> None:
+        """ConfigError where the class is not one that such rows may have."""
+
+    @abstractmethod
+    def labels(self, schema: S, target: str, classes: tuple[Label, ...]) -> tuple[Label, ...]:
+        """The classes, in the order in which they are numbered."""
+
+    @abstractmethod
+    def labels_beside(self, rows: R) -> tuple[Label, ...]:
+        """The classes that rows have beside them; of a table, whose columns say them, none."""
+
+    @abstractmethod
+    def first_rows(self, rows: R, schema: S, target: str) -> tuple[Tensor, Tensor]:
+        """One row of each person, without its class, and the classes: (people, …), (people,)."""
+
+    @abstractmethod
+    def fits(self, schema: S, plan: Plan, network: Mapping[str, Any], classes: int) -> bool:
+        """Whether a network draws such rows, of so many classes."""
+
+    @abstractmethod
+    def vae(self, schema: S, target: str, classes: int, latent: int, **more: Any) -> BetaVae:
+        """The networks of all classes, untrained. `more`: `channels` of images, and `seed`."""
+
+    @abstractmethod
+    def decoder(self, schema: S, target: str, *, channels: Any, hidden: Any) -> dict[str, Any]:
+        """What a decoder of the first class is described by."""
+
+    def mass(self, drawn: Tensor, schema: S, target: str, label: int) -> float:
+        """How many of the drawn rows are of this class, where the rows say it: else all of them."""
+        return float(len(drawn))
+
+    def without_class(self, drawn: Tensor, schema: S, target: str) -> Tensor:
+        """What is drawn besides the class, (rows, width)."""
+        return drawn
+
+
+class PooledTable(Pooled[Schema, Table]):
+    looks = 256
+
+    def check(self, schema: Schema, target: str, classes: Sequence[Label]) -> None:
+        TableFeatures(schema, target)  # the target is a class
+        _require_classes(not classes, classes)
+
+    def labels(self, schema: Schema, target: str, classes: tuple[Label, ...]) -> tuple[Label, ...]:
+        return TableFeatures(schema, target).labels
+
+    def labels_beside(self, rows: Table) -> tuple[Label, ...]:
+        return ()
+
+    def first_rows(self, rows: Table, schema: Schema, target: str) -> tuple[Tensor, Tensor]:
+        codes = Codec(schema).codes(rows.first_of_each().frame)
+        place = schema.names.index(target)
+        others = Codec(schema.drop([target])).one_hot(np.delete(codes, place, axis=1))
+        return others, torch.from_numpy(codes[:, place].astype(np.int64))
+
+    def fits(self, schema: Schema, plan: Plan, network: Mapping[str, Any], classes: int) -> bool:
+        return plan.sizes == TABLE.sizes(schema)
+
+    def vae(self, schema: Schema, target: str, classes: int, latent: int, **more: Any) -> BetaVae:
+        return TableVae(classes, TABLE.sizes(schema.drop([target])), latent, seed=more.get("seed", 0))
+
+    def decoder(self, schema: Schema, target: str, *, channels: Any, hidden: Any) -> dict[str, Any]:
+        label = (schema.names.index(target), 0)
+        return {"kind": "class-decoder", "hidden": hidden, "sizes": TABLE.sizes(schema), "label": label}
+
+    def mass(self, drawn: Tensor, schema: Schema, target: str, label: int) -> float:
+        odds = drawn[:, _block(schema, target)].double()
+        return float((odds[:, label] / odds.sum(1)).sum())
+
+    def without_class(self, drawn: Tensor, schema: Schema, target: str) -> Tensor:
+        block = _block(schema, target)
+        return torch.cat([drawn[:, : block.start], drawn[:, block.stop :]], 1)
+
+
+A = TypeVar("A", ImageSchema, SeriesSchema)
+
+
+class _PooledArrays(Pooled[A, ArrayTable[A]]):
+    def labels_beside(self, rows: ArrayTable[A]) -> tuple[Label, ...]:
+        one_label(rows.schema, "a pool")
+        return rows.schema.classes
+
+    def first_rows(self, rows: ArrayTable[A], schema: A, target: str) -> tuple[Tensor, Tensor]:
+        if rows.classes is None:
+            raise SchemaError("these rows have no class. Nothing was charged.")
+        first = rows.starts[:-1][np.diff(rows.starts) > 0]
+        return torch.from_numpy(rows.values[first]), torch.from_numpy(rows.classes[first])
+
+    def fits(self, schema: A, plan: Plan, network: Mapping[str, Any], classes: int) -> bool:
+        drawn = plan.values == schema.shape and plan.classes in (None, max(1, classes))
+        return drawn and (network["kind"] != "moments" or _framed(schema, network))
+
+
+class PooledImages(_PooledArrays[ImageSchema]):
+    def read(self, path: Path, schema: ImageSchema, target: str, labels: Sequence[Label]) -> Population:
+        return read_labelled_images(path, schema, target=target, labels=labels)
+
+    def public(self, schema: ImageSchema) -> ImageSchema:
+        """Without their class: a pool names it beside their schema."""
+        return replace(schema, label=None, classes=(), labels=())
+
+    def check(self, schema: ImageSchema, target: str, classes: Sequence[Label]) -> None:
+        _require_classes(bool(classes), classes)
+
+    def labels(self, schema: ImageSchema, target: str, classes: tuple[Label, ...]) -> tuple[Label, ...]:
+        return classes
+
+    def vae(self, schema: ImageSchema, target: str, classes: int, latent: int, **more: Any) -> BetaVae:
+        return ImageVae(classes, schema.grey_shape, latent, **more)
+
+    def decoder(self, schema: ImageSchema, target: str, *, channels: Any, hidden: Any) -> dict[str, Any]:
+        return {"kind": "class-image-decoder", "channels": channels, "shape": schema.grey_shape}
+
+
+class PooledSeries(_PooledArrays[SeriesSchema]):
+    def check(self, schema: SeriesSchema, target: str, classes: Sequence[Label]) -> None:
+        if (target or None) != schema.label or tuple(classes) not in ((), schema.classes):
+            raise ConfigError("series have the class that their schema names. Nothing was exchanged.")
+
+    def labels(self, schema: SeriesSchema, target: str, classes: tuple[Label, ...]) -> tuple[Label, ...]:
+        return schema.classes
+
+    def vae(self, schema: SeriesSchema, target: str, classes: int, latent: int, **more: Any) -> BetaVae:
+        raise ConfigError(_NO_SERIES)
+
+    def decoder(self, schema: SeriesSchema, target: str, *, channels: Any, hidden: Any) -> dict[str, Any]:
+        raise ConfigError(_NO_SERIES)
+
+
+_POOLED: dict[str, Pooled[Any, Any]] = {
+    TABLE.name: PooledTable(),
+    IMAGES.name: PooledImages(),
+    SERIES.name: PooledSeries(),
+}
+
+
+def pooled(schema: AnySchema) -> Pooled[Any, Any]:
+    """How a pool handles rows of this schema."""
+    return _POOLED[schema.kind]
+
+
+def _require_classes(fit: bool, classes: Sequence[Label]) -> None:
+    if not fit:
+        raise ConfigError(
+            f"classes are for images, and images need them; here they are {list(classes)}. "
+            "Nothing was exchanged."
+        )
+
+
+def _block(schema: Schema, target: str) -> slice:
+    """Where the class lies in a row that is drawn."""
+    return Codec(schema).blocks[schema.names.index(target)]
+
+
+def _framed(schema: ArraySchema, network: Mapping[str, Any]) -> bool:
+    """Whether sums are in the frame of these rows, upright or not."""
+    said = {key: network[key] for key in ("shape", "sides", "features", "upright") if key in network}
+    turned = said.get("upright", False)
+    frame = Frame.of(schema, said["features"] - (POSES if turned else 0), upright=turned)
+    return frame.describe() == said
