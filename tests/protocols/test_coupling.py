@@ -1,7 +1,10 @@
 """Coupled VertiGAN learns across parties what its critics cannot see, and pays for it within the same budget."""
 
 import math
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import asdict
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -166,7 +169,10 @@ def test_settings_that_cannot_be_used_for_coupling_are_refused(settings: dict[st
         verti_gan.Config(**settings)
 
 
-def test_the_second_gradient_fades_where_the_tables_agree_within_the_noise() -> None:
+@pytest.mark.parametrize("device", ["cpu", "lazy"])
+def test_the_second_gradient_fades_where_the_tables_agree_within_the_noise_and_nothing_waits_for_it(
+    device: str, load_bench: Callable[..., ModuleType]
+) -> None:
     network = BranchedGenerator(4, (8,), {"a": ((), (2,)), "b": ((), (2,))})
     schemas = {name: Schema(columns=(Boolean(name=name),)) for name in ("a", "b")}
     with torch.no_grad():
@@ -183,13 +189,17 @@ def test_the_second_gradient_fades_where_the_tables_agree_within_the_noise() -> 
         gram[:2, 2:] += shift
         gram[2:, :2] += shift.T
         measured = Released("columns", gram, deviation, released, [[noise, 1]], 1_000, {})
-        coupling = Coupling(measured, schemas, weight=1.0, device=torch.device("cpu"))
-        for parameter in network.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        first = next(network.parameters())
-        first.grad = torch.ones_like(first)
-        coupling.add_gradient(network, 0, 256)
-        moved.append(float(sum(p.grad.norm() for p in network.parameters() if p.grad is not None)))
+        with load_bench("guard", "waits").Waits() as waits:
+            coupling = Coupling(measured, schemas, weight=1.0, device=torch.device(device))
+            there = deepcopy(network).to(device)
+            for parameter in there.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            first = next(there.parameters())
+            first.grad = torch.ones_like(first)
+            before = len(waits.seen)
+            coupling.add_gradient(there, 0, 256)
+            assert waits.seen[before:] == []
+            moved.append(sum(float(p.grad.norm()) for p in there.parameters() if p.grad is not None))
     still, pushed = moved
-    assert still == pytest.approx(float(torch.ones_like(first).norm()))
+    assert still == pytest.approx(first.numel() ** 0.5)
     assert pushed > 1.2 * still

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from understudy.ground.errors import ConfigError
 
@@ -24,6 +25,14 @@ def pick_device(name: str = "auto") -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device {name!r} was asked for, but this machine has no GPU that PyTorch can use.")
     return device
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """The host's tensor on that device. A GPU takes it when its turn comes, from pinned memory that nobody writes to
+    again: a copy from other memory waits for all that is queued there.
+    """
+    held = tensor.pin_memory() if device.type == "cuda" else tensor
+    return held.to(device, non_blocking=True)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from understudy.ground.errors import PrivacyError
 from understudy.ground.padding import padded, pays
 from understudy.privacy.gradients.critic_kernel import FLAT, ULPS, fused
 from understudy.privacy.gradients.dp_sgd import add_noise, require_clipping
-from understudy.privacy.gradients.limits import FACTOR, TINY, honest
+from understudy.privacy.gradients.limits import FACTOR, TINY, honest, sound
 from understudy.privacy.gradients.precision import full
 from understudy.privacy.noise import Normals
 
@@ -121,7 +121,7 @@ def clipped_gradient_sum(
     total = []
     with full(real.device):  # the norms, too: no product that PyTorch may take for them is a coarse one
         scales = (weigh or _scales)(lefts, rights, penalty, clip_norm)
-        clean = not real.is_cuda and bool(scales[0].all())  # who counts for nothing has a 0 here
+        clean = real.device.type == "cpu" and bool(scales[0].all())  # who counts for nothing has a 0 here
         scales = scales if mask is None else scales * mask
         for (weight, _), left, right in zip(layers, lefts, rights, strict=True):
             high, wide = weight.shape
@@ -147,17 +147,15 @@ def _padded(layers: Layers, real: Tensor, fake: Tensor) -> tuple[Layers, Tensor,
     return [*wider, last], padded(real, rows=False), padded(fake, rows=False)
 
 
-def require_sound(rows: Tensor) -> None:
-    """Refuse rows that somebody sent and that are not finite or beyond 10⁶. A party's own are never looked at so:
-    whether it refuses would tell one person's value.
+def require_sound(rows: Tensor) -> Tensor:
+    """Rows that somebody sent, none of them beyond 10⁶ (`limits.sound`); else PrivacyError. A party's own are never
+    looked at so: whether it refuses would tell one person's value.
     """
-    if not rows.numel():
-        return
-    low, high = rows.aminmax()
-    if not (float(low) >= -_LARGEST and float(high) <= _LARGEST):  # so written, NaN is refused too
+    if (fine := sound(rows, _LARGEST)) is None:
         raise PrivacyError(
             f"a row holds a value that is not finite or beyond {_LARGEST:g}. Nothing was computed."
         )
+    return fine
 
 
 def _factors(

@@ -17,6 +17,8 @@ enough for anybody who wants to learn something, and narrow enough for a proof. 
 So every private sum, every weight that follows from it, and every answer is finite, whatever rows are.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -71,8 +73,22 @@ def honest_layers(**settings: tuple[int, ...]) -> None:
             honest(**{name: size})
 
 
-def sound_weights(weights: Tensor, size: int) -> bool:
-    """Whether these are `size` float32 numbers of at most `WEIGHT`: what a server may send as a model."""
-    if weights.dtype != torch.float32 or weights.shape != (size,):
-        return False
-    return not size or float(weights.abs().max()) <= WEIGHT  # so written, NaN is refused too
+def sound_weights(weights: Tensor, size: int) -> Tensor | None:
+    """A server's model, where it is `size` float32 numbers of at most `WEIGHT`; else as `sound`."""
+    fits = weights.dtype == torch.float32 and weights.shape == (size,)
+    return sound(weights, WEIGHT) if fits else None
+
+
+def sound(sent: Tensor, most: float) -> Tensor | None:
+    """What a server sent, where every number of it is finite and at most `most` in size.
+
+    Guarantee: what is returned is so, and nothing of it follows from a row.
+    Edges: anything else → None on the host, where all that came over a wire is. On a GPU, where only a server of this
+    process can have put it, zeros in place of all: to know before it goes on, the host would wait in every round.
+    """
+    if not sent.numel():
+        return sent
+    largest = torch.linalg.vector_norm(sent, math.inf)
+    if sent.device.type == "cpu":
+        return sent if float(largest) <= most else None  # so written, NaN is refused too
+    return torch.where(largest <= most, sent, 0)

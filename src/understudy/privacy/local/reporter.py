@@ -106,9 +106,10 @@ def cohort(updates: Tensor, dims: int | None = None) -> Tensor:
     if updates.ndim != 2 or not updates.is_floating_point() or updates.shape[1] != (dims or updates.shape[1]):
         wanted = f"(clients, {dims or 'dims'}) of floats"
         raise ValueError(f"updates must be {wanted}, not {tuple(updates.shape)} of {updates.dtype}.")
-    if updates.numel() and not all(map(math.isfinite, map(float, torch.aminmax(updates)))):
-        return updates.where(updates.isfinite().all(1, keepdim=True), 0)
-    return updates
+    on_host = updates.device.type == "cpu"  # a GPU's would wait for the answer
+    if not updates.numel() or (on_host and all(map(math.isfinite, map(float, torch.aminmax(updates))))):
+        return updates
+    return updates.where(updates.isfinite().all(1, keepdim=True), 0)
 
 
 def within(values: Tensor, clip: float) -> Tensor:

@@ -86,24 +86,23 @@ class Coupling:
         self.basis = tables.basis.float().to(device)
         self.cells = max(int(torch.count_nonzero(tables.weight)), 1)
 
-    def add_gradient(self, network: BranchedGenerator, seed: int, batch: int) -> float:
-        """Add the second gradient to the critics', which is in the parameters already; the residual before it."""
+    def add_gradient(self, network: BranchedGenerator, seed: int, batch: int) -> None:
+        """Add the second gradient to the critics', which is in the parameters already. No host waits for a number."""
         device = self.target.device
         odds = network.rows(FastRng(seed).normal(batch, network.latent, device=device))
         with torch.no_grad():
             turned = odds @ self.basis
             pairs = turned.T @ turned / batch
-            residual = float(((pairs - self.measured).square() * self.noise_weight).sum() / self.cells)
+            residual = ((pairs - self.measured).square() * self.noise_weight).sum() / self.cells
             slope = turned @ ((pairs - self.target) * self.precision) @ self.basis.T
         parameters = [p for p in network.parameters() if p.grad is not None]
         own = torch.autograd.grad(along([odds], [slope]), parameters)
         critics = _length([p.grad for p in parameters if p.grad is not None])
-        scale = self.weight * min(1.0, max(0.0, residual - 1)) * critics / max(_length(own), 1e-30)
+        scale = self.weight * (residual - 1).clamp(0, 1) * critics / _length(own).clamp_min(1e-30)
         for parameter, part in zip(parameters, own, strict=True):
             assert parameter.grad is not None
             parameter.grad = parameter.grad + scale * part
-        return residual
 
 
-def _length(parts: list[Tensor] | tuple[Tensor, ...]) -> float:
-    return float(torch.stack([part.square().sum() for part in parts]).sum().sqrt())
+def _length(parts: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
+    return torch.stack([part.square().sum() for part in parts]).sum().sqrt()

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from understudy.ground.errors import PrivacyError
 from understudy.ground.padding import pays
+from understudy.models.device import sent
 from understudy.models.nets import BranchedGenerator, Critic, ImageCritic, RmsProp
 from understudy.privacy.gradients import coarse, formed_critic_gradient, private_critic_gradient
 from understudy.privacy.noise import FastRng, Normals, Rng
@@ -98,7 +99,7 @@ class CriticRound:
                 with coarse(self._wide):  # the clipped sum itself is taken in full
                     self._graph = _CapturedRound(self, work, len(batches), public)
             return self._graph(batches, public)
-        rows = [self.rows[batch.to(self.device)] for batch in batches]
+        rows = [self.rows[sent(batch, self.device)] for batch in batches]
         with coarse(self._wide):
             return work(rows, [None] * len(batches), public)
 

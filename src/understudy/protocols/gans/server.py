@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from understudy.data.described import AnySchema
 from understudy.data.kinds import MixedSchema, side_by_side
@@ -15,6 +16,7 @@ from understudy.ground.errors import PartyError
 from understudy.models.device import first_weights
 from understudy.models.nets import BranchedGenerator, RmsProp
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.privacy.gradients.limits import WEIGHT, sound
 from understudy.protocols.core import (
     Checkpoint,
     Outcome,
@@ -132,12 +134,27 @@ class Server:
         if self.store is None or not (self.done or self.held):
             return
         squares = [square.cpu() for square in self.optimizer.squares]
-        weights = {name: value.cpu() for name, value in self.network.state_dict().items()}
-        state = {"network": weights, "squares": squares, "draws": self.draws.get_state(), "begun": self.begun}
+        state = {
+            "network": self._weights(),
+            "squares": squares,
+            "draws": self.draws.get_state(),
+            "begun": self.begun,
+        }
         self.store.save(self.done, state | ({"held": self.held} if self.held else {}))
         self.store.over()
 
+    def _weights(self) -> dict[str, Tensor]:
+        """The generator's weights, on the host. PartyError where they are none that a party takes (`limits.sound`)."""
+        weights = {name: value.cpu() for name, value in self.network.state_dict().items()}
+        if any(sound(value, WEIGHT) is None for value in weights.values()):
+            raise PartyError(
+                f"round {self.done}: a weight of the generator is not finite, or beyond {WEIGHT:g}. "
+                "What was paid stands in the ledgers; nothing of this model is saved."
+            )
+        return weights
+
     def _outcome(self, ended: str) -> Outcome:
+        self._weights()
         privacy, people = self.statement(), next(iter(self.begun.values()))["people"]
         schema = side_by_side(self.schemas)
         owners = {column: name for name, part in self.schemas.items() for column in part.names}

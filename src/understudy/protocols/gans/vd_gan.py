@@ -24,7 +24,7 @@ from torch import Tensor
 from understudy.data.schema import Schema
 from understudy.ground.errors import MessageError
 from understudy.models.adam import along
-from understudy.models.device import pick_device
+from understudy.models.device import pick_device, sent
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients import honest, require_sound
 from understudy.protocols.core import Message, Outcome, Paid, Parties, Watcher
@@ -92,12 +92,12 @@ class VdGanParty(GanParty):
                 f"{self.name}: synthetic rows of the form {tuple(ask.rows.shape)}, {ask.rows.dtype}, came where "
                 f"{agreed}, float32, was agreed. Nothing was charged or sent."
             )
-        require_sound(ask.rows)
+        rows = require_sound(ask.rows)
         receipt = self.pay(
             f"round {ask.round}: opinion on {len(ask.rows)} synthetic rows",
             self.config.uses(self.answered + 1) - self.config.uses(self.answered),
         )
-        gradient = self.judge(ask.rows.to(self.device))
+        gradient = self.judge(rows.to(self.device))
         self.answered += 1
         return Gradient(gradient=Paid(gradient, receipt))
 
@@ -132,7 +132,7 @@ def train(
 
     def learn(round: int) -> None:
         z = torch.randn(config.rows, network.latent, generator=server.draws)
-        rows = network(z.to(server.device))  # step 1
+        rows = network(sent(z, server.device))  # step 1
         replies = parties.ask(  # steps 2 and 3
             {name: Round(round=round, rows=part.detach()) for name, part in rows.items()}
         )

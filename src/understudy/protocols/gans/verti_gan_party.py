@@ -115,7 +115,8 @@ class VertiGanParty(GanParty):
 
     # Algorithm 2, LocalUpdate
     def _round(self, ask: Round) -> Gradient:
-        if not sound_weights(ask.weights, sum(part.numel() for part in self.network.parameters())):
+        weights = sound_weights(ask.weights, sum(part.numel() for part in self.network.parameters()))
+        if weights is None:
             raise MessageError(
                 f"{self.name}: the weights do not fit the network, or are beyond {WEIGHT:g}. Nothing was charged."
             )
@@ -124,7 +125,7 @@ class VertiGanParty(GanParty):
         batches = self._batches(ask.batches)
         receipt = self._pay(ask.round, batches)
         with torch.no_grad():
-            for parameter, part in split_like(self.network.parameters(), ask.weights.to(self.device)):
+            for parameter, part in split_like(self.network.parameters(), weights.to(self.device)):
                 parameter.copy_(part)  # in place: a captured graph reads these
         gradient = self.critic_round(batches, ask.seed)
         return Gradient(gradient=Paid(sparsify(gradient, self.config.upload), receipt))

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from understudy.models.adam import Adam
 from understudy.models.cohort import Dense, Taps
+from understudy.models.device import sent
 from understudy.models.nets import ConditionalGan
 from understudy.privacy.gradients import clipped_sums, private_sums
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
@@ -72,12 +73,13 @@ def fit_gan(
     learning_rate: float,
     rng: Rng,
 ) -> None:
-    """Train in place on rows x (clients, rows, features). With noise, only the critic's real part needs it."""
-    device = x.device
+    """Train in place on the host's rows x (clients, rows, features). Noise is for the critic's real part alone."""
+    device = gan.generator[0].device
+    x, y = sent(x, device), sent(y, device)
     critic, generator = (Adam(part, lr=learning_rate, betas=BETAS) for part in (gan.critic, gan.generator))
     real = functional.one_hot(y, gan.classes).float()
     for _ in range(steps):
-        places, drawn = (part.to(device) for part in poisson_batches(mask.cpu(), rate, rng))
+        places, drawn = (sent(part, device) for part in poisson_batches(mask, rate, rng))
         z, fake_y = _latent(gan, shares, batch, rng, device)
         taps = Taps()
         sums = private_sums(
@@ -122,16 +124,18 @@ def local_models(
 ) -> Tensor:
     """What `steps` local steps from the global model change for each client: (clients, d).
 
-    `real` are rows, classes and mask, `synthetic` rows and classes; either may be None where γ leaves it out.
+    `real` are rows, classes and mask, `synthetic` rows and classes; either may be None where γ leaves it out. The
+    real ones are on the host, where batches are drawn.
     """
     device = weights.device
+    rows = None if real is None else (sent(real[0], device), sent(real[1], device), real[2])
     clients = len(real[0]) if real is not None else len(synthetic[0]) if synthetic is not None else 0
     local = weights.expand(clients, -1).clone()
     for _ in range(steps):
         change = torch.zeros_like(local)
-        if real is not None:
-            x, y, mask = real
-            places, drawn = (part.to(device) for part in poisson_batches(mask.cpu(), rate, rng))
+        if rows is not None:
+            x, y, mask = rows
+            places, drawn = (sent(part, device) for part in poisson_batches(mask, rate, rng))
             taps = Taps()
             losses = _losses(network, local, _rows(x, places), y.gather(1, places), taps)
             sums = private_sums(
@@ -141,7 +145,7 @@ def local_models(
             change += (1 - share) * _flat(sums)
         if synthetic is not None:
             x, y = synthetic
-            places = rng.integers(x.shape[1], clients, batch).to(device)
+            places = sent(rng.integers(x.shape[1], clients, batch), device)
             taps = Taps()
             losses = _losses(network, local, _rows(x, places), y.gather(1, places), taps)
             change += share * _flat(clipped_sums(losses, taps, clip_norm=math.inf))
@@ -175,5 +179,5 @@ def _rows(x: Tensor, places: Tensor) -> Tensor:
 def _latent(
     gan: ConditionalGan, shares: Tensor, rows: int, rng: Rng, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    y = functional.one_hot(labels(shares, rows, rng), gan.classes).float().to(device)
+    y = sent(functional.one_hot(labels(shares, rows, rng), gan.classes).float(), device)
     return rng.normal(gan.clients, rows, gan.latent, device=device), y

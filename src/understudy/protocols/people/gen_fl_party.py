@@ -5,7 +5,7 @@ Li, Wei, Ma, Shu, "DP-GenFL" (supplementary file), Algorithms B1 and B2; see `ge
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -27,7 +27,7 @@ from understudy.ground.check import a_seed, in_range, one_of, positive, whole
 from understudy.ground.errors import MessageError, PartyError, PrivacyError
 from understudy.ground.pack import Value
 from understudy.models.cohort import Dense, LogisticRegression, Mlp, from_description
-from understudy.models.device import pick_device
+from understudy.models.device import pick_device, sent
 from understudy.models.nets import ConditionalGan
 from understudy.privacy.accounts.accounting import (
     DiscreteGaussian,
@@ -213,11 +213,13 @@ class GenFlParty(HostParty):
             case Make() if self.begun is not None and self.config.share:
                 return self._make(ask)
             case Round() if self.begun is not None:
-                if not sound_weights(ask.weights, self.network.size):
+                weights = sound_weights(ask.weights, self.network.size)
+                if weights is None:
                     raise MessageError(
                         f"{self.name}: the weights do not fit the network, or are beyond {WEIGHT:g}. Nothing was "
                         "charged or sent."
                     )
+                ask = replace(ask, weights=weights)
                 self._admit(ask.people)
                 if self.config.share and not bool(self.made[self.places[ask.people]].all()):
                     raise PartyError(
@@ -239,7 +241,7 @@ class GenFlParty(HostParty):
         )  # fmt: skip
         x, y, mask = self._rows(new)
         classes = self.network.classes
-        shares = ratio(y.cpu(), mask.cpu(), classes, config.ratio_noise if config.private else 0.0, self.rng)
+        shares = ratio(y, mask, classes, config.ratio_noise if config.private else 0.0, self.rng)
         gan = ConditionalGan(
             len(new), self.network.features, classes, latent=config.latent, hidden=config.gan_hidden, seed=config.seed
         ).to(self.device)  # fmt: skip
@@ -255,10 +257,10 @@ class GenFlParty(HostParty):
     # Algorithm B2, lines 5–12
     def reports(self, ask: Round) -> Value:
         config, people = self.config, ask.people
-        made = (part[people].to(self.device) for part in self.synthetic)
+        made = (sent(part[people], self.device) for part in self.synthetic)
         changes = local_models(
             self.network,
-            ask.weights.to(self.device),
+            sent(ask.weights, self.device),
             self._rows(people) if config.share < 1 else None,
             (next(made), next(made)) if config.share else None,
             share=config.share, steps=config.steps, batch=config.batch, rate=config.rate,
@@ -267,7 +269,7 @@ class GenFlParty(HostParty):
         return changes.sum(0).cpu()
 
     def _rows(self, people: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, y, mask = (part.to(self.device) for part in self.population.gather(people))
+        x, y, mask = self.population.gather(people)
         return x.flatten(2), y, mask
 
     def state_dict(self) -> dict[str, Any]:
