@@ -1,7 +1,8 @@
 """`understudy schema`: draft the public description of rows, buy it, check rows against it."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,7 +11,8 @@ from understudy.ground.errors import ConfigError, LedgerError, PrivacyError
 
 if TYPE_CHECKING:
     from understudy.data.infer import Draft
-    from understudy.data.visits import Visits
+    from understudy.data.schema import Schema
+    from understudy.data.visits import VisitSchema
 
 MissingOption = Annotated[
     list[str] | None,
@@ -36,30 +38,13 @@ def schema_check(
 ) -> None:
     """List every place where a table does not fit its schema: file, column, row, value."""
     from understudy.answers.rules import check_rules
-    from understudy.data.kinds import TABLE, VISITS, load_schema, read_rows
-    from understudy.data.reading.streamed import check_rows, open_table
-    from understudy.data.rules import broken
+    from understudy.data.kinds import kind_of, load_schema
 
     public = load_schema(schema)
-    if not TABLE.describes(public):
-        if VISITS.describes(public):
-            check_rules(public)
-        rows = read_rows(table, public)  # the first violation is its error
-        out.print(f"{table.name} fits {schema.name}.")
-        if VISITS.holds(rows):
-            _say_events(rows)
-        if VISITS.describes(public) and public.rules:
-            from understudy.answers.drawn_people import as_drawn
-            from understudy.answers.drawn_people import broken as broken_by_people
-            from understudy.evaluate.utility.visits import visit_tables
-
-            people = as_drawn(visit_tables(table, public), public)
-            for rule, count in zip(public.rules, broken_by_people(people, public), strict=True):
-                said = f"{count:,} of {len(people.people):,} people break it; what is drawn will not"
-                out.print(f"Rule {rule}: {said if count else 'all people keep it'}.", markup=False)
-        return
-    check_rules(public)
-    found = check_rows(table, public)
+    kind, rules = kind_of(public), getattr(public, "rules", ())
+    if rules:
+        check_rules(public)  # type: ignore[arg-type]
+    found, said = kind.check(table, public)
     for violation in found:
         out.print(str(violation), markup=False)
     wrong = [violation for violation in found if violation.error]
@@ -67,26 +52,38 @@ def schema_check(
         err.print(f"{len(wrong):,} violations.")
         raise typer.Exit(1)
     out.print(f"{table.name} fits {schema.name}.")
-    if public.rules:
-        rows = open_table(table, public)
-        breaks = [broken(public.rules, batch, public.columns) for batch in rows.batches()]
-        for rule, count in zip(public.rules, map(sum, zip(*breaks, strict=True)), strict=True):
-            said = (
-                f"{count:,} of {rows.rows:,} rows break it; what is drawn will not"
-                if count
-                else "all rows keep it"
-            )
-            out.print(f"Rule {rule}: {said}.", markup=False)
+    for line in said:
+        out.print(line)
+    if rules:
+        counts, rows, each = _BROKEN[kind.name](table, public)
+        for rule, count in zip(rules, counts, strict=True):
+            broken = f"{count:,} of {rows:,} {each} break it; what is drawn will not"
+            out.print(f"Rule {rule}: {broken if count else f'all {each} keep it'}.", markup=False)
 
 
-def _say_events(rows: "Visits") -> None:
-    """How many people there are, and whose events are cut. It comes from rows: for their holder alone."""
-    most, cut = rows.schema.most_events, rows.schema.cut
-    more = int((rows.numbers > most).sum())
-    out.print(f"{rows.rows:,} people, {int((rows.numbers == 0).sum()):,} of them without events.")
-    if more:
-        counted = f"the first {most:,}" if cut == "first" else f"{most:,}, drawn by chance,"
-        out.print(f"{more:,} have more than {most:,} events, of which {counted} count.")
+def _broken_by_rows(source: Path, schema: "Schema") -> tuple[Iterable[int], int, str]:
+    """How many rows break each rule, and of how many."""
+    from understudy.data.kinds import TABLE
+    from understudy.data.rules import broken
+
+    rows = TABLE.read(source, schema)
+    breaks = [broken(schema.rules, batch, schema.columns) for batch in rows.batches()]
+    return map(sum, zip(*breaks, strict=True)), rows.rows, "rows"
+
+
+def _broken_by_people(source: Path, schema: "VisitSchema") -> tuple[Iterable[int], int, str]:
+    """The same of people with their events."""
+    from understudy.answers.drawn_people import as_drawn, broken
+    from understudy.evaluate.utility.visits import visit_tables
+
+    people = as_drawn(visit_tables(source, schema), schema)
+    return broken(people, schema), len(people.people), "people"
+
+
+_BROKEN: dict[str, Callable[[Path, Any], tuple[Iterable[int], int, str]]] = {
+    "table": _broken_by_rows,
+    "visits": _broken_by_people,
+}
 
 
 @app.command("infer")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from understudy.data.column import Integer
 from understudy.data.schema import Schema
-from understudy.data.table import Table
+from understudy.data.table import Table, Violation
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,6 +61,14 @@ class Kind(Family[S, R], ABC):
     @abstractmethod
     def read(self, source: Any, schema: S, name: str | None = None, *, one_row_each: bool = True) -> R:
         """Rows from wherever they lie, checked against the schema."""
+
+    def check(self, source: Any, schema: S) -> tuple[list[Violation], list[str]]:
+        """What keeps rows from fitting the schema, and what is worth saying of how many there are: for their holder.
+
+        Edges: but for tables the first cell that does not fit → SchemaError.
+        """
+        self.read(source, schema)
+        return [], []
 
     @abstractmethod
     def roster(self, rows: R, *, several: bool = False) -> Table:

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.kinds.kind import Flat
-from understudy.data.reading.streamed import open_table
+from understudy.data.reading.streamed import check_rows, open_table
 from understudy.data.schema import Schema
-from understudy.data.table import Table
+from understudy.data.table import Table, Violation
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +27,9 @@ class TableKind(Flat[Schema, Table]):
         self, source: Any, schema: Schema, name: str | None = None, *, one_row_each: bool = True
     ) -> Table:
         return open_table(source, schema, name, one_row_each=one_row_each)
+
+    def check(self, source: Any, schema: Schema) -> tuple[list[Violation], list[str]]:
+        return check_rows(source, schema), []
 
     def roster(self, rows: Table, *, several: bool = False) -> Table:
         return rows

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from understudy.data.kinds.kind import Family, Kind, placed
-from understudy.data.table import Table
+from understudy.data.table import Table, Violation
 from understudy.data.visits import SeveralVisits, Visits, VisitSchema, read_visits
 
 _MORE = 5  # events of the person who is made up to have more than count
@@ -19,6 +19,15 @@ class VisitKind(Kind[VisitSchema, Visits]):
         self, source: Any, schema: VisitSchema, name: str | None = None, *, one_row_each: bool = True
     ) -> Visits:
         return read_visits(source, schema, name)
+
+    def check(self, source: Any, schema: VisitSchema) -> tuple[list[Violation], list[str]]:
+        """How many people there are, and whose events are cut."""
+        rows, most = self.read(source, schema), schema.most_events
+        said = [f"{rows.rows:,} people, {int((rows.numbers == 0).sum()):,} of them without events."]
+        if more := int((rows.numbers > most).sum()):
+            kept = f"the first {most:,}" if schema.cut == "first" else f"{most:,}, drawn by chance,"
+            said.append(f"{more:,} have more than {most:,} events, of which {kept} count.")
+        return [], said
 
     def roster(self, rows: Visits, *, several: bool = False) -> Table:
         return placed(rows.people, rows.schema.person, rows.source)
