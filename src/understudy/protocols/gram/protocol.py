@@ -39,6 +39,7 @@ from understudy.ground.errors import ConfigError
 from understudy.models.device import pick_device
 from understudy.models.tables import MixtureOfProducts, Triple
 from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.noise_alone import levels_of_none, never_drawn
 from understudy.models.tables.noisy_tables import Tables, read_tables
 from understudy.models.tables.strongest_pairs import strongest_pairs
 from understudy.models.tables.strongest_triples import strongest_triples
@@ -251,6 +252,9 @@ def train(
     )
     look(2)
     people, codec = _people(measured, len(schema.columns)), _codec(measured, schema)
+    never_drawn(
+        network, levels_of_none(schema, codec.sizes, measured.gram.diagonal(), measured.noise.diagonal())
+    )
     card: dict[str, Any] = {
         "protocol": "gram",
         "config": asdict(config),
