@@ -108,14 +108,14 @@ def show_offer(exchange: The, caller: By, pool: Name, digest: Digest) -> OfferWh
 @api.put(
     "/pools/{pool}/offers/{digest}",
     status_code=201,
-    responses=refusals(408, 409, 410, 507),
+    responses=refusals(408, 409, 410, 503, 507),
     openapi_extra={"requestBody": {"required": True, "content": BYTES}},
 )
 async def push(request: Request, exchange: The, caller: By, pool: Name, digest: Digest) -> OfferOut:
     """Offer a generator under the SHA-256 of its file. Once acknowledged, it survives a crash."""
     in_thread = anyio.to_thread.run_sync
     most = await in_thread(exchange.may_push, caller, pool, digest, length_of(request))
-    with exchange.store.receive(most) as upload:
+    with exchange.store.receive(caller.silo, most, exchange.limits) as upload:
         try:
             with Uploading(exchange.limits.seconds):
                 async with aclosing(request.stream()) as chunks:

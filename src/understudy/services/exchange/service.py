@@ -26,6 +26,7 @@ from understudy.ground.tensors_file import MOST_HEADER
 from understudy.protocols.sgde.offer import Requirements
 from understudy.services.exchange.checker import checkers
 from understudy.services.exchange.database import Database, Event, Member, Offer, Pool, Token
+from understudy.services.exchange.refusals import Refusals
 from understudy.services.exchange.store import Store, Upload
 from understudy.services.exchange.tokens import MEMBER, NAME, Caller, issue, now
 from understudy.services.web.limits import Limits
@@ -44,6 +45,7 @@ class Exchange:
     def __init__(self, database: Database, store: Store, limits: Limits | None = None) -> None:
         self.database, self.store, self.limits = database, store, limits or Limits()
         self.checkers = checkers()
+        self.refusals = Refusals(database, self.limits)
         self._changing = threading.Lock()  # a file is not removed while another pool begins to name it
         with database.read() as session:
             self.swept = store.sweep(session.scalars(select(Offer.digest).where(Offer.withdrawn.is_(None))))
@@ -217,7 +219,8 @@ class Exchange:
                 )
             with self._changing:
                 with self.database.write() as session:
-                    session.get_one(Offer, (pool, digest)).withdrawn = now()
+                    gone = session.get_one(Offer, (pool, digest))
+                    gone.withdrawn, gone.card, gone.preview = now(), "{}", "{}"  # nobody sees them again
                     self._log(session, caller, "withdraw", 200, pool=pool, digest=digest)
                     named = select(Offer.pool).where(Offer.digest == digest, Offer.withdrawn.is_(None))
                     still = session.scalars(named.where(Offer.pool != pool)).first()
@@ -288,12 +291,14 @@ class Exchange:
 
     @contextmanager
     def _watched(self, caller: Caller, action: str, pool: str, digest: str) -> Iterator[None]:
-        """A refusal goes into the log, too."""
+        """A refusal goes into the log, too, while there is room for it."""
+        self.refusals.require_room(caller.token)
         try:
             yield
         except ExchangeError as refusal:
             with self.database.write() as session:
                 self._log(session, caller, action, refusal.status, pool=pool, digest=digest)
+                self.refusals.note(session, caller.token)
             raise
 
     def _log(self, session: Session, caller: Caller, action: str, status: int, **facts: Any) -> None:

@@ -8,8 +8,11 @@ leaves at most a file that nobody names, which `sweep` removes at the next start
 import fcntl
 import hashlib
 import os
+import threading
 import uuid
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +20,10 @@ from typing import Self
 from understudy.ground.durable import own_file, own_folder, sync_folder
 from understudy.ground.errors import ArtefactError, ExchangeError
 from understudy.services.exchange.offer_file import SUFFIX
+from understudy.services.web.limits import Limits
+
+_SECONDS = 5.0
+_WAIT = "try again when one is done. Nothing was stored."
 
 
 class Store:
@@ -27,6 +34,7 @@ class Store:
         self._incoming, self._offers = self.folder / "incoming", self.folder / "offers"
         for place in (self.folder, self._incoming, self._offers):
             own_folder(place)
+        self._counting, self._under_way = threading.Lock(), Counter[str]()  # uploads by silo
         self._lock = own_file(self.folder / "lock", os.O_RDWR)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go when the process dies
@@ -42,9 +50,28 @@ class Store:
         """Where the file of this digest lies."""
         return self._offers / digest[:2] / f"{digest}{SUFFIX}"
 
-    def receive(self, most: int) -> "Upload":
-        """A new upload of at most so many bytes."""
-        return Upload(self, self._incoming / uuid.uuid4().hex, most)
+    @contextmanager
+    def receive(self, silo: str, most: int, limits: Limits) -> Iterator["Upload"]:
+        """A new upload of this silo, of at most so many bytes. 429 or 503 where too many are under way."""
+        with self._counting:
+            mine = self._under_way[silo]
+            if mine >= limits.uploads:
+                raise ExchangeError(
+                    429, f'"{silo}" has {mine} uploads under way, the most: {_WAIT}', retry_after=_SECONDS
+                )
+            if self._under_way.total() >= limits.uploads_in_all:
+                raise ExchangeError(
+                    503,
+                    f"{limits.uploads_in_all} uploads are under way in all, the most: {_WAIT}",
+                    retry_after=_SECONDS,
+                )
+            self._under_way[silo] += 1
+        try:
+            with Upload(self, self._incoming / uuid.uuid4().hex, most) as upload:
+                yield upload
+        finally:
+            with self._counting:
+                self._under_way -= Counter([silo])
 
     def remove(self, digest: str) -> None:
         """Delete a file that nobody names any more."""

@@ -67,7 +67,12 @@ def authenticate(database: Database, token: str) -> Caller | None:
 
 def now() -> str:
     """The time as it is stored: UTC, to the second, in an order that text keeps."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return as_stored(datetime.now(UTC))
+
+
+def as_stored(time: datetime) -> str:
+    """A time of UTC as it is stored."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _digest(secret: str) -> str:

@@ -109,7 +109,7 @@ class Transport:
                     return answer
                 reason = _detail(answer)
                 with suppress(ValueError):
-                    wait = min(_LONGEST_WAIT, float(answer.headers.get("retry-after", wait)))
+                    wait = min(_LONGEST_WAIT, max(0.0, float(answer.headers.get("retry-after", wait))))
             except httpx.TransportError as error:
                 if not again and not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
                     raise ExchangeError(

@@ -18,7 +18,8 @@ class Limits:
     `rate` requests a second, and up to `burst` at once, for each token (a tenth of it for each address that fails to
     authenticate). `seconds` for an upload. `connections` for each address; one that asks for nothing is closed
     (`doors`). Of an exchange alone: `largest` bytes a generator, `offers` in a pool for each silo, `check` of the
-    seconds to look at an upload.
+    seconds to look at an upload, `uploads` of a silo that are under way, and `refusals` of a token in a day, which the
+    log keeps.
     """
 
     rate: float = 20.0
@@ -28,10 +29,23 @@ class Limits:
     seconds: float = 300.0
     check: float = 20.0
     connections: int = 128
+    uploads: int = 8
+    refusals: int = 1000
 
     def __post_init__(self) -> None:
         positive(rate=self.rate, seconds=self.seconds, check=self.check)
         whole(burst=self.burst, largest=self.largest, offers=self.offers, connections=self.connections)
+        whole(uploads=self.uploads, refusals=self.refusals)
+
+    @property
+    def uploads_in_all(self) -> int:
+        """Of all silos together, under way at once."""
+        return 4 * self.uploads
+
+    @property
+    def refusals_in_all(self) -> int:
+        """Lines of the log: when there are more, the oldest go."""
+        return 100 * self.refusals
 
 
 class Rate:
@@ -45,15 +59,33 @@ class Rate:
     def take(self, key: str) -> None:
         """One request of this key; 429, with the time to wait, when its bucket is empty."""
         with self._lock:
-            now = self._clock()
-            level, then = self._buckets.get(key, (float(self._burst), now))
-            level = min(self._burst, level + (now - then) * self._rate)
+            now, level = self._now(key)
             if level < 1:
                 wait = (1 - level) / self._rate
                 raise ExchangeError(429, f"Too many requests: try again in {wait:.1f} s.", retry_after=wait)
-            self._buckets[key] = (level - 1, now)
-            if len(self._buckets) > _MOST_BUCKETS:
-                self._forget(now)
+            self._set(key, level - 1, now)
+
+    def wait(self, key: str) -> float:
+        """How many seconds until there is one for this key; 0 where there is one now."""
+        with self._lock:
+            return max(0.0, (1 - self._now(key)[1]) / self._rate)
+
+    def spend(self, key: str, count: int = 1) -> None:
+        """So many at once, whether or not there are as many."""
+        with self._lock:
+            now, level = self._now(key)
+            self._set(key, max(0.0, level - count), now)
+
+    def _now(self, key: str) -> tuple[float, float]:
+        """The time, and what is in this key's bucket."""
+        now = self._clock()
+        level, then = self._buckets.get(key, (float(self._burst), now))
+        return now, min(self._burst, level + (now - then) * self._rate)
+
+    def _set(self, key: str, level: float, now: float) -> None:
+        self._buckets[key] = (level, now)
+        if len(self._buckets) > _MOST_BUCKETS:
+            self._forget(now)
 
     def _forget(self, now: float) -> None:
         """Full buckets are as good as none; if all are in use, the fullest half is dropped."""
