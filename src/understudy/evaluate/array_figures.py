@@ -7,7 +7,7 @@ pairs stand apart.
 Guarantee: none. A figure is a function of real rows, meant for their holder.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +15,14 @@ import numpy as np
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
-from understudy.data.kinds import ARRAYS, IMAGES, read_rows
+from understudy.data.kinds import ARRAYS, IMAGES, SERIES, kind_of, read_rows
 from understudy.data.reading.files import Source
 from understudy.evaluate.utility.images import evaluate_images
 from understudy.evaluate.utility.marginals import Figure, avd
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
 from understudy.ground.errors import ConfigError
 
+Arrays = ArrayTable[Any]
 Rows = Source | ArrayTable[ArraySchema]
 
 
@@ -39,22 +40,33 @@ def array_figures(
 
     Without `holdout` a fifth of the real rows is kept out of what is learned from them.
     """
-    own, made = opened(real, schema), opened(synthetic, as_drawn(schema))
+    own, made = opened(real, schema), opened(synthetic, kind_of(schema).as_drawn(schema))
     seen = None if holdout is None else opened(holdout, schema)
-    if not IMAGES.describes(schema):
-        test = None if seen is None else seen.values
-        found = evaluate_series(own.values, made.values, holdout=test, steps=steps, seed=seed)
-        return (*found, *_label_pairs(own, made, seed))
-    figures = [*evaluate_distances(own.values, made.values, seed=seed), *_label_pairs(own, made, seed)]
-    if schema.target is None:
-        return tuple(figures)
+    found = _FIGURES[schema.kind](own, made, seen, epochs=epochs, steps=steps, seed=seed)
+    return (*found, *_label_pairs(own, made, seed))
+
+
+def _of_series(
+    own: Arrays, made: Arrays, seen: Arrays | None, *, steps: int, seed: int, **_: Any
+) -> list[Figure]:
+    test = None if seen is None else seen.values
+    return [*evaluate_series(own.values, made.values, holdout=test, steps=steps, seed=seed)]
+
+
+def _of_images(
+    own: Arrays, made: Arrays, seen: Arrays | None, *, epochs: int, seed: int, **_: Any
+) -> list[Figure]:
+    figures, targets = [*evaluate_distances(own.values, made.values, seed=seed)], own.schema.targets
     train, test_set = (own, seen) if seen is not None else _parted(own, seed)
-    for target in schema.targets:
+    for target in targets:
         sets = ((_pixels(table), table.codes(target.name)) for table in (train, made, test_set))
         found = evaluate_images(*sets, classes=target.levels, epochs=epochs, seed=seed)
-        several = f" ({target.name})" if len(schema.targets) > 1 else ""
+        several = f" ({target.name})" if len(targets) > 1 else ""
         figures += [replace(figure, name=figure.name + several) for figure in found]
-    return tuple(figures)
+    return figures
+
+
+_FIGURES: dict[str, Callable[..., list[Figure]]] = {SERIES.name: _of_series, IMAGES.name: _of_images}
 
 
 def _label_pairs(
@@ -86,14 +98,6 @@ def together(tables: Sequence[ArrayTable[ArraySchema]]) -> ArrayTable[ArraySchem
     classes = np.concatenate(known) if len(known) == len(tables) else None
     starts, source = np.arange(len(values) + 1), ", ".join(table.source for table in tables)
     return ArrayTable(values, np.arange(len(values)), starts, tables[0].schema, source, classes)
-
-
-def as_drawn(schema: ArraySchema) -> ArraySchema:
-    """The schema of what a generator writes: every row stands for itself, and series are whole."""
-    if IMAGES.describes(schema):
-        return replace(schema, person=None)
-    series, time = schema.series or "series", schema.time or "time"
-    return replace(schema, person=None, series=series, time=time, stride=None, windows_are_people=False)
 
 
 def _parted(

@@ -12,10 +12,8 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from understudy.data.described import ArraySchema, PublicSchema
-from understudy.data.images import ImageSchema
-from understudy.data.kinds import MixedSchema, load_any
+from understudy.data.kinds import ARRAYS, EVENTS, TABLE, MixedSchema, load_any
 from understudy.data.schema import Schema
-from understudy.data.series import SeriesSchema
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.ground.bounded import read_json, read_toml
 from understudy.ground.errors import ArtefactError, SchemaError
@@ -116,9 +114,9 @@ def load_artefacts(folder: str | Path) -> Artefacts:
     pieces = Artefacts(
         folder=folder,
         card=card,
-        schema=described if isinstance(described, Schema) else None,
-        arrays=described if isinstance(described, SeriesSchema | ImageSchema) else None,
-        visits=described if isinstance(described, VisitSchema | SeveralVisits) else None,
+        schema=described if TABLE.describes(described) else None,
+        arrays=described if ARRAYS.describes(described) else None,
+        visits=described if EVENTS.describes(described) else None,
         drawn=drawn,
         kind="table" if described is None else getattr(described, "kind", "table"),
         synthetic=None if home == "model" else piece(_drawn(described), pd.read_parquet),
@@ -177,7 +175,7 @@ def _schema(path: Path) -> Described:
 
 def _drawn(described: Described | None) -> str:
     """The file of synthetic rows."""
-    if isinstance(described, VisitSchema | SeveralVisits):
+    if EVENTS.describes(described):
         return f"synthetic/{_events(described)[0]}.parquet"
     return "synthetic.parquet"
 
@@ -190,7 +188,7 @@ def _all_drawn(
     described: Described | None, read: Callable[[str], pd.DataFrame | None]
 ) -> dict[str, pd.DataFrame] | None:
     """The synthetic people and their events of each kind; None where one cannot be read, or where there are none."""
-    if not isinstance(described, VisitSchema | SeveralVisits):
+    if not EVENTS.describes(described):
         return None
     found = {name: read(f"synthetic/{name}.parquet") for name in described.tables}
     there = {name: frame for name, frame in found.items() if frame is not None}

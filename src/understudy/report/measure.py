@@ -11,6 +11,7 @@ from typing import Any
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
+from understudy.data.kinds import TABLE
 from understudy.data.reading.files import Source
 from understudy.data.reading.sources import WRITTEN, TableSource, in_database, is_url
 from understudy.data.schema import Schema
@@ -64,7 +65,7 @@ def measure(
         return _of_arrays(run, run.arrays, parties, tables, holdout, seed)
     if run.visits is not None:
         return _of_people(run, run.visits, parties, tables, holdout, seed)
-    if run.kind != "table":
+    if run.kind != TABLE.name:
         return Measured(reason=f"{KINDS[run.kind]}, and this page compares only tables.")
     if run.synthetic is None or run.schema is None:
         return Measured(reason="the run's synthetic rows or its schema cannot be read.")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from understudy.data.kinds import load_schema
+from understudy.data.kinds import TABLE, VISITS, load_schema
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.data.visits import SeveralVisits, VisitSchema
@@ -106,7 +106,7 @@ def together(
     sources: Mapping[str, Any], schemas: Mapping[str, Any], schema: VisitSchema | SeveralVisits
 ) -> dict[str, pd.DataFrame]:
     """All holders' people and events: over rows one after the other, else those whom a holder of every column has."""
-    visits = {name: own for name, own in schemas.items() if isinstance(own, VisitSchema)}
+    visits = VISITS.among(schemas)
     if not visits:
         raise ConfigError("no holder's events can be read here.")
     if len(visits) == len(sources) and all(own.names == schema.names for own in visits.values()):
@@ -138,7 +138,7 @@ def _of_all_holders(
         rows = parts["people"]
         if rows[key].duplicated().any():
             raise ConfigError(f"two of {', '.join(names)} hold the same person: rows cannot be joined.")
-        if isinstance(own, VisitSchema):
+        if VISITS.describes(own):
             events[own.title if isinstance(schema, SeveralVisits) else "events"] = parts["events"]
         people = rows if people is None else people.merge(rows, on=key)
     assert people is not None
@@ -148,7 +148,7 @@ def _of_all_holders(
 
 def _held(source: Any, own: Schema | VisitSchema, key: str) -> dict[str, pd.DataFrame]:
     """A holder's people, and their events if it has any."""
-    if isinstance(own, VisitSchema):
+    if VISITS.describes(own):
         parts = {part: _keyed(rows, own.person, key) for part, rows in visit_tables(source, own).items()}
         return {"people": parts["events"][[key]].drop_duplicates()} | parts
     table = read_table(source, own)
@@ -183,7 +183,7 @@ def schemas_of(
         own = load_schema(path) if path is not None and Path(path).exists() else schema
         if isinstance(own, SeveralVisits):
             raise ConfigError(f"what {name} holds is not known here: its schema cannot be read.")
-        if not isinstance(own, Schema | VisitSchema):
+        if not TABLE.describes(own) and not VISITS.describes(own):
             raise ConfigError(f"{name} holds neither people with events nor a table.")
         found[name] = own
     return found

@@ -8,7 +8,7 @@ Edges: rows that are missing, or do not fit their schema, are no sheets.
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
 from understudy.data.images import ImageSchema, png
-from understudy.data.kinds import read_rows
-from understudy.evaluate.array_figures import as_drawn
+from understudy.data.kinds import IMAGES, SERIES, kind_of
+from understudy.data.series import SeriesSchema
 from understudy.ground.errors import UnderstudyError
 from understudy.report.artefacts import Artefacts
 from understudy.report.plots import tag
@@ -45,16 +45,16 @@ def sheets(run: Artefacts | None, real: ArrayTable[ArraySchema] | None = None) -
     """
     if run is None or run.arrays is None or run.synthetic is None:
         return []
-    schema = as_drawn(run.arrays)
+    schema: Any = kind_of(run.arrays).as_drawn(run.arrays)
+    drawing = _DRAWN[schema.kind]
     try:
-        found = read_rows(_some(run.synthetic, schema), schema)
+        found: ArrayTable[Any] = schema.read(drawing.some(run.synthetic, schema))
     except UnderstudyError:
         return []
-    assert isinstance(found, ArrayTable), "a schema of arrays reads arrays"
     if found.classes is None:
-        return [Sheet("All rows", _both(found, real, None, schema))]
+        return [Sheet("All rows", _both(drawing, found, real, None))]
     return [
-        Sheet(f"{schema.label} = {name}", _both(found, real, code, schema))
+        Sheet(f"{schema.label} = {name}", _both(drawing, found, real, code))
         for code, name in enumerate(schema.classes[:CLASSES])
         if (found.codes(str(schema.label)) == code).any()
     ]
@@ -99,24 +99,18 @@ def drawn_arrays(run: Artefacts) -> dict[str, pd.DataFrame]:
     """The drawn images or series, a row each, by what they are; of series the table has a row for every step."""
     if run.arrays is None or run.synthetic is None:
         return {}
-    if isinstance(run.arrays, ImageSchema):
-        return {"images": run.synthetic}
-    column = as_drawn(run.arrays).series  # type: ignore[union-attr]
-    return {"series": run.synthetic.drop_duplicates(column)} if column in run.synthetic else {}
+    kind = kind_of(run.arrays)
+    rows = _DRAWN[kind.name].one_each(run.synthetic, kind.as_drawn(run.arrays))
+    return {} if rows is None else {kind.plural: rows}
 
 
 def _both(
-    drawn: ArrayTable[Any], real: ArrayTable[Any] | None, code: int | None, schema: ArraySchema
+    drawing: "Drawing", drawn: ArrayTable[Any], real: ArrayTable[Any] | None, code: int | None
 ) -> list[tuple[str, Markup]]:
     """Drawn rows of a class, and real ones where there are any."""
     tables = {"drawn": drawn} | ({} if real is None else {"real": real})
-    pictures = [
-        one for which, table in tables.items() for one in _pictures(_of(table, code, EACH), schema, which)
-    ]
-    if isinstance(schema, ImageSchema):
-        return pictures if real is not None else [("", picture) for _, picture in pictures]
-    return pictures + _counted(
-        {which: _of(table, code, COUNTED) for which, table in tables.items()}, schema.names
+    return drawing.pictures(
+        {which: _of(table, code, COUNTED) for which, table in tables.items()}, drawn.schema
     )
 
 
@@ -124,27 +118,64 @@ def _of(table: ArrayTable[Any], code: int | None, most: int) -> NDArray[np.float
     return (table.values if code is None else table.values[table.codes(table.schema.label) == code])[:most]
 
 
-def _some(frame: pd.DataFrame, schema: ArraySchema) -> pd.DataFrame:
-    """The first rows of each class, whole series of them."""
-    classes = [schema.label] if schema.label in frame else []
-    if isinstance(schema, ImageSchema):
-        return frame.groupby(classes).head(EACH) if classes else frame.head(EACH)
-    if schema.series not in frame:
+class Drawing(Protocol):
+    """How one kind of arrays is drawn on a page."""
+
+    def some(self, frame: pd.DataFrame, schema: Any) -> pd.DataFrame:
+        """The first rows of each class."""
+
+    def one_each(self, frame: pd.DataFrame, schema: Any) -> pd.DataFrame | None:
+        """A row for each that was drawn; None where that is not known."""
+
+    def pictures(self, rows: Mapping[str, NDArray[np.float32]], schema: Any) -> list[tuple[str, Markup]]:
+        """Drawn rows in [0, 1], and real ones where there are any: names and pictures."""
+
+
+class _Images:
+    def some(self, frame: pd.DataFrame, schema: ImageSchema) -> pd.DataFrame:
+        return frame.groupby(schema.label).head(EACH) if schema.label in frame else frame.head(EACH)
+
+    def one_each(self, frame: pd.DataFrame, schema: ImageSchema) -> pd.DataFrame | None:
         return frame
-    first = frame.drop_duplicates(schema.series)
-    first = first.groupby(classes).head(COUNTED) if classes else first.head(COUNTED)
-    return frame[frame[schema.series].isin(first[schema.series])]
+
+    def pictures(
+        self, rows: Mapping[str, NDArray[np.float32]], schema: ImageSchema
+    ) -> list[tuple[str, Markup]]:
+        some = {which: values[:EACH] for which, values in rows.items() if len(values)}
+        return [
+            (which if len(rows) > 1 else "", _sheet(values, f"{len(values)} {which} images"))
+            for which, values in some.items()
+        ]
 
 
-def _pictures(values: NDArray[np.float32], schema: ArraySchema, which: str) -> list[tuple[str, Markup]]:
-    if not len(values):
-        return []
-    if isinstance(schema, ImageSchema):
-        return [(which, _sheet(values, f"{len(values)} {which} images"))]
-    return [
-        (f"{name}, {which}", _lines(values[:, :, place], f"{len(values)} {which} series of {name}", which))
-        for place, name in enumerate(schema.names[:CHANNELS])
-    ]
+class _Series:
+    def some(self, frame: pd.DataFrame, schema: SeriesSchema) -> pd.DataFrame:
+        """Whole series of them."""
+        if (first := self.one_each(frame, schema)) is None:
+            return frame
+        first = first.groupby(schema.label).head(COUNTED) if schema.label in frame else first.head(COUNTED)
+        return frame[frame[schema.series].isin(first[schema.series])]
+
+    def one_each(self, frame: pd.DataFrame, schema: SeriesSchema) -> pd.DataFrame | None:
+        """Of series the table has a row for every step."""
+        return frame.drop_duplicates(schema.series) if schema.series in frame else None
+
+    def pictures(
+        self, rows: Mapping[str, NDArray[np.float32]], schema: SeriesSchema
+    ) -> list[tuple[str, Markup]]:
+        some = {which: values[:EACH] for which, values in rows.items() if len(values)}
+        lines = [
+            (
+                f"{name}, {which}",
+                _lines(values[:, :, place], f"{len(values)} {which} series of {name}", which),
+            )
+            for which, values in some.items()
+            for place, name in enumerate(schema.names[:CHANNELS])
+        ]
+        return lines + _counted(rows, schema.names)
+
+
+_DRAWN: dict[str, Drawing] = {IMAGES.name: _Images(), SERIES.name: _Series()}
 
 
 def _counted(series: Mapping[str, NDArray[np.float32]], names: Sequence[str]) -> list[tuple[str, Markup]]:

@@ -10,7 +10,7 @@ import pandas as pd
 import tomli_w
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.kinds import TABLE, VISITS
+from understudy.data.kinds import FLAT, TABLE, VISITS
 from understudy.data.reading.files import Source
 from understudy.data.reading.streamed import StreamedTable
 from understudy.data.reading.writing import write_several, write_visits
@@ -121,7 +121,7 @@ class Result:
         tables = {
             name: _readable(h.table) if h.came is None else h.came
             for name, h in holders.items()
-            if isinstance(h.table, Table | ArrayTable)
+            if FLAT.holds(h.table)
         }
         books = {name: {"ledger": str(h.ledger.path)} for name, h in holders.items() if h.ledger.path}
         with tempfile.TemporaryDirectory() as folder:

@@ -7,6 +7,7 @@ object, in a file of its own beside this one. Layers above have tables of their 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -90,6 +91,10 @@ class Kind(Family[S, R], ABC):
 
 class Flat(Kind[S, R]):
     """A kind in which a row is as many numbers as any other."""
+
+    def as_drawn(self, schema: S) -> S:
+        """The schema of what a generator writes, where every row stands for itself."""
+        return replace(schema, person=None)  # type: ignore[type-var]
 
     @abstractmethod
     def shape(self, schema: S) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ def measure_across(
     parties: Parties, schemas: Mapping[str, Any], config: Mapping[str, Any], secret: bytes | None = None
 ) -> Released:
     """Align the parties, and release their joint tables across parties. ConfigError where one holds no table."""
-    tables = {name: schema for name, schema in schemas.items() if TABLE.describes(schema)}
+    tables = TABLE.among(schemas)
     if other := sorted(schemas.keys() - tables.keys()):
         raise ConfigError(
             f'{other[0]} holds no table, and coupling="gram" counts columns. Nothing was charged.'

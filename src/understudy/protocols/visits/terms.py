@@ -38,7 +38,7 @@ class Holders:
     @classmethod
     def of(cls, schemas: Mapping[str, Any]) -> "Holders":
         """As the schemas show it: all alike, over rows; else over columns, or a grid where some are alike."""
-        visits = {name: schema for name, schema in schemas.items() if VISITS.describes(schema)}
+        visits = VISITS.among(schemas)
         if not visits:
             raise ConfigError(
                 f"{', '.join(schemas)}: nobody holds people with events, which visits is for: gram is for tables. "
