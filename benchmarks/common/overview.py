@@ -1,4 +1,4 @@
-"""The table of docs/benchmarks.md, from the CSV files of the folders: `make tables NAME=.`."""
+"""The table of benchmarks/README.md, from the CSV files of the folders: `make tables NAME=.`."""
 
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ def vertical() -> tuple[str, str]:
         "Adult at ε = 8, 2-way AVD within / across two holders, two seeds "
         f"(independent columns: {pair('independent', None)})",
         f"`gram` {pair('Gram')} in seconds; `dplt` {pair('DPLT')}; `verti-gan` {pair('VertiGAN')}: "
-        "[why](vertical.md)",
+        "[why](vertical/README.md)",
     )
 
 
@@ -279,7 +279,7 @@ def overview() -> str:
     return table(
         ("what", "figure", "where"),
         [
-            (*line(), ", ".join(f"[{folder}](../benchmarks/{folder}/README.md)" for folder in folders))
+            (*line(), ", ".join(f"[{folder}]({folder}/README.md)" for folder in folders))
             for line, folders in LINES.items()
         ],
     )

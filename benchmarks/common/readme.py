@@ -1,13 +1,13 @@
 """Write the tables of the READMEs from the CSV files beside them.
 
     make tables [NAME=joint]                               # rewrites what stands between the marks
-    python benchmarks/common/readme.py joint cohort        # the same for some folders; `.` is docs/benchmarks.md
+    python benchmarks/common/readme.py joint cohort        # the same for some folders; `.` is benchmarks/README.md
     python benchmarks/common/readme.py --check             # only says what differs
 
 A table stands between two marks, each on a line of its own: `<!-- table: NAME -->` and `<!-- end -->`. A figure in
 running text stands between `<!-- figure: NAME -->` and `<!-- end -->`. `show.py` of the folder has a dict TABLES: the
 names, and functions without arguments that give the text; where sentences have many figures, so has `findings.py`.
-`overview.py` has those of docs/benchmarks.md.
+`overview.py` has those of benchmarks/README.md.
 """
 
 import argparse
@@ -32,7 +32,7 @@ _MARKED = re.compile(
 
 def readmes() -> Iterator[tuple[str, Path, list[Path]]]:
     """Each README with its name and the scripts that fill it."""
-    yield ".", BENCHMARKS.parent / "docs" / "benchmarks.md", [BENCHMARKS / "common" / "overview.py"]
+    yield ".", BENCHMARKS / "README.md", [BENCHMARKS / "common" / "overview.py"]
     for path in sorted(BENCHMARKS.glob("*/README.md")):
         findings = path.with_name("findings.py")
         yield path.parent.name, path, [path.with_name("show.py"), *([findings] if findings.exists() else [])]

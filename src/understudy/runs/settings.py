@@ -190,14 +190,13 @@ def reference() -> str:
     """docs/settings.md: what several protocols share in one table, then each protocol's own settings."""
     every = {protocol: settings_of(protocol) for protocol in PROTOCOLS}
     shared = _shared(every.values())
-    lines = [f"| `{name}` | {values} | {meaning} |" for name, (values, meaning) in sorted(shared.items())]
+    lines = [f"- `{name}`{_range(values)}: {meaning}" for name, (values, meaning) in sorted(shared.items())]
     parts = [_HEAD, *lines, ""]
     for protocol, module in PROTOCOLS.items():
         own = [one for one in every[protocol] if shared.get(one.name) != (one.values, one.meaning)]
-        others = ", ".join(f"`{one.name} = {one.default}`" for one in every[protocol] if one not in own)
+        others = ", ".join(f"`{one.name}={one.default}`" for one in every[protocol] if one not in own)
         parts += [f"## {protocol}\n", f"{(module.__doc__ or '').splitlines()[0]}\n"]
-        table = ["| key | default | values | meaning |", "|---|---|---|---|", *map(_line, own), ""]
-        parts += table if own else []
+        parts += [*map(_line, own), ""] if own else []
         parts += [f"Shared: {others}.\n"]
     return "\n".join(parts)
 
@@ -213,17 +212,18 @@ _HEAD = """\
 
 The keys of `[settings]` in a run file, and the keywords of `us.train`. Written by `make reference` from the protocols'
 own `Config`; `understudy protocols NAME` prints all settings of one. A range is what the `Config` refuses to leave;
-`–` is no value.
+where none stands: a whole number of at least 1. `–` is no value.
 
 ## Shared by several protocols
-
-| key | values | meaning |
-|---|---|---|"""
+"""
 
 
 def _line(setting: Setting) -> str:
-    cells = (f"`{setting.name}`", f"`{setting.default}`", setting.values, setting.meaning)
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return f"- `{setting.name}={setting.default}`{_range(setting.values)}: {setting.meaning}"
+
+
+def _range(values: str) -> str:
+    return "" if values == "a whole number of at least 1" else f" ({values})"
 
 
 def _plain(value: object) -> str:
