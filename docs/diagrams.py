@@ -42,7 +42,7 @@ STEPS = (  # the ask, what it says, what is answered, what the ledger has before
     ("gram.fine", "the other's greeting", "fine tables of its columns, under noise", "ε is charged"),
     ("gram.propose-levels", "levels, chosen by the fine tables", "what it was told, sealed", ""),
     ("gram.take-levels", "what the other was told", "how many levels", ""),
-    ("product.swap", "the next people", "their rows, masked and sealed for the other", ""),
+    ("joint.swap", "the next people", "their rows, masked and sealed for the other", ""),
     ("gram.share", "the other's rows, masked; corrections", "shares of all pairs' tables, under noise", "ε is charged"),
     ("run.settle", "what has it cost?", "the ledger's figure", ""),
 )  # fmt: skip

@@ -27,8 +27,8 @@ from common.rows import said, write
 from understudy.api.train import train
 from understudy.data.images import Images, ImageSchema
 from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.joint.party import JointParty
 from understudy.protocols.moments import protocol
-from understudy.protocols.moments.party import MomentsParty
 from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
@@ -65,7 +65,7 @@ def measured(people: int, features: int, upright: bool) -> dict[str, Any]:
 
         return call
 
-    MomentsParty.respond = timed("statistics_s", MomentsParty.respond)  # type: ignore[method-assign]
+    JointParty.respond = timed("statistics_s", JointParty.respond)  # type: ignore[method-assign]
     protocol.fit_cells = timed("fit_s", protocol.fit_cells)
     protocol.match_shades = timed("fit_s", protocol.match_shades)
     begin = time.perf_counter()

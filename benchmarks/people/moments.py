@@ -175,10 +175,10 @@ def rows_of(data: Data, frame: Frame, places: NDArray[np.int64]) -> Rows:
 
 def with_noise(stage: First | Pooled, rows: Rows, multiplier: float, rng: np.random.Generator) -> Any:
     """What both aggregators together release of it: two full noises."""
-    sigma = noise_for(multiplier, stage.reach) * math.sqrt(2)
+    sigma = noise_for(multiplier, stage.sensitivity) * math.sqrt(2)
     each = torch.where(stage.diagonal, sigma * math.sqrt(2), sigma)
     drawn = torch.from_numpy(rng.standard_normal(stage.size)) * each
-    return stage.read((stage.count(rows) + drawn.round()).long(), each.double())
+    return stage.read_sums((stage.sums(rows) + drawn.round()).long(), sigma)
 
 
 def two_groups(data: Data, job: Job) -> dict[str, float]:

@@ -171,7 +171,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(visits_party, "count_visits", _events(sites, visits_party.count_visits))
         patch.setattr(visits_party, "person_vectors", _vectors(visits_party.person_vectors))
         for stage in (Lengths, First, Levels, Pooled, Within):
-            patch.setattr(stage, "count", _moments(sites, stage.count))
+            patch.setattr(stage, "_sums_of", _moments(sites, stage._sums_of))
         patch.setattr(Numbers, "triangle", _triangle(sites, Numbers.triangle))
         patch.setattr(Numbers, "words", _short(sites, Numbers.words))
         patch.setattr(DpltParty, "_counts", _counts(sites, DpltParty._counts, "two-way tables"))
@@ -306,7 +306,7 @@ def _counts(sites: Sites, real: Any, what: str) -> Any:
 def _moments(sites: Sites, real: Any) -> Any:
     def count(stage: Any, rows: Any) -> Any:
         sums, weights = real(stage, rows), torch.where(stage.diagonal, math.sqrt(0.5), 1.0)
-        return sites.through("moments", sums, sums, lambda d: length(d * weights), 2.0 * stage.reach)
+        return sites.through("moments", sums, sums, lambda d: length(d * weights), 2.0 * stage.sensitivity)
 
     return count
 

@@ -193,7 +193,7 @@ class Louder(LocalParties):
             noise = {
                 key: 2 * value if isinstance(value, float) else [2 * each for each in value]
                 for key, value in vars(told).items()
-                if key in ("multiplier", "multipliers", "sigmas")
+                if key in ("multiplier", "multipliers", "sigmas", "noise")
             }
             asks[last] = replace(told, **noise)
         return super().ask(asks)

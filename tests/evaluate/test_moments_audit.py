@@ -13,7 +13,7 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on
-from understudy.protocols.moments import party as moments_party
+from understudy.protocols.joint import pricing
 from understudy.protocols.moments import protocol as moments
 
 pytestmark = pytest.mark.usefixtures("few_trials")
@@ -42,7 +42,7 @@ def test_a_holder_that_adds_a_tenth_of_its_noise_is_found_out(monkeypatch: pytes
     def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
         return noise_on(cells, scale / 10, rng)
 
-    monkeypatch.setattr(moments_party, "noise_on", quiet)
+    monkeypatch.setattr(pricing, "noise_on", quiet)
     assert not audited(2.5).passed
 
 

@@ -19,8 +19,8 @@ from understudy.ground.errors import ConfigError, MessageError, PartyAway, Priva
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import Crowd
 from understudy.protocols.core.base import Ask
+from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.moments.messages import Agree, Begin, Cells, Means, Norms, Pooling
 from understudy.protocols.moments.rows import Rows
 from understudy.protocols.moments.stages import First
 from understudy.runs.federation import Federation
@@ -102,7 +102,7 @@ def test_with_a_declared_norm_means_have_less_noise_and_longer_rows_are_pulled_i
             np.zeros(1, np.int64),
             Crowd.of(np.arange(2)),
         )
-        assert float(first.count(black).double().norm()) <= first.reach
+        assert float(first.sums(black).double().norm()) <= first.sensitivity
         held = {"one": Images.from_array(pixels, schema)}
         fed = Federation.rehearsal(held, {}, budget=Budget(0.5, 1e-5), seed=3, same_people=False)
         network: Any = train("moments", fed, features=30, shares=(0.5, 0.5, 0.0)).generator.network
@@ -260,15 +260,35 @@ class Changed:
 
     kind: type[Ask]
     values: Mapping[str, Any]
+    stage: str = ""
 
     def __call__(self, ask: Ask) -> Ask:
-        if not isinstance(ask, self.kind):
+        if not isinstance(ask, self.kind) or (isinstance(ask, Propose) and ask.stage != self.stage):
             return ask
+        if isinstance(ask, Propose):
+            return replace(ask, terms=ask.terms | self.values)
         return replace(ask, **{key: v(ask) if callable(v) else v for key, v in self.values.items()})
 
 
 def changed(kind: type[Ask], **values: Any) -> Changed:
     return Changed(kind, values)
+
+
+def proposed(stage: str, **terms: Any) -> Changed:
+    return Changed(Propose, terms, stage)
+
+
+def begin(config: dict[str, Any], schemas: dict[str, Any]) -> Begin:
+    return Begin(family="moments", config=config, schemas=schemas)
+
+
+def agreed(begun: Any, name: str) -> Agree:
+    """One holder alone, at the noise that it needs."""
+    return Agree(keys={name: begun.key.value}, noise=begun.needed.value, bits=64, chunk=1, seeds={}, cells=[])
+
+
+def due(stage: str) -> Release:
+    return Release(stage=stage, inbox={}, corrections={})
 
 
 def charged(holder: Any) -> list[Any]:
@@ -287,23 +307,23 @@ CROOKED = [
     (changed(Begin, config=lambda a: a.config | {"most_holders": 2}), MessageError, "was agreed to"),
     (changed(Begin, config=lambda a: {}), MessageError, "the settings lack"),
     (changed(Begin, schemas={}), SchemaError, "another schema"),
-    (changed(Agree, multipliers=[0.0, 0.0, 0.0]), PrivacyError, "its budget needs"),
-    (changed(Agree, multipliers=[9.0]), MessageError, "scales of noise were due"),
-    (changed(Agree, multipliers=[float("nan")] * 3), ConfigError, "must be 0 or above"),
-    (changed(Agree, multipliers=[1e9] * 3), ConfigError, "more than can be drawn"),
-    (changed(Means, norm=float("nan")), ConfigError, "norm must lie between"),
-    (changed(Means, norm=2.0), ConfigError, "norm must lie between"),
-    (changed(Means, norm=-1e-300), ConfigError, "norm must lie between"),
-    (changed(Means, norm=None), MessageError, "told where it was bought"),
-    (changed(Pooling, means=torch.zeros(2, 3, dtype=torch.int64)), MessageError, "means are whole numbers"),
-    (changed(Pooling, means=torch.zeros(2, 20)), MessageError, "means are whole numbers"),
-    (changed(Pooling, means=torch.full((2, 20), BIG)), MessageError, "means are whole numbers"),
-    (changed(Pooling, radius=0), ConfigError, "radius"),
-    (changed(Pooling, radius=1.5), ConfigError, "radius"),
-    (changed(Pooling, features=21), ConfigError, "features"),
-    (changed(Cells, basis=torch.zeros(20, 0, dtype=torch.int64)), MessageError, "not directions"),
-    (changed(Cells, basis=torch.full((20, 2), 1 << 40)), MessageError, "directions are whole numbers"),
-    (changed(Cells, bits=9), ConfigError, "bits"),
+    (changed(Agree, noise=[0.0, 0.0, 0.0]), PrivacyError, "its budget needs"),
+    (changed(Agree, noise=[9.0]), MessageError, "scales of noise were due"),
+    (changed(Agree, noise=[float("nan")] * 3), ConfigError, "must be 0 or above"),
+    (changed(Agree, noise=[1e9] * 3), ConfigError, "more than can be drawn"),
+    (proposed("means", norm=float("nan")), ConfigError, "norm must lie between"),
+    (proposed("means", norm=2.0), ConfigError, "norm must lie between"),
+    (proposed("means", norm=-1e-300), ConfigError, "norm must lie between"),
+    (proposed("means", norm=None), MessageError, "told where it was bought"),
+    (proposed("pooled", means=torch.zeros(2, 3, dtype=torch.int64)), MessageError, "means are whole numbers"),
+    (proposed("pooled", means=torch.zeros(2, 20)), MessageError, "means are whole numbers"),
+    (proposed("pooled", means=torch.full((2, 20), BIG)), MessageError, "means are whole numbers"),
+    (proposed("pooled", radius=0), ConfigError, "radius"),
+    (proposed("pooled", radius=1.5), ConfigError, "radius"),
+    (proposed("pooled", features=21), ConfigError, "features"),
+    (proposed("cells", basis=torch.zeros(20, 0, dtype=torch.int64)), MessageError, "not directions"),
+    (proposed("cells", basis=torch.full((20, 2), 1 << 40)), MessageError, "directions are whole numbers"),
+    (proposed("cells", bits=9), ConfigError, "bits"),
 ]
 
 
@@ -311,14 +331,12 @@ CROOKED = [
 def test_a_server_that_asks_for_something_else_is_refused_and_nothing_more_is_charged(
     change: Any, raised: type[Exception], words: str
 ) -> None:
-    kind = change.kind
-    bought = kind is Means
+    bought = change.stage == "means"
     fed, config = silos(2, 40, Budget(3.0, 1e-5)), moments.Config(**SMALL, norms=0.1 * bought)
     parties = Crooked(fed.parties("moments", run="r", config=config), change)
     with pytest.raises(raised, match=words):
         moments.train(config, parties, fed.schemas)
-    due = {Begin: 0, Agree: 0, Means: 1, Pooling: 1, Cells: 2}[kind]
-    due = 0 if words == "more than can be drawn" else due
+    due = {"": 0, "means": 1, "pooled": 1, "cells": 2}[change.stage]
     assert [len(charged(holder)) for holder in fed.holders.values()] == [due, due], (
         "no refused release is charged"
     )
@@ -343,7 +361,7 @@ def test_settings_of_a_wrong_kind_are_refused_by_a_party_that_knows_none(bad: di
     party = fed.parties("moments", run="r")["silo 0"]  # built without settings
     config = asdict(moments.Config(**SMALL)) | bad
     with pytest.raises(ConfigError):
-        party.answer(Begin(config=config, schemas={"silo 0": SCHEMA.to_dict()}))
+        party.answer(begin(config, schemas={"silo 0": SCHEMA.to_dict()}))
     assert not charged(fed.holders["silo 0"])
 
 
@@ -352,11 +370,9 @@ def test_extreme_choices_of_a_server_move_nobody_farther() -> None:
     scale.
     """
     fed, config = silos(1, 30, Budget(3.0, 1e-5)), moments.Config(**SMALL, norms=0.1)
-    extreme = {Pooling: {"means": torch.full((2, 20), (1 << 18) - 1), "radius": 1}, Means: {"norm": 5e-324}}
-    parties = Crooked(
-        fed.parties("moments", run="r", config=config),
-        lambda ask: replace(ask, **extreme.get(type(ask), {})),
-    )
+    far = proposed("pooled", means=torch.full((2, 20), (1 << 18) - 1), radius=1)
+    short = proposed("means", norm=5e-324)
+    parties = Crooked(fed.parties("moments", run="r", config=config), lambda ask: far(short(ask)))
     outcome = moments.train(config, parties, fed.schemas)
     assert Generator.of(outcome.trained).images(2, seed=0).shape == (2, 6, 5)
 
@@ -364,19 +380,18 @@ def test_extreme_choices_of_a_server_move_nobody_farther() -> None:
 def test_a_release_is_made_once_and_in_turn() -> None:
     fed, config = silos(1, 30, Budget(3.0, 1e-5)), moments.Config(**SMALL)
     party = fed.parties("moments", run="r", config=config)["silo 0"]
-    begin = Begin(config=asdict(config), schemas={"silo 0": SCHEMA.to_dict()})
-    for early in (Means(inbox={}), Norms(inbox={})):
+    for early in (due("means"), due("norms")):
         with pytest.raises(MessageError, match="not expected"):
             party.answer(early)
-    begun = party.answer(begin)
-    keys, multipliers = {"silo 0": begun.key.value}, begun.multipliers.value  # type: ignore[attr-defined]
-    party.answer(Agree(keys=keys, multipliers=multipliers))
+    begun: Any = party.answer(begin(asdict(config), schemas={"silo 0": SCHEMA.to_dict()}))
+    agree = agreed(begun, "silo 0")
+    party.answer(agree)
     with pytest.raises(MessageError, match="not expected"):
-        party.answer(Norms(inbox={}))  # which nobody agreed to pay for
+        party.answer(due("norms"))  # which nobody agreed to pay for
     with pytest.raises(MessageError, match="told where it was bought"):
-        party.answer(Means(inbox={}, norm=0.5))
-    party.answer(Means(inbox={}))
-    for again in (Means(inbox={}), Agree(keys=keys, multipliers=multipliers)):
+        party.answer(Propose(stage="means", terms={"norm": 0.5}, inbox={}))
+    party.answer(due("means"))
+    for again in (due("means"), agree):
         with pytest.raises(MessageError, match="not expected"):
             party.answer(again)
     assert len(charged(fed.holders["silo 0"])) == 1
@@ -384,31 +399,35 @@ def test_a_release_is_made_once_and_in_turn() -> None:
 
 def test_the_noise_is_what_the_price_says() -> None:
     """Two rehearsals with other seeds differ by noise alone, of the stated deviation."""
-    config, stage = moments.Config(**SMALL), First(moments.Frame.of(SCHEMA, 20), 2)
+    config, stage = moments.Config(**SMALL), First(Frame.of(SCHEMA, 20), 2)
     sums = []
     for seed in (1, 2):
         pixels, labels = signs(40)
         held = {"a": Images.from_array(pixels, SCHEMA, labels=labels)}
         fed = Federation.rehearsal(held, {}, budget=Budget(2.0, 1e-5), seed=seed, same_people=False)
         party = fed.parties("moments", run="r", config=config)["a"]
-        begun: Any = party.answer(Begin(config=asdict(config), schemas={"a": SCHEMA.to_dict()}))
-        party.answer(Agree(keys={"a": begun.key.value}, multipliers=begun.multipliers.value))
-        answer: Any = party.answer(Means(inbox={}))
-        sums.append(answer.sums.value.double())
+        begun: Any = party.answer(begin(asdict(config), schemas={"a": SCHEMA.to_dict()}))
+        party.answer(agreed(begun, "a"))
+        answer: Any = party.answer(due("means"))
+        sums.append(answer.parts.value["sums"].double())
     found = float((sums[0] - sums[1]).std()) / 2**0.5
-    assert found == pytest.approx(begun.multipliers.value[0] * stage.reach, rel=0.35)
+    assert found == pytest.approx(begun.needed.value[0] * stage.sensitivity, rel=0.35)
 
 
 class Leaving(LocalParties):
-    """Parties of which one goes away when it is asked for this."""
+    """Parties of which one goes away when it is asked for the keys, or for this release."""
 
-    def __init__(self, parties: Any, at: type[Ask]) -> None:
+    def __init__(self, parties: Any, at: str) -> None:
         super().__init__(parties)
         self.at, self.left = at, False
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
-        self.left = self.left or any(isinstance(ask, self.at) for ask in asks.values())
+        self.left = self.left or any(
+            self.at in (ask.kind(), getattr(ask, "stage", ""))
+            for ask in asks.values()
+            if not isinstance(ask, Propose)
+        )
         here = {name: ask for name, ask in asks.items() if not (self.left and name == "silo 1")}
         if len(here) < len(asks) and (at_least is None or len(here) < at_least):
             raise PartyAway("silo 1 is away.")
@@ -417,9 +436,13 @@ class Leaving(LocalParties):
 
 @pytest.mark.parametrize(
     ("at", "words"),
-    [(Means, "only norms were released"), (Pooling, "only counts and means"), (Cells, "3 of 4 releases")],
+    [
+        ("means", "only norms were released"),
+        ("pooled", "only counts and means"),
+        ("cells", "3 of 4 releases"),
+    ],
 )
-def test_who_goes_away_between_releases_leaves_what_was_released(at: type[Ask], words: str) -> None:
+def test_who_goes_away_between_releases_leaves_what_was_released(at: str, words: str) -> None:
     fed, config = silos(3, 60), moments.Config(**SMALL, at_least=2, norms=0.1)
     parties = Leaving(fed.parties("moments", run="r", config=config), at)
     if words.startswith("only"):
@@ -434,7 +457,7 @@ def test_who_goes_away_between_releases_leaves_what_was_released(at: type[Ask], 
 
 def test_who_goes_away_before_the_first_release_is_left_out() -> None:
     fed, config = silos(3, 60), moments.Config(**SMALL, at_least=2)
-    parties = Leaving(fed.parties("moments", run="r", config=config), Agree)
+    parties = Leaving(fed.parties("moments", run="r", config=config), Agree.kind())
     outcome = moments.train(config, parties, fed.schemas)
     assert outcome.trained.card["left_out"] == ["silo 1"]
 

@@ -23,10 +23,10 @@ from understudy.models.moments import Labels, centres
 from understudy.models.moments.released import COUNT
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import Crowd, needed_multipliers
+from understudy.protocols.joint.messages import Propose
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.moments.messages import Cells, Pooling
-from understudy.protocols.moments.party import labels_of
 from understudy.protocols.moments.rows import Rows
+from understudy.protocols.moments.settings import labels_of
 from understudy.protocols.moments.stages import First, Levels, Within, first_of
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -63,14 +63,16 @@ def test_no_person_moves_the_first_release_by_more_than_its_reach_and_one_moves_
             np.stack([row for row, _ in some]), np.repeat(even, len(some), 0),
             np.array([place for _, place in some]), Crowd.of(np.array([0, len(some)])),
         )  # fmt: skip
-        return float(stage.count(found).double().norm())
+        return float(stage.sums(found).double().norm())
 
     single = [(row, place) for row in rows for place in places]
     alone = [moved(one) for one in single]
-    assert max(alone) <= stage.reach
-    assert max(alone) == pytest.approx(stage.reach, rel=1e-9), "who is at the bound moves it by all of that"
+    assert max(alone) <= stage.sensitivity
+    assert max(alone) == pytest.approx(stage.sensitivity, rel=1e-9), (
+        "who is at the bound moves it by all of that"
+    )
     pairs = np.random.default_rng(0).integers(0, len(single), (60, 2))
-    assert max(moved(single[a], single[b]) for a, b in pairs) <= stage.reach
+    assert max(moved(single[a], single[b]) for a, b in pairs) <= stage.sensitivity
 
 
 def test_who_has_the_same_level_of_the_first_label_shares_second_moments() -> None:
@@ -78,12 +80,12 @@ def test_who_has_the_same_level_of_the_first_label_shares_second_moments() -> No
     one = Within(torch.zeros(6, 2, dtype=torch.int64), basis, 1000, 1, 64, each=3)
     values = np.full((6, 2, 1), 0.75, np.float32)
     for code in range(6):
-        sums = one.count(rows_of(TINY, values[:1], [code], [0, 1]))
+        sums = one.sums(rows_of(TINY, values[:1], [code], [0, 1]))
         people = sums[: one.cells * 3].view(one.cells, 3)[:, 0]
         assert len(people) == 4
         assert int(people.argmax()) // 2 == code // 3
         weights = torch.where(one.diagonal, 0.5, 1.0)
-        assert float((sums.double().square() * weights).sum().sqrt()) <= one.reach
+        assert float((sums.double().square() * weights).sum().sqrt()) <= one.sensitivity
 
 
 @pytest.mark.parametrize("sizes", [(3, 2, 2), (5, 4, 5)], ids=["combinations", "levels"])
@@ -103,8 +105,8 @@ def test_under_little_noise_people_and_means_are_those_of_the_rows(sizes: tuple[
     values = np.stack([0.5 + apart, 1 - apart], 1)[:, :, None]
     frame = Frame.declared(schema, 2)
     stage = first_of(frame, labels)
-    total = stage.count(rows_of(schema, values, places, np.arange(4001)))
-    found = centres(stage.read(total, torch.full((stage.size,), 300.0)), frame, labels)
+    total = stage.sums(rows_of(schema, values, places, np.arange(4001)))
+    found = centres(stage.read_sums(total, 300.0), frame, labels)
     rows = frame.coefficients(values.astype(np.float32))
     people = np.bincount(places, minlength=labels.combinations)
     own = np.stack([rows[places == place].mean(0) for place in range(labels.combinations)])
@@ -175,9 +177,9 @@ def test_holders_with_other_labels_and_what_learns_one_label_are_refused_and_not
         assert not any(entry.count for holder in fed.holders.values() for entry in holder.ledger.entries())
 
 
-@pytest.mark.parametrize("kind", [Pooling, Cells])
+@pytest.mark.parametrize("stage", ["pooled", "cells"])
 def test_means_of_classes_and_not_of_combinations_are_refused_before_anything_more_is_charged(
-    kind: Any,
+    stage: str,
 ) -> None:
     fed = Federation.rehearsal({"a": tiny(TINY)}, {}, budget=Budget(2.0, 1e-5), seed=1, same_people=False)
     config = moments.Config(features=2)
@@ -186,14 +188,16 @@ def test_means_of_classes_and_not_of_combinations_are_refused_before_anything_mo
         def ask(self, message: Any, **more: Any) -> Any:
             asks = message if isinstance(message, dict) else dict.fromkeys(self.names, message)
             fewer = {
-                name: replace(ask, means=ask.means[:2]) for name, ask in asks.items() if isinstance(ask, kind)
+                name: replace(ask, terms=ask.terms | {"means": ask.terms["means"][:2]})
+                for name, ask in asks.items()
+                if isinstance(ask, Propose) and ask.stage == stage
             }
             return super().ask({**asks, **fewer}, **more)
 
     with pytest.raises(MessageError, match="means are whole numbers"):
         moments.train(config, Crooked(fed.parties("moments", run="r", config=config)), fed.schemas)
     charged = [entry for entry in fed.holders["a"].ledger.entries() if entry.count]
-    assert len(charged) == (1 if kind is Pooling else 2)
+    assert len(charged) == (1 if stage == "pooled" else 2)
 
 
 def test_a_generator_and_its_classifiers_are_saved_and_loaded(drawn: Generator, tmp_path: Path) -> None:
@@ -225,7 +229,7 @@ def test_a_forecast_says_what_is_counted_and_the_noise_that_it_will_have(schema:
     counted = "6 combinations of classes" if schema is TINY else "the table of every two labels"
     assert any(counted in fact for fact in told.facts)
     (error,) = told.errors
-    reach = first_of(Frame.declared(schema, 2), labels_of(schema)).reach
+    reach = first_of(Frame.declared(schema, 2), labels_of(schema)).sensitivity
     assert error.least == pytest.approx(
         needed_multipliers(budget, config.shares)[0] * reach / COUNT, rel=1e-3
     )

@@ -307,9 +307,9 @@ def test_what_another_person_adds_is_within_what_was_paid_for() -> None:
     centre = exact(without).centre.expand(2, -1)
     basis = 4096 * torch.eye(12, dtype=torch.int64)
     for stage in (First(blank.frame, 2), Pooled(centre, 500, 12, 181), Within(centre, basis, 500, 0, 181)):
-        moved = (stage.count(rows[1]) - stage.count(rows[0])).double()
+        moved = (stage.sums(rows[1]) - stage.sums(rows[0])).double()
         weights = torch.where(stage.diagonal, math.sqrt(0.5), 1.0)
-        assert float((moved * weights).norm()) <= stage.reach
+        assert float((moved * weights).norm()) <= stage.sensitivity
 
 
 def test_tables_have_no_moments_and_series_no_decoders() -> None:

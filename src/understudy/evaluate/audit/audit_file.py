@@ -34,7 +34,7 @@ from understudy.protocols.core import AlignedParty, Party
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.moments.party import common
+from understudy.protocols.moments.settings import common
 from understudy.protocols.people import class_means_party as class_means
 from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.people.reporting import Reporting

@@ -12,44 +12,25 @@ left out: it is post-processing.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from understudy.data.described import ArraySchema
-from understudy.data.encoding.frame import Frame
 from understudy.data.kinds import kind_of
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD
 from understudy.ground.errors import ConfigError
-from understudy.models.moments.released import bins_of
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.moments import Crowd, noise_for
-from understudy.protocols.core import Ask, Parties, Party, Reply
+from understudy.protocols.core import Parties, Party, Reply
+from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.server import measure
+from understudy.protocols.joint.stage import Holding
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.moments.messages import Begin
-from understudy.protocols.moments.party import labels_of
-from understudy.protocols.moments.releases import Released, Server, release
-from understudy.protocols.moments.rows import Rows
-from understudy.protocols.moments.stages import Stage, releases
-
-
-@dataclass(frozen=True)
-class _Listening(Server):
-    """A server that remembers what each release was of, and what it added up to."""
-
-    heard: list[tuple[Stage, Tensor, float]] = field(default_factory=list)
-
-    def _sum(self, done: Released, asks: Mapping[str, Ask], stage: Stage) -> Tensor:
-        total = super()._sum(done, asks, stage)
-        sigma = noise_for(done.multipliers[done.made], self.most_holders * stage.reach)
-        self.heard.append((stage, total, sigma))
-        return total
+from understudy.protocols.moments.study import Moments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,36 +47,18 @@ class MomentsAudit:
         """One person there or not, searched by whoever sees the released sums."""
         if not self.config.private:
             raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
-        frame = Frame.declared(self.schema, self.config.features, upright=self.config.upright)
-        labels = labels_of(self.schema)
+        study = Moments(self.config, {self.target: self.schema})
         everybody = kind_of(self.schema).made_up(self.schema, self.people)
-        codes = np.zeros(self.people, dtype=np.int64) if everybody.classes is None else everybody.classes
-        canary, others = (
-            Rows(
-                frame.coefficients(everybody.values[here]),
-                frame.histograms(everybody.values[here], bins_of(frame)),
-                codes[here],
-                Crowd.of(np.arange(len(range(self.people)[here]) + 1)),
-            )
-            for here in (slice(0, 1), slice(1, None))
-        )
-        heard: list[tuple[Stage, Tensor, float]] = []
+        sides = [everybody.take(who) for who in (range(1), range(1, self.people))]
+        canary, others = (study.rows(Holding(self.target, rows, None, SecureRng)) for rows in sides)
+        heard: list[Found] = []
 
         def train(parties: Parties) -> object:
-            due = releases(self.config.norms, self.config.shares[2])
-            server = _Listening(parties, frame, labels, due, 1, self.config.colluding, self.config.bits)
-            begin = Begin(config=asdict(self.config), schemas={self.target: self.schema.to_dict()})
-            found = release(server, begin)
-            heard[:] = server.heard
-            return found
+            heard[:] = [measure(study, parties)]
+            return heard[0]
 
         def score(party: Any, replies: list[Reply]) -> float:
-            found = 0.0
-            for stage, total, sigma in heard:
-                own, rest = (stage.count(rows).double() for rows in (canary, others))
-                weights = torch.where(stage.diagonal, 0.5, 1.0) / sigma**2
-                found += float(((total.double() - rest - own / 2) * own * weights).sum())
-            return found
+            return evidence(heard[0], canary, others)
 
         return Case(
             target=self.target,
@@ -116,6 +79,20 @@ class MomentsAudit:
             budget=self.budget,
             rng=SecureRng.from_seed(seed),
         )
+
+
+def evidence(found: Found, canary: Any, others: Any) -> float:
+    """How much likelier what was found is with the canary's rows than without, as a logarithm."""
+    total = 0.0
+    for name in found:
+        stage, noise = found.stage(name), found.deviations(name)
+        own, rest = stage.count(canary), stage.count(others)
+        for key, block in stage.blocks.items():
+            more, less = own[key].double(), rest[key].double()
+            halved = torch.zeros(block.shape) if block.diagonal is None else 0.5 * block.diagonal
+            off = found.record.sums[name][key].double() - less - more / 2
+            total += float((off * more * (1 - halved)).sum()) / noise[key] ** 2
+    return total
 
 
 def moments_case(

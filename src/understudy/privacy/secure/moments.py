@@ -30,6 +30,7 @@ says, whatever the rows hold: who would move them by more, or is not a number, c
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -153,6 +154,11 @@ def noise_for(multiplier: float, reach: float) -> float:
     if sigma > LARGEST / 1.5:
         raise ConfigError(f"noise of {sigma:g} is more than can be drawn. Nothing was charged.")
     return sigma
+
+
+def doubled(sigma: float) -> Fraction:
+    """The noise of a diagonal: √2·σ, never less."""
+    return rounded_up(sigma * 2**0.5 * (1 + 2.0**-40)) if sigma else Fraction(0)
 
 
 @lru_cache(maxsize=64)

@@ -32,10 +32,10 @@ from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure import MomentSketch, Vectors, noise_on
-from understudy.privacy.secure.moments import moments_event, needed_multipliers, noise_for
+from understudy.privacy.secure.moments import doubled, moments_event, needed_multipliers, noise_for
 from understudy.protocols.aggregators.terms import Settings, Terms, require_seats
 from understudy.protocols.aggregators.upload import MomentFormat
-from understudy.protocols.moments.party import doubled, labels_of
+from understudy.protocols.moments.settings import labels_of
 
 KINDS = ("image", "series")
 

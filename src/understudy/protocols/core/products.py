@@ -34,14 +34,14 @@ class Delivery(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swap(Delivery, kind="product.swap"):
+class Swap(Delivery, kind="joint.swap"):
     """The others' messages about the chunk before; mask and seal the next one for each who holds these people."""
 
     chunk: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swapped(Reply, kind="product.swapped"):
+class Swapped(Reply, kind="joint.swapped"):
     """A sealed message for each other party that holds these people."""
 
     outbox: Public

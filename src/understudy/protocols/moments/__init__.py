@@ -1,6 +1,5 @@
 """Moments: counts, means and second moments of images or series in a public frame are released under noise, in three
 steps, and Gaussians are fitted to them.
 
-`protocol` has the settings and `train`; `party` is a holder's side, `releases` the server's, `stages` what both see
-alike.
+`protocol` has `train`, `settings` what it takes, `study` what is released and chosen, `stages` what is counted.
 """

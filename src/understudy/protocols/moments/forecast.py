@@ -6,18 +6,15 @@ its settings and schemas is refused here, too.
 
 from collections import Counter
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
-from understudy.data.encoding.frame import Frame
 from understudy.models.moments.released import COUNT
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure import noise_share
-from understudy.privacy.secure.moments import moments_event, needed_multipliers, noise_for
+from understudy.privacy.secure.moments import moments_event
 from understudy.protocols.core.forecast import Error, Forecast, figure
-from understudy.protocols.moments.party import common, labels_of, shares_of
-from understudy.protocols.moments.stages import first_of, releases
+from understudy.protocols.moments.stages import first_of
+from understudy.protocols.moments.study import Moments
 
 _WHAT = {
     "norms": "how long rows are, which buys the bound on their norm",
@@ -31,21 +28,22 @@ def forecast(
     config: Any, schemas: Mapping[str, Any], budgets: Mapping[str, Budget], people: int | None = None
 ) -> Forecast:
     """The releases at the noise that the strictest budget needs."""
-    schema = common(schemas)
-    frame, shares = Frame.declared(schema, config.features), shares_of(config.norms, config.shares)
-    needed = [needed_multipliers(budget, shares) for budget in budgets.values()]
+    study = Moments(config, schemas)
+    schema, labels, pricing, shares = study.schema, study.labels, study.pricing, study.pricing.shares
+    pricing.check_parties(len(schemas))
+    needed = [pricing.needed(budget, None) for budget in budgets.values()]
     multipliers = [max(each) if config.private else 0.0 for each in zip(*needed, strict=True)]
-    due = dict(zip(releases(config.norms, config.shares[2]), multipliers, strict=False))
+    due = dict(zip(study.releases, multipliers, strict=True))
     facts = [
         f"{_WHAT[name]}: noise {figure(multiplier)} times what a person moves, {share / sum(shares):.0%} of the budget"
-        for (name, multiplier), share in zip(due.items(), shares, strict=False)
+        for (name, multiplier), share in zip(due.items(), shares, strict=True)
     ]
     if not config.norms:
         part = "" if schema.norm is None else f"{schema.norm:g} of "
         facts.append(
             f"the bound on a row's norm: {part}the largest possible{', as declared' if part else ''}"
         )
-    labels, whose = labels_of(schema), "a class"
+    whose = "a class"
     if len(labels.sizes) > 1:
         whose = "a combination of classes"
         counted = (
@@ -54,9 +52,8 @@ def forecast(
             else "the sums of each label's classes, and the table of every two labels"
         )
         facts.append(f"{len(labels.sizes)} labels: {counted}; second moments by {schema.label}")
-    sigma = noise_for(due["means"], config.most_holders * first_of(frame, labels).reach)
-    own = float(noise_share(Fraction(sigma), len(budgets), colluding=config.colluding))
-    off = own * (len(budgets) ** 0.5 if len(budgets) > 1 else 1.0) / COUNT
+    first, number = first_of(study.frame, labels).blocks, [*due].index("means")
+    off = pricing.deviation(pricing.sigmas(number, first, due["means"])["sums"], len(budgets)) / COUNT
     spend = Counter(map(moments_event, due.values()))
     return Forecast(
         protocol="moments",

@@ -16,105 +16,41 @@ an outsider, and up to `colluding` other holders, who may pool what they know wi
 Edges: a person counts once, by the average of the person's rows. docs/secure_products.md says who sees what.
 """
 
-import json
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.encoding.frame import MOST_FEATURES, Frame
 from understudy.generators.parts import GeneratorParts
-from understudy.ground.check import a_seed, in_range, not_negative, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.moments import fit_cells, match_shades
-from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.statement import PrivacyStatement
-from understudy.privacy.secure.moments import moments_event
-from understudy.protocols.core import Checkpoint, Outcome, Parties, Watcher, settled, two_steps
-from understudy.protocols.core.agreeing import stated_prices
+from understudy.protocols.core import Outcome, Parties, Watcher, two_steps
+from understudy.protocols.joint.found import ended, statement
+from understudy.protocols.joint.party import JointParty
+from understudy.protocols.joint.server import measure
 from understudy.protocols.moments.forecast import forecast as forecast
-from understudy.protocols.moments.messages import Begin
-from understudy.protocols.moments.party import (
-    SETTLED,
-    MomentsParty,
-    check_norms,
-    check_shares,
-    common,
-    labels_of,
-)
-from understudy.protocols.moments.releases import Released, Server, release
-from understudy.protocols.moments.stages import MOST_BITS, releases
+from understudy.protocols.moments.settings import Config as Config
+from understudy.protocols.moments.study import Moments
 
 SAME_PEOPLE = False
 KINDS = ("image", "series")
-OUTSIDE = (
-    "the schema: sizes, bounds and classes are public",
-    "the size and the timing of messages; the number of people is counted within ε",
-)
-SAVED = "released"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """`features`: the most coefficients of the frame to measure, from the lowest frequency on.
-
-    `upright`: images are first turned upright and centred, by a rule that reads each image alone; how they were
-    turned is measured, too (`data/encoding/upright.py`). It is for what leans, and lies, each in its own way on
-    an even ground, as handwriting does; series, and images with a declared `norm`, are taken as they are.
-    `norms`: share of the budget that buys the bound on a row's norm; 0: the schema's, or the largest possible.
-    `shares`: parts of the budget for the counts and means, for the second moments of all rows, and for those of the
-    classes; the third may be 0, and all classes then have one covariance.
-    `bits`: each class is cut into cells by the signs of this many leading directions, and each cell has a mean and a
-    covariance; None: as many as the noise allows.
-    `most_holders`: how many holders may hold the same person; the noise hides such a person, too.
-    ε holds when up to `colluding` of the holders pool what they know. The run continues without parties that go away
-    before the first release as long as `at_least` are left (None: all must stay).
-    """
-
-    features: int = 300
-    upright: bool = False
-    norms: float = 0.0
-    shares: tuple[float, float, float] = (0.3, 0.3, 0.4)
-    bits: int | None = None
-    colluding: int = 1
-    at_least: int | None = None
-    most_holders: int = 1
-    private: bool = True
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        whole(features=self.features, colluding=self.colluding, most_holders=self.most_holders)
-        in_range(1, MOST_FEATURES, features=self.features)
-        if self.at_least is not None:
-            whole(at_least=self.at_least)
-        if self.bits is not None:
-            not_negative(bits=self.bits)
-            in_range(0, MOST_BITS, bits=self.bits)
-        a_seed(seed=self.seed)
-        check_norms(self.norms)
-        check_shares(self.shares)
-        object.__setattr__(self, "shares", tuple(map(float, self.shares)))
-        for name, value in (("private", self.private), ("upright", self.upright)):
-            if type(value) is not bool:
-                raise ConfigError(f"{name} is true or false, not {value!r}.")
-
-
-def build_party(name: str, rows: ArrayTable[Any], ledger: Ledger, **more: Any) -> MomentsParty:
+def build_party(name: str, rows: ArrayTable[Any], ledger: Ledger, **more: Any) -> JointParty:
     """A party of this protocol."""
     if not isinstance(rows, ArrayTable):
         raise ConfigError(
             f"{name} holds no images and no series, and moments takes nothing else: gram is for tables. "
             "Nothing was charged."
         )
-    return MomentsParty(name, rows, ledger, **more)
+    return JointParty(Moments, name, rows, ledger, **more)
 
 
 def agreed(config: Config) -> dict[str, Any]:
     """What a holder who knows the settings agrees to, for its `build_party`."""
-    return {"agreed": {key: getattr(config, key) for key in SETTLED}}
+    return {"agreed": {key: getattr(config, key) for key in Moments.settled}}
 
 
 def train(
@@ -132,39 +68,17 @@ def train(
     from there: nothing is measured, or charged, twice. Where a further release does not take place, what there is is
     fitted, and card and statement say so.
     """
-    schemas = {name: schemas[name] for name in parties.names}
-    schema = common(schemas)
-    frame = Frame.declared(schema, config.features, upright=config.upright)
-    server = Server(
-        parties,
-        frame,
-        labels_of(schema),
-        releases(config.norms, config.shares[2]),
-        config.most_holders,
-        config.colluding,
-        config.bits,
-    )
-    told = json.loads(json.dumps({key: getattr(config, key) for key in SETTLED}))
-    store = None if checkpoint is None else Checkpoint(checkpoint, parties)
-    saved = store.measured(SAVED, told) if store is not None and resume else None
-    done = release(
-        server,
-        Begin(config=asdict(config), schemas={name: schema.to_dict() for name, schema in schemas.items()}),
-        at_least=config.at_least,
-        first=None if saved is None else Released(**saved),
-        keep=lambda one: None if store is None else store.note(SAVED, dict(vars(one)) | {"plan": told}),
-    )
-    there = [name for name in done.begun if name not in done.gone]
-    privacy = _statement(done, settled(parties, there, at_least=config.at_least), config.most_holders)
+    study = Moments(config, {name: schemas[name] for name in parties.names})
+    found = measure(study, parties, at_least=config.at_least, checkpoint=checkpoint, resume=resume)
+    record, privacy = found.record, statement(found, parties, at_least=config.at_least)
     look = two_steps(watch, privacy.per_party)
     look(1)
-    if "pooled" not in done.found:
-        words = "counts and means" if "means" in done.found else "norms"
-        raise ConfigError(f"only {words} were released ({done.ended}): nothing can be drawn from them.")
-    centre = server.centres(done)
-    kept = server.directions(done, centre)
-    network = fit_cells(frame, centre, kept, done.found.get("cells"), bits=done.bits)
-    first = done.found["means"]
+    if "pooled" not in found:
+        words = "counts and means" if "means" in found else "norms"
+        raise ConfigError(f"only {words} were released ({record.ended}): nothing can be drawn from them.")
+    centre, kept, first = study.centres(found), study.directions(found), found["means"]
+    bits = int(record.terms["cells"]["bits"]) if "cells" in found else 0
+    network = fit_cells(study.frame, centre, kept, found.get("cells"), bits=bits)
     matched = match_shades(network, first["shades"], float(first["shades_noise"]), float(centre.people.sum()))
     look(2)
     people = max(1, round(float(centre.people.sum())))
@@ -173,37 +87,14 @@ def train(
         "config": asdict(config),
         "partition": "rows",
         "rounds": 1,
-        "ended": f"after {done.made} of {len(server.releases)} releases: {done.ended}"
-        if done.ended
-        else "after all releases",
-        "left_out": [name for name in parties.names if name not in done.begun],
+        "ended": ended(found),
+        "left_out": [name for name in parties.names if name not in record.begun],
         "people": people,
-        "noise": dict(zip(done.found, done.multipliers, strict=False)),
-        "norm": server.framed(done).norm,
+        "noise": {name: found.noise(name) for name in found},
+        "norm": study.framed(found).norm,
         "directions": len(kept.values),
         "cells": network.cells,
         "histograms": matched,
         "privacy": privacy.to_dict(),
     }
-    return Outcome(GeneratorParts(network.eval(), schema, card), privacy, people)
-
-
-def _statement(
-    done: Released, spends: Mapping[str, Mapping[str, Spend]], most_holders: int
-) -> PrivacyStatement:
-    """What the run cost, by the parties' ledgers; of a party that went away, the price of all it was asked for."""
-    asked = Counter(map(moments_event, done.multipliers[: done.made + done.lost]))
-    missing = (
-        (
-            f"a further release, which did not take place ({done.ended}): who had answered by then has paid for it",
-        )
-        if done.ended
-        else ()
-    )
-    return PrivacyStatement(
-        parties=stated_prices(done.begun, spends, asked),
-        same_people=False,
-        most_holders=most_holders,
-        one_release=most_holders > 1,
-        outside=OUTSIDE + missing,
-    )
+    return Outcome(GeneratorParts(network.eval(), study.schema, card), privacy, people)

@@ -1,10 +1,12 @@
-"""A holder's rows in the public frame, and how long they are, which buys a bound on their norm.
+"""A holder's rows in the public frame, what their releases have in common, and how long rows are, which buys a bound on
+their norm.
 
-Guarantee: `Lengths.count` returns whole numbers that one person, with all rows, moves by at most `reach`.
+Guarantee: `Lengths.sums` are whole numbers that one person, with all rows, moves by at most `sensitivity`.
 """
 
 import math
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +24,8 @@ from understudy.models.moments.released import (
     read_lengths,
 )
 from understudy.privacy.secure.moments import Crowd, Places, Whole, bounded, cell_sums
+from understudy.protocols.joint.pricing import BlockSpec
+from understudy.protocols.joint.stage import Stage
 
 _PIECE = 1 << 11  # rows at a time
 
@@ -36,8 +40,48 @@ class Rows:
     crowd: Crowd
 
 
+class Sums(Stage[Callable[[], Rows]]):
+    """A release of one block, by all holders alike: sums over rows, which are made when they are first counted.
+
+    Guarantee: one person, with all rows, moves `sums` by at most `sensitivity`, in terms of the noise's σ, where the
+    entries that `diagonal` marks have √2·σ.
+    """
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float: ...
+
+    @property
+    @abstractmethod
+    def size(self) -> int: ...
+
+    @property
+    def diagonal(self) -> Tensor:
+        return torch.zeros(self.size, dtype=torch.bool)
+
+    @property
+    def blocks(self) -> Mapping[str, BlockSpec]:
+        return {"sums": BlockSpec((0, 0), (self.size,), self.sensitivity, diagonal=self.diagonal)}
+
+    def count(self, rows: Callable[[], Rows]) -> dict[str, Tensor]:
+        return {"sums": self.sums(rows())}
+
+    def sums(self, rows: Rows) -> Tensor:
+        """int64 (size,)."""
+        return in_pieces(self._sums_of, rows)
+
+    @abstractmethod
+    def _sums_of(self, rows: Rows) -> Tensor: ...
+
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Released:
+        return self.read_sums(sums["sums"], noise["sums"])
+
+    @abstractmethod
+    def read_sums(self, total: Tensor, noise: float) -> Released: ...
+
+
 @dataclass(frozen=True)
-class Lengths:
+class Lengths(Sums):
     """How many people's rows have a norm in each of the even cells up to the largest.
 
     Edges: what is longer, or not a number, is in the last cell.
@@ -46,31 +90,28 @@ class Lengths:
     frame: Frame
 
     @property
-    def reach(self) -> float:
+    def sensitivity(self) -> float:
         return float(COUNT)
 
     @property
     def size(self) -> int:
         return CELLS
 
-    @property
-    def diagonal(self) -> Tensor:
-        return torch.zeros(CELLS, dtype=torch.bool)
-
-    def count(self, rows: Rows) -> Tensor:
-        """int64 (size,)."""
-        return in_pieces(self._count_of, rows)
-
-    def _count_of(self, rows: Rows) -> Tensor:
+    def _sums_of(self, rows: Rows) -> Tensor:
         with np.errstate(all="ignore"):
             norms = np.sqrt(np.square(rows.coefficients).sum(1)) * (CELLS / self.frame.reach)
         cells = np.where(norms < CELLS, norms, CELLS - 1).astype(np.int64)
         ones = np.full((len(cells), 1), float(COUNT))
         return cell_sums(ones, cells, CELLS, rows.crowd).flatten()
 
-    def read(self, total: Tensor, noise: Tensor) -> Released:
+    def read_sums(self, total: Tensor, noise: float) -> Released:
         """As `read_lengths`."""
-        return read_lengths(total, noise)
+        return read_lengths(total, even(noise, total))
+
+
+def even(noise: float, total: Tensor) -> Tensor:
+    """The same deviation of all of them."""
+    return torch.full(total.shape, noise, dtype=torch.float64)
 
 
 def of_all(frame: Frame, q: Whole, rows: Rows) -> Tensor:

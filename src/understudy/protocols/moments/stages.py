@@ -12,8 +12,7 @@ a class is here a level of the first.
 What the server chooses between two releases (means, radii, directions) cannot change by how much a person moves them:
 rows are pulled in to a norm in whole numbers after all of that (`secure.moments.bounded`).
 
-Guarantee: `count` returns whole numbers that one person moves by at most `reach`, in terms of the noise's σ, where the
-entries that `diagonal` marks have √2·σ. Everything else here is public.
+Guarantee: see `rows.Sums`. Everything but rows and their sums is public.
 """
 
 import math
@@ -32,6 +31,7 @@ from understudy.models.moments.released import (
     COUNT,
     FIRST,
     SCALE,
+    Released,
     bins_of,
     first_size,
     moments_reach,
@@ -46,7 +46,7 @@ from understudy.privacy.secure.moments import (
     cell_sums,
 )
 from understudy.protocols.moments.levels import Levels
-from understudy.protocols.moments.rows import Lengths, Rows, in_pieces, of_all
+from understudy.protocols.moments.rows import Rows, Sums, even, of_all
 
 SCALES = (181, 128, 90, 64, 45, 32, 16, 8)  # of second moments: the finest whose noise can be drawn
 MEAN, CELL = 0.7, 0.25  # of the moments' scale squared: a cell's mean, and its count
@@ -56,7 +56,7 @@ _FAR = 1 << 19  # no coefficient of a row about a mean is larger
 
 
 @dataclass(frozen=True)
-class First:
+class First(Sums):
     """Counts and means of the classes, and the energy and the values of all rows."""
 
     frame: Frame
@@ -68,30 +68,22 @@ class First:
         return bins_of(self.frame)
 
     @property
-    def reach(self) -> float:
+    def sensitivity(self) -> float:
         return FIRST
 
     @property
     def size(self) -> int:
         return first_size(self.frame, self.classes)
 
-    @property
-    def diagonal(self) -> Tensor:
-        return torch.zeros(self.size, dtype=torch.bool)
-
-    def count(self, rows: Rows) -> Tensor:
-        """int64 (size,)."""
-        return in_pieces(self._count_of, rows)
-
-    def _count_of(self, rows: Rows) -> Tensor:
+    def _sums_of(self, rows: Rows) -> Tensor:
         q = bounded(rows.coefficients, self.frame.reach, SCALE)
         ones = np.full((len(q), 1), float(COUNT))
         sums = cell_sums(np.concatenate([ones, q], 1), rows.classes, self.classes, rows.crowd)
         return torch.cat([sums.flatten(), of_all(self.frame, q, rows)])
 
-    def read(self, total: Tensor, noise: Tensor) -> dict[str, Tensor]:
+    def read_sums(self, total: Tensor, noise: float) -> Released:
         """As `read_first`."""
-        return read_first(self.frame, self.classes, total, noise)
+        return read_first(self.frame, self.classes, total, even(noise, total))
 
 
 def first_of(frame: Frame, labels: Labels) -> First | Levels:
@@ -100,7 +92,7 @@ def first_of(frame: Frame, labels: Labels) -> First | Levels:
 
 
 @dataclass(frozen=True)
-class Pooled:
+class Pooled(Sums):
     """Second moments of all rows about the means of their classes, in the first so many features."""
 
     means: Tensor  # int64 (classes, features), in steps
@@ -109,7 +101,7 @@ class Pooled:
     scale: int
 
     @property
-    def reach(self) -> float:
+    def sensitivity(self) -> float:
         return moments_reach(self.scale)
 
     @property
@@ -120,21 +112,17 @@ class Pooled:
     def diagonal(self) -> Tensor:
         return on_diagonal(self.features)
 
-    def count(self, rows: Rows) -> Tensor:
-        """int64 (size,)."""
-        return in_pieces(self._count_of, rows)
-
-    def _count_of(self, rows: Rows) -> Tensor:
+    def _sums_of(self, rows: Rows) -> Tensor:
         q = bounded(_about(self.means, rows)[:, : self.features], float(self.radius), self.scale)
         return packed(cell_moments(q, np.zeros(len(q), dtype=np.int64), 1, rows.crowd)[0])
 
-    def read(self, total: Tensor, noise: Tensor) -> dict[str, Tensor]:
+    def read_sums(self, total: Tensor, noise: float) -> Released:
         """`moments`, the sum over people in squared steps, (features, features); the deviation of its noise."""
-        return read_moments(total, self.features, self.radius, self.scale, _beside(noise, self.diagonal))
+        return read_moments(total, self.features, self.radius, self.scale, noise)
 
 
 @dataclass(frozen=True)
-class Within:
+class Within(Sums):
     """Second moments of each cell in the subspace of `basis`, and with `bits` its count and mean."""
 
     means: Tensor  # int64 (classes, features), in steps
@@ -155,7 +143,7 @@ class Within:
         return int(self.basis.shape[1])
 
     @property
-    def reach(self) -> float:
+    def sensitivity(self) -> float:
         extra = self._count**2 + self._mean**2 if self.bits else 0
         return math.sqrt(self.scale**4 / 2 + extra) * (1 + 2.0**-40)
 
@@ -169,11 +157,7 @@ class Within:
         first = torch.zeros(self._head, dtype=torch.bool)
         return torch.cat([first, on_diagonal(self.directions).repeat(self.cells)])
 
-    def count(self, rows: Rows) -> Tensor:
-        """int64 (size,)."""
-        return in_pieces(self._count_of, rows)
-
-    def _count_of(self, rows: Rows) -> Tensor:
+    def _sums_of(self, rows: Rows) -> Tensor:
         y = _about(self.means, rows)[:, : len(self.basis)]
         u = np.clip(np.rint(y @ self.basis.numpy().astype(np.float64) / UNIT), -_FAR, _FAR)
         signs = (u[:, : self.bits] > 0) @ (1 << np.arange(self.bits))
@@ -187,18 +171,17 @@ class Within:
         means = np.concatenate([ones, bounded(u, float(self.radius), self._mean)], 1)
         return torch.cat([cell_sums(means, cells, self.cells, rows.crowd).flatten(), moments.flatten()])
 
-    def read(self, total: Tensor, noise: Tensor) -> dict[str, Tensor]:
+    def read_sums(self, total: Tensor, noise: float) -> Released:
         """`moments` (cells, directions, directions) in squared steps; with `bits`, the `people` and `sums` of cells."""
         k, head = self.directions, self._head
-        triangles, sigma = total[head:].view(self.cells, -1), _beside(noise, self.diagonal)
-        found = read_moments(triangles, k, self.radius, self.scale, sigma)
+        found = read_moments(total[head:].view(self.cells, -1), k, self.radius, self.scale, noise)
         if not self.bits:
             return found
         units = torch.tensor([1 / self._count] + [self.radius / self._mean] * k, dtype=torch.float64)
-        table, beside = (part[:head].double().view(self.cells, 1 + k) * units for part in (total, noise))
+        table, beside = total[:head].double().view(self.cells, 1 + k) * units, noise * units
         return found | {
             "people": table[:, 0].clone(), "sums": table[:, 1:].clone(),
-            "people_noise": beside[0, 0].clone(), "sums_noise": beside[0, 1].clone(),
+            "people_noise": beside[0].clone(), "sums_noise": beside[1].clone(),
         }  # fmt: skip
 
     @property
@@ -214,14 +197,6 @@ class Within:
         return round(CELL * self.scale**2)
 
 
-Stage = Lengths | First | Levels | Pooled | Within
-
-
-def releases(norms: float, third: float) -> tuple[str, ...]:
-    """The releases by name, in their order: with a share for norms, and with one for the third."""
-    return (*(["norms"] if norms else []), "means", "pooled", *(["cells"] if third else []))
-
-
 def finest(multiplier: float, most_holders: int) -> int:
     """The scale of second moments under noise of this multiplier: the finest whose noise can be drawn."""
     for scale in SCALES:
@@ -230,32 +205,27 @@ def finest(multiplier: float, most_holders: int) -> int:
     return SCALES[-1]
 
 
-def check_means(name: str, means: Any, classes: int, features: int) -> None:
+def check_means(means: Any, classes: int, features: int) -> None:
     """Means that rows can have, as whole numbers: refused before anything is charged."""
-    _whole(name, "means", means, (classes, features), _FAR // 2)
+    _whole("means", means, (classes, features), _FAR // 2)
 
 
-def check_basis(name: str, basis: Any, features: int) -> None:
+def check_basis(basis: Any, features: int) -> None:
     """Directions in the frame: refused before anything is charged."""
     shape = tuple(getattr(basis, "shape", ()))
     if len(shape) != 2 or not 1 <= shape[1] <= min(shape[0], MOST_DIRECTIONS) or shape[0] > features:
-        raise MessageError(f"{name}: these are not directions in {features} features. Nothing was charged.")
-    _whole(name, "directions", basis, shape, 2 * UNIT)
+        raise MessageError(f"these are not directions in {features} features. Nothing was charged.")
+    _whole("directions", basis, shape, 2 * UNIT)
 
 
-def _whole(name: str, what: str, value: Any, shape: tuple[int, ...], most: int) -> None:
+def _whole(what: str, value: Any, shape: tuple[int, ...], most: int) -> None:
     good = isinstance(value, Tensor) and value.dtype == torch.int64 and tuple(value.shape) == shape
     if not good or bool((value.abs() > most).any()) or bool((value < -most).any()):
         raise MessageError(
-            f"{name}: {what} are whole numbers of the shape {shape}, up to {most:,}. Nothing was charged."
+            f"{what} are whole numbers of the shape {shape}, up to {most:,}. Nothing was charged."
         )
 
 
 def _about(means: Tensor, rows: Rows) -> Whole:
     """Rows about the means of their classes."""
     return np.asarray(rows.coefficients - means.numpy().astype(np.float64)[rows.classes])
-
-
-def _beside(noise: Tensor, diagonal: Tensor) -> float:
-    """The deviation of second moments' noise beside the diagonal, where it is 1/√2 of that on it."""
-    return float(noise[diagonal].max()) / math.sqrt(2)

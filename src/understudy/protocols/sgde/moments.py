@@ -29,10 +29,9 @@ from understudy.privacy.accounts.accounting import DpEvent, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure import noise_on, spend_of
-from understudy.privacy.secure.moments import Crowd, moments_event, noise_for
-from understudy.protocols.moments.party import doubled
-from understudy.protocols.moments.rows import Rows
-from understudy.protocols.moments.stages import First, Pooled, Stage, Within, finest
+from understudy.privacy.secure.moments import Crowd, doubled, moments_event, noise_for
+from understudy.protocols.moments.rows import Rows, Sums
+from understudy.protocols.moments.stages import First, Pooled, Within, finest
 from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.quality import MOVED
 from understudy.protocols.sgde.rows import Held
@@ -101,9 +100,9 @@ def counted(offer: OfferedMoments, rows: Rows, rng: Rng) -> OfferedMoments:
     return offer
 
 
-def _released(stage: Stage, rows: Rows, sigma: float, rng: Rng) -> Tensor:
+def _released(stage: Sums, rows: Rows, sigma: float, rng: Rng) -> Tensor:
     """The sums of a stage with the whole noise."""
-    sums, diagonal = stage.count(rows), stage.diagonal
+    sums, diagonal = stage.sums(rows), stage.diagonal
     for cells, scale in ((~diagonal, Fraction(sigma)), (diagonal, doubled(sigma))):
         sums = sums + noise_on(cells, scale, rng)
     return sums

@@ -39,7 +39,7 @@ from understudy.protocols.core import (
     common_features,
     settled,
 )
-from understudy.protocols.moments.party import common
+from understudy.protocols.moments.settings import common
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.messages import Pull, Push, Subscribe
 from understudy.protocols.sgde.offer import ADDED, NETWORKS, Requirements

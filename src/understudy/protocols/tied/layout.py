@@ -20,8 +20,8 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.secure import Ring
 from understudy.privacy.secure.moments import noise_for
 from understudy.privacy.secure.tied import block_multipliers, one_for, reach
-from understudy.protocols.moments.party import check_norms
 from understudy.protocols.moments.rows import Lengths
+from understudy.protocols.moments.settings import check_norms
 from understudy.protocols.moments.stages import MOST_DIRECTIONS, First, finest
 
 KINDS = ("table", "image", "series")
@@ -132,7 +132,9 @@ class Layout:
         if not self.norms:
             return {}
         each = block_multipliers(multipliers[-1], self.weights(MEANS))
-        return {name: noise_for(own, Lengths(self.frames[name]).reach) for (name, _), own in each.items()}
+        return {
+            name: noise_for(own, Lengths(self.frames[name]).sensitivity) for (name, _), own in each.items()
+        }
 
     def width(self, name: str) -> int:
         """The length of a holder's vector in the joint release."""
@@ -177,7 +179,7 @@ class Layout:
         """
         each = block_multipliers(multiplier, self.weights(release))
         if release == MEANS:
-            firsts = {name: First(frame, 1).reach for name, frame in self.frames.items()}
+            firsts = {name: First(frame, 1).sensitivity for name, frame in self.frames.items()}
             return Noise(0, {block: noise_for(own, firsts[block[0]]) for block, own in each.items()})
         scale = finest(max(each.values()), 1)
         for name, sizes in self.sizes.items():

@@ -27,7 +27,7 @@ from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.secure import Factor, Ring, blind, noise_on
-from understudy.privacy.secure.moments import moments_event, needed_multipliers
+from understudy.privacy.secure.moments import doubled, moments_event, needed_multipliers
 from understudy.protocols.core import (
     AlignedParty,
     Ask,
@@ -44,7 +44,6 @@ from understudy.protocols.core import (
 )
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
 from understudy.protocols.core.keyed import masked_rows
-from understudy.protocols.moments.party import doubled
 from understudy.protocols.moments.stages import check_basis, check_means
 from understudy.protocols.tied.layout import (
     CLASSES,
@@ -236,13 +235,13 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
         most = self._setting("directions")
         if self.name in layout.frames:
             features = layout.frames[self.name].features
-            check_means(self.name, None if ask.centre is None else ask.centre[None], 1, features)
+            check_means(None if ask.centre is None else ask.centre[None], 1, features)
             in_range(1, _MOST_RADIUS, radius=ask.radius)
             whole(radius=ask.radius)
             if (ask.basis is None) != (release == JOINT):
                 raise self.unexpected(ask)
             if ask.basis is not None:
-                check_basis(self.name, ask.basis, features)
+                check_basis(ask.basis, features)
                 in_range(1, most, directions=ask.basis.shape[1])
         if release == CLASSES and self.name not in layout.frames:
             triangles = {k * (k + 1) // 2 for k in range(1, most + 1)}

@@ -188,7 +188,7 @@ class Server:
         """The first release of an array, read."""
         _, sums = split(done.found["means"][name]["sums"], bool(self.layout.norms))
         stage, sigma = First(self.framed(done, name), 1), self._noise(done, MEANS).sigmas[name, name]
-        return stage.read(sums, torch.full((stage.size,), _deviation(sigma, 1), dtype=torch.float64))
+        return stage.read_sums(sums, _deviation(sigma, 1))
 
     def framed(self, done: Released, name: str) -> Frame:
         """The frame of an array, with the norm that its holder bought, if it did."""

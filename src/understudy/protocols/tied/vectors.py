@@ -94,11 +94,11 @@ class ArrayPeople:
 
     def lengths(self) -> Tensor:
         """How long rows are (`moments.rows.Lengths`)."""
-        return Lengths(self.frame).count(self._rows(np.zeros((len(self.values), 0))))
+        return Lengths(self.frame).sums(self._rows(np.zeros((len(self.values), 0))))
 
     def first(self, frame: Frame) -> Tensor:
         """The sums of the first release (`moments.stages.First`), with this frame's norm."""
-        return First(frame, 1).count(self._rows(frame.histograms(self.values, bins_of(frame))))
+        return First(frame, 1).sums(self._rows(frame.histograms(self.values, bins_of(frame))))
 
     def _rows(self, shades: Whole) -> Rows:
         nowhere = np.zeros(len(self.values), dtype=np.int64)

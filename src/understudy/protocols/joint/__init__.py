@@ -1,0 +1,45 @@
+"""Joint releases: one engine for all families in which holders release noisy sums once, and a model is fitted to them.
+
+`messages` is what is said, `party` a holder's side (`session`: what it holds meanwhile), `server` the server's
+(`found`: what it knows so far), `multiply` products between holders, `pricing` what a release costs. `stage` is what a
+family writes:
+
+    class Means(Stage[Rows]):                           # one release, the same object on both sides
+        blocks      {"sums": BlockSpec(groups=(0, 0), shape=(20,), sensitivity=1.0)}
+        count       rows → {"sums": int64 tensor}       # at a holder, without noise
+        read        noisy sums → what they say
+
+    class Averages(Study[Rows]):                        # one run: its settings and everybody's schemas
+        family, settings, settled                       # name, Config, and what of it the releases depend on
+        grid        who holds the same columns: Grid((all,)) over rows
+        releases    {"means": "the means of all rows"}  # in their order, as ledgers name them
+        pricing     VectorPricing(colluding, most_holders, shares) or CellPricing(…)
+        rows        Holding → Rows
+        stage       (name, terms, noise, before) → Means, after it has checked the terms
+        terms       (name, found) → what the server chooses, by `found["…"]` of the releases before
+
+    def build_party(name, rows, ledger, **more) -> JointParty:
+        return JointParty(Averages, name, rows, ledger, **more)     # AlignedJointParty where columns may be split
+
+    def train(config, parties, schemas, *, checkpoint=None, resume=False, watch=None) -> Outcome:
+        found = measure(Averages(config, schemas), parties, checkpoint=checkpoint, resume=resume)
+        privacy = statement(found, parties)
+        …fit to `found`…
+
+`protocols/moments` is such a family, over rows. Rules:
+
+- A person moves block b by at most `sensitivity`, for every row and whatever terms are accepted: bound vectors in whole
+  numbers after all that the server chose. That is all a family promises; keys, pads, the price, the ledger's entry, the
+  draw of noise, who went away and resuming are not its business.
+- `terms` are plain values and tensors. A stage whose terms are {} follows from the settings alone. All else is told by
+  the holders to each other before rows are masked or anything is charged. The noise of the release is told, too.
+- Where columns are split (`grid` has several groups, and people are aligned), a block of two groups g < h is cut out of
+  Σ v_g v_hᵀ: `product` says how long vectors are, `vectors` makes them, `across` takes the holder's share of the
+  product and returns its parts. Products stay until the session ends: a later stage finds them in `across` under the
+  name of the stage that made them, and finds that stage in `before`.
+- A block holds only cells that are released: what is not wanted is left out of `shape`, in `count` and in `across`.
+- `Choice` is a stage in which each holder chooses by itself; the server tells all what was chosen in the next `terms`.
+- Rows that are drawn among (`Holding.drawing`) are drawn when they are counted, and the same ones in one session.
+- Settings are checked in the Config's `__post_init__` and nowhere else; what depends on schemas, in the study's
+  `__init__`. Both sides run both.
+"""

@@ -1,0 +1,91 @@
+"""What the server and the holders of a joint release say to each other, whatever the family.
+
+    begin, agree        the settings and everybody's schema; everybody's keys, and the noise of each release
+    propose             what the server has chosen for the next stage, where it chooses anything
+    swap                where columns are split: masked rows for the other holders, chunk by chunk
+    release             the stage's sums, paid for
+
+The last three come again for every stage. Whatever holders tell each other (that they were told the same keys, or the
+same terms) comes to them in the `inbox` of the next ask.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from understudy.protocols.core import Assembly, Delivery, Greeted, Keys, Paid, Public, Reply, Stated
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin(Assembly, kind="joint.begin"):
+    """Every party's schema, by which all see how rows are split, and the settings of a run of this family."""
+
+    family: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun(Stated, kind="joint.begun"):
+    """The noise that this party's budget needs in each release, and its public key of the run.
+
+    `people`: how many are shared, where columns are split; None over rows.
+    """
+
+    people: Public
+    needed: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agree(Keys, kind="joint.agree"):
+    """Who takes part, with which keys, the noise of each release, and how products with others are made.
+
+    `bits`: of the numbers that are sent. `chunk`: people per message, at most. `seeds`: of this party's masks, by the
+    other holder. `cells`: this party's people in their order, as [number, the other holders of them]; none over rows.
+    """
+
+    noise: list[float]
+    bits: int
+    chunk: int
+    seeds: dict[str, bytes]
+    cells: list[list[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreed(Greeted, kind="joint.agreed"):
+    """The fingerprint of all keys as this party was told them, and a sealed greeting for every other party."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Propose(Delivery, kind="joint.propose"):
+    """The next stage is to be of these terms, which the server chose by what was released: tell the others which.
+
+    `terms` are plain values and tensors; the stage of this name says what they are, and checks them.
+    """
+
+    stage: str
+    terms: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposed(Reply, kind="joint.proposed"):
+    """For each other holder a digest of the terms as this one was told them, sealed."""
+
+    outbox: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release(Delivery, kind="joint.release"):
+    """Release the sums of this stage. With it come the others' last messages, and the dealer's corrections."""
+
+    stage: str
+    corrections: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released(Reply, kind="joint.released"):
+    """This party's part of every block that it has one in, with its noise, under pads where others have one, too.
+
+    Of a stage of choices, what it chose.
+    """
+
+    parts: Paid

@@ -1,0 +1,164 @@
+"""What a release costs, and which noise it has: two ways to price sums, of which a study takes one.
+
+`VectorPricing`: all blocks of a release are one Gaussian mechanism. A release's noise is its multiplier z; block b,
+which a person moves by Δ_b, has σ_b = Δ_b·z/√w_b with weights that add up to 1 (`privacy.secure.tied`), never below
+16, where whole-number noise is as good as continuous (`privacy.secure.moments`).
+
+`CellPricing`: every cell that a person moves by 1 is one use of the discrete Gaussian, of any σ (`secure.counts`). A
+release's noise is its σ; block b has σ times its `factor`. What is paid is fixed before the server chooses.
+
+Whoever has a part in a block adds a share of its noise (`privacy.secure.sums`): what is left against `colluding` others
+is what is paid for.
+
+Guarantee: noise of a larger number is never less noise, and never costs more.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+from torch import Tensor
+
+from understudy.data.grid import Block as Groups
+from understudy.data.grid import Grid
+from understudy.ground.check import in_range
+from understudy.ground.errors import PrivacyError
+from understudy.privacy.accounts.accounting import DpEvent, Spend
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise import DiscreteGaussianNoise, Rng
+from understudy.privacy.secure import Moved, noise_on, noise_share, scaled, shared_noise, spend_of
+from understudy.privacy.secure.moments import doubled, moments_event, needed_multipliers, noise_for
+from understudy.privacy.secure.tied import block_multipliers
+
+
+@dataclass(frozen=True)
+class BlockSpec:
+    """One block of a stage: what it is of, and by how much one person moves it, whatever the rows and terms are.
+
+    `groups`: the two groups of holders whose vectors it multiplies, the lower first, or twice the same. `sensitivity`:
+    in L2, in terms of σ, where the cells that `diagonal` marks have √2·σ. `weight`: its weight in a release's price
+    (`VectorPricing`); `factor`: its σ over the release's (`CellPricing`).
+    """
+
+    groups: Groups
+    shape: tuple[int, ...]
+    sensitivity: float
+    weight: float = 1.0
+    factor: float = 1.0
+    diagonal: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Pricing(ABC):
+    """See the module. `moves`: with how many holders of the same columns a person may be, and count at each."""
+
+    colluding: int = 1
+    moves: int = 1
+
+    @abstractmethod
+    def needed(self, budget: Budget, people: int | None) -> list[float]:
+        """The noise of every release that this budget needs; `people`: how many are shared, where all know it."""
+
+    @abstractmethod
+    def spend(self, release: int, noise: float) -> Counter[DpEvent]:
+        """What a release of this noise costs."""
+
+    @abstractmethod
+    def sigmas(self, release: int, blocks: Mapping[str, BlockSpec], noise: float) -> dict[str, float]:
+        """The scale of noise that has to be left in each block, so that the release costs that.
+
+        Edges: more noise than can be drawn → ConfigError.
+        """
+
+    def check_parties(self, parties: int) -> None:
+        """ConfigError unless, of so many, somebody is left whose noise hides the others."""
+        if parties > 1:
+            in_range(1, parties - 1, colluding=self.colluding)
+
+    def event(self, release: int, noise: float) -> DpEvent:
+        """The same as one event."""
+        return composed(self.spend(release, noise))
+
+    def share(self, sigma: float | Fraction, holders: int) -> Fraction:
+        """The scale of one holder's noise, of so many who have a part in a block."""
+        colluding = min(self.colluding, max(1, holders - 1))
+        return noise_share(Fraction(sigma), holders, colluding=colluding)
+
+    def deviation(self, sigma: float, holders: int) -> float:
+        """The standard deviation of all their noise together, beside a diagonal; 0 for none."""
+        share = self.share(sigma, holders)
+        return math.sqrt(holders * DiscreteGaussianNoise(share).variance) if share else 0.0
+
+    def noise(self, block: BlockSpec, sigma: float, holders: int, rng: Rng) -> Tensor:
+        """One holder's noise on a block: int64, of its shape."""
+        diagonal = torch.zeros(block.shape, dtype=torch.bool) if block.diagonal is None else block.diagonal
+        beside = noise_on(~diagonal, self.share(sigma, holders), rng)
+        return beside + noise_on(diagonal, self.share(doubled(sigma), holders), rng)
+
+    def check(
+        self, release: int, blocks: Mapping[str, BlockSpec], noise: float, grid: Grid, parties: int
+    ) -> None:
+        """Refuse noise that cannot be drawn, in every share that so many parties may have of it."""
+        for name, sigma in self.sigmas(release, blocks, noise).items():
+            holders = min(parties, len(grid.holders(blocks[name].groups)))
+            for scale in {Fraction(sigma), self.share(sigma, holders)} - {Fraction(0)}:
+                DiscreteGaussianNoise(scale)
+
+
+@dataclass(frozen=True)
+class VectorPricing(Pricing):
+    """One Gaussian mechanism for each release; `shares` of the budget, one for each."""
+
+    shares: tuple[float, ...] = (1.0,)
+
+    def needed(self, budget: Budget, people: int | None) -> list[float]:
+        return [*needed_multipliers(budget, self.shares)]
+
+    def spend(self, release: int, noise: float) -> Counter[DpEvent]:
+        return Counter([moments_event(noise)])
+
+    def sigmas(self, release: int, blocks: Mapping[str, BlockSpec], noise: float) -> dict[str, float]:
+        each = dict.fromkeys(blocks, noise)
+        if len(blocks) > 1:
+            each = block_multipliers(noise, {name: block.weight for name, block in blocks.items()})
+        return {name: noise_for(each[name], self.moves * block.sensitivity) for name, block in blocks.items()}
+
+
+@dataclass(frozen=True)
+class CellPricing(Pricing):
+    """One discrete Gaussian for each cell that a person moves; `moved`: those of each release, which are paid for."""
+
+    moved: tuple[Moved, ...] = ()
+
+    def shares(self, budget: Budget, people: int | None) -> Sequence[float]:
+        """Each release's share of the budget; they add up to 1."""
+        return [1.0 / len(self.moved)] * len(self.moved)
+
+    def needed(self, budget: Budget, people: int | None) -> list[float]:
+        return self.noise_within(budget, self.shares(budget, people))
+
+    def noise_within(self, budget: Budget, shares: Sequence[float]) -> list[float]:
+        """The σ of each release, with these shares."""
+        return [*shared_noise(tuple(zip(self.moved, shares, strict=True)), budget, self.moves)]
+
+    def spend(self, release: int, noise: float) -> Counter[DpEvent]:
+        return spend_of(((scaled(noise, factor), cells) for factor, cells in self.moved[release]), self.moves)
+
+    def sigmas(self, release: int, blocks: Mapping[str, BlockSpec], noise: float) -> dict[str, float]:
+        """Edges: blocks of which a person moves more than is paid for → PrivacyError."""
+        paid = math.fsum(cells / factor**2 for factor, cells in self.moved[release])
+        if math.fsum((each.sensitivity / each.factor) ** 2 for each in blocks.values()) > paid * (1 + 1e-9):
+            raise PrivacyError("more would be released than was agreed on. Nothing was charged or sent.")
+        return {name: scaled(noise, block.factor) for name, block in blocks.items()}
+
+
+def composed(spend: Spend) -> DpEvent:
+    """All uses as one event."""
+    if list(spend.values()) == [1]:
+        return next(iter(spend))
+    return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in spend.items()])

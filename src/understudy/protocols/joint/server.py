@@ -1,0 +1,223 @@
+"""The server's side of a joint release, of whatever family: it aligns, relays, adds up, and asks with what it found.
+
+Of a part that several holders have a share in it sees uniform numbers; what it can put together are the sums with the
+noise of all of them. Whatever it does with them is post-processing.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.ground.errors import BudgetExceeded, MessageError, PartyError
+from understudy.protocols.core import (
+    Ask,
+    Checkpoint,
+    Parties,
+    align_grid,
+    cells_of,
+    public_values,
+    relayed,
+)
+from understudy.protocols.core.agreeing import (
+    Begun,
+    Inboxes,
+    agree_over_rows,
+    greetings_of,
+    keys_of,
+    most_of,
+    same_number,
+)
+from understudy.protocols.joint.found import Found, Record
+from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
+from understudy.protocols.joint.multiply import multiply, seeds_for
+from understudy.protocols.joint.stage import Choice, Stage, Study, digest
+
+SAVED = "released"
+
+
+def measure(
+    study: Study[Any],
+    parties: Parties,
+    *,
+    at_least: int | None = None,
+    chunk: int = 1 << 15,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+) -> Found:
+    """All releases, at the noise that the strictest budget needs.
+
+    With a `checkpoint` folder each release is saved before anything else is asked; `resume=True` continues from there:
+    nothing is measured, or charged, twice.
+    Edges: over rows, who goes away before the first release is left out while `at_least` remain, and who goes during it
+    ends the run, as does whoever goes before the study's `least` releases are made: nothing can be unmasked without
+    one of them, and who has released by then has paid. Who goes away later, or has too little left, leaves what was
+    released, which says so (`Record.ended`). A refusal is raised; of parties that have begun anew since, which hold
+    nothing that a further release could be made of, it leaves what was released, too.
+    """
+    study.pricing.check_parties(len(parties.names))
+    config = asdict(study.config)
+    plan = json.loads(json.dumps({key: config[key] for key in study.settled}))
+    store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+    saved = store.measured(SAVED, plan) if store is not None and resume else None
+    split = len(study.grid.groups) > 1
+    secret = store.secret(resume=resume) if store is not None and split else os.urandom(32)
+    server = _Server(study, parties, chunk, secret)
+    if saved is None:
+        begin = Begin(
+            family=study.family,
+            config=config,
+            schemas={name: schema.to_dict() for name, schema in study.schemas.items()},
+        )
+        record = server.over_columns(begin) if split else server.over_rows(begin, at_least)
+    else:
+        record = Record(**saved)
+    found = Found(study, record)
+    while (record := found.record).made < len(study.releases) and not record.ended:
+        try:
+            found.record = server.next(found)
+        except BudgetExceeded as refusal:
+            if record.made < study.least:
+                raise
+            found.record = replace(record, ended=str(refusal), lost=server.releasing)
+        except _Gone as gone:
+            found.record = replace(record, ended=str(gone), lost=server.releasing, gone=gone.names)
+        except (MessageError, PartyError) as refusal:
+            if saved is None or record.made < study.least:
+                raise
+            found.record = replace(record, ended=str(refusal))
+        if store is not None:
+            store.note(SAVED, dict(vars(found.record)) | {"plan": plan})
+    if store is not None:
+        store.over()
+    return found
+
+
+class _Gone(PartyError):  # noqa: N818  (a state, not a fault)
+    """Who did not answer."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(f"{', '.join(names)} went away")
+        self.names = names
+
+
+class _Server:
+    """One stage after the other. `releasing`: whether the last ask was one for a release."""
+
+    def __init__(self, study: Study[Any], parties: Parties, chunk: int, secret: bytes) -> None:
+        self.study, self.parties, self.chunk, self.secret = study, parties, chunk, secret
+        self.words: Inboxes = {}  # what the holders told each other, for the next ask of each
+        self.releasing = self.staying = False
+
+    def over_rows(self, begin: Begin, at_least: int | None) -> Record:
+        """Until all who are still there have agreed with each other."""
+
+        def agree(everybody: Begun, left: Begun) -> Agree:
+            same_number(everybody, None)
+            noise = most_of(everybody, "needed")
+            bits = self.study.ring(None, noise).bits
+            return Agree(keys=keys_of(left), noise=noise, bits=bits, chunk=1, seeds={}, cells=[])
+
+        everybody, begun, self.words = agree_over_rows(self.parties, begin, at_least, agree)
+        return Record(begun, most_of(everybody, "needed"))
+
+    def over_columns(self, begin: Begin) -> Record:
+        """Align, and agree with all of them; the seeds of their masks go with it."""
+        cells = align_grid(self.parties, self.study.grid.groups)
+        begun = public_values(self.parties.ask(begin))
+        same_number(begun, cells)
+        told = [[people, list(holders)] for holders, people in cells.items()]
+        record = Record(begun, most_of(begun, "needed"), told)
+        self.words = greetings_of(self.parties.ask(self._agree(record)))
+        return record
+
+    def _agree(self, record: Record) -> dict[str, Agree]:
+        """What each holder is told, where columns are split."""
+        cells = {tuple(holders): int(people) for people, holders in record.cells}
+        keys, ring = keys_of(record.begun), self.study.ring(record.people, record.noise)
+        seeds = seeds_for([*record.begun], cells, keys, self.secret)
+        return {
+            name: Agree(
+                keys=keys,
+                noise=record.noise,
+                bits=ring.bits,
+                chunk=self.chunk,
+                seeds=seeds[name],
+                cells=cells_of(name, cells),
+            )
+            for name in record.begun
+        }
+
+    def next(self, found: Found) -> Record:
+        """The release after these."""
+        record, study = found.record, self.study
+        self.releasing, self.staying = False, record.made >= study.least
+        name, holders = [*study.releases][record.made], [*record.begun]
+        terms = study.terms(name, found)
+        stage = found.next(name, terms)
+        if terms:
+            asks = {one: Propose(stage=name, terms=terms, inbox=self._inbox(one)) for one in holders}
+            told = self.ask(asks)
+            self.words = relayed({one: told[one].outbox for one in holders}, holders)
+        corrections: dict[str, dict[str, Tensor]] = {}
+        if stage.product is not None:
+            cells = {tuple(shared): int(people) for people, shared in record.cells}
+            about = digest(record.made, name, record.noise[record.made], terms)
+            self.words, corrections = multiply(
+                self, study.grid, stage.product, cells, self._agree(record), self.secret, about, self.words
+            )
+        self.releasing = True
+        replies = self.ask(
+            {
+                one: Release(stage=name, inbox=self._inbox(one), corrections=corrections.get(one, {}))
+                for one in holders
+            }
+        )
+        self.words = {}
+        sent = {one: reply.parts.value for one, reply in replies.items()}
+        sums = _chosen(sent) if isinstance(stage, Choice) else self._sums(found, stage, sent)
+        return replace(record, terms=record.terms | {name: terms}, sums=record.sums | {name: sums})
+
+    def _inbox(self, name: str) -> dict[str, Tensor]:
+        return dict(self.words.get(name, {}))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.parties.names
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        """All who take part; without one of them nothing can be unmasked."""
+        if not self.staying:
+            return self.parties.ask(message)
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        replies = self.parties.ask(asks, at_least=0)
+        if gone := [name for name in asks if name not in replies]:
+            raise _Gone(gone)
+        return replies
+
+    def _sums(self, found: Found, stage: Stage[Any], sent: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Every block: the pads cancel, and the noise of all who have a part in it is left."""
+        ring, sums = self.study.ring(found.record.people, found.record.noise), dict[str, Tensor]()
+        for key, block in stage.blocks.items():
+            total = np.zeros(block.shape, dtype=ring.dtype)
+            for name in found.holders(block):
+                part = sent[name].get(key) if isinstance(sent[name], dict) else None
+                if not isinstance(part, Tensor) or part.dtype != torch.int64 or part.shape != block.shape:
+                    raise MessageError(
+                        f"{name}: a part is not {block.shape} whole numbers. It was discarded."
+                    )
+                total += ring.words(part)
+            sums[key] = ring.signed(total)
+        return sums
+
+
+def _chosen(sent: Mapping[str, Any]) -> dict[str, Any]:
+    if odd := [name for name, value in sent.items() if not isinstance(value, dict) or "chosen" not in value]:
+        raise MessageError(f"{odd[0]} has chosen nothing. All was discarded.")
+    return {name: value["chosen"] for name, value in sent.items()}

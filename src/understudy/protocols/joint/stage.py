@@ -1,0 +1,220 @@
+"""What a family of joint releases says of itself: a study, and its stages.
+
+A *stage* is one release: blocks of sums over people, Σ v_h v_kᵀ or Σ v, of whole-number vectors whose norm is bounded
+whatever the server chose. It is public, and the same object at the server and at every holder: which blocks there are
+and by how much a person moves each (`blocks`), how rows become sums and vectors at a holder (`count`, `vectors`,
+`across`), and what noisy sums say (`read`). A *study* says which stages a run has, what each costs, and what the server
+chooses for the next one by what was released (`terms`).
+
+Neither knows of keys, messages, ledgers or noise that is drawn: `party` and `server` see to that.
+
+Guarantee: that a person moves a block by no more than its `sensitivity` is the stage's own promise, and all that a
+price rests on besides. It must hold for every row and for all terms that the study accepts.
+"""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import combinations
+from typing import Any, ClassVar, Generic, TypeVar
+
+import pandas as pd
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.data.described import public_of
+from understudy.data.grid import Block as Groups
+from understudy.data.grid import Grid
+from understudy.ground.check import nearest
+from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.pack import Value
+from understudy.privacy.noise import Rng
+from understudy.privacy.secure import Ring
+from understudy.protocols.joint.pricing import BlockSpec, Pricing
+
+Terms = dict[str, Any]  # what the server chose for a stage: plain values and tensors
+Shares = Mapping[str, Mapping[Groups, Tensor]]  # of products: by the stage that made them, and by two groups
+R = TypeVar("R")  # a holder's rows, as its family sees them
+
+
+@dataclass(frozen=True)
+class Product:
+    """Vectors of the same people that groups of holders multiply: how long each group's are, and who with whom."""
+
+    widths: Mapping[int, int]
+    pairs: tuple[Groups, ...]  # the lower group first
+
+    @classmethod
+    def of_all(cls, widths: Sequence[int]) -> "Product":
+        """Every group with every other."""
+        return cls(dict(enumerate(widths)), tuple(combinations(range(len(widths)), 2)))
+
+
+class Stage(ABC, Generic[R]):
+    """One release. See the module."""
+
+    @property
+    @abstractmethod
+    def blocks(self) -> Mapping[str, BlockSpec]:
+        """What is released, by names of the stage's own; whoever is in a block's groups has a part in it."""
+
+    @property
+    def product(self) -> Product | None:
+        """What holders multiply before this release, if anything. It is kept: a later stage may read it again."""
+        return None
+
+    @abstractmethod
+    def count(self, rows: R) -> dict[str, Tensor]:
+        """This holder's sums, int64, of every block that its group is in alone. Sums of parts of the rows add up."""
+
+    def vectors(self, rows: R, start: int, stop: int) -> NDArray[Any]:
+        """Of these people, in the common order, the vectors of the product: whole numbers, or 0/1 as booleans."""
+        raise NotImplementedError
+
+    def across(self, shares: Shares) -> dict[str, Tensor]:
+        """This holder's parts of the blocks of two groups, from its shares of products: Σ v_g v_hᵀ, g below h."""
+        return {}
+
+    @abstractmethod
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Any:
+        """What was released, in units of its own. `noise`: the deviation in each block, beside a diagonal."""
+
+
+class Choice(Stage[R]):
+    """A stage without sums: every holder chooses by itself, by a mechanism that is priced as the study says."""
+
+    blocks: ClassVar[Mapping[str, BlockSpec]] = {}
+
+    def count(self, rows: R) -> dict[str, Tensor]:
+        return {}
+
+    @abstractmethod
+    def choose(self, rows: R, noise: float, rng: Rng) -> Value:
+        """What this holder chooses. It has been paid for."""
+
+    def read(self, sums: Mapping[str, Any], noise: Mapping[str, float]) -> Any:
+        """What each holder chose, by its name."""
+        return sums
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a holder has: its name and its rows, the shared people where columns are split, and a generator.
+
+    `aligned`: the table (or the roster, `data.kinds`) of the shared people in the common order; None over rows.
+    `drawing`: of a session. What draws among rows draws by it, when it counts: the same ones under the same masks,
+    whatever state the party is put back to.
+    """
+
+    name: str
+    rows: Any
+    aligned: pd.DataFrame | None
+    drawing: Callable[[], Rng]
+
+
+class Study(ABC, Generic[R]):
+    """One per family, and one object per run on either side: what follows from its settings and all schemas.
+
+    `least`: without so many releases nothing can be fitted, so that who goes away before them ends the run.
+    """
+
+    family: ClassVar[str]
+    settings: ClassVar[type[Any]]  # its Config: the same checks at both sides
+    settled: ClassVar[tuple[str, ...]]  # the settings that what is released depends on
+    least: ClassVar[int] = 1
+
+    def __init__(self, config: Any, schemas: Mapping[str, Any]) -> None:
+        """Edges: what cannot be measured → ConfigError or SchemaError, before anything is charged."""
+        self.config, self.schemas = config, schemas
+
+    @property
+    @abstractmethod
+    def grid(self) -> Grid:
+        """Who holds the same columns: one group over rows, else several, whose people are aligned."""
+
+    @property
+    @abstractmethod
+    def releases(self) -> Mapping[str, str]:
+        """The stages in their order, by name, with what a ledger says of each. No two are called alike."""
+
+    @property
+    @abstractmethod
+    def pricing(self) -> Pricing:
+        """What each release costs, and its noise."""
+
+    @abstractmethod
+    def rows(self, holding: Holding) -> R:
+        """A holder's rows. Edges: what cannot be counted is refused here; what takes long may wait for a count."""
+
+    @abstractmethod
+    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[R]]) -> Stage[R]:
+        """The stage of this name and these terms, which were checked. `before`: the stages that were released.
+
+        Edges: terms that are not what the stage needs → MessageError or ConfigError, and nothing is charged.
+        """
+
+    def terms(self, name: str, found: Any) -> Terms:
+        """What the server chooses for this stage, by what was released (`found.Found`) and by nothing else."""
+        return {}
+
+    def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
+        """Numbers that hold all sums and their noise."""
+        return Ring(64)
+
+    def check_noise(self, noise: Sequence[float], parties: int) -> None:
+        """Refuse noise that cannot be drawn, as far as it is known before anything was released: of the first stage."""
+        name = next(iter(self.releases))
+        self.pricing.check(0, self.stage(name, {}, noise[0], {}).blocks, noise[0], self.grid, parties)
+
+    def people_at(self, rows: Any) -> int:
+        """How many people a holder over rows has, for its own eyes."""
+        return int(rows.rows)
+
+    def same_rows(self, told: Any, own: Any) -> bool:
+        """Whether a schema is what the holder knows of its rows."""
+        return type(told) is type(own) and public_rows(told) == public_rows(own)
+
+
+def public_rows(schema: Any) -> Any:
+    """What of a schema has to be as a holder knows it: of a table its columns."""
+    return schema.columns if hasattr(schema, "columns") else public_of(schema)
+
+
+def settings_of(kind: type[Any], told: Mapping[str, Any]) -> Any:
+    """The settings that were told, held to the same checks as where they were written."""
+    names = [one.name for one in fields(kind)]
+    if odd := [key for key in told if key not in names]:
+        raise ConfigError(f"there is no setting {odd[0]!r}.{nearest(odd[0], names)}")
+    return kind(**told)
+
+
+def expect(terms: Mapping[str, Any], *names: str) -> None:
+    """Terms of these names, and of no other. Edges: any other → MessageError."""
+    if terms.keys() != set(names):
+        due = f"terms of {', '.join(names)}" if names else "no terms"
+        raise MessageError(
+            f"{due} were due, not {', '.join(map(str, terms)) or 'none'}. Nothing was charged."
+        )
+
+
+def digest(release: int, name: str, noise: float, terms: Mapping[str, Any]) -> bytes:
+    """What holders tell each other of a stage, and what its pads and masks are for: 32 bytes.
+
+    Guarantee: two stages differ in it wherever what is counted of the same rows may differ.
+    """
+    told = hashlib.sha256(b"understudy stage ")
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            told.update(value.contiguous().numpy().tobytes())
+            return ["tensor", str(value.dtype), list(value.shape)]
+        if isinstance(value, Mapping):
+            return {key: plain(value[key]) for key in sorted(value)}
+        if isinstance(value, bytes):
+            return ["bytes", value.hex()]
+        return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+    told.update(json.dumps([release, name, noise, plain(terms)]).encode())
+    return told.digest()

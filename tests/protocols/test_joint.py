@@ -1,0 +1,473 @@
+"""The engine of joint releases, shown by the smallest family there is: one, two or three holders of a few numbers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from understudy.data.grid import Grid
+from understudy.data.schema import Integer, Schema
+from understudy.data.table import Table
+from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, PartyAway, PrivacyError
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise import SecureRng
+from understudy.privacy.secure import Ring
+from understudy.protocols.core import Ask, Keep, Swap
+from understudy.protocols.joint.found import Found, statement
+from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
+from understudy.protocols.joint.party import AlignedJointParty
+from understudy.protocols.joint.pricing import BlockSpec, CellPricing, VectorPricing
+from understudy.protocols.joint.server import measure
+from understudy.protocols.joint.stage import Choice, Product, Stage, Study, Terms, digest, expect
+from understudy.runtime.local import LocalParties, addressed
+
+BUDGET = Budget(4.0, 1e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    choosing: bool = False
+    private: bool = True
+
+    def __post_init__(self) -> None:
+        if type(self.choosing) is not bool:
+            raise ConfigError("choosing is true or false.")
+
+
+@dataclass(frozen=True)
+class Largest(Choice[Any]):
+    """Which column has the larger sum, without any noise: a rehearsal's."""
+
+    def choose(self, rows: Any, noise: float, rng: Any) -> list[int]:
+        return [int(rows.sum(0).argmax())]
+
+
+@dataclass(frozen=True)
+class Totals(Stage[Any]):
+    """The sum of each holder's own numbers, by group."""
+
+    widths: tuple[int, ...]
+
+    @property
+    def blocks(self) -> Mapping[str, BlockSpec]:
+        return {f"{g}": BlockSpec((g, g), (width,), 9.0 * width**0.5) for g, width in enumerate(self.widths)}
+
+    def count(self, rows: Any) -> dict[str, Tensor]:
+        return {f"{rows.group}": torch.from_numpy(rows.sum(0).astype(np.int64))}
+
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Any:
+        return {key: (part, noise[key]) for key, part in sums.items()}
+
+
+@dataclass(frozen=True)
+class Squares(Stage[Any]):
+    """Σ v_g v_hᵀ of numbers times `by`, which the server chose; `column`: of this one of the second group alone."""
+
+    widths: tuple[int, ...]
+    by: int
+    again: bool = False
+
+    @property
+    def blocks(self) -> Mapping[str, BlockSpec]:
+        pairs = Product.of_all(self.widths).pairs
+        shapes = {(g, h): (self.widths[g], 1 if self.again else self.widths[h]) for g, h in pairs}
+        return {
+            f"{g}{h}": BlockSpec((g, h), shape, 81.0 * self.by**2 * 3, weight=1 + g)
+            for (g, h), shape in shapes.items()
+        }
+
+    @property
+    def product(self) -> Product | None:
+        return None if self.again else Product.of_all(self.widths)
+
+    def count(self, rows: Any) -> dict[str, Tensor]:
+        return {}
+
+    def vectors(self, rows: Any, start: int, stop: int) -> Any:
+        return (rows[start:stop] * self.by).astype(np.int64)
+
+    def across(self, shares: Any) -> dict[str, Tensor]:
+        some = slice(0, 1) if self.again else slice(None)
+        return {f"{g}{h}": share[:, some] for (g, h), share in shares["squares"].items()}
+
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Any:
+        return sums
+
+
+class Rows(np.ndarray[Any, Any]):
+    group: int
+
+
+class Numbers(Study[Any]):
+    family: ClassVar = "numbers"
+    settings: ClassVar = Config
+    settled: ClassVar = ("choosing", "private")
+
+    @cached_property
+    def grid(self) -> Grid:
+        return Grid.of(self.schemas)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return tuple(len(self.schemas[group[0]].columns) for group in self.grid.groups)
+
+    @cached_property
+    def releases(self) -> Mapping[str, str]:
+        named = {
+            "largest": "a choice",
+            "totals": "totals",
+            "squares": "squares",
+            "again": "squares once more",
+        }
+        split = len(self.grid.groups) > 1
+        return {
+            name: words
+            for name, words in named.items()
+            if (name != "largest" or self.config.choosing) and (split or name in ("largest", "totals"))
+        }
+
+    @cached_property
+    def pricing(self) -> VectorPricing:
+        return VectorPricing(1, 1, (1.0,) * len(self.releases))
+
+    def rows(self, holding: Any) -> Any:
+        frame = holding.rows.frame if holding.aligned is None else holding.aligned
+        rows = frame[list(holding.rows.schema.names)].to_numpy(dtype=np.float64).view(Rows)
+        rows.group = self.grid.group_of(holding.name)
+        return rows
+
+    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Any]]) -> Stage[Any]:
+        if name in ("largest", "totals"):
+            expect(terms)
+            return Largest() if name == "largest" else Totals(self.widths)
+        if name == "again":
+            expect(terms)
+            first = before["squares"]
+            assert isinstance(first, Squares)
+            return replace(first, again=True)
+        expect(terms, "by", "about")
+        if terms["by"] not in (1, 2, 3):
+            raise MessageError("by is 1, 2 or 3.")
+        return Squares(self.widths, terms["by"])
+
+    def terms(self, name: str, found: Found) -> Terms:
+        return {"by": 2, "about": torch.arange(3)} if name == "squares" else {}
+
+    def ring(self, people: int | None, noise: Any) -> Ring:
+        return Ring(64)
+
+
+def values(people: int, columns: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).integers(0, 10, (people, columns))
+
+
+def table(ids: Any, columns: Mapping[str, Any]) -> Table:
+    schema = Schema(columns=tuple(Integer(name=name, low=0, high=9) for name in columns), person="id")
+    return Table(frame=pd.DataFrame({"id": ids, **columns}), schema=schema, source="made up")
+
+
+X = values(40, 5)
+ROWS = {f"host {n}": table(np.arange(n, 40, 3), {"a": X[n::3, 0], "b": X[n::3, 1]}) for n in range(3)}
+COLUMNS = {
+    "one": table(np.arange(40), {"a": X[:, 0], "b": X[:, 1]}),
+    "two": table(np.arange(40), {"c": X[:, 2]}),
+    "three": table(np.arange(40), {"d": X[:, 3], "e": X[:, 4]}),
+}
+GRID = {
+    "north": table(np.arange(15), {"a": X[:15, 0], "b": X[:15, 1]}),
+    "south": table(np.arange(15, 40), {"a": X[15:, 0], "b": X[15:, 1]}),
+    "all": table(np.arange(40), {"c": X[:, 2]}),
+}
+
+
+def parties(
+    held: Mapping[str, Table],
+    *,
+    budget: Budget = BUDGET,
+    seed: int | None = 1,
+    study: Any = Numbers,
+    **more: Any,
+) -> dict[str, AlignedJointParty]:
+    return {
+        name: AlignedJointParty(
+            study,
+            name,
+            rows,
+            Ledger.rehearsal(holder=name, budget=budget),
+            run="r",
+            budget=budget,
+            rng=None if seed is None else SecureRng.from_seed(seed + place),
+            **more,
+        )
+        for place, (name, rows) in enumerate(held.items())
+    }
+
+
+def study_of(held: Mapping[str, Table], **settings: Any) -> Numbers:
+    return Numbers(Config(**settings), {name: rows.schema for name, rows in held.items()})
+
+
+def charged(party: Any) -> list[str]:
+    return [entry.what for entry in party.ledger.entries() if entry.count and "outside ε" not in entry.what]
+
+
+@pytest.mark.parametrize("chunk", [7, 1 << 15])
+@pytest.mark.parametrize("held", [COLUMNS, GRID], ids=["columns", "grid"])
+def test_without_noise_all_blocks_are_the_sums_over_people(held: Any, chunk: int) -> None:
+    unbounded = Budget(float("inf"), 1e-5)
+    study = study_of(held, private=False)
+    found = measure(study, LocalParties(parties(held, budget=unbounded)), chunk=chunk)
+    parts = [X[:, :2], X[:, 2:3], X[:, 3:]][: len(study.grid.groups)]
+    for g, part in enumerate(parts):
+        assert found["totals"][str(g)][0].tolist() == part.sum(0).tolist()
+        for h in range(g + 1, len(parts)):
+            whole = 4 * part.T @ parts[h]
+            assert found["squares"][f"{g}{h}"].tolist() == whole.tolist()
+            assert found["again"][f"{g}{h}"].tolist() == whole[:, :1].tolist(), "of the product that was made"
+
+
+def test_the_noise_is_what_the_price_says_and_each_release_is_charged_once() -> None:
+    off, inside = [], {}
+    for seed in range(0, 60, 3):
+        inside = parties(COLUMNS, seed=seed)
+        study = study_of(COLUMNS)
+        found = measure(study, LocalParties(inside))
+        parts = [torch.from_numpy(X[:, some]) for some in (slice(2), slice(2, 3), slice(3, 5))]
+        exact = {f"{g}{h}": 4 * parts[g].T @ parts[h] for g, h in ((0, 1), (0, 2), (1, 2))}
+        off.append(torch.cat([(found["squares"][key] - exact[key]).flatten() for key in exact]))
+    noise = found.deviations("squares")
+    assert noise["12"] == pytest.approx(noise["01"] / 2**0.5, rel=1e-3), "twice the weight"
+    each = torch.tensor([noise["01"]] * 2 + [noise["02"]] * 4 + [noise["12"]] * 2)
+    assert float((torch.stack(off) / each).std()) == pytest.approx(1, rel=0.2)
+    for party in inside.values():
+        assert [what.partition(" with ")[0] for what in charged(party)] == [
+            "totals", "squares", "squares once more",
+        ]  # fmt: skip
+        assert party.agreement is party.pair is None, "with the last release the keys are gone"
+    privacy = statement(found, LocalParties(inside))
+    assert all(3.9 < privacy.epsilon(name, "server") <= 4.0 for name in inside)
+
+
+class Crooked(LocalParties):
+    """A server that changes what it asks the last party for."""
+
+    def __init__(self, inside: Any, change: Callable[[Any], Ask]) -> None:
+        super().__init__(inside)
+        self.change = change
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks = addressed(message, self.names)
+        return super().ask(
+            {name: self.change(ask) if name == self.names[-1] else ask for name, ask in asks.items()}
+        )
+
+
+def other_terms(ask: Any) -> Ask:
+    return replace(ask, terms=ask.terms | {"by": 1}) if isinstance(ask, Propose) else ask
+
+
+def other_tensor(ask: Any) -> Ask:
+    return replace(ask, terms=ask.terms | {"about": torch.zeros(3)}) if isinstance(ask, Propose) else ask
+
+
+def bad_terms(ask: Any) -> Ask:
+    return replace(ask, terms=ask.terms | {"by": 9}) if isinstance(ask, Propose) else ask
+
+
+def missing_terms(ask: Any) -> Ask:
+    return replace(ask, terms={}) if isinstance(ask, Propose) else ask
+
+
+def other_stage(ask: Any) -> Ask:
+    return replace(ask, stage="again") if isinstance(ask, Release) and ask.stage == "squares" else ask
+
+
+def twice_the_noise(ask: Any) -> Ask:
+    return replace(ask, noise=[2 * each for each in ask.noise]) if isinstance(ask, Agree) else ask
+
+
+def other_family(ask: Any) -> Ask:
+    return replace(ask, family="letters") if isinstance(ask, Begin) else ask
+
+
+def a_setting_too_many(ask: Any) -> Ask:
+    return replace(ask, config=ask.config | {"chosing": True}) if isinstance(ask, Begin) else ask
+
+
+def a_seed_for_two(ask: Any) -> Ask:
+    return replace(ask, seeds=dict.fromkeys(ask.seeds, bytes(32))) if isinstance(ask, Agree) else ask
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "paid"),
+    [
+        (other_terms, "three was told other terms than", 1),
+        (other_tensor, "three was told other terms than", 1),
+        (bad_terms, "three: by is 1, 2 or 3. Nothing was charged or sent", 1),
+        (missing_terms, "terms of by, about were due", 1),
+        (other_stage, "joint.release was not expected", 1),
+        (twice_the_noise, "told different things", 0),
+        (other_family, "a party of numbers, not of 'letters'", 0),
+        (a_setting_too_many, "no setting 'chosing'", 0),
+        (a_seed_for_two, "seed is missing or new", 0),
+    ],
+)
+def test_a_server_that_tells_one_holder_something_else_gets_nothing_for_it(
+    change: Any, words: str, paid: int
+) -> None:
+    inside = parties(COLUMNS, seed=None)
+    with pytest.raises((MessageError, ConfigError), match=words):
+        measure(study_of(COLUMNS), Crooked(inside, change))
+    honest = ("one", "two") if change is other_stage else tuple(inside)
+    assert [len(charged(inside[name])) for name in honest] == [paid + (change is other_stage)] * len(honest)
+    assert len(charged(inside["three"])) == paid
+
+
+def test_no_row_is_masked_for_terms_that_others_were_not_told() -> None:
+    inside, asked = parties(COLUMNS, seed=None), list[Any]()
+
+    def seen(ask: Any) -> Ask:
+        asked.append(ask)
+        return other_terms(ask)
+
+    with pytest.raises(MessageError, match="told other terms"):
+        measure(study_of(COLUMNS), Crooked(inside, seen))
+    assert isinstance(asked[-1], Swap)
+    assert not any(
+        "masked rows" in entry.what for party in inside.values() for entry in party.ledger.entries()
+    )
+
+
+def test_a_stage_differs_from_every_other_in_its_digest() -> None:
+    some = [
+        (0, "a", 1.0, {}), (1, "a", 1.0, {}), (0, "b", 1.0, {}), (0, "a", 2.0, {}), (0, "a", 1.0, {"x": 1}),
+        (0, "a", 1.0, {"x": [1]}), (0, "a", 1.0, {"x": torch.tensor([1, 2])}),
+        (0, "a", 1.0, {"x": torch.tensor([2, 1])}),
+        (0, "a", 1.0, {"x": torch.tensor([[1, 2]])}), (0, "a", 1.0, {"x": torch.tensor([1, 2]).int()}),
+        (0, "a", 1.0, {"x": b"1"}), (0, "a", 1.0, {"x": {"y": 1}}),
+    ]  # fmt: skip
+    assert len({digest(*one) for one in some}) == len(some)
+    assert digest(0, "a", 1.0, {"x": (1, 2), "y": 3}) == digest(0, "a", 1.0, {"y": 3, "x": [1, 2]})
+
+
+def test_a_party_that_is_saved_and_loaded_between_any_two_asks_ends_alike() -> None:
+    """Only a journal does that, for a party that was killed: the server's word is refused."""
+
+    class Restarting(LocalParties):
+        def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+            replies = super().ask(message)
+            for name, fresh in parties(COLUMNS, seed=5).items():
+                if name in replies:
+                    fresh.ledger = inside[name].ledger
+                    fresh.load_state_dict(inside[name].state_dict())
+                    inside[name] = fresh
+            self.parties = inside
+            return replies
+
+    inside = parties(COLUMNS, seed=5)
+    found = measure(study_of(COLUMNS), Restarting(inside), chunk=11)
+    plain = measure(study_of(COLUMNS), LocalParties(parties(COLUMNS, seed=5)), chunk=11)
+    for name in plain:
+        for key, sums in plain.record.sums[name].items():
+            assert torch.equal(sums, found.record.sums[name][key])
+
+
+def test_a_state_is_not_saved_on_the_servers_word_under_keys() -> None:
+    inside = parties(ROWS)
+
+    def keep(ask: Any) -> Ask:
+        return Keep(round=1) if isinstance(ask, Release) else ask
+
+    with pytest.raises(MessageError, match=r"run\.keep was not expected"):
+        measure(study_of(ROWS), Crooked(inside, keep))
+
+
+class Leaving(LocalParties):
+    """The last party goes away when it is asked for a release of this stage."""
+
+    def __init__(self, inside: Any, stage: str, *, at: type[Ask] = Release) -> None:
+        super().__init__(inside)
+        self.stage, self.at, self.left = stage, at, False
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks, last = addressed(message, self.names), self.names[-1]
+        due = isinstance(asks.get(last), self.at) and getattr(asks[last], "stage", "") == self.stage
+        self.left |= due
+        if self.left and last in asks:
+            if at_least is None:
+                raise PartyAway(f"{last} is away.")
+            del asks[last]
+        return super().ask(asks)
+
+
+def test_who_goes_away_later_leaves_what_was_released() -> None:
+    found = measure(study_of(COLUMNS), Leaving(parties(COLUMNS), "again"))
+    assert [*found] == ["totals", "squares"]
+    assert (found.record.ended, found.record.lost, found.record.gone) == ("three went away", True, ["three"])
+    asked = measure(study_of(COLUMNS), Leaving(parties(COLUMNS), "squares", at=Propose))
+    assert (asked.record.lost, asked.record.gone) == (False, ["three"])
+    with pytest.raises(PartyAway):
+        measure(study_of(COLUMNS), Leaving(parties(COLUMNS), "totals"))
+
+
+def test_over_rows_who_goes_away_before_the_first_release_is_left_out() -> None:
+    found = measure(study_of(ROWS), Leaving(parties(ROWS), "", at=Agree), at_least=2)
+    assert [*found.record.begun] == ["host 0", "host 1"]
+    assert found["totals"]["0"][1] == pytest.approx(found.deviations("totals")["0"])
+
+
+def test_a_run_is_resumed_and_nothing_is_measured_twice(tmp_path: Path) -> None:
+    inside = parties(COLUMNS)
+
+    def interrupt(ask: Any) -> Ask:
+        if isinstance(ask, Release) and ask.stage == "again":
+            raise KeyboardInterrupt
+        return ask
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(study_of(COLUMNS), Crooked(inside, interrupt), checkpoint=tmp_path)
+    found = measure(study_of(COLUMNS), LocalParties(inside), checkpoint=tmp_path, resume=True)
+    assert [*found] == ["totals", "squares", "again"]
+    assert [len(charged(party)) for party in inside.values()] == [3, 3, 3]
+    with pytest.raises(ConfigError, match="resume with those of the run"):
+        measure(study_of(COLUMNS, private=False), LocalParties(inside), checkpoint=tmp_path, resume=True)
+
+
+def test_choices_are_each_holders_own() -> None:
+    found = measure(study_of(ROWS, choosing=True), LocalParties(parties(ROWS)))
+    sums = {name: rows.frame[["a", "b"]].sum().to_numpy() for name, rows in ROWS.items()}
+    assert found["largest"] == {name: [int(own.argmax())] for name, own in sums.items()}
+
+
+def test_a_stage_that_counts_something_else_than_it_says_is_found_out_before_the_charge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Totals, "count", lambda self, rows: {"0": torch.zeros(3, dtype=torch.int64)})
+    inside = parties(ROWS)
+    with pytest.raises(PrivacyError, match="not what the stage says"):
+        measure(study_of(ROWS), LocalParties(inside))
+    assert not any(map(charged, inside.values()))
+
+
+def test_more_cells_than_are_paid_for_are_refused() -> None:
+    pricing = CellPricing(1, 1, moved=(((1.0, 3), (0.5, 1)),))
+    paid = {"x": BlockSpec((0, 0), (9,), 3**0.5), "y": BlockSpec((0, 0), (4,), 1.0, factor=0.5)}
+    assert pricing.sigmas(0, paid, 8.0) == {"x": 8.0, "y": 4.0}
+    with pytest.raises(PrivacyError, match="more would be released than was agreed on"):
+        pricing.sigmas(0, paid | {"z": BlockSpec((0, 0), (4,), 1.0)}, 8.0)
+
+
+def test_who_has_too_little_left_is_asked_for_nothing() -> None:
+    inside = parties(ROWS, budget=BUDGET)
+    inside["host 1"].budget = Budget(8.0, 1e-5)
+    with pytest.raises(BudgetExceeded):
+        measure(study_of(ROWS), LocalParties(inside))
+    assert not any(map(charged, inside.values()))
