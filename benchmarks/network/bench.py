@@ -276,7 +276,7 @@ def join_vertigan(folder: Path, name: str, port: int, journal: Path) -> None:
 
     def build(contract: Contract, ledger: Ledger, place: Path) -> Party:
         more = {"run": contract.run, "budget": holder.budget, "rng": holder.rng(), "folder": place}
-        return verti_gan.build_party(name, holder.table, ledger, **more)
+        return verti_gan.PROTOCOL.build(name, holder.table, ledger, **more)
 
     seat = Seat(
         invitation=Invitation.load(folder / "invitations" / f"{name}.toml"), policy=policy, people=5000, build=build,

@@ -134,7 +134,7 @@ def take_part(folder: Path, name: str, table: pd.DataFrame, schema: Schema, port
     )
 
     def build(contract: Contract, ledger: Ledger, place: Path) -> Party:
-        return gram.build_party(name, rows, ledger, run=contract.run, budget=BUDGET, folder=place)
+        return gram.PROTOCOL.build(name, rows, ledger, run=contract.run, budget=BUDGET, folder=place)
 
     seat = Seat(
         invitation=Invitation.load(folder / "invitations" / f"{name}.toml"), policy=policy, people=1000, build=build,

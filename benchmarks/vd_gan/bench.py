@@ -93,7 +93,7 @@ def measure(module: ModuleType, held: Federation, **settings: Any) -> dict[str, 
     config = module.Config(rounds=ROUNDS, device="cpu", **settings)
     parties = LocalParties(
         {
-            name: module.build_party(
+            name: module.PROTOCOL.build(
                 name, holder.table, holder.ledger, run=config.protocol, budget=holder.budget
             )
             for name, holder in held.holders.items()

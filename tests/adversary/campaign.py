@@ -241,8 +241,8 @@ class Trial:
         self.count("trials")
         budget = self._budget()
         try:
-            config = self.case.module.Config(
-                **self.enemy.settings(self.case.module.Config, self.case.settings)
+            config = self.case.record.config(
+                **self.enemy.settings(self.case.record.config, self.case.settings)
             )
         except ConfigError:
             self.count("refused")
@@ -265,7 +265,7 @@ class Trial:
             ledgers = [{name: holder.ledger for name, holder in f.holders.items()} for f in federations]
             parties = Worlds(self, worlds, ledgers)
             try:
-                self.case.module.train(config, parties, federations[0].schemas)
+                self.case.record.train(config, parties, federations[0].schemas)
             except (
                 UnderstudyError,
                 ArithmeticError,

@@ -241,7 +241,7 @@ def test_who_cannot_pay_for_a_run_any_more_is_aligned_with_nobody(protocol: str)
     before = last.ledger.entries()
     parties = LocalParties(federation.parties(protocol, run="r", config=case.config()))
     with pytest.raises(BudgetExceeded, match=f"{last.name}: this step costs"):
-        case.module.train(case.config(), parties, federation.schemas)
+        case.record.train(case.config(), parties, federation.schemas)
     assert last.ledger.entries() == before
     told = {entry.what for holder in others for entry in holder.ledger.entries() if entry.run == "r"}
     assert told <= {"alignment: how many people are held is disclosed, outside ε"}
@@ -293,5 +293,5 @@ def test_people_who_are_matched_with_others_are_in_no_joint_release(name: str) -
     federation = case.federation(seed=None)
     parties = Mismatching(federation.parties(case.protocol, run="r", config=case.config()))
     with pytest.raises(MessageError, match=r"were told different things|told other"):
-        case.module.train(case.config(), parties, federation.schemas)
+        case.record.train(case.config(), parties, federation.schemas)
     assert not any(holder.ledger.spend(run="r") for holder in federation.holders.values())

@@ -49,7 +49,7 @@ def openings_of(case: Case, federation: Federation) -> list[Opening]:
     parties = Opened(federation.parties(case.protocol, config=case.config(), run="contract"))
     parties.openings_wanted += case is COUPLED
     with pytest.raises(Enough):
-        case.module.train(case.config(), parties, federation.schemas)
+        case.record.train(case.config(), parties, federation.schemas)
     return parties.openings
 
 

@@ -36,7 +36,6 @@ from understudy.protocols.gram import messages as gram
 from understudy.protocols.joint import messages as joint
 from understudy.protocols.tied import messages as tied
 from understudy.protocols.visits import messages as visits
-from understudy.runs.registry import agreed, messages_of
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
 from understudy.runtime.local import LocalParties, addressed
@@ -83,8 +82,8 @@ def carried_out(case: Case, folder: Path) -> Iterator[tuple[Server, dict[str, Le
     def build(name: str) -> Callable[[Contract, Ledger, Path], Party]:
         def made(contract: Contract, ledger: Ledger, folder: Path) -> Party:
             more = {"run": contract.run, "budget": case.budget, "folder": folder}
-            more |= agreed(case.module, case.config())
-            party: Party = case.module.build_party(name, federation.holders[name].table, ledger, **more)
+            more |= case.record.agreed(case.config())
+            party: Party = case.record.build(name, federation.holders[name].table, ledger, **more)
             return party
 
         return made
@@ -94,8 +93,8 @@ def carried_out(case: Case, folder: Path) -> Iterator[tuple[Server, dict[str, Le
         for name, schema in federation.schemas.items()
     }
     sessions = {name: seat.open(contract) for name, seat in seats.items()}
-    server = Server(sessions, messages_of(case.module))
-    case.module.train(case.config(), server, federation.schemas)
+    server = Server(sessions, case.record.messages)
+    case.record.train(case.config(), server, federation.schemas)
     yield server, {name: seat.ledger for name, seat in seats.items()}
     for session in sessions.values():
         session.close()
@@ -335,7 +334,7 @@ def test_seeds_that_are_dealt_again_in_another_session_make_other_masks(name: st
         federation = case.federation(seed=None)
         parties = SameSeeds(federation.parties(case.protocol, run="r", config=case.config()))
         with pytest.raises(KeyboardInterrupt):
-            case.module.train(case.config(), parties, federation.schemas)
+            case.record.train(case.config(), parties, federation.schemas)
         sent.append(masked.copy())
         masked.clear()
     assert sent[0]

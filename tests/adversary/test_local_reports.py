@@ -164,7 +164,7 @@ def party_of(rows):
     labels = torch.tensor([0, 1, 0, 1, 0, 1])
     people = Population.from_arrays(rows, labels, classes=2, rows_per_person=2)
     ledger = Ledger.rehearsal("clinic", BUDGET)
-    party = sign_ds.build_party(
+    party = sign_ds.PROTOCOL.build(
         "clinic", people, ledger, run="run", budget=BUDGET, rng=SecureRng.from_seed(5)
     )
     return party, ledger

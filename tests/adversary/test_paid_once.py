@@ -23,7 +23,6 @@ from understudy.protocols.dplt import messages as dplt_messages
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gram import messages as gram_messages
 from understudy.runs.federation import Federation
-from understudy.runs.registry import messages_of
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
 from understudy.runtime.local import addressed
@@ -75,8 +74,8 @@ def trained(case: Case, network: Network, folder: Path, federation: Federation, 
 
     def build(name: str) -> Callable[[Contract, Ledger, Path], Party]:
         holder = federation.holders[name]
-        more = case.module.agreed(case.config()) if hasattr(case.module, "agreed") else {}
-        return lambda contract, ledger, folder: case.module.build_party(
+        more = case.record.agreed(case.config())
+        return lambda contract, ledger, folder: case.record.build(
             name, holder.table, ledger, run=contract.run, budget=contract.budgets[name], rng=holder.rng(),
             folder=folder, **more,
         )  # fmt: skip
@@ -94,9 +93,9 @@ def trained(case: Case, network: Network, folder: Path, federation: Federation, 
     outcome = None
     for life, killed_at in enumerate((*deaths, lambda name, ask: False)):
         sessions = {name: seat.open(contract) for name, seat in seats.items()}  # they were restarted, too
-        parties = Sessions(sessions, messages_of(case.module), killed_at)
+        parties = Sessions(sessions, case.record.messages, killed_at)
         try:
-            outcome = case.module.train(
+            outcome = case.record.train(
                 case.config(), parties, federation.schemas, checkpoint=folder / "server", resume=life > 0
             )
         except Killed:

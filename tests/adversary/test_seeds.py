@@ -42,7 +42,7 @@ def test_a_round_with_a_seed_that_no_generator_takes_costs_nothing() -> None:
     case = next(case for case in CASES if case.name == "VertiGAN, two parties")
     federation = case.federation()
     parties = Curious(federation.parties(case.protocol, config=case.config(), run="r"))
-    case.module.train(case.config(), parties, federation.schemas)
+    case.record.train(case.config(), parties, federation.schemas)
     assert parties.refused == len(NONE) * 2 * case.config().rounds
 
 
@@ -50,7 +50,7 @@ def test_a_round_with_a_seed_that_no_generator_takes_costs_nothing() -> None:
 def test_no_protocol_takes_such_a_seed_in_its_settings(case: Case) -> None:
     for seed in NONE:
         with pytest.raises(ConfigError, match="seed must be a whole number from 0"):
-            case.module.Config(**case.settings | {"seed": seed})
+            case.record.config(**case.settings | {"seed": seed})
 
 
 def test_no_recipe_of_a_pool_has_one() -> None:

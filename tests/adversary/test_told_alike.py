@@ -177,7 +177,7 @@ def test_holders_who_both_take_themselves_for_the_first_part_before_anything_is_
     federation = case.federation(seed=None)
     parties = federation.parties(case.protocol, run="r")
     with pytest.raises(MessageError, match="told different things"):
-        case.module.train(case.config(), Turned(parties), federation.schemas)
+        case.record.train(case.config(), Turned(parties), federation.schemas)
     assert all(holder.ledger.spend() == {} for holder in federation.holders.values())
 
 
@@ -214,5 +214,5 @@ def test_in_every_family_holders_who_were_told_other_noise_part_before_anything_
     federation = case.federation(seed=None)
     parties = federation.parties(case.protocol, run="r")
     with pytest.raises(MessageError, match="told different things"):
-        case.module.train(case.config(), Louder(parties), federation.schemas)
+        case.record.train(case.config(), Louder(parties), federation.schemas)
     assert all(holder.ledger.spend() == {} for holder in federation.holders.values())

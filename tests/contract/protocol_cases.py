@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,18 +26,9 @@ from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.aggregators import moments as shared_moments
-from understudy.protocols.aggregators import protocol as two_aggregators
-from understudy.protocols.dplt import protocol as dplt
-from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
-from understudy.protocols.gram import protocol as gram
-from understudy.protocols.moments import protocol as moments
-from understudy.protocols.people import class_means, fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
-from understudy.protocols.people.one_report import protocol as one_report
-from understudy.protocols.sgde import protocol as sgde
-from understudy.protocols.tied import protocol as tied
-from understudy.protocols.visits import protocol as visits
+from understudy.protocols.protocol import Protocol
 from understudy.runs.federation import Federation
+from understudy.runs.registry import protocol_named
 from visit_cases import beside_visits, clinic, frames, split_rows
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
@@ -217,7 +207,6 @@ class Case:
 
     name: str
     protocol: str
-    module: ModuleType
     settings: Mapping[str, Any]
     data: Callable[[], tuple[dict[str, Any], dict[str, Schema]]]
     budget: Budget = BUDGET
@@ -225,8 +214,12 @@ class Case:
     one_payment: bool = False  # the whole price at once, so that no budget can end it halfway
 
     @property
+    def record(self) -> Protocol:
+        return protocol_named(self.protocol)
+
+    @property
     def same_people(self) -> bool:
-        return getattr(self.module, "SAME_PEOPLE", True) is not False
+        return self.record.same_people is not False
 
     def federation(self, seed: int | None = 11, budget: Budget | None = None) -> Federation:
         """A fresh rehearsal on tables that were read before."""
@@ -246,7 +239,7 @@ class Case:
         return Federation(tables, schemas, budget=self.budget, ledgers=ledgers, same_people=self.same_people)
 
     def config(self) -> Any:
-        return self.module.Config(**self.settings)
+        return self.record.config(**self.settings)
 
 
 @cache
@@ -321,158 +314,158 @@ PURE = Budget(epsilon=3.0, delta=0.0)
 CLEAR = Budget(epsilon=300.0, delta=0.0)  # local reports of so few people are noise alone at any smaller
 REPORTED = {"epsilon_total": CLEAR.epsilon, "cap": 3}
 CASES = [
-    Case("VertiGAN, two parties", "verti-gan", verti_gan, SMALL | {"rounds": 3}, lambda: vertical(2)),
-    Case("VertiGAN, coupled", "verti-gan", verti_gan, SMALL | {"coupling": "gram"}, lambda: vertical(3)),
+    Case("VertiGAN, two parties", "verti-gan", SMALL | {"rounds": 3}, lambda: vertical(2)),
+    Case("VertiGAN, coupled", "verti-gan", SMALL | {"coupling": "gram"}, lambda: vertical(3)),
     Case(
-        "VertiGAN, three parties, deep critic, sparse upload", "verti-gan", verti_gan,
+        "VertiGAN, three parties, deep critic, sparse upload", "verti-gan",
         SMALL | {"upload": 0.25, "critic_hidden": (6, 4)}, lambda: vertical(3),
     ),
     Case(
-        "VertiGAN, shared batches, outsider's budget", "verti-gan", verti_gan, SMALL | {"sampling": "shared"},
+        "VertiGAN, shared batches, outsider's budget", "verti-gan", SMALL | {"sampling": "shared"},
         lambda: vertical(2), Budget(epsilon=3.0, delta=1e-5, against="outsider"), ("outsider",),
     ),
     Case(
-        "VertiGAN, shared batches, anyone's budget", "verti-gan", verti_gan, SMALL | {"sampling": "shared"},
+        "VertiGAN, shared batches, anyone's budget", "verti-gan", SMALL | {"sampling": "shared"},
         lambda: vertical(2), BUDGET, ("anyone",),
     ),
-    Case("VertiGAN, a table, images and series", "verti-gan", verti_gan, SMALL | {"critic_steps": 1}, mixed),
-    Case("Central GAN", "central-gan", central_gan, SMALL, lambda: vertical(1)),
-    Case("VDGAN, DPSGD, two parties", "vd-gan-dpsgd", vd_gan_dpsgd, SMALL | {"rows": 8}, lambda: vertical(2)),
+    Case("VertiGAN, a table, images and series", "verti-gan", SMALL | {"critic_steps": 1}, mixed),
+    Case("Central GAN", "central-gan", SMALL, lambda: vertical(1)),
+    Case("VDGAN, DPSGD, two parties", "vd-gan-dpsgd", SMALL | {"rows": 8}, lambda: vertical(2)),
     Case(
-        "VDGAN, DPSGD, three parties, deep critic, warm-up", "vd-gan-dpsgd", vd_gan_dpsgd,
+        "VDGAN, DPSGD, three parties, deep critic, warm-up", "vd-gan-dpsgd",
         SMALL | {"rows": 8, "warm_up": 1, "critic_hidden": (6, 4)}, lambda: vertical(3),
     ),
-    Case("VDGAN, PATE, two parties", "vd-gan-pate", vd_gan_pate, VOTED, lambda: vertical(2)),
+    Case("VDGAN, PATE, two parties", "vd-gan-pate", VOTED, lambda: vertical(2)),
     Case(
-        "VDGAN, PATE, three parties, deep teachers, warm-up", "vd-gan-pate", vd_gan_pate,
+        "VDGAN, PATE, three parties, deep teachers, warm-up", "vd-gan-pate",
         VOTED | {"warm_up": 1, "critic_hidden": (6, 4)}, lambda: vertical(3),
     ),
     Case(
-        "SignDS, EM-MDS, two hosts", "sign-ds", sign_ds, ALL_ASKED | {"chosen": 2}, lambda: horizontal(2),
+        "SignDS, EM-MDS, two hosts", "sign-ds", ALL_ASKED | {"chosen": 2}, lambda: horizontal(2),
     ),
-    Case("SignDS, PS, one host", "sign-ds", sign_ds, ALL_ASKED | {"reporter": "ps"}, lambda: horizontal(1)),
+    Case("SignDS, PS, one host", "sign-ds", ALL_ASKED | {"reporter": "ps"}, lambda: horizontal(1)),
     Case(
-        "SignDS, SubMDS, MLP, Adam, three hosts", "sign-ds", sign_ds,
+        "SignDS, SubMDS, MLP, Adam, three hosts", "sign-ds",
         ALL_ASKED | {"reporter": "sub-mds", "rate": 0.4, "share": 0.2, "model": "mlp", "optimizer": "adam"},
         lambda: horizontal(3),
     ),
-    Case("SignDS, Duchi", "sign-ds", sign_ds, ALL_ASKED | {"reporter": "duchi"}, lambda: horizontal(2)),
-    Case("SignDS, FedSel", "sign-ds", sign_ds, ALL_ASKED | {"reporter": "fedsel"}, lambda: horizontal(2)),
-    Case("DP-Fed-WAE, PS, two hosts", "fed-wae", fed_wae, ENCODED, lambda: horizontal(2)),
+    Case("SignDS, Duchi", "sign-ds", ALL_ASKED | {"reporter": "duchi"}, lambda: horizontal(2)),
+    Case("SignDS, FedSel", "sign-ds", ALL_ASKED | {"reporter": "fedsel"}, lambda: horizontal(2)),
+    Case("DP-Fed-WAE, PS, two hosts", "fed-wae", ENCODED, lambda: horizontal(2)),
     Case(
-        "DP-Fed-WAE, EM-MDS, pre-trained, one host", "fed-wae", fed_wae,
+        "DP-Fed-WAE, EM-MDS, pre-trained, one host", "fed-wae",
         ENCODED | {"reporter": "em-mds", "chosen": 2, "pretrain": 3}, lambda: horizontal(1),
     ),
     Case(
-        "DP-Fed-WAE, SubMDS, three hosts", "fed-wae", fed_wae,
+        "DP-Fed-WAE, SubMDS, three hosts", "fed-wae",
         ENCODED | {"reporter": "sub-mds", "rate": 0.4, "share": 0.2}, lambda: horizontal(3),
     ),
-    Case("Wake-sleep, two hosts", "wake-sleep", wake_sleep, AWAKE, lambda: horizontal(2)),
+    Case("Wake-sleep, two hosts", "wake-sleep", AWAKE, lambda: horizontal(2)),
     Case(
-        "Wake-sleep, PS, mean of all models, three hosts", "wake-sleep", wake_sleep,
+        "Wake-sleep, PS, mean of all models, three hosts", "wake-sleep",
         AWAKE | {"reporter": "ps", "average": 1.0}, lambda: horizontal(3),
     ),
-    Case("FedSTDG, two hosts", "fed-stdg", fed_stdg, RECURRENT, lambda: series(2)),
+    Case("FedSTDG, two hosts", "fed-stdg", RECURRENT, lambda: series(2)),
     Case(
-        "FedSTDG, EM-MDS, fixed rate, one host", "fed-stdg", fed_stdg,
+        "FedSTDG, EM-MDS, fixed rate, one host", "fed-stdg",
         RECURRENT | {"reporter": "em-mds", "chosen": 2, "adaptive": False}, lambda: series(1),
     ),
-    Case("DPLT, two parties", "dplt", dplt, {"chunk": 15}, lambda: vertical(2), PURE, one_payment=True),
-    Case("DPLT+, three parties", "dplt", dplt, {"plus": True}, lambda: vertical(3), PURE, one_payment=True),
-    Case("LoPub, three reports each, two hosts", "lopub", lopub, REPORTED, lambda: horizontal(2), CLEAR),
+    Case("DPLT, two parties", "dplt", {"chunk": 15}, lambda: vertical(2), PURE, one_payment=True),
+    Case("DPLT+, three parties", "dplt", {"plus": True}, lambda: vertical(3), PURE, one_payment=True),
+    Case("LoPub, three reports each, two hosts", "lopub", REPORTED, lambda: horizontal(2), CLEAR),
     Case(
-        "LoCop, one report each, exact bound, three hosts", "lopub", lopub,
+        "LoCop, one report each, exact bound, three hosts", "lopub",
         {"method": "locop", "bound": "exact", "epsilon_total": CLEAR.epsilon, "batch": 4}, lambda: horizontal(3),
         CLEAR, one_payment=True,
     ),
     Case(
-        "Two aggregators, two hosts", "two-aggregators", two_aggregators, SPLIT, lambda: aggregated(2),
+        "Two aggregators, two hosts", "two-aggregators", SPLIT, lambda: aggregated(2),
         one_payment=True,
     ),
     Case(
-        "Two aggregators, one host, one batch", "two-aggregators", two_aggregators, SPLIT | {"batch": 1000},
+        "Two aggregators, one host, one batch", "two-aggregators", SPLIT | {"batch": 1000},
         lambda: aggregated(1), one_payment=True,
     ),
     Case(
-        "Shared moments, images of two classes, two hosts", "shared-moments", shared_moments,
+        "Shared moments, images of two classes, two hosts", "shared-moments",
         UPLOADED | {"by_class": True}, lambda: aggregated(2, images(2, 24)), one_payment=True,
     ),
     Case(
-        "One report each, a target, two hosts", "one-report", one_report,
+        "One report each, a target, two hosts", "one-report",
         {"epsilon_total": 6.0, "target": "smoker", "share": 0.4, "components": 4, "steps": 4, "batch": 4,
          "device": "cpu"},
         lambda: narrow(2), Budget(epsilon=6.0, delta=0.0), one_payment=True,
     ),
     Case(
-        "One report each, all pairs, some liars, three hosts", "one-report", one_report,
+        "One report each, all pairs, some liars, three hosts", "one-report",
         {"epsilon_total": 1.0, "liars": 0.1, "share": 0.5, "components": 4, "steps": 4, "device": "cpu"},
         lambda: narrow(3), Budget(epsilon=1.0, delta=0.0), one_payment=True,
     ),
     Case(
-        "Class means, images of two classes, three hosts", "class-means", class_means,
+        "Class means, images of two classes, three hosts", "class-means",
         {"epsilon_total": 3.0, "features": 12, "share": 0.4, "batch": 9}, lambda: images(3),
         Budget(epsilon=3.0, delta=0.0), one_payment=True,
     ),
-    Case("DP-GenFL, private generators, two hosts", "gen-fl", gen_fl, MADE_UP, lambda: horizontal(2)),
+    Case("DP-GenFL, private generators, two hosts", "gen-fl", MADE_UP, lambda: horizontal(2)),
     Case(
-        "DP-GenFL, real rows alone, logistic", "gen-fl", gen_fl, MADE_UP | {"share": 0.0, "model": "logistic"},
+        "DP-GenFL, real rows alone, logistic", "gen-fl", MADE_UP | {"share": 0.0, "model": "logistic"},
         lambda: horizontal(1),
     ),
-    Case("SGDE, two silos", "sgde", sgde, TRADED, lambda: apart(2), one_payment=True),
+    Case("SGDE, two silos", "sgde", TRADED, lambda: apart(2), one_payment=True),
     Case(
-        "SGDE, three silos, people with several rows", "sgde", sgde, TRADED | {"rate": 1.0, "leave_out": "nothing"},
+        "SGDE, three silos, people with several rows", "sgde", TRADED | {"rate": 1.0, "leave_out": "nothing"},
         lambda: horizontal(3), one_payment=True,
     ),
-    Case("SGDE by counts", "sgde", sgde, TRADED | {"kind": "marginals"}, lambda: apart(3), one_payment=True),
-    Case("SGDE by pairs", "sgde", sgde, TRADED | {"kind": "gram"}, lambda: apart(2), one_payment=True),
+    Case("SGDE by counts", "sgde", TRADED | {"kind": "marginals"}, lambda: apart(3), one_payment=True),
+    Case("SGDE by pairs", "sgde", TRADED | {"kind": "gram"}, lambda: apart(2), one_payment=True),
     Case(
-        "SGDE by moments", "sgde", sgde, {"kind": "moments", "features": 12, "epsilon": 3.0, "device": "cpu"},
+        "SGDE by moments", "sgde", {"kind": "moments", "features": 12, "epsilon": 3.0, "device": "cpu"},
         lambda: pictures(3), one_payment=True,
     ),
     Case(
-        "SGDE by moments with a figure", "sgde", sgde,
+        "SGDE by moments with a figure", "sgde",
         {"kind": "moments", "features": 12, "epsilon": 3.0, "quality_epsilon": 0.3, "device": "cpu"},
         lambda: pictures(2), one_payment=True,
     ),
-    Case("Gram, columns, three parties", "gram", gram, MIXTURE, lambda: vertical(3), one_payment=True),
-    RowsCase("Gram, rows, three parties", "gram", gram, MIXTURE, lambda: apart(3), one_payment=True),
+    Case("Gram, columns, three parties", "gram", MIXTURE, lambda: vertical(3), one_payment=True),
+    RowsCase("Gram, rows, three parties", "gram", MIXTURE, lambda: apart(3), one_payment=True),
     Case(
-        "Gram, a grid, pairs measured twice, a three-way table", "gram", gram,
+        "Gram, a grid, pairs measured twice, a three-way table", "gram",
         MIXTURE | {"refined": 5, "triples": (("colour", "grade", "smoker"),)}, grid, one_payment=True,
     ),
     Case(
-        "Gram, columns, a target", "gram", gram, MIXTURE | {"target": "smoker"}, lambda: vertical(2), one_payment=True
+        "Gram, columns, a target", "gram", MIXTURE | {"target": "smoker"}, lambda: vertical(2), one_payment=True
     ),
-    Case("Tied, a table, images and series, a label", "tied", tied, TIED | {"target": "grade"}, mixed,
+    Case("Tied, a table, images and series, a label", "tied", TIED | {"target": "grade"}, mixed,
          one_payment=True),
-    Case("Tied, a table, images and series, two releases", "tied", tied, TIED | {"norms": 0.05}, mixed,
+    Case("Tied, a table, images and series, two releases", "tied", TIED | {"norms": 0.05}, mixed,
          one_payment=True),
-    Case("Moments, images of two classes, three parties", "moments", moments, MOMENTS, lambda: images(3),
+    Case("Moments, images of two classes, three parties", "moments", MOMENTS, lambda: images(3),
          one_payment=True),
-    Case("Moments, cells by two signs, one party", "moments", moments, MOMENTS | {"bits": 2}, lambda: images(1),
+    Case("Moments, cells by two signs, one party", "moments", MOMENTS | {"bits": 2}, lambda: images(1),
          one_payment=True),
-    Case("Moments, two labels, every combination", "moments", moments, MOMENTS, lambda: labelled_images(2, 3),
+    Case("Moments, two labels, every combination", "moments", MOMENTS, lambda: labelled_images(2, 3),
          one_payment=True),
-    Case("Moments, two labels, by their classes", "moments", moments, MOMENTS, lambda: labelled_images(1, 33),
+    Case("Moments, two labels, by their classes", "moments", MOMENTS, lambda: labelled_images(1, 33),
          one_payment=True),
-    Case("Moments, series, two releases and a bought norm", "moments", moments,
+    Case("Moments, series, two releases and a bought norm", "moments",
          MOMENTS | {"norms": 0.05, "shares": (0.4, 0.6, 0.0)},
          lambda: series(2), one_payment=True),
-    RowsCase("Visits, rows, three parties", "visits", visits, CHAINS, lambda: many_rows(3), one_payment=True),
-    RowsCase("Visits, one party, events that are drawn", "visits", visits, CHAINS, lambda: many_rows(1, cut="draw"),
+    RowsCase("Visits, rows, three parties", "visits", CHAINS, lambda: many_rows(3), one_payment=True),
+    RowsCase("Visits, one party, events that are drawn", "visits", CHAINS, lambda: many_rows(1, cut="draw"),
          one_payment=True),
-    Case("Visits, columns, two tables and events that are drawn", "visits", visits, CHAINS | {"chunk": 16},
+    Case("Visits, columns, two tables and events that are drawn", "visits", CHAINS | {"chunk": 16},
          lambda: beside_visits(30, cut="draw"), one_payment=True),
-    Case("Visits, a grid, events that are drawn", "visits", visits, CHAINS | {"chunk": 16},
+    Case("Visits, a grid, events that are drawn", "visits", CHAINS | {"chunk": 16},
          lambda: split_rows(*beside_visits(30, cut="draw"), clinic=2, bank=2), one_payment=True),
-    RowsCase("Gram, rows, one party", "gram", gram, MIXTURE, lambda: apart(1), one_payment=True),
-    RowsCase("Gram, rows, levels bought", "gram", gram, MIXTURE, lambda: undeclared(apart(2)), one_payment=True),
+    RowsCase("Gram, rows, one party", "gram", MIXTURE, lambda: apart(1), one_payment=True),
+    RowsCase("Gram, rows, levels bought", "gram", MIXTURE, lambda: undeclared(apart(2)), one_payment=True),
     Case(
-        "Gram, columns, levels bought, a target", "gram", gram, MIXTURE | {"target": "smoker", "chosen_triples": 2},
+        "Gram, columns, levels bought, a target", "gram", MIXTURE | {"target": "smoker", "chosen_triples": 2},
         lambda: undeclared(vertical(2)), Budget(epsilon=80.0, delta=1e-5), one_payment=True,  # tables are chosen
     ),
     Case(
-        "Gram, a grid, levels bought, a three-way table", "gram", gram,
+        "Gram, a grid, levels bought, a three-way table", "gram",
         MIXTURE | {"triples": (("colour", "grade", "age"),)}, lambda: undeclared(grid()), one_payment=True,
     ),
 ]  # fmt: skip

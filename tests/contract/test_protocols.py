@@ -24,7 +24,7 @@ from understudy.protocols.gans import vd_gan_dpsgd, verti_gan_party
 from understudy.protocols.people import gen_fl_local
 from understudy.protocols.sgde import fit as sgde_train
 from understudy.runs.federation import Federation
-from understudy.runs.registry import PROTOCOLS, messages_of
+from understudy.runs.registry import PROTOCOLS
 from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.local import BytesParties, LocalParties
 
@@ -50,7 +50,7 @@ def test_a_run_through_bytes_that_is_stopped_and_resumed_ends_where_an_undisturb
             if stop and progress.done == progress.rounds - 1:  # all but the last round, or all but the fit
                 raise KeyboardInterrupt
 
-        return case.module.train(
+        return case.record.train(
             case.config(),
             BytesParties(
                 {name: partial(rebuilt, case, federation, name, tmp_path) for name in federation.holders}
@@ -145,7 +145,7 @@ def _loose(hint: Any) -> bool:
 
 
 def test_no_ask_bears_settings_that_no_contract_is_held_against() -> None:
-    asks = {kind for module in PROTOCOLS.values() for kind in messages_of(module) if issubclass(kind, Ask)}
+    asks = {kind for module in PROTOCOLS.values() for kind in module.messages if issubclass(kind, Ask)}
     loose = {f"{ask.kind()}.{name}" for ask in asks for name in loose_fields(ask)}
     assert loose == OTHERWISE_CHECKED.keys()
 
@@ -181,7 +181,7 @@ def test_a_spent_budget_sends_nothing(case: Case) -> None:
     before = {name: len(holder.ledger.entries()) for name, holder in federation.holders.items()}
     parties = recorded(case, federation)
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
-        case.module.train(case.config(), parties, federation.schemas)
+        case.record.train(case.config(), parties, federation.schemas)
     assert not paid_values(parties.log)
     for name, holder in federation.holders.items():
         new = holder.ledger.entries()[before[name] :]
@@ -222,7 +222,7 @@ def test_a_ledger_that_cannot_write_stops_the_answer(case: Case, monkeypatch: py
 
     monkeypatch.setattr(Ledger, "charge", full)
     with pytest.raises(LedgerError):
-        case.module.train(case.config(), parties, federation.schemas)
+        case.record.train(case.config(), parties, federation.schemas)
     assert not paid_values(parties.log)
 
 
@@ -230,7 +230,7 @@ def test_a_ledger_that_cannot_write_stops_the_answer(case: Case, monkeypatch: py
 def test_seeded_noise_is_refused_where_the_ledger_is_real(case: Case, tmp_path: Path) -> None:
     ((name, holder),) = case.real(tmp_path, alone=True).holders.items()
     with pytest.raises(PrivacyError, match="rehearsal"):
-        case.module.build_party(
+        case.record.build(
             name, holder.table, holder.ledger, run="r", budget=case.budget, rng=SecureRng.from_seed(1)
         )
     assert not [entry for entry in holder.ledger.entries() if entry.count]
@@ -251,7 +251,7 @@ def test_a_budget_that_ends_early_leaves_a_usable_artefact(case: Case) -> None:
             assert event is not None
 
     parties = LocalParties(federation.parties(case.protocol, config=case.config(), run="contract"))
-    outcome = case.module.train(case.config(), parties, federation.schemas, watch=watch)
+    outcome = case.record.train(case.config(), parties, federation.schemas, watch=watch)
     assert artefact(outcome).card["rounds"] == 1
     assert name in artefact(outcome).card["ended"]
     assert is_usable(outcome)

@@ -46,7 +46,7 @@ def test_no_round_of_a_gan_waits_for_its_device(case: Any, waits: ModuleType, li
         def watch(progress: Progress) -> None:
             marks.append(len(seen.seen))
 
-        case.module.train(config, parties, federation.schemas, watch=watch)
+        case.record.train(config, parties, federation.schemas, watch=watch)
     assert marks[0] > 0, "what is made once is sent there, and seen"
     assert seen.seen[marks[0] : marks[1]] == []
 

@@ -6,7 +6,7 @@ import pytest
 
 from understudy.ground.errors import MessageError
 from understudy.protocols.core.base import Ask
-from understudy.runs.registry import PROTOCOLS, messages_of
+from understudy.runs.registry import PROTOCOLS
 
 # Journals, transcripts and parties of another version know these. Add to the list; change none of it.
 KINDS = {
@@ -33,7 +33,7 @@ KINDS = {
     "visits.agree", "visits.agreed", "visits.begin", "visits.begun", "visits.count", "visits.counted",
 }  # fmt: skip
 
-MESSAGES = {message for module in PROTOCOLS.values() for message in messages_of(module)}
+MESSAGES = {message for module in PROTOCOLS.values() for message in module.messages}
 
 
 def test_every_kind_is_the_one_that_others_know() -> None:

@@ -73,14 +73,14 @@ def undisturbed(case: Case) -> Run:
     """Trained once in a process, however many tests read it."""
     federation = case.federation()
     parties = recorded(case, federation)
-    return Run(federation, parties, case.module.train(case.config(), parties, federation.schemas))
+    return Run(federation, parties, case.record.train(case.config(), parties, federation.schemas))
 
 
 def first_paid(case: Case, config: Any, parties: Recorded, federation: Federation) -> list[bytes]:
     """Train until something is paid for: what was sent for it."""
     parties.until_paid = True
     with suppress(Enough):
-        case.module.train(config, parties, federation.schemas)
+        case.record.train(config, parties, federation.schemas)
     return [pack(paid.value) for paid in paid_values(parties.log)]
 
 
@@ -88,4 +88,4 @@ def until_the_last_answer(case: Case, config: Any, parties: Recorded, federation
     """Train as far as the parties take part, who are asked as often as in the undisturbed run."""
     parties.times = undisturbed(case).parties.asked
     with suppress(Enough):
-        case.module.train(config, parties, federation.schemas)
+        case.record.train(config, parties, federation.schemas)

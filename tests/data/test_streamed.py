@@ -96,7 +96,7 @@ def test_all_batches_together_are_the_table(tmp_path: Path, kind: str) -> None:
 
 def party(table: Table, folder: Path | None = None) -> gram.GramParty:
     ledger = Ledger.rehearsal(holder="one", budget=BUDGET)
-    return gram.build_party(
+    return gram.PROTOCOL.build(
         "one", table, ledger, run="r", budget=BUDGET, rng=SecureRng.from_seed(7), folder=folder
     )
 
@@ -284,7 +284,7 @@ def test_an_id_of_a_long_table_that_cannot_be_matched_is_quoted_to_nobody_else(
     frame = FRAME.assign(id=[f"p{n}" for n in FRAME["id"]])
     frame.loc[3, "id"] = id
     table = open_table(kept(tmp_path, "parquet", frame), SCHEMA)
-    party = gram.build_party("one", table, Ledger.rehearsal("one", BUDGET), run="r", budget=BUDGET)
+    party = gram.PROTOCOL.build("one", table, Ledger.rehearsal("one", BUDGET), run="r", budget=BUDGET)
     for ask in (Introduce(), MaskOwn(salt=bytes(32), people={"one": len(FRAME), "two": 3})):
         with pytest.raises(PartyError, match="cannot be matched") as refused:
             party.answer(ask)

@@ -416,7 +416,12 @@ def test_any_protocol_can_be_audited_as_it_is() -> None:
     schemas = {"clinic": SCHEMA, "insurer": Schema(columns=(Boolean(name="insured"),))}
     config = verti_gan.Config(**{**vars(TINY), "batch": 40})
     case = plain_case(
-        verti_gan, config, schemas, dict.fromkeys(schemas, Budget(1.0, DELTA)), target="insurer", people=20
+        verti_gan.PROTOCOL,
+        config,
+        schemas,
+        dict.fromkeys(schemas, Budget(1.0, DELTA)),
+        target="insurer",
+        people=20,
     )
     assert len(case.parties(True, 0)["clinic"].table.frame) == 20  # type: ignore[attr-defined]
     assert len(case.parties(False, 0)["clinic"].table.frame) == 19  # type: ignore[attr-defined]
@@ -463,7 +468,7 @@ def test_a_run_file_is_audited_without_its_tables(tmp_path: Path) -> None:
     file, config = run_file(tmp_path), verti_gan.Config(**{**vars(TINY), "batch": 100})
     (tmp_path / "out" / "generator").mkdir(parents=True)
     (tmp_path / "out" / "generator" / "card.json").write_text('{"people": 200}')
-    result = audit_run_file(file, verti_gan, config, trials=10)
+    result = audit_run_file(file, verti_gan.PROTOCOL, config, trials=10)
     assert 1.98 <= result.claimed <= 2.0
     assert result.passed
     text = str(result)
@@ -475,8 +480,8 @@ def test_a_run_file_is_audited_without_its_tables(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("few_trials")
 def test_a_run_file_that_was_not_run_says_what_it_assumes(tmp_path: Path) -> None:
     file, config = run_file(tmp_path), verti_gan.Config(**{**vars(TINY), "batch": 100})
-    result = audit_run_file(file, verti_gan, config, party="loose", trials=10)
+    result = audit_run_file(file, verti_gan.PROTOCOL, config, party="loose", trials=10)
     assert "1,000 were assumed" in str(result)
     assert 7.9 <= result.claimed <= 8.0
     with pytest.raises(ConfigError, match="strict"):
-        audit_run_file(file, verti_gan, config, party="strcit")
+        audit_run_file(file, verti_gan.PROTOCOL, config, party="strcit")

@@ -25,7 +25,7 @@ SETTINGS = {"target": "smoker", "epochs": 1, "learning_rate": 0.1, "rounds": 1, 
 
 def audited(epsilon: float, trials: int, **settings: object) -> AuditResult:
     config = sign_ds.Config(**(SETTINGS | {"epsilon": epsilon} | settings))  # type: ignore[arg-type]
-    case = cohort_case(sign_ds, config, SCHEMA, Budget(epsilon, 0.0), target="phones")
+    case = cohort_case(sign_ds.PROTOCOL, config, SCHEMA, Budget(epsilon, 0.0), target="phones")
     return audit_protocol(case, trials=trials, seconds=60)
 
 
@@ -61,7 +61,7 @@ def test_a_mechanism_that_chooses_at_another_price_than_it_charges_is_caught(
 def test_bare_updates_have_no_claim_to_refute() -> None:
     config = sign_ds.Config(**(SETTINGS | {"reporter": "none"}))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="nothing to refute"):
-        cohort_case(sign_ds, config, SCHEMA, Budget(1.0, 0.0), target="phones")
+        cohort_case(sign_ds.PROTOCOL, config, SCHEMA, Budget(1.0, 0.0), target="phones")
 
 
 def one_reported(epsilon: float, trials: int) -> AuditResult:

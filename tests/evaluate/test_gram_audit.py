@@ -96,7 +96,7 @@ def test_a_run_file_with_gram_is_audited_by_its_settings(tmp_path: Path) -> None
         for name in ("a", "b")
     }
     file = SimpleNamespace(parties=section, out="out", path=lambda text: tmp_path / text)
-    result = audit_run_file(file, gram, gram.Config(), trials=10, people=4)
+    result = audit_run_file(file, gram.PROTOCOL, gram.Config(), trials=10, people=4)
     assert result.passed
     assert any("gram over columns" in note for note in result.notes)
 

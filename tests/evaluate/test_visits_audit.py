@@ -80,7 +80,7 @@ def test_a_run_file_of_visits_is_audited_at_a_party_with_events(
     body = {"protocol": "visits", "out": "out", "parties": parties}
     (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
     file, config = RunFile.load(tmp_path / "run.toml"), visits.Config()
-    result = audit_run_file(file, visits, config, party=party, people=3, trials=10)
+    result = audit_run_file(file, visits.PROTOCOL, config, party=party, people=3, trials=10)
     assert result.passed
     with pytest.raises(ConfigError, match="the party with the events"):
         visits_case(config, schemas, dict.fromkeys(schemas, LOOSE), "registry", 3)

@@ -102,7 +102,7 @@ def party(
     **more: Any,
 ) -> GramParty:
     place = list(tables).index(name)
-    return gram.build_party(
+    return gram.PROTOCOL.build(
         name,
         table(tables[name], schemas[name], name),
         ledger or Ledger.rehearsal(holder=name, budget=budget),

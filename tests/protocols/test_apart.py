@@ -76,7 +76,7 @@ FREE = Budget(float("inf"), 0.0)
 
 def begun(protocol: str, data: Any, config: Any, network: Any) -> Any:
     ledger = Ledger.rehearsal("h", FREE)
-    party = PROTOCOLS[protocol].build_party("h", data, ledger, run="r", budget=FREE)
+    party = PROTOCOLS[protocol].build("h", data, ledger, run="r", budget=FREE)
     party.answer(Begin(config=vars(config), network=network.describe()))
     party.rng = Repeated(1)
     return party

@@ -20,7 +20,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.nearest_codes import NearestCodes
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.people.class_means import build_party, train
+from understudy.protocols.people.class_means import PROTOCOL, train
 from understudy.protocols.people.class_means_party import Begin, ClassMeansParty, Config, Round
 from understudy.protocols.people.host import Reported
 from understudy.runs.federation import Federation
@@ -82,7 +82,7 @@ def party(
         rows = Images.from_array(pixels, SCHEMA, labels=sides)
     allowed = Budget(budget, 0.0)
     ledger = Ledger.rehearsal(holder=name, budget=allowed)
-    return build_party(name, rows, ledger, run="r", budget=allowed, rng=SecureRng.from_seed(0))
+    return PROTOCOL.build(name, rows, ledger, run="r", budget=allowed, rng=SecureRng.from_seed(0))
 
 
 BEGIN = Begin(config=asdict(Config(epsilon_total=2.0, features=12)), schema=SCHEMA.to_dict())

@@ -157,8 +157,8 @@ def test_a_method_for_tables_refuses_images_before_anything_is_charged(protocol:
 @pytest.mark.parametrize("module", [vd_gan_dpsgd, vd_gan_pate])
 def test_a_party_for_tables_cannot_be_built_on_images(module: ModuleType) -> None:
     ledger = Ledger.rehearsal(holder="radiology", budget=BUDGET)
-    with pytest.raises(PartyError, match="is no table"):
-        module.build_party("radiology", images(5), ledger, run="r", budget=BUDGET)
+    with pytest.raises(ConfigError, match="takes table"):
+        module.PROTOCOL.build("radiology", images(5), ledger, run="r", budget=BUDGET)
 
 
 @pytest.mark.parametrize("person", ["id", None])
@@ -166,7 +166,7 @@ def test_a_person_with_two_images_is_refused_before_anything_is_charged(person: 
     twice = images(6, people=[1, 2, 3, 4, 4, 5], person=person)
     ledger = Ledger.rehearsal(holder="radiology", budget=BUDGET)
     with pytest.raises(PartyError, match=r"6 rows of 5 people.*Nothing was charged"):
-        verti_gan.build_party("radiology", twice, ledger, run="r", budget=BUDGET)
+        verti_gan.PROTOCOL.build("radiology", twice, ledger, run="r", budget=BUDGET)
 
 
 def test_images_without_ids_do_not_meet_a_table_with_ids() -> None:

@@ -727,7 +727,7 @@ def test_a_person_with_several_rows_is_refused() -> None:
     doubled = pd.concat([tables["host 0"], tables["host 0"].head(1)])
     table = read_table(doubled, SCHEMA, name="host 0", one_row_each=False)
     with pytest.raises(UnderstudyError):
-        gram.build_party(
+        gram.PROTOCOL.build(
             "host 0", table, Ledger.rehearsal(holder="host 0", budget=BUDGET), run="r", budget=BUDGET
         )
 

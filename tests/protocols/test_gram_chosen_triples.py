@@ -228,7 +228,7 @@ def test_by_default_tables_are_chosen_where_many_people_are_public(
 def test_a_server_that_asks_for_more_tables_than_the_settings_say_is_refused() -> None:
     tables, schemas = by_rows(2)
     config = gram.Config(target=TARGET, chosen_triples=1)
-    parties = all_parties(tables, schemas, **gram.agreed(config))
+    parties = all_parties(tables, schemas, **gram.PROTOCOL.agreed(config))
     with pytest.raises(MessageError, match="chosen_triples=2 was asked for, and 1 was agreed to"):
         release(LocalParties(parties), schemas, replace(config.plan, chosen_triples=2), choose_triples=first)
 

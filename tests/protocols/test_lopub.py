@@ -52,7 +52,7 @@ def federation(
 
 
 def a_party(budget: float = 300.0, seed: int = 1) -> lopub.LoPubParty:
-    return lopub.build_party(
+    return lopub.PROTOCOL.build(
         "a",
         read_table(FRAME, SCHEMA, name="a", one_row_each=False),
         Ledger.rehearsal(holder="a", budget=Budget(budget, 0.0)),

@@ -230,7 +230,7 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_charged() -> None:
         Images.from_array(np.where(pixels > 100, np.nan, pixels), SCHEMA, labels=labels)
     table, schema = toy(rows=20)
     fed = Federation.rehearsal({"a": table}, {"a": schema}, budget=AMPLE, seed=0, same_people=False)
-    with pytest.raises(ConfigError, match="gram is for tables"):
+    with pytest.raises(ConfigError, match="moments takes image or series"):
         train("moments", fed)
     other = Images.from_array(pixels, replace(SCHEMA, high=300), labels=labels)
     fed = Federation.rehearsal(

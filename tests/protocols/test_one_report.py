@@ -59,7 +59,7 @@ def federation(
 def a_party(
     epsilon: float = 8.0, seed: int = 1, frame: pd.DataFrame = FRAME, schema: Schema = SCHEMA
 ) -> OneReportParty:
-    party = protocol.build_party(
+    party = protocol.PROTOCOL.build(
         "a",
         read_table(frame, schema, name="a", one_row_each=False),
         Ledger.rehearsal(holder="a", budget=Budget(epsilon, 0.0)),
@@ -394,7 +394,7 @@ def test_parties_with_other_columns_or_arrays_are_refused() -> None:
     )
     with pytest.raises(ConfigError, match="do not describe their rows in the same way"):
         train("one-report", fed, **QUICK)
-    party = protocol.build_party(
+    party = protocol.PROTOCOL.build(
         "a", read_table(FRAME, SCHEMA, name="a", one_row_each=False),
         Ledger.rehearsal(holder="a", budget=Budget(8.0, 0.0)), run="r", budget=Budget(8.0, 0.0),
         rng=SecureRng.from_seed(0),

@@ -22,7 +22,7 @@ FEW = {"cohort": 4, "cap": 3, "rounds": 2, "checkpoint_every": 1}
 
 def case_of(protocol: str, **changes: Any) -> Case:
     case = next(case for case in CASES if case.protocol == protocol and "two" in case.name)
-    known = case.module.Config.__dataclass_fields__
+    known = case.record.config.__dataclass_fields__
     few = {key: value for key, value in FEW.items() if key in known and protocol != "lopub"}
     return replace(case, settings=dict(case.settings) | few | {"at_least": 1} | changes)
 
@@ -54,7 +54,7 @@ def trained(
     places = {} if "checkpoint" not in more else {"folder": Path(more["checkpoint"]) / "parties"}
     built = federation.parties(case.protocol, run="here", config=case.config(), **places)
     parties = Leaving(built, names[-1], after)
-    return case.module.train(case.config(), parties, federation.schemas, **more), federation
+    return case.record.train(case.config(), parties, federation.schemas, **more), federation
 
 
 def card_of(outcome: Any) -> Mapping[str, Any]:

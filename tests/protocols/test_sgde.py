@@ -361,7 +361,9 @@ def test_classes_that_are_not_the_silos_are_refused_whether_or_not_it_has_rows_o
     labels: list[int],
 ) -> None:
     rows = Population.from_arrays(np.full((4, 4, 4), 0.5, dtype=np.float32), labels, classes=3)
-    silo = sgde.build_party("silo", rows, ledger := Ledger.rehearsal("silo", BUDGET), run="r", budget=BUDGET)
+    silo = sgde.PROTOCOL.build(
+        "silo", rows, ledger := Ledger.rehearsal("silo", BUDGET), run="r", budget=BUDGET
+    )
     fewer = Requirements(schema=ImageSchema(height=4, width=4), target="label", classes=(0, 1))
     recipe = asdict(Recipe(steps=20, latent=2, channels=(2,), device="cpu"))
     with pytest.raises(SchemaError, match="classes"):
@@ -374,7 +376,7 @@ def test_a_silo_pushes_once_although_its_ledger_could_pay_again() -> None:
     ledger = Ledger.rehearsal("silo", Budget(20.0, 1e-5))
     requirements = sgde.requirements_of(sgde.Config(target="smoker"), {"silo": schema}).to_dict()
     table = read_table(frame, schema)
-    silo = sgde.build_party("silo", table, ledger, run="r", budget=BUDGET)
+    silo = sgde.PROTOCOL.build("silo", table, ledger, run="r", budget=BUDGET)
     silo.answer(Subscribe(requirements=requirements, config=asdict(Recipe(steps=2, latent=2, device="cpu"))))
     silo.answer(Push())
     spent, state = ledger.spent(), silo.state_dict()
@@ -388,7 +390,7 @@ def test_a_holder_who_allows_no_delta_is_not_given_one_by_the_pool() -> None:
     frame, schema = few(rows=60, seed=3)
     ledger = Ledger.rehearsal("silo", Budget(20.0, 1e-5))
     requirements = sgde.requirements_of(sgde.Config(target="smoker"), {"silo": schema}).to_dict()
-    silo = sgde.build_party("silo", read_table(frame, schema), ledger, run="r", budget=Budget(1.5, 0.0))
+    silo = sgde.PROTOCOL.build("silo", read_table(frame, schema), ledger, run="r", budget=Budget(1.5, 0.0))
     with pytest.raises(PrivacyError, match="δ=0"):
         silo.answer(Subscribe(requirements=requirements, config=asdict(Recipe(steps=2, device="cpu"))))
     assert ledger.spent() == 0

@@ -567,5 +567,5 @@ def test_a_run_file_is_carried_out_and_audited_and_its_generator_draws(
     assert list(drawn["registry"].columns) == ["side", "site"]
     monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
     few = {"features": 3, "directions": 1, "components": 2, "steps": 1}
-    found = audit_run_file(file, tied, tied.Config(**dict(file.settings) | few), trials=10, people=4)
+    found = audit_run_file(file, tied.PROTOCOL, tied.Config(**dict(file.settings) | few), trials=10, people=4)
     assert found.passed

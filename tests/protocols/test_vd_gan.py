@@ -50,7 +50,7 @@ def federation(rows: int = 40, budget: Budget = BUDGET) -> Federation:
 def parties(module: ModuleType, held: Federation, folder: Path | None = None) -> LocalParties:
     return LocalParties(
         {
-            name: module.build_party(
+            name: module.PROTOCOL.build(
                 name, holder.table, holder.ledger, run="r", budget=holder.budget, rng=holder.rng(),
                 folder=None if folder is None else folder / name,
             )

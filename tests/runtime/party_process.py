@@ -54,7 +54,7 @@ def play(name: str, folder: Path, port: int, when: str) -> None:
     ledger.real = False  # a rehearsal whose ledger outlives its process
 
     def build(contract: Contract, ledger: Ledger, place: Path) -> Party:
-        return case.module.build_party(
+        return case.record.build(
             name,
             holder.table,
             ledger,

@@ -50,7 +50,7 @@ def cases() -> list[Case]:
     """A vertical and a horizontal protocol, with rounds enough to be killed in."""
     vertical = replace(CASES[0], settings=CASES[0].settings | {"rounds": ROUNDS, "checkpoint_every": 3})
     plain = next(case for case in CASES if case.protocol == "sign-ds")
-    known = set(plain.module.Config.__dataclass_fields__)
+    known = set(plain.record.config.__dataclass_fields__)
     saves = {"checkpoint_every": 3} if "checkpoint_every" in known else {}
     return [vertical, replace(plain, settings=plain.settings | {"rounds": ROUNDS, "cap": ROUNDS} | saves)]
 
@@ -67,7 +67,7 @@ def undisturbed(case: Case) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
     """Weights, and how many charges each ledger has."""
     federation = case.federation()
     parties = LocalParties(federation.parties(case.protocol, config=case.config(), run="contract"))
-    outcome = case.module.train(case.config(), parties, federation.schemas)
+    outcome = case.record.train(case.config(), parties, federation.schemas)
     counts = {name: len(holder.ledger.entries()) for name, holder in federation.holders.items()}
     return weights(outcome), counts
 
@@ -84,7 +84,7 @@ def serve(case: Case, home: Path, port: int) -> None:
         contract_of(case), identity, kinds=kinds, listen=f"127.0.0.1:{port}", patience=120.0, linger=60.0
     )
     with parties:
-        outcome = case.module.train(
+        outcome = case.record.train(
             case.config(), parties, case.federation().schemas, checkpoint=home / "checkpoint", resume=True
         )
         replace_file(home / "weights", pack(weights(outcome)))
@@ -100,7 +100,7 @@ def take_part(case: Case, home: Path, name: str, port: int) -> None:
 
     def build(contract: Contract, within: Ledger, folder: Path) -> Party:
         more = {"run": contract.run, "budget": case.budget, "rng": holder.rng(), "folder": folder}
-        party: Party = case.module.build_party(name, holder.table, within, **more)
+        party: Party = case.record.build(name, holder.table, within, **more)
         return party
 
     seat = Seat(

@@ -15,7 +15,7 @@ from desk import COLUMNS, SAVE, Desk
 from forker import until
 from understudy.generators.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.runs.registry import PROTOCOLS, messages_of
+from understudy.runs.registry import PROTOCOLS
 from understudy.runtime import certificates
 from understudy.runtime.audit_log import verify
 from understudy.runtime.authority import Authority
@@ -250,4 +250,4 @@ def test_files_that_cannot_be_used_are_named(desk: Desk) -> None:
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_server_knows_the_messages_of_every_protocol(name: str) -> None:
-    assert {"run.keep", "run.settled"} < {kind.kind() for kind in messages_of(PROTOCOLS[name])}
+    assert {"run.keep", "run.settled"} < {kind.kind() for kind in PROTOCOLS[name].messages}

@@ -102,7 +102,7 @@ def parties_of(network: Network, grid: DirectGrid, *names: str, **more: Any) -> 
 def seats_of(network: Network, case: Case, federation: Federation) -> list[Any]:
     def build(name: str) -> Any:
         holder = federation.holders[name]
-        return lambda contract, ledger, folder: case.module.build_party(
+        return lambda contract, ledger, folder: case.record.build(
             name,
             holder.table,
             ledger,
@@ -127,7 +127,7 @@ def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_flowe
     case: Case, tmp_path: Path
 ) -> None:
     before, federation = case.federation(), case.federation()
-    plain = case.module.train(
+    plain = case.record.train(
         case.config(),
         LocalParties(before.parties(case.protocol, config=case.config(), run="contract")),
         before.schemas,
@@ -140,7 +140,7 @@ def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_flowe
         kinds=next(iter(federation.parties(case.protocol, config=case.config(), run="x").values())).messages,
         pause=0.001,
     )
-    through = case.module.train(case.config(), parties, federation.schemas)
+    through = case.record.train(case.config(), parties, federation.schemas)
     assert equal(weights(plain), weights(through))
     for name, holder in federation.holders.items():
         assert holder.ledger.spend() == before.holders[name].ledger.spend()

@@ -41,7 +41,6 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Party
 from understudy.runs.federation import Federation
-from understudy.runs.registry import agreed
 from understudy.runtime.audit_log import AuditLog, verify
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.loop import loop, run
@@ -66,9 +65,9 @@ def seats(network: Network, case: Case, federation: Federation) -> dict[str, Any
                 "budget": contract.budgets[name],
                 "rng": holder.rng(),
                 "folder": folder,
-                **agreed(case.module, case.config()),
+                **case.record.agreed(case.config()),
             }
-            return OneAtATime(case.module.build_party(name, holder.table, ledger, **more))
+            return OneAtATime(case.record.build(name, holder.table, ledger, **more))
 
         return make
 
@@ -83,7 +82,7 @@ def seats(network: Network, case: Case, federation: Federation) -> dict[str, Any
 def locally(case: Case) -> tuple[Any, Federation]:
     federation = case.federation()
     parties = LocalParties(federation.parties(case.protocol, config=case.config(), run="contract"))
-    return case.module.train(case.config(), parties, federation.schemas), federation
+    return case.record.train(case.config(), parties, federation.schemas), federation
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_grpc(
     with network.serve(protocol_contract(case, federation), kinds(case, federation)) as parties:
         for seat in seats(network, case, federation).values():
             network.start(seat, parties.port)
-        over_grpc = case.module.train(case.config(), parties, federation.schemas)
+        over_grpc = case.record.train(case.config(), parties, federation.schemas)
     network.join_all()
     assert not network.errors
     assert equal(weights(plain), weights(over_grpc))
@@ -402,7 +401,7 @@ def test_a_party_killed_in_a_round_and_started_again_goes_on(
         living = threading.Thread(target=lives)
         living.start()
         network.start(seats(network, case, federation)[calm], parties.port, patience=120.0)
-        outcome = case.module.train(case.config(), parties, federation.schemas)
+        outcome = case.record.train(case.config(), parties, federation.schemas)
         assert parties.status()["parties"][victim]["joins"] == 2
     living.join()
     network.join_all()
@@ -433,7 +432,7 @@ def test_a_server_that_comes_back_goes_on_from_its_checkpoint(how: str, tmp_path
             if progress.done == stop:
                 raise KeyboardInterrupt if how == "stopped" else RuntimeError("a crash")
 
-        return case.module.train(
+        return case.record.train(
             case_config,
             parties,
             federation.schemas,

@@ -10,6 +10,7 @@ plan says that a run will.
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.figures import shown
 from understudy.protocols.core.forecast import Forecast
+from understudy.protocols.protocol import Protocol
 from understudy.runs.held import budgets, loaded
-from understudy.runs.registry import config_for, of_rows, protocol_named, require_kinds, same_people
+from understudy.runs.registry import of_rows, protocol_named
 from understudy.runs.runfile import RunFile
 
 
@@ -44,14 +46,11 @@ def plan(
         whole(people=people)
     public = loaded(schemas)
     named, protocol = protocol, of_rows(protocol, public)
-    config, module = config_for(protocol, settings), protocol_named(protocol)
-    if hasattr(module, "KINDS") or same_people(module, (one.names for one in public.values())):
-        require_kinds(protocol, public)
+    record = protocol_named(protocol)
+    config = record.configured(settings)
+    record.require_kinds(public)
     each = budgets(budget, public)
-    if hasattr(module, "forecast"):
-        made: Forecast = module.forecast(config, public, each, people)
-    else:
-        made = _usual(protocol, config, public, each, people)
+    made = (record.forecast or partial(_usual, record))(config, public, each, people)
     if named != protocol:
         made = replace(made, facts=(f"{named} of these rows is {protocol} (docs/{protocol}.md)", *made.facts))
     drafts = [name for name, schema in public.items() if getattr(schema, "origin", "public") != "public"]
@@ -74,23 +73,22 @@ def plan_file(file: RunFile, *, people: int | None = None) -> Forecast:
 
 
 def _usual(
-    protocol: str,
+    protocol: Protocol,
     config: Any,
     schemas: Mapping[str, PublicSchema],
     each: Mapping[str, Budget],
     people: int | None,
 ) -> Forecast:
     """What settings and budgets say of a protocol that has no forecast of its own."""
-    module = protocol_named(protocol)
-    same = same_people(module, (schema.names for schema in schemas.values()))
+    same = protocol.holds_same_people(schema.names for schema in schemas.values())
     reports = _reports(config)
     price = {name: min(budget.epsilon, reports or math.inf) for name, budget in each.items()}
     return Forecast(
-        protocol=protocol,
+        protocol=protocol.name,
         cut="columns" if same else "rows",
         budgets=each,
         price=price,
-        person=_person(module, config, each, price, same=same),
+        person=_person(protocol, config, each, price, same=same),
         people=people,
         facts=tuple(_facts(config)),
         warnings=(*_warnings(config, each, reports, people), *cut_evenly(*schemas.values())),
@@ -111,10 +109,10 @@ def _cap(config: Any) -> int:
 
 
 def _person(
-    module: Any, config: Any, each: Mapping[str, Budget], price: Mapping[str, float], *, same: bool
+    protocol: Protocol, config: Any, each: Mapping[str, Budget], price: Mapping[str, float], *, same: bool
 ) -> str:
     most = len(each) if same else getattr(config, "most_holders", 1)
-    if getattr(module, "ONE_RELEASE", False):
+    if protocol.one_release:
         return "A person pays this once, for all holders together."
     if len(each) == 1 or most == 1:
         return "This is the most that a person pays, at the holder who has them."

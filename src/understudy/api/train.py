@@ -34,14 +34,10 @@ from understudy.protocols.core import Progress, Watcher, watch_alignment
 from understudy.runs.federation import Federation, Holder, open_ledger
 from understudy.runs.held import Held, open_held, open_holdout, open_public
 from understudy.runs.registry import (
-    artefact_of,
     config_for,
     file_of_rows,
     of_rows,
-    people_of,
     protocol_named,
-    require_kinds,
-    same_people,
 )
 from understudy.runs.result import Result
 from understudy.runs.runfile import RunFile
@@ -69,7 +65,6 @@ def train(
     config = config_for(protocol, settings)
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     plain_name(run=run, nothing="Nothing was charged.")
-    module = protocol_named(protocol)
     more = opened(
         protocol,
         config,
@@ -85,7 +80,7 @@ def train(
     parties = LocalParties(held)
     with stoppable(watch) as watcher:
         watch_alignment(held.values(), watcher)
-        outcome = module.train(
+        outcome = protocol_named(protocol).train(
             config,
             parties,
             federation.schemas,
@@ -107,22 +102,20 @@ def opened(
     public: Held | None = None,
 ) -> dict[str, Any]:
     """The public rows that a protocol's `train` takes, opened, once its schemas are found to fit together."""
-    module = protocol_named(protocol)
+    record = protocol_named(protocol)
     for schema in (TABLE.among(schemas) | VISITS.among(schemas)).values():
         check_rules(schema)
-    if same_people:
+    if same_people and not VISITS.among(schemas):
         # Two parties with the same column: refused before anything else, unless they may hold other people of it.
-        if not VISITS.among(schemas):
-            side_by_side(schemas if people_of(module) else distinct(schemas))
-        require_kinds(protocol, schemas)
-    require_kinds(protocol, schemas, visits_alone=True)
+        side_by_side(schemas if record.same_people else distinct(schemas))
+    record.require_kinds(schemas)
     more: dict[str, Any] = {}
     if holdout is not None:
-        if artefact_of(module) != "model":
+        if record.artefact != "model":
             raise ConfigError(f"{protocol} takes no holdout. Nothing was charged.")
         more["holdout"] = open_holdout(holdout, next(iter(schemas.values())), config.target)
     if public is not None:
-        if not getattr(module, "PUBLIC_ROWS", False):
+        if not record.public_rows:
             raise ConfigError(f"{protocol} takes no public rows. Nothing was charged.")
         more["public"] = open_public(public, next(iter(schemas.values())))
     return more
@@ -134,7 +127,7 @@ def run_file(
     """Carry out a run file; its artefacts lie in the folder that is returned."""
     file = file_of_rows(file)
     config_for(file.protocol, file.settings)
-    if file.rows is not None and artefact_of(protocol_named(file.protocol)) != "generator":
+    if file.rows is not None and protocol_named(file.protocol).artefact != "generator":
         raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was read or charged.')
     out = file.path(file.out)
     told = _told(file, out, resume=resume, rehearsal=seed is not None)
@@ -179,7 +172,7 @@ def _federation(file: RunFile, seed: int | None) -> Federation:
         name: NoRows(one_kind_of_row(schemas[name])) if section.aggregates else file.source(name)
         for name, section in file.parties.items()
     }
-    same = same_people(protocol_named(file.protocol), (schema.names for schema in schemas.values()))
+    same = protocol_named(file.protocol).holds_same_people(schema.names for schema in schemas.values())
     tables = open_held(sources, schemas, same_people=same)
     holders = []
     for number, (name, section) in enumerate(file.parties.items()):
@@ -228,7 +221,7 @@ def _require_agreement(file: RunFile) -> None:
 
 def _fitting(protocol: str, same_people: bool | None) -> bool:
     """Whether the holders have the same people, if the protocol is for such; of one holder it may say so itself."""
-    needs = people_of(protocol_named(protocol))
+    needs = protocol_named(protocol).same_people
     if same_people is not None and needs not in (None, same_people):
         raise ConfigError(
             f"{protocol} is for holders of {'the same' if needs else 'different'} people: build the federation "

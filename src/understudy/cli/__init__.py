@@ -294,14 +294,14 @@ def protocols(
     if protocol is not None:
         from understudy.runs.settings import settings_of
 
-        out.print((protocol_named(protocol).__doc__ or "").split("\n\n")[0], markup=False)
+        out.print(protocol_named(protocol).paper.split("\n\n")[0], markup=False)
         print_table(
             ("setting", "default", "values", "meaning"),
             ((one.name, one.default, one.values, one.meaning) for one in settings_of(protocol)),
         )
         return
-    for name, module in PROTOCOLS.items():
-        out.print(f"[bold]{name}[/]  {escape((module.__doc__ or '').splitlines()[0])}")
+    for name, record in PROTOCOLS.items():
+        out.print(f"[bold]{name}[/]  {escape(record.title)}")
 
 
 @app.command()

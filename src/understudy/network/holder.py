@@ -38,7 +38,7 @@ from understudy.privacy.secure import KeyPair
 from understudy.protocols.core import Party, Watcher, watch_alignment
 from understudy.runs.federation import Holder, open_ledger
 from understudy.runs.held import Held, Opened, description, open_held
-from understudy.runs.registry import agreed, config_for, protocol_named, same_people
+from understudy.runs.registry import config_for, protocol_named
 from understudy.runtime import certificates
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.party import enrol
@@ -111,13 +111,13 @@ def take_seat(
 
     def build(contract: Contract, within: Ledger, folder: Path) -> Party:
         rows, budget = opened, contract.budgets[name]
-        module = protocol_named(contract.protocol)
-        if same_people(module, contract.columns.values()):
+        record = protocol_named(contract.protocol)
+        if record.holds_same_people(contract.columns.values()):
             rows = open_held({name: held}, {name: schema}, same_people=True)[name]
         rng = Holder(name, rows, within, budget, noise=noise).rng()
-        more = agreed(module, config_for(contract.protocol, contract.settings))
-        party: Party = module.build_party(
-            name, rows, within, run=contract.run, budget=budget, rng=rng, folder=folder, **more
+        config = record.configured(contract.settings)
+        party = record.build(
+            name, rows, within, run=contract.run, budget=budget, rng=rng, folder=folder, config=config
         )
         if watch is not None:
             watch_alignment([party], watch)

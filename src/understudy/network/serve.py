@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from understudy.api.train import opened, stoppable
@@ -25,13 +24,10 @@ from understudy.ground.errors import ArtefactError, ConfigError, ContractRefused
 from understudy.network.served import note_served
 from understudy.network.status import Prices, Status
 from understudy.protocols.core import Message, Progress, Watcher
+from understudy.protocols.protocol import Protocol
 from understudy.runs.registry import (
-    artefact_of,
-    config_for,
     file_of_rows,
-    messages_of,
     protocol_named,
-    same_people,
 )
 from understudy.runs.result import Result
 from understudy.runs.runfile import RunFile
@@ -46,7 +42,7 @@ class Offer:
     """A run file, read and checked, and the contract that it comes to. `offer` makes one."""
 
     file: RunFile
-    module: ModuleType
+    protocol: Protocol
     config: Any
     schemas: Mapping[str, PublicSchema]
     contract: Contract
@@ -57,7 +53,7 @@ class Offer:
     @property
     def messages(self) -> tuple[type[Message], ...]:
         """What may be said in it."""
-        return messages_of(self.module)
+        return self.protocol.messages
 
     def note(self) -> None:
         """What stays beside the artefacts: from now on the folder holds this run."""
@@ -83,7 +79,7 @@ class Offer:
     def train(self, parties: Any, *, resume: bool, watch: Watcher | None = None) -> Result:
         """Train over these parties and save."""
         with stoppable(watch) as watcher:
-            outcome = self.module.train(
+            outcome = self.protocol.train(
                 self.config, parties, self.schemas, checkpoint=self.out / "checkpoint", resume=resume, watch=watcher,
                 **self.more,
             )  # fmt: skip
@@ -95,18 +91,19 @@ class Offer:
 def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
     """Read what a run file names, and say what will be offered to the parties of this federation."""
     file = file_of_rows(file)
-    config, module = config_for(file.protocol, file.settings), protocol_named(file.protocol)
-    if file.rows is not None and artefact_of(module) != "generator":
+    protocol = protocol_named(file.protocol)
+    config = protocol.configured(file.settings)
+    if file.rows is not None and protocol.artefact != "generator":
         raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was sent.')
     schemas = file.schemas()
-    same = same_people(module, (schema.names for schema in schemas.values()))
+    same = protocol.holds_same_people(schema.names for schema in schemas.values())
     holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
     more = opened(file.protocol, config, schemas, same_people=same, holdout=holdout, public=public)
     out = file.path(file.out)
     contract = _contract(file, config, schemas, federation, out, resume)
     at_least = None if same else getattr(config, "at_least", None)
     return Offer(
-        file=file, module=module, config=config, schemas=schemas, contract=contract, out=out, more=more,
+        file=file, protocol=protocol, config=config, schemas=schemas, contract=contract, out=out, more=more,
         at_least=at_least,
     )  # fmt: skip
 

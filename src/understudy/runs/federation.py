@@ -21,8 +21,9 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import FastRng, Rng, SecureRng
 from understudy.protocols.core import Party
+from understudy.protocols.protocol import differ
 from understudy.runs.held import Held, Opened, budgets, description, has_population, loaded, open_held
-from understudy.runs.registry import agreed, differ, protocol_named, require_priced
+from understudy.runs.registry import protocol_named, require_priced
 from understudy.runtime.contract import ContractLedger
 
 
@@ -143,12 +144,11 @@ class Federation:
         `config` are the settings that the holders agreed to. Without them some parties agree to the defaults alone, and
         some, such as Gram's, to whatever the server asks for within the budget.
         """
-        module = protocol_named(protocol)
+        record = protocol_named(protocol)
         said = [name for name, holder in self.holders.items() if holder.people_are_elsewhere]
-        require_priced(module, self.schemas, config, said)
-        build, more = module.build_party, {} if config is None else agreed(module, config)
+        require_priced(record, self.schemas, config, said)
         return {
-            name: build(
+            name: record.build(
                 name,
                 holder.table,
                 ContractLedger(holder.ledger, holder.total or holder.budget, run),
@@ -156,7 +156,7 @@ class Federation:
                 budget=holder.budget,
                 rng=holder.rng(),
                 folder=None if folder is None else folder / name,
-                **more,
+                config=config,
             )
             for name, holder in self.holders.items()
         }

@@ -174,7 +174,7 @@ class Setting:
 
 def settings_of(protocol: str) -> list[Setting]:
     """Every setting of a protocol. ConfigError names the nearest protocol where there is none of that name."""
-    config = protocol_named(protocol).Config
+    config: Any = protocol_named(protocol).config
     return [
         Setting(
             field.name,
@@ -192,10 +192,10 @@ def reference() -> str:
     shared = _shared(every.values())
     lines = [f"- `{name}`{_range(values)}: {meaning}" for name, (values, meaning) in sorted(shared.items())]
     parts = [_HEAD, *lines, ""]
-    for protocol, module in PROTOCOLS.items():
+    for protocol, record in PROTOCOLS.items():
         own = [one for one in every[protocol] if shared.get(one.name) != (one.values, one.meaning)]
         others = ", ".join(f"`{one.name}={one.default}`" for one in every[protocol] if one not in own)
-        parts += [f"## {protocol}\n", f"{(module.__doc__ or '').splitlines()[0]}\n"]
+        parts += [f"## {protocol}\n", f"{record.title}\n"]
         parts += [*map(_line, own), ""] if own else []
         parts += [f"Shared: {others}.\n"]
     return "\n".join(parts)

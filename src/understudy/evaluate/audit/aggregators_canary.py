@@ -36,6 +36,7 @@ from understudy.protocols.aggregators.first import FirstAggregator
 from understudy.protocols.aggregators.moments_plan import MomentsPlan
 from understudy.protocols.aggregators.terms import Settings
 from understudy.protocols.core import Parties, Party, Reply
+from understudy.protocols.protocol import Protocol
 
 
 class _Tables(plan.Plan):
@@ -124,11 +125,10 @@ class AggregatorsAudit:
         return kind_of(schema).made_up(schema, self.people).take(np.arange(self.people)[who])
 
     def _party(self, name: str, schema: Any, present: bool, seed: int) -> Party:
-        module: Any = protocol if isinstance(self.config, plan.Config) else moments
+        of: Protocol = (protocol if isinstance(self.config, plan.Config) else moments).PROTOCOL
         first = 0 if present and name == self._host else 1
         rows = NoRows(schema) if name == self.config.aggregator else self._rows(schema, slice(first, None))
-        party: Party = module.build_party(
+        return of.build(
             name, rows, Ledger.rehearsal(holder=name, budget=self.budgets[name]), run="audit",
             budget=self.budgets[name], rng=SecureRng.from_seed(seed),
         )  # fmt: skip
-        return party

@@ -5,15 +5,15 @@ Edges: a run is cut down (`canaries.cut_down`), so what breaks only at full size
 """
 
 import math
+import typing
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from understudy.data.kinds import ARRAYS, TABLE, load_schema
+from understudy.data.kinds import TABLE, load_schema
 from understudy.data.schema import Schema
 from understudy.evaluate.audit.aggregators_canary import AggregatorsAudit
 from understudy.evaluate.audit.auditing import AuditResult, Case, audit_protocol
@@ -29,24 +29,16 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
-from understudy.protocols.aggregators.terms import Settings as TwoAggregators
 from understudy.protocols.core import AlignedParty, Party
-from understudy.protocols.gans import verti_gan
-from understudy.protocols.gram import protocol as gram
-from understudy.protocols.moments import protocol as moments
 from understudy.protocols.moments.settings import common
-from understudy.protocols.people import class_means_party as class_means
-from understudy.protocols.people.one_report import protocol as one_report
-from understudy.protocols.people.reporting import Reporting
-from understudy.protocols.tied import protocol as tied
-from understudy.protocols.visits import protocol as visits
+from understudy.protocols.protocol import Protocol
 
 ASSUMED_RATE = 0.1
 PEOPLE = 40
 
 
 def plain_case(
-    module: ModuleType,
+    protocol: Protocol,
     config: Any,
     schemas: Mapping[str, Schema],
     budgets: Mapping[str, Budget],
@@ -66,7 +58,7 @@ def plain_case(
     public = {name: table.schema for name, table in tables.items()}
 
     def build(name: str, gone: bool, seed: int) -> Party:
-        party: Party = module.build_party(
+        return protocol.build(
             name,
             tables[name].take(np.arange(int(gone), people)),
             Ledger.rehearsal(holder=name, budget=budgets[name]),
@@ -74,7 +66,6 @@ def plain_case(
             budget=budgets[name],
             rng=SecureRng.from_seed(seed),
         )
-        return party
 
     together = isinstance(build(target, False, 0), AlignedParty)
     return Case(
@@ -83,12 +74,12 @@ def plain_case(
             name: build(name, not present and (together or name == target), len(tables) * trial + number)
             for number, name in enumerate(tables)
         },
-        train=lambda parties: module.train(config, parties, public),
+        train=lambda parties: protocol.train(config, parties, public),
         notes=(f"{people} people, the protocol as it is", UNREAD),
     )
 
 
-class RunFile(Protocol):
+class RunFile(typing.Protocol):
     """What an audit needs of a run file (`understudy.runs.runfile`)."""
 
     @property
@@ -100,9 +91,101 @@ class RunFile(Protocol):
     def path(self, text: str) -> Path: ...
 
 
+@dataclass(frozen=True)
+class Subject:
+    """What is audited: one party of a run. `people`: their number, where it is stated; `out`: the run's folder."""
+
+    protocol: Protocol
+    config: Any
+    schemas: Mapping[str, Any]
+    budgets: Mapping[str, Budget]
+    target: str
+    people: int | None
+    out: Path
+
+    @property
+    def few(self) -> int:
+        """How many people are made up."""
+        return self.people or PEOPLE
+
+    @property
+    def schema(self) -> Any:
+        """The party's own."""
+        return self.schemas[self.target]
+
+    @property
+    def budget(self) -> Budget:
+        """The party's own."""
+        return self.budgets[self.target]
+
+    @property
+    def tables(self) -> Mapping[str, Schema]:
+        """All schemas. ConfigError where one is of no table."""
+        for name, schema in self.schemas.items():
+            if not TABLE.describes(schema):
+                raise ConfigError(
+                    f"{name} holds rows of the kind {schema.kind!r}, and an audit can make up only tables. "
+                    "Nothing was audited."
+                )
+        return self.schemas
+
+
+def _whole_run(audit: Callable[..., Any]) -> Callable[[Subject], Case]:
+    """The case of an audit over all parties' schemas."""
+
+    def case(of: Subject) -> Case:
+        made: Case = audit(
+            config=of.config, schemas=of.schemas, budgets=of.budgets, target=of.target, people=of.few
+        ).case()
+        return made
+
+    return case
+
+
+def _critic(of: Subject) -> Case:
+    known, notes = of.people or _people(of.out), []
+    if known is None:
+        known = math.ceil(of.config.batch / ASSUMED_RATE)
+        notes.append(f"how many people there are is not known yet; {known:,} were assumed")
+    small, few = cut_down(of.config, known)
+    case = VertiGanAudit(
+        config=small, schema=of.tables[of.target], budget=of.budget, people=few, name=of.target
+    ).case()
+    return replace(case, notes=(*notes, *case.notes))
+
+
+def _plain(of: Subject) -> Case:
+    config = of.config
+    if "rounds" in of.protocol.settings:
+        config = replace(config, rounds=min(config.rounds, ROUNDS))
+    return plain_case(of.protocol, config, of.tables, of.budgets, target=of.target, people=of.few)
+
+
+def _moments(of: Subject) -> Case:
+    common(of.schemas)
+    return moments_case(of.config, of.schemas, of.budgets, of.target, of.few)
+
+
+# How a protocol is audited (`Protocol.audit`).
+CASES: dict[str, Callable[[Subject], Case]] = {
+    "plain": _plain,
+    "critic": _critic,
+    "gram": lambda of: _whole_run(GramAudit)(replace(of, schemas=of.tables)),
+    "moments": _moments,
+    "tied": _whole_run(TiedAudit),
+    "visits": lambda of: visits_case(of.config, of.schemas, of.budgets, of.target, of.few),
+    "aggregators": _whole_run(AggregatorsAudit),
+    "reports": lambda of: cohort_case(
+        of.protocol, of.config, of.tables[of.target], of.budget, target=of.target
+    ),
+    "one-report": lambda of: report_case(of.config, of.tables[of.target], of.budget, target=of.target),
+    "codes": lambda of: codes_case(of.config, of.schema, of.budget, target=of.target),
+}
+
+
 def audit_run_file(
     file: RunFile,
-    module: ModuleType,
+    protocol: Protocol,
     config: Any,
     *,
     party: str | None = None,
@@ -115,7 +198,7 @@ def audit_run_file(
 ) -> AuditResult:
     """Audit what a run file says: its protocol, its settings and one party's budget, on made-up rows.
 
-    `module` and `config` are the file's protocol and its checked settings. The party is the one that promises the
+    `protocol` and `config` are the file's protocol and its checked settings. The party is the one that promises the
     smallest ε, unless named. The number of people sets the sampling rate; it is read from the run's card where the
     run was carried out, and a rate of one in ten is taken where it was not.
     """
@@ -125,76 +208,19 @@ def audit_run_file(
     one_of(file.parties, party=name)
     paths = {each: file.path(section.schema) for each, section in file.parties.items()}
     budgets = {each: section.budget() for each, section in file.parties.items()}
-    notes = [f"party {name}"]
-    of_their_own = moments.Config | tied.Config | visits.Config | TwoAggregators | class_means.Config
-    schemas = {} if isinstance(config, of_their_own) else _tables(paths)
-    if isinstance(config, tied.Config):
-        described = {each: load_schema(path) for each, path in paths.items()}
-        case = TiedAudit(
-            config=config, schemas=described, budgets=budgets, target=name, people=people or PEOPLE
-        ).case()
-    elif isinstance(config, moments.Config):
-        described = {each: load_schema(path) for each, path in paths.items()}
-        common(described)
-        case = moments_case(config, described, budgets, name, people or PEOPLE)
-    elif isinstance(config, class_means.Config):
-        schema = load_schema(paths[name])
-        if not ARRAYS.describes(schema):
-            raise ConfigError(
-                f"{name}: class-means is for images and series with a label. Nothing was audited."
-            )
-        case = codes_case(config, schema, budgets[name], target=name)
-    elif isinstance(config, TwoAggregators):
-        described = {each: load_schema(path) for each, path in paths.items()}
-        case = AggregatorsAudit(
-            config=config, schemas=described, budgets=budgets, target=name, people=people or PEOPLE
-        ).case()
-    elif isinstance(config, visits.Config):
-        described = {each: load_schema(path) for each, path in paths.items()}
-        case = visits_case(config, described, budgets, name, people or PEOPLE)
-    elif isinstance(config, verti_gan.Config):
-        known = people or _people(file.path(file.out))
-        if known is None:
-            known = math.ceil(config.batch / ASSUMED_RATE)
-            notes.append(f"how many people there are is not known yet; {known:,} were assumed")
-        small, few = cut_down(config, known)
-        case = VertiGanAudit(
-            config=small, schema=schemas[name], budget=budgets[name], people=few, name=name
-        ).case()
-    elif issubclass(module.Config, Reporting):
-        case = cohort_case(module, config, schemas[name], budgets[name], target=name)
-    elif isinstance(config, one_report.Config):
-        case = report_case(config, schemas[name], budgets[name], target=name)
-    elif isinstance(config, gram.Config):
-        case = GramAudit(
-            config=config, schemas=schemas, budgets=budgets, target=name, people=people or PEOPLE
-        ).case()
-    else:
-        if "rounds" in {field.name for field in fields(config)}:
-            config = replace(config, rounds=min(config.rounds, ROUNDS))
-        case = plain_case(module, config, schemas, budgets, target=name, people=people or PEOPLE)
+    schemas = {each: load_schema(path) for each, path in paths.items()}
+    protocol.require_kinds(schemas)
+    case = CASES[protocol.audit](
+        Subject(protocol, config, schemas, budgets, name, people, file.path(file.out))
+    )
     return audit_protocol(
-        replace(case, notes=(*notes, *case.notes)),
+        replace(case, notes=(f"party {name}", *case.notes)),
         trials=trials,
         confidence=confidence,
         seconds=seconds,
         seed=seed,
         watch=watch,
     )
-
-
-def _tables(paths: Mapping[str, Path]) -> dict[str, Schema]:
-    """The parties' schemas, of tables alone."""
-    schemas: dict[str, Schema] = {}
-    for name, path in paths.items():
-        described = load_schema(path)
-        if not TABLE.describes(described):
-            raise ConfigError(
-                f"{name} holds rows of the kind {described.kind!r}, and an audit can make up only tables. "
-                "Nothing was audited."
-            )
-        schemas[name] = described
-    return schemas
 
 
 def _people(out: Path) -> int | None:

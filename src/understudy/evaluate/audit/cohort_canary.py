@@ -17,7 +17,6 @@ the reports; a better one may reach more.
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -42,11 +41,12 @@ from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.people.one_report.sets import MOST_COLUMNS, ColumnSet, Sets
 from understudy.protocols.people.reporting import form_of, from_message
+from understudy.protocols.protocol import Protocol
 
 PEOPLE = 4
 
 
-def cohort_case(module: ModuleType, config: Any, schema: Schema, budget: Budget, *, target: str) -> Case:
+def cohort_case(protocol: Protocol, config: Any, schema: Schema, budget: Budget, *, target: str) -> Case:
     """One host of a few people who are all asked as often as the cap allows, at most twice."""
     if getattr(config, "reporter", "none") == "none":
         raise ConfigError('reporter "none" claims no guarantee, so there is nothing to refute.')
@@ -55,21 +55,15 @@ def cohort_case(module: ModuleType, config: Any, schema: Schema, budget: Budget,
 
     def build(present: bool, trial: int) -> Mapping[str, Party]:
         table = TABLE.made_up(schema, PEOPLE, 0 if present else None)
-        party: Party = module.build_party(
-            target,
-            table,
-            Ledger.rehearsal(holder=target, budget=budget),
-            run="audit",
-            budget=budget,
-            rng=SecureRng.from_seed(trial),
-        )
-        return {target: party}
+        ledger = Ledger.rehearsal(holder=target, budget=budget)
+        rng = SecureRng.from_seed(trial)
+        return {target: protocol.build(target, table, ledger, run="audit", budget=budget, rng=rng)}
 
     described = {target: TABLE.made_up(schema, PEOPLE).schema}
     return Case(
         target=target,
         parties=build,
-        train=lambda parties: module.train(small, parties, described),
+        train=lambda parties: protocol.train(small, parties, described),
         numbers=canary_reports,
         notes=(
             f"{PEOPLE} people, of whom the canary reports {rounds} times of at most {config.cap}; the claim is for "
@@ -95,7 +89,7 @@ def report_case(config: one_report.Config, schema: Schema, budget: Budget, *, ta
         table = TABLE.made_up(schema, PEOPLE, 0 if present else None)
         ledger = Ledger.rehearsal(holder=target, budget=budget)
         rng = SecureRng.from_seed(trial)
-        return {target: one_report.build_party(target, table, ledger, run="audit", budget=budget, rng=rng)}
+        return {target: one_report.PROTOCOL.build(target, table, ledger, run="audit", budget=budget, rng=rng)}
 
     def ask(parties: Parties) -> None:
         bare = Schema(columns=described.columns).to_dict()

@@ -91,7 +91,7 @@ class GramAudit:
 
     def _party(self, name: str, schema: Schema, present: bool, seed: int) -> GramParty:
         table = TABLE.made_up(schema, self.people)
-        return gram.build_party(
+        return GramParty(
             name,
             table.take(np.arange(0 if present else 1, self.people)),
             Ledger.rehearsal(holder=name, budget=self.budgets[name]),

@@ -69,7 +69,7 @@ class MomentsAudit:
         )
 
     def _party(self, present: bool, seed: int) -> Party:
-        return moments.build_party(
+        return moments.PROTOCOL.build(
             self.target,
             kind_of(self.schema)
             .made_up(self.schema, self.people)

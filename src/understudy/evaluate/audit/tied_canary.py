@@ -88,7 +88,7 @@ class TiedAudit:
         )
 
     def _party(self, name: str, rows: Rows, present: bool, seed: int) -> Party:
-        return tied.build_party(
+        return tied.PROTOCOL.build(
             name,
             rows.take(np.arange(0 if present else 1, self.people)),
             Ledger.rehearsal(holder=name, budget=self.budgets[name]),

@@ -82,7 +82,7 @@ class VisitsAudit:
         return VISITS.made_up(self.schema, self.people).take(np.arange(first, last))
 
     def _party(self, present: bool, seed: int) -> Party:
-        return visits.build_party(
+        return visits.PROTOCOL.build(
             self.target,
             self._rows(0 if present else 1, self.people),
             Ledger.rehearsal(holder=self.target, budget=self.budget),

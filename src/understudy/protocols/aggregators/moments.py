@@ -26,12 +26,11 @@ from understudy.models.moments.one_release import fit_one_release
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.aggregators.first import card_of, collected
 from understudy.protocols.aggregators.moments_host import MomentsAggregator, MomentsHost
-from understudy.protocols.aggregators.moments_plan import KINDS, Config, MomentsPlan
+from understudy.protocols.aggregators.moments_plan import Config, MomentsPlan
 from understudy.protocols.core import Outcome, Parties, Watcher, two_steps
+from understudy.protocols.protocol import Protocol
 
-__all__ = ["KINDS", "SAME_PEOPLE", "Config", "build_party", "train"]
-
-SAME_PEOPLE = False  # each person is with one host
+__all__ = ["PROTOCOL", "Config", "train"]
 
 
 def build_party(
@@ -72,3 +71,16 @@ def train(
         "directions": network.directions,
     }
     return Outcome(GeneratorParts(network.eval(), plan.schema, card), privacy, saved["people"])
+
+
+PROTOCOL = Protocol(
+    name="shared-moments",
+    paper=__doc__,
+    config=Config,
+    party=build_party,
+    parties=(MomentsHost, MomentsAggregator),
+    train=train,
+    same_people=False,
+    kinds=("image", "series"),
+    audit="aggregators",
+)

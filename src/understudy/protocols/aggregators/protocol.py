@@ -40,8 +40,7 @@ from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.protocols.aggregators.second import SecondAggregator
 from understudy.protocols.core import Outcome, Parties, Watcher, two_steps
-
-SAME_PEOPLE = False  # each person is with one host
+from understudy.protocols.protocol import Protocol
 
 
 def build_party(
@@ -118,3 +117,15 @@ def _release(plan: Plan, gram: Tensor, spread: Tensor, card: Mapping[str, Any]) 
     return TableRelease.from_tensors(
         Codec(plan.schema), kept | {"sizes": torch.tensor(sizes, dtype=torch.int32)}, about
     )
+
+
+PROTOCOL = Protocol(
+    name="two-aggregators",
+    paper=__doc__,
+    config=Config,
+    party=build_party,
+    parties=(UploadParty, SecondAggregator, CollectingParty),
+    train=train,
+    same_people=False,
+    audit="aggregators",
+)

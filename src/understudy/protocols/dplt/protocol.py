@@ -49,10 +49,8 @@ import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema, join
-from understudy.data.table import Table
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import MessageError
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.secure import Ring
 from understudy.protocols.core import (
@@ -81,10 +79,10 @@ from understudy.protocols.dplt.tree import (
     spanning_tree,
     split_edges,
 )
+from understudy.protocols.protocol import Protocol
 
-__all__ = ["Config", "Outcome", "build_party", "train"]
+__all__ = ["PROTOCOL", "Config", "Outcome", "train"]
 
-ONE_RELEASE = True
 DEALT = (
     "rows against the server together with a holder: the server deals the masks, so together they could remove them",
 )
@@ -102,11 +100,6 @@ class Grown:
     begun: dict[str, dict[str, Any]]
     edges: Tensor
     tables: Tensor
-
-
-def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> DpltParty:
-    """A party of this protocol."""
-    return DpltParty(name, table, ledger, **more)
 
 
 def train(
@@ -267,3 +260,14 @@ def _statement(grown: Grown, parties: Parties) -> PrivacyStatement:
         one_release=True,
         unguarded=DEALT,
     )
+
+
+PROTOCOL = Protocol(
+    name="dplt",
+    paper=__doc__,
+    config=Config,
+    party=DpltParty,
+    train=train,
+    same_people=True,
+    one_release=True,
+)

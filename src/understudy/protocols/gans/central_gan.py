@@ -20,8 +20,7 @@ from understudy.protocols.core import Found, Outcome, Parties
 from understudy.protocols.core.alignment import ROW_NUMBER
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gans.verti_gan_party import VertiGanParty
-
-KINDS = verti_gan.KINDS
+from understudy.protocols.protocol import Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +40,6 @@ class CentralParty(VertiGanParty):
         self.ids = ROW_NUMBER
 
 
-def build_party(name: str, table: Rows, ledger: Ledger, **more: Any) -> CentralParty:
-    """A party of this protocol."""
-    return CentralParty(name, table, ledger, **more)
-
-
 def train(config: Config, parties: Parties, schemas: Mapping[str, AnySchema], **more: Any) -> Outcome:
     """Train one generator on the one party's columns, as `verti_gan.train` does on several parties'."""
     if len(parties.names) != 1:
@@ -58,3 +52,15 @@ def train(config: Config, parties: Parties, schemas: Mapping[str, AnySchema], **
 
 def _row_by_row(parties: Parties) -> None:
     parties.ask(Found(positions=None))
+
+
+PROTOCOL = Protocol(
+    name="central-gan",
+    paper=__doc__,
+    config=Config,
+    party=CentralParty,
+    train=train,
+    same_people=True,
+    kinds=("table", "series", "image"),
+    audit="critic",
+)

@@ -16,7 +16,7 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from understudy.data.described import Rows
-from understudy.data.kinds import TABLE, kind_of
+from understudy.data.kinds import kind_of
 from understudy.ground.check import a_seed
 from understudy.ground.errors import PartyError
 from understudy.models.device import first_weights, pick_device
@@ -106,7 +106,6 @@ class GanParty(AlignedParty):
     messages: ClassVar[tuple[type[Message], ...]] = (*AlignedParty.messages, Begun, Gradient)
     config_type: ClassVar[type[Settings]]
     begin_type: ClassVar[type[Begin]] = Begin
-    takes_arrays: ClassVar[bool] = False  # series and images beside tables
     config: Any
 
     def __init__(
@@ -120,10 +119,6 @@ class GanParty(AlignedParty):
         rng: Rng | None = None,
         folder: Path | None = None,
     ) -> None:
-        if not TABLE.holds(table) and not self.takes_arrays:
-            raise PartyError(
-                f"{name}: {table.source} is no table, which this method needs. Nothing was charged."
-            )
         super().__init__(name, kind_of(table.schema).roster(table), ledger, run=run, rng=rng, folder=folder)
         table.schema.require_public(f"the schema of {name}")
         self.rows, self.budget, self.output = table, budget, output_of(table.schema)

@@ -15,19 +15,18 @@ from typing import Any, ClassVar
 from dp_accounting import dp_event
 from torch import Tensor
 
-from understudy.data.table import Table
 from understudy.models.device import first_weights
 from understudy.models.nets import BranchedGenerator, RmsProp
 from understudy.privacy.accounts.accounting import DpEvent
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.gradients import honest
 from understudy.privacy.noise import poisson_samples
 from understudy.protocols.gans.critic_round import CriticRound
 from understudy.protocols.gans.party import Begin
 from understudy.protocols.gans.vd_gan import Settings, VdGanParty, train
 from understudy.protocols.gans.verti_gan_party import split_like
+from understudy.protocols.protocol import Protocol
 
-__all__ = ["Config", "DpSgdParty", "build_party", "train"]
+__all__ = ["PROTOCOL", "Config", "DpSgdParty", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +120,6 @@ class DpSgdParty(VdGanParty):
             self.work.load_state_dict(state["work"])
 
 
-def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> DpSgdParty:
-    """A party of this protocol."""
-    return DpSgdParty(name, table, ledger, **more)
+PROTOCOL = Protocol(
+    name="vd-gan-dpsgd", paper=__doc__, config=Config, party=DpSgdParty, train=train, same_people=True
+)

@@ -18,17 +18,16 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from understudy.data.table import Table
 from understudy.ground.errors import PartyError
 from understudy.ground.pack import LIMIT
 from understudy.privacy.accounts.accounting import DpEvent
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.gradients import GradientVote
 from understudy.protocols.gans.party import Begin
 from understudy.protocols.gans.teachers import Teachers
 from understudy.protocols.gans.vd_gan import Settings, VdGanParty, train
+from understudy.protocols.protocol import Protocol
 
-__all__ = ["Config", "PateParty", "build_party", "train"]
+__all__ = ["PROTOCOL", "Config", "PateParty", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +154,6 @@ class PateParty(VdGanParty):
             self.teachers.load_state_dict(state["teachers"])
 
 
-def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> PateParty:
-    """A party of this protocol."""
-    return PateParty(name, table, ledger, **more)
+PROTOCOL = Protocol(
+    name="vd-gan-pate", paper=__doc__, config=Config, party=PateParty, train=train, same_people=True
+)

@@ -44,12 +44,9 @@ from understudy.protocols.gans.verti_gan_party import (
 )
 from understudy.protocols.gram.party import DEALT
 from understudy.protocols.gram.releases import Released
+from understudy.protocols.protocol import Protocol
 
-__all__ = [
-    "KINDS", "Begin", "Config", "Couple", "CoupledParty", "Round", "VertiGanParty", "agreed", "build_party", "train",
-]  # fmt: skip
-
-KINDS = ("table", "series", "image")
+__all__ = ["PROTOCOL", "Begin", "Config", "Couple", "CoupledParty", "Round", "VertiGanParty", "train"]
 
 
 def build_party(
@@ -57,11 +54,6 @@ def build_party(
 ) -> VertiGanParty | CoupledParty:
     """A party of this protocol: one that takes part in a coupling where the holder agreed to one."""
     return (CoupledParty if coupled else VertiGanParty)(name, table, ledger, **more)
-
-
-def agreed(config: Config) -> dict[str, Any]:
-    """What a holder who knows the settings agrees to, for its `build_party`."""
-    return {"coupled": config.coupling == "gram"}
 
 
 # Algorithm 1
@@ -122,3 +114,17 @@ def train(
             coupling.add_gradient(network, seed, config.batch)
 
     return server.run(learn, watch)
+
+
+PROTOCOL = Protocol(
+    name="verti-gan",
+    paper=__doc__,
+    config=Config,
+    party=build_party,
+    parties=(VertiGanParty, CoupledParty),
+    train=train,
+    same_people=True,
+    kinds=("table", "series", "image"),
+    agreed=lambda config: {"coupled": config.coupling == "gram"},
+    audit="critic",
+)

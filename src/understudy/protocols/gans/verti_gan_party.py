@@ -99,7 +99,6 @@ class VertiGanParty(GanParty):
     messages: ClassVar[tuple[type[Message], ...]] = (*GanParty.messages, Begin, Round)
     config_type = Config
     begin_type = Begin
-    takes_arrays = True
     config: Config
 
     # Algorithm 2, LocalInitialization

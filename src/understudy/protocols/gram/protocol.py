@@ -32,7 +32,6 @@ from understudy.data.encoding.levels import Levels
 from understudy.data.grid import Grid
 from understudy.data.rules import read_rules
 from understudy.data.schema import Schema
-from understudy.data.table import Table
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import a_seed, in_range, not_negative, positive, whole
 from understudy.ground.errors import ConfigError
@@ -44,7 +43,6 @@ from understudy.models.tables.noisy_tables import Tables, read_tables
 from understudy.models.tables.strongest_pairs import strongest_pairs
 from understudy.models.tables.strongest_triples import strongest_triples
 from understudy.privacy.accounts.accounting import Spend
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
 from understudy.privacy.secure import spend_of
 from understudy.protocols.core import Checkpoint, Outcome, Parties, Watcher, settled, two_steps
@@ -54,8 +52,8 @@ from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE
 from understudy.protocols.gram.party import DEALT, GramParty
 from understudy.protocols.gram.releases import Plan, Released, release
 from understudy.protocols.gram.terms import tables_to_choose
+from understudy.protocols.protocol import Protocol
 
-SAME_PEOPLE = None  # columns of the same people, rows of different ones, or both
 OUTSIDE_ROWS = (
     "the schema: columns, levels and bounds are public",
     "the size and the timing of messages; the number of people is counted within ε",
@@ -164,13 +162,8 @@ class Config:
         )
 
 
-def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> GramParty:
-    """A party of this protocol."""
-    return GramParty(name, table, ledger, **more)
-
-
-def agreed(config: Config) -> dict[str, Any]:
-    """What a holder who knows the settings agrees to, for its `build_party`: what is released, and against how many."""
+def _agreed(config: Config) -> dict[str, Any]:
+    """What a holder who knows the settings agrees to: what is released, and against how many."""
     return {"agreed": asdict(config.plan) | {"colluding": config.colluding}}
 
 
@@ -364,3 +357,16 @@ def _statement(
         + _missing(measured),
         unguarded=DEALT if split else (),
     )
+
+
+PROTOCOL = Protocol(
+    name="gram",
+    paper=__doc__,
+    config=Config,
+    party=GramParty,
+    train=train,
+    same_people=None,
+    agreed=_agreed,
+    forecast=forecast,
+    audit="gram",
+)

@@ -18,13 +18,15 @@ family writes:
         stage       (name, terms, noise, before) → Means, after it has checked the terms
         terms       (name, found) → what the server chooses, by `found["…"]` of the releases before
 
-    def build_party(name, rows, ledger, **more) -> JointParty:
-        return JointParty(Averages, name, rows, ledger, **more)     # AlignedJointParty where columns may be split
-
     def train(config, parties, schemas, *, checkpoint=None, resume=False, watch=None) -> Outcome:
         found = measure(Averages(config, schemas), parties, checkpoint=checkpoint, resume=resume)
         privacy = statement(found, parties)
         …fit to `found`…
+
+    PROTOCOL = Protocol(                                # AlignedJointParty where columns may be split
+        name="averages", paper=__doc__, config=Config, party=partial(JointParty, Averages), parties=(JointParty,),
+        train=train, same_people=False, agreed=agree_on(Averages.settled), forecast=forecast, …
+    )
 
 `protocols/moments` is such a family, over rows. Rules:
 

@@ -18,14 +18,13 @@ Edges: a person counts once, by the average of the person's rows. docs/secure_pr
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from understudy.data.arrays import ArrayTable
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.models.moments import fit_cells, match_shades
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Outcome, Parties, Watcher, two_steps
 from understudy.protocols.joint.found import ended, statement
 from understudy.protocols.joint.party import JointParty
@@ -33,24 +32,7 @@ from understudy.protocols.joint.server import measure
 from understudy.protocols.moments.forecast import forecast as forecast
 from understudy.protocols.moments.settings import Config as Config
 from understudy.protocols.moments.study import Moments
-
-SAME_PEOPLE = False
-KINDS = ("image", "series")
-
-
-def build_party(name: str, rows: ArrayTable[Any], ledger: Ledger, **more: Any) -> JointParty:
-    """A party of this protocol."""
-    if not isinstance(rows, ArrayTable):
-        raise ConfigError(
-            f"{name} holds no images and no series, and moments takes nothing else: gram is for tables. "
-            "Nothing was charged."
-        )
-    return JointParty(Moments, name, rows, ledger, **more)
-
-
-def agreed(config: Config) -> dict[str, Any]:
-    """What a holder who knows the settings agrees to, for its `build_party`."""
-    return {"agreed": {key: getattr(config, key) for key in Moments.settled}}
+from understudy.protocols.protocol import Protocol, agree_on
 
 
 def train(
@@ -98,3 +80,18 @@ def train(
         "privacy": privacy.to_dict(),
     }
     return Outcome(GeneratorParts(network.eval(), study.schema, card), privacy, people)
+
+
+PROTOCOL = Protocol(
+    name="moments",
+    paper=__doc__,
+    config=Config,
+    party=partial(JointParty, Moments),
+    parties=(JointParty,),
+    train=train,
+    same_people=False,
+    kinds=("image", "series"),
+    agreed=agree_on(Moments.settled),
+    forecast=forecast,
+    audit="moments",
+)

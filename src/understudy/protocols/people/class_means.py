@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, public_of
 from understudy.data.encoding.features import DeclaredFeatures
 from understudy.data.encoding.frame import UNIT
@@ -34,7 +33,6 @@ from understudy.generators.parts import ClassifierParts
 from understudy.ground.errors import ConfigError
 from understudy.models.cohort import LogisticRegression
 from understudy.models.moments.fit import without_noise
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.protocols.core import Outcome, Parties
 from understudy.protocols.people.class_means_party import (
@@ -46,20 +44,13 @@ from understudy.protocols.people.class_means_party import (
     Terms,
 )
 from understudy.protocols.people.two_rounds import LAW, TwoRounds
+from understudy.protocols.protocol import Protocol
 
-__all__ = ["ARTEFACT", "KINDS", "SAME_PEOPLE", "Config", "build_party", "train"]
+__all__ = ["PROTOCOL", "Config", "train"]
 
-SAME_PEOPLE = False  # each person is with one party
-ARTEFACT = "model"
-KINDS = ("image", "series")
 _SHORTEST = 0.5  # of the mean squared length of all classes' directions: less is taken for chance
 _SURE = 10.0  # how far scores lie apart: their order is all that counts
 _PIECE = 1 << 10  # reports at a time
-
-
-def build_party(name: str, rows: ArrayTable[Any], ledger: Ledger, **more: Any) -> ClassMeansParty:
-    """A party of this protocol."""
-    return ClassMeansParty(name, rows, ledger, **more)
 
 
 class _Run(TwoRounds):
@@ -70,12 +61,6 @@ class _Run(TwoRounds):
 
     @classmethod
     def common(cls, schemas: Mapping[str, Any]) -> ArraySchema:
-        for name, schema in schemas.items():
-            if getattr(schema, "kind", "table") not in KINDS:
-                raise ConfigError(
-                    f"{name} holds no images and no series, and class-means takes nothing else: one-report is for "
-                    "tables. Nothing was charged."
-                )
         (first, schema), *others = schemas.items()
         for name, other in others:
             if public_of(other) != public_of(schema):
@@ -172,3 +157,16 @@ class _Run(TwoRounds):
 
 
 train = _Run.train
+
+
+PROTOCOL = Protocol(
+    name="class-means",
+    paper=__doc__,
+    config=Config,
+    party=ClassMeansParty,
+    train=train,
+    same_people=False,
+    kinds=("image", "series"),
+    artefact="model",
+    audit="codes",
+)

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from understudy.data.described import Rows
-from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots, Values
 from understudy.data.kinds import SERIES, population_of
 from understudy.generators.parts import GeneratorParts
@@ -28,7 +27,6 @@ from understudy.ground.pack import Value
 from understudy.models.device import pick_device
 from understudy.models.nets import LocalTraining, Rwae, fit
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local import MagRr, Ps, RateDecay, Reporter
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Outcome, Parties, Watcher
@@ -36,9 +34,8 @@ from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.people.host import ADJACENCY, Begin, Hosting, Round
 from understudy.protocols.people.reporting import SELECTION, form_of, from_message, to_message
 from understudy.protocols.people.rounds import MOST_PENALTY, Answer, LearningParty, Rounds, Settings
+from understudy.protocols.protocol import Protocol
 
-SAME_PEOPLE = False  # each person is with one party
-PUBLIC_ROWS = True  # `train` can begin from some
 SEARCHED = ("em-mds", "naive", "sub-mds")  # send as many indices as keep the wanted share
 _CHUNK = 2**26  # update values in work at a time
 _CENTRAL_STEPS = 10_000  # about the local steps of a run, seen from the model: 1000 rounds of 10 epochs
@@ -171,11 +168,6 @@ class FedStdgParty(LearningParty):
         return to_message(reports) | {"flags": torch.cat(flags)}
 
 
-def build_party(name: str, data: Rows | Population, ledger: Ledger, **more: Any) -> FedStdgParty:
-    """A party of this protocol."""
-    return FedStdgParty(name, data, ledger, **more)
-
-
 # Algorithm 8, "Server executes"
 def train(
     config: Config,
@@ -292,3 +284,16 @@ def _fit(
         network, weights, population_of(rows).rows, rng, steps=steps, batch=batch, lr=config.learning_rate,
         penalty=config.penalty, device=pick_device(config.device),
     )  # fmt: skip
+
+
+PROTOCOL = Protocol(
+    name="fed-stdg",
+    paper=__doc__,
+    config=Config,
+    party=FedStdgParty,
+    train=train,
+    same_people=False,
+    kinds=("table", "image", "series"),
+    public_rows=True,
+    audit="reports",
+)

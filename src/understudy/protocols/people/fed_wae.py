@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from understudy.data.described import Rows
-from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots, Values
 from understudy.data.kinds import IMAGES, population_of
 from understudy.generators.parts import GeneratorParts
@@ -30,16 +29,14 @@ from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.models.device import pick_device
 from understudy.models.nets import ImageWae, LocalTraining, TableWae, fit, from_description, paper_sizes
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Outcome, Parties, Watcher
 from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import form_of, from_message
 from understudy.protocols.people.rounds import MOST_PENALTY, Answer, LearningParty, Rounds, Settings
+from understudy.protocols.protocol import Protocol
 
-SAME_PEOPLE = False  # each person is with one party
-PUBLIC_ROWS = True  # `train` can begin from some
 _UNIFORM_ROWS = 10_000  # what pre-training without public rows learns from
 
 
@@ -107,11 +104,6 @@ class FedWaeParty(LearningParty):
     # Algorithm 5, LocalUpdate, for a whole cohort
     def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         return self.training(weights, x, mask, self.rng)
-
-
-def build_party(name: str, data: Rows | Population, ledger: Ledger, **more: Any) -> FedWaeParty:
-    """A party of this protocol."""
-    return FedWaeParty(name, data, ledger, **more)
 
 
 # Algorithm 5, "Server executes"
@@ -188,3 +180,16 @@ def _first_model(
         network, weights, rule.expand(rows), rng, steps=config.pretrain, lr=config.learning_rate,
         penalty=config.penalty, device=pick_device(config.device),
     )  # fmt: skip
+
+
+PROTOCOL = Protocol(
+    name="fed-wae",
+    paper=__doc__,
+    config=Config,
+    party=FedWaeParty,
+    train=train,
+    same_people=False,
+    kinds=("table", "image", "series"),
+    public_rows=True,
+    audit="reports",
+)

@@ -29,12 +29,10 @@ from numpy.typing import NDArray
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
 from understudy.data.schema import Schema
-from understudy.data.table import Table
 from understudy.generators.parts import ClassifierParts
 from understudy.ground.errors import ArtefactError
 from understudy.models.cohort import Dense
 from understudy.privacy.accounts.accounting import flatten
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import (
@@ -59,20 +57,14 @@ from understudy.protocols.people.gen_fl_party import (
     real_rows,
 )
 from understudy.protocols.people.host import OUTSIDE, Begin, Round, left_out
+from understudy.protocols.protocol import Protocol
 
-SAME_PEOPLE = False  # each client is with one party
-ARTEFACT = "model"
 ADJACENCY = "add or remove one row of one client; that the client reported, and when, is public"
 UNGUARDED = (
     "synthetic rows: the generator that made them saw raw rows without noise, and the model learned from them; "
     "the ε of the real rows is in the card and does not cover this",
 )
 BARE = ("everything: the run was asked to train without noise",)
-
-
-def build_party(name: str, data: Table | Population, ledger: Ledger, **more: Any) -> GenFlParty:
-    """A party of this protocol."""
-    return GenFlParty(name, data, ledger, **more)
 
 
 # Algorithm B2
@@ -215,3 +207,14 @@ class _Run:
             "history": self.history,
             "privacy": privacy.to_dict(),
         }
+
+
+PROTOCOL = Protocol(
+    name="gen-fl",
+    paper=__doc__,
+    config=Config,
+    party=GenFlParty,
+    train=train,
+    same_people=False,
+    artefact="model",
+)

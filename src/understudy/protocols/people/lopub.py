@@ -25,13 +25,11 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import population_of
 from understudy.data.schema import Schema
-from understudy.data.table import Table
 from understudy.generators.parts import Network
 from understudy.ground.check import a_seed, in_range, one_of, positive, whole
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import Spend
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local import Rappor
 from understudy.privacy.local.rappor import BOUNDS
 from understudy.protocols.core import Message, Parties, Party
@@ -39,8 +37,8 @@ from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Re
 from understudy.protocols.people.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.people.reporting import MOST_CAP
 from understudy.protocols.people.survey import Survey, TableOpening, own_table
+from understudy.protocols.protocol import Protocol
 
-SAME_PEOPLE = False  # each person is with one party
 METHODS = ("lopub", "locop")
 MOST_HASHES = 64
 
@@ -147,11 +145,6 @@ class LoPubParty(HostParty):
             self.first = state["first"]
 
 
-def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> LoPubParty:
-    """A party of this protocol."""
-    return LoPubParty(name, table, ledger, **more)
-
-
 class _Run(Survey):
     """The server's side: whom it has asked, and what they reported."""
 
@@ -220,3 +213,8 @@ def _checked(value: Any, people: int, mechanism: Rappor) -> Tensor:
 
 
 train = _Run.train
+
+
+PROTOCOL = Protocol(
+    name="lopub", paper=__doc__, config=Config, party=LoPubParty, train=train, same_people=False
+)

@@ -14,11 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
-from understudy.data.described import Rows
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
 from understudy.data.kinds import TABLE
@@ -28,15 +26,13 @@ from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.models.cohort import Classifier as Network
 from understudy.models.cohort import ClassifierTraining, LeNet, LogisticRegression, Mlp, from_description
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Outcome, Parties, Watcher, common_features
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import form_of, from_message
 from understudy.protocols.people.rounds import Answer, LearningParty, Rounds, Settings
+from understudy.protocols.protocol import Protocol
 
-SAME_PEOPLE = False  # each person is with one party
-ARTEFACT = "model"
 MODELS = ("logistic", "mlp", "lenet")
 
 
@@ -113,11 +109,6 @@ class SignDsParty(LearningParty):
         return self.training(weights, x, y, mask)
 
 
-def build_party(name: str, data: Rows | Population, ledger: Ledger, **more: Any) -> SignDsParty:
-    """A party of this protocol."""
-    return SignDsParty(name, data, ledger, **more)
-
-
 # Algorithm 1, "Server executes"
 def train(
     config: Config,
@@ -156,3 +147,16 @@ def train(
     privacy = run.privacy()
     card = run.card("sign-ds", privacy)
     return Outcome(ClassifierParts(network, run.weights, features, card), privacy, card["people"])
+
+
+PROTOCOL = Protocol(
+    name="sign-ds",
+    paper=__doc__,
+    config=Config,
+    party=SignDsParty,
+    train=train,
+    same_people=False,
+    artefact="model",
+    kinds=("table", "image", "series"),
+    audit="reports",
+)

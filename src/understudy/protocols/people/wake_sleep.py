@@ -25,15 +25,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.described import Rows
-from understudy.data.encoding.population import Population
 from understudy.data.encoding.slots import Slots
 from understudy.data.kinds import population_of
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.models.nets import TableWae, cut, decoder_size, encoder_size, first_model, sleep, wake
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local import Reporter
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Outcome, Parties, Watcher
@@ -41,8 +38,8 @@ from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import SELECTION, form_of, from_message
 from understudy.protocols.people.rounds import RATES, Answer, LearningParty, Rounds, Settings
+from understudy.protocols.protocol import Protocol
 
-SAME_PEOPLE = False  # each person is with one party
 _FAR = 27.0  # what suits Adult and a9a at ε = 8, with 16,000 reports as with 50,000 (benchmarks/fed_wae)
 
 
@@ -124,11 +121,6 @@ class WakeSleepParty(LearningParty):
         return wake(self.network, weights, x.to(self.device), mask, self.rng)
 
 
-def build_party(name: str, data: Rows | Population, ledger: Ledger, **more: Any) -> WakeSleepParty:
-    """A party of this protocol."""
-    return WakeSleepParty(name, data, ledger, **more)
-
-
 def train(
     config: Config,
     parties: Parties,
@@ -205,3 +197,15 @@ def _asleep(config: Config, network: TableWae) -> Tensor:
 def _night(config: Config, round: int) -> FastRng:
     """The dreams after a round, the same ones when the run is resumed. They are of a public model."""
     return FastRng(int(np.random.SeedSequence((config.seed, round)).generate_state(1)[0]))
+
+
+PROTOCOL = Protocol(
+    name="wake-sleep",
+    paper=__doc__,
+    config=Config,
+    party=WakeSleepParty,
+    train=train,
+    same_people=False,
+    kinds=("table", "image", "series"),
+    audit="reports",
+)

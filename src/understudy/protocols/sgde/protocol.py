@@ -27,7 +27,6 @@ from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import a_seed, in_range, not_negative, one_of, positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.figures import shown
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import (
     Checkpoint,
@@ -40,6 +39,7 @@ from understudy.protocols.core import (
     settled,
 )
 from understudy.protocols.moments.settings import common
+from understudy.protocols.protocol import Protocol
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.messages import Pull, Push, Subscribe
 from understudy.protocols.sgde.offer import ADDED, NETWORKS, Requirements
@@ -47,10 +47,9 @@ from understudy.protocols.sgde.packing import pushed_offers, unpack_offer
 from understudy.protocols.sgde.party import LIES, LIMITS, SgdeParty
 from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.recipe import Recipe
-from understudy.protocols.sgde.rows import Held, image_schema
+from understudy.protocols.sgde.rows import image_schema
 from understudy.protocols.sgde.suspects import Suspicion, suspicions
 
-SAME_PEOPLE = False  # each person is with one silo
 OUTSIDE = (
     "the schema: columns, levels, bounds and classes are public",
     "the size and the timing of messages; training takes longer where there are more rows",
@@ -112,13 +111,8 @@ class PoolOutcome(Outcome):
     suspicions: tuple[Suspicion, ...]
 
 
-def build_party(name: str, data: Held, ledger: Ledger, **more: Any) -> SgdeParty:
-    """A party of this protocol."""
-    return SgdeParty(name, data, ledger, **more)
-
-
-def agreed(config: Config) -> dict[str, Any]:
-    """What a holder who knows the settings agrees to, for its `build_party`: how it trains, and the pool's limits."""
+def _agreed(config: Config) -> dict[str, Any]:
+    """What a holder who knows the settings agrees to: how it trains, and the pool's limits."""
     named = {name: getattr(config, name) for name in (*LIMITS, "poison")}
     return {"agreed": config.recipe | {name: value for name, value in named.items() if value is not None}}
 
@@ -296,3 +290,15 @@ def _statement(state: Mapping[str, Any], parties: Present, config: Config) -> Pr
         outside=OUTSIDE + tuple(_remark(name, state) for name in parties.gone if name in state["subscribed"]),
         unguarded=() if config.private else BARE,
     )
+
+
+PROTOCOL = Protocol(
+    name="sgde",
+    paper=__doc__,
+    config=Config,
+    party=SgdeParty,
+    train=train,
+    same_people=False,
+    kinds=("table", "image", "series"),
+    agreed=_agreed,
+)

@@ -25,27 +25,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.data.described import Rows
 from understudy.data.kinds import side_by_side
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import a_seed, whole
 from understudy.models.tied import Joint, Part, Tied, fit_tied
 from understudy.privacy.accounts.accounting import Spend
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
 from understudy.privacy.secure.moments import moments_event
 from understudy.protocols.core import Checkpoint, Outcome, Parties, Watcher, settled, two_steps
 from understudy.protocols.core.agreeing import stated_prices
 from understudy.protocols.gram.party import DEALT
+from understudy.protocols.protocol import Protocol, agree_on
 from understudy.protocols.tied.forecast import forecast as forecast
-from understudy.protocols.tied.layout import KINDS as KINDS
 from understudy.protocols.tied.layout import SETTLED, Layout, check_settings
 from understudy.protocols.tied.messages import Begin
 from understudy.protocols.tied.party import TiedParty
 from understudy.protocols.tied.releases import NAMES, Released, Server, release
 
-SAME_PEOPLE = True
-ONE_RELEASE = True
 SAVED = "released"
 
 
@@ -78,16 +74,6 @@ class Config:
         a_seed(seed=self.seed)
         check_settings(asdict(self))
         object.__setattr__(self, "shares", tuple(map(float, self.shares)))
-
-
-def build_party(name: str, rows: Rows, ledger: Ledger, **more: Any) -> TiedParty:
-    """A party of this protocol."""
-    return TiedParty(name, rows, ledger, **more)
-
-
-def agreed(config: Config) -> dict[str, Any]:
-    """What a holder who knows the settings agrees to, for its `build_party`."""
-    return {"agreed": {key: getattr(config, key) for key in SETTLED}}
 
 
 def train(
@@ -183,3 +169,18 @@ def _statement(
         outside=OUTSIDE + missing,
         unguarded=DEALT,
     )
+
+
+PROTOCOL = Protocol(
+    name="tied",
+    paper=__doc__,
+    config=Config,
+    party=TiedParty,
+    train=train,
+    same_people=True,
+    kinds=("table", "image", "series"),
+    one_release=True,
+    agreed=agree_on(SETTLED),
+    forecast=forecast,
+    audit="tied",
+)

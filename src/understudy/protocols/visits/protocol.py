@@ -37,8 +37,7 @@ from understudy.data.column import Column
 from understudy.data.encoding.codec import Codec
 from understudy.data.rules import about, read_rules
 from understudy.data.schema import Schema
-from understudy.data.table import Table
-from understudy.data.visits import SeveralVisits, VisitLayout, Visits, VisitSchema
+from understudy.data.visits import SeveralVisits, VisitLayout, VisitSchema
 from understudy.data.visits.frames import number_bounds
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import a_seed, positive, whole
@@ -48,7 +47,6 @@ from understudy.models.tables import Tie
 from understudy.models.visits import ChainsTogether, MixtureOfChains, VisitTies, fit_together, fit_visits
 from understudy.privacy.accounts.accounting import Spend, epsilon
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
 from understudy.privacy.secure.moments import moments_event, needed_multipliers
 from understudy.protocols.core import Checkpoint, Outcome, Parties, Watcher, settled, two_steps
@@ -56,14 +54,13 @@ from understudy.protocols.core.agreeing import stated_prices
 from understudy.protocols.core.forecast import Error, Forecast, Stage
 from understudy.protocols.gram.party import DEALT
 from understudy.protocols.gram.protocol import OUTSIDE_GRID
+from understudy.protocols.protocol import Protocol, agree_on
 from understudy.protocols.visits.messages import Begin
 from understudy.protocols.visits.party import VisitsParty
 from understudy.protocols.visits.releases import Released, release
 from understudy.protocols.visits.terms import SETTLED, Holders
 from understudy.protocols.visits.wide import wide_columns
 
-SAME_PEOPLE = None  # rows of different people, columns of the same ones, or both
-KINDS = ("visits", "table")
 OUTSIDE_ROWS = (
     "the schema: columns, levels, bounds, and how many events of a person count at most, are public",
     "the size and the timing of messages; the number of people is counted within ε",
@@ -125,21 +122,6 @@ class Config:
             whole(at_least=self.at_least)
         if type(self.private) is not bool:
             raise ConfigError(f"private is true or false, not {self.private!r}.")
-
-
-def build_party(name: str, held: Visits | Table, ledger: Ledger, **more: Any) -> VisitsParty:
-    """A party of this protocol."""
-    if not isinstance(held, Visits | Table):
-        raise ConfigError(
-            f"{name} holds neither people with events nor a table, and visits takes nothing else. "
-            "Nothing was charged."
-        )
-    return VisitsParty(name, held, ledger, **more)
-
-
-def agreed(config: Config) -> dict[str, Any]:
-    """What a holder who knows the settings agrees to, for its `build_party`."""
-    return {"agreed": {key: getattr(config, key) for key in SETTLED}}
 
 
 def train(
@@ -327,3 +309,17 @@ def _statement(
         outside=OUTSIDE_OF[holders.partition],
         unguarded=DEALT if split else (),
     )
+
+
+PROTOCOL = Protocol(
+    name="visits",
+    paper=__doc__,
+    config=Config,
+    party=VisitsParty,
+    train=train,
+    same_people=None,
+    kinds=("visits", "table"),
+    agreed=agree_on(SETTLED),
+    forecast=forecast,
+    audit="visits",
+)

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,8 @@ class Offered:
         try:
             known = {one.name: one for one in settings_of(protocol)}
             usual = {
-                one.name: json.dumps(one.default, default=str)
-                for one in fields(protocol_named(protocol).Config)
+                name: json.dumps(one.default, default=str)
+                for name, one in protocol_named(protocol).settings.items()
             }
         except ConfigError:  # a protocol that is not known here: it would not be signed, but it can be read
             known, usual = {}, {}
@@ -200,6 +200,6 @@ def _party(folder: Path) -> str:
 def _about(protocol: str) -> str:
     """What a protocol is, in its own first line."""
     try:
-        return (protocol_named(protocol).__doc__ or "").splitlines()[0]
+        return protocol_named(protocol).title
     except ConfigError:
         return "This protocol is not known here."

@@ -40,10 +40,10 @@ from understudy.protocols.people.one_report.given_target import fit_given_target
 from understudy.protocols.people.one_report.party import Begin, OneReportParty, Round, lengths
 from understudy.protocols.people.one_report.plan import Asking, Plan, first_round, second_round
 from understudy.protocols.people.two_rounds import LAW, TwoRounds
+from understudy.protocols.protocol import Protocol
 
-__all__ = ["SAME_PEOPLE", "Config", "build_party", "train"]
+__all__ = ["PROTOCOL", "Config", "train"]
 
-SAME_PEOPLE = False  # each person is with one party
 _RATE = 0.15  # of the fit
 _SETS_A_STEP = 40
 
@@ -202,3 +202,15 @@ def _place(schema: Schema, levels: tuple[int, ...], target: str | None) -> int |
 
 
 train = _Run.train
+
+
+PROTOCOL = Protocol(
+    name="one-report",
+    paper=__doc__,
+    config=Config,
+    party=build_party,
+    parties=(OneReportParty, CollectingReports),
+    train=train,
+    same_people=False,
+    audit="one-report",
+)
