@@ -6,6 +6,7 @@ import pytest
 from understudy.evaluate.attacks.attack import LEAST, Attack, Measure, judge, ranking
 from understudy.evaluate.attacks.chance import LEVEL
 from understudy.evaluate.attacks.rates import Rate, exact, wilson
+from understudy.evaluate.figure import What
 from understudy.ground.errors import ConfigError
 
 HALF = Rate.known(0.5)
@@ -48,7 +49,7 @@ def test_risk_is_cut_to_0_and_1_and_unknown_where_the_control_always_succeeds():
 def attack(name, *values, control=None):
     rates = exact(9, 10), exact(5, 10), HALF
     measures = tuple(Measure(f"m{i}", *rates, p) for i, p in enumerate(values))
-    return Attack(name=name, measures=measures, control=control)
+    return Attack(what=What(name), measures=measures, control=control)
 
 
 def test_attacks_are_judged_together_by_all_their_measures():
@@ -67,7 +68,7 @@ def test_attacks_are_judged_together_by_all_their_measures():
 def test_an_attack_with_too_small_a_control_is_refused_in_words_and_costs_the_others_nothing():
     small, large = judge([attack("a", 0.001, control=LEAST - 1), attack("b", LEVEL, control=LEAST)])
     assert small == Attack.absent(
-        "a",
+        What("a"),
         f"its control has {LEAST - 1} people, and with fewer than {LEAST} a leak cannot be told from luck.",
     )
     assert not small.leaks
@@ -80,7 +81,7 @@ def test_the_advantage_is_twice_what_is_above_one_half():
 
 
 def test_no_result_is_shown_without_its_control_and_baseline():
-    attack = Attack(name="mia", measures=(Measure("acc", exact(9, 10), exact(5, 10), HALF, 0.03),))
+    attack = Attack(what=What("mia"), measures=(Measure("acc", exact(9, 10), exact(5, 10), HALF, 0.03),))
     text = str(attack)
     assert text.startswith("mia: acc 0.900 [")
     for word in ("control 0.500 [", "baseline 0.500", "risk ", "by luck 0.030"):
@@ -91,13 +92,13 @@ def test_no_result_is_shown_without_its_control_and_baseline():
 
 
 def test_an_attack_has_measures_or_a_reason_and_never_both():
-    absent = Attack.absent("mia", "the train table has 0 rows and 1 are needed.")
+    absent = Attack.absent(What("mia"), "the train table has 0 rows and 1 are needed.")
     assert str(absent) == "mia: cannot be computed, because the train table has 0 rows and 1 are needed."
     assert not absent.leaks
     json.dumps(absent.to_dict())
     for wrong in ({}, {"measures": (Measure("acc", HALF, HALF, HALF, 1),), "reason": "none"}):
         with pytest.raises(ConfigError, match="either measures or the reason"):
-            Attack(name="mia", **wrong)
+            Attack(what=What("mia"), **wrong)
     with pytest.raises(ConfigError, match="because the train table"):
         absent["acc"]
 
@@ -105,7 +106,7 @@ def test_an_attack_has_measures_or_a_reason_and_never_both():
 def test_measures_are_found_by_name_with_a_hint():
     rng = np.random.default_rng(0)
     scores = rng.random((4, 100))
-    attack = Attack(name="mia", measures=ranking(scores[0], scores[1], (scores[2], scores[3])))
+    attack = Attack(what=What("mia"), measures=ranking(scores[0], scores[1], (scores[2], scores[3])))
     assert [m.name for m in attack.measures] == ["acc", "auc", "tpr_at_1pct"]
     assert attack["auc"].baseline == HALF
     with pytest.raises(ConfigError, match='Did you mean "auc"'):

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from understudy.evaluate.figure import SCOPES, Figure, What
 from understudy.evaluate.utility import marginals
-from understudy.evaluate.utility.marginals import Figure, Marginals, attribute_sets, avd, named
+from understudy.evaluate.utility.marginals import Marginals, attribute_sets, avd
 from understudy.ground.errors import ConfigError
 
 
@@ -107,7 +108,7 @@ def test_owners_separate_a_broken_joint_across_parties_from_an_intact_one_within
 
 
 @pytest.mark.parametrize("listed", [0, marginals.LISTED_SETS])
-@pytest.mark.parametrize("scope", marginals.SCOPES)
+@pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_sets_are_distinct_in_scope_and_all_of_them_when_few(listed, scope, k, monkeypatch):
     monkeypatch.setattr(marginals, "LISTED_SETS", listed)
@@ -123,7 +124,7 @@ def test_sets_are_distinct_in_scope_and_all_of_them_when_few(listed, scope, k, m
 
 
 @pytest.mark.parametrize("listed", [0, marginals.LISTED_SETS])
-@pytest.mark.parametrize("scope", marginals.SCOPES)
+@pytest.mark.parametrize("scope", SCOPES)
 def test_sets_are_drawn_uniformly(listed, scope, monkeypatch):
     monkeypatch.setattr(marginals, "LISTED_SETS", listed)
     rng, owners = np.random.default_rng(5), "aaaabbbbbb"
@@ -198,11 +199,11 @@ def test_tables_that_cannot_be_compared_are_refused(real, synthetic, options):
 
 def test_a_figure_has_a_value_or_a_reason():
     with pytest.raises(ConfigError):
-        Figure(name="x")
+        Figure(What("x"))
     with pytest.raises(ConfigError):
-        Figure(name="x", value=1.0, reason="none")
+        Figure(What("x"), value=1.0, reason="none")
     assert [
-        Figure(name="x", value=1.0, floor=0.0, ceiling=2.0, better=b).best for b in ("lower", "higher")
+        Figure(What("x"), value=1.0, floor=0.0, ceiling=2.0, better=b).best for b in ("lower", "higher")
     ] == [0, 2]
-    assert str(Figure(name="x", value=1.0, floor=0.0)) == "x: 1.0000 (floor 0.0000)"
-    assert [named(*p) for p in product(["a"], marginals.SCOPES)] == ["a", "a_within", "a_cross"]
+    assert str(Figure(What("x"), value=1.0, floor=0.0)) == "x: 1.0000 (floor 0.0000)"
+    assert [What.within(*p).name for p in product(["a"], SCOPES)] == ["a", "a_within", "a_cross"]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from understudy.data.schema import Categorical, Schema
-from understudy.evaluate.utility.marginals import Codes, Figure
+from understudy.evaluate.figure import Figure
+from understudy.evaluate.utility.marginals import Codes
 from understudy.evaluate.utility.yardstick import Yardstick
 
 WIDE = Schema(columns=tuple(Categorical(name=n, categories=tuple(map(str, range(20)))) for n in "abcd"))

@@ -23,6 +23,7 @@ from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import Comparison, compare
+from understudy.evaluate.figure import What
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.privacy.accounts.figures import shown
 from understudy.report import measure
@@ -278,7 +279,7 @@ def test_a_ledger_that_holds_less_than_the_statement_says_is_called_short(copied
 
 
 def test_an_attack_that_was_run_elsewhere_is_shown_beside_the_others(folder: Path, tmp_path: Path) -> None:
-    mine = Attack.absent("shadow", "it takes an hour.")
+    mine = Attack.absent(What("shadow"), "it takes an hour.")
     text = private(folder, out=tmp_path / "r.html", attacks=[mine])
     assert "Shadow models" in text
     assert "it takes an hour." in text

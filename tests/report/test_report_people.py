@@ -10,7 +10,9 @@ import pytest
 import tomli_w
 
 from understudy.api.train import run_file
+from understudy.evaluate.figure import What
 from understudy.evaluate.utility import Figure
+from understudy.evaluate.utility.visits import INTEGRITY, NUMBER
 from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.terms import Holders
 from understudy.report.page import write_report
@@ -158,10 +160,10 @@ def test_holders_of_rows_may_have_the_same_ids_for_other_people() -> None:
 
 
 def test_words_follow_from_figures() -> None:
-    good = Figure(name="avd2_events", value=0.02, floor=0.015, ceiling=0.3)
-    number = Figure(name="avd1_number", value=0.01, floor=0.01, ceiling=0.2)
-    whole = Figure(name="integrity", value=1.0, ceiling=1.0, better="higher")
-    sums = Figure(name="total_mean_cost", value=0.12, floor=0.0)
+    good = Figure(What("avd", 2, "events"), value=0.02, floor=0.015, ceiling=0.3)
+    number = Figure(NUMBER, value=0.01, floor=0.01, ceiling=0.2)
+    whole = Figure(INTEGRITY, value=1.0, ceiling=1.0, better="higher")
+    sums = Figure(What("total_mean", column="cost"), value=0.12, floor=0.0)
     people = People(figures=(good, number, sums, whole), attacks=(), shares=())
     said = {finding.subject: finding for finding in findings(people)}
     assert said["pairs of an event's columns"].mark == "good"

@@ -16,7 +16,7 @@ from understudy.data.schema import Boolean, Real, Schema
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Rate
 from understudy.evaluate.comparison import Comparison, Shares, compare
-from understudy.evaluate.utility.marginals import Figure
+from understudy.evaluate.figure import Figure, What
 from understudy.report.marks import column_mark, dependence_mark, mark, number_mark, place
 from understudy.report.verdict import Finding, headline, verdict
 
@@ -37,7 +37,7 @@ class Noise:
 
 def lower(value: float | None, floor: float | None, ceiling: float | None) -> Figure:
     return Figure(
-        name="f", value=value, floor=floor, ceiling=ceiling, reason="" if value is not None else "r"
+        What("f"), value=value, floor=floor, ceiling=ceiling, reason="" if value is not None else "r"
     )
 
 
@@ -54,9 +54,9 @@ def lower(value: float | None, floor: float | None, ceiling: float | None) -> Fi
         (lower(0.4, 0.1, 0.105), None, "poor"),
         (lower(0.4, 0.1, None), None, "unknown"),
         (lower(None, None, None), None, "unknown"),
-        (Figure(name="s", value=0.9, floor=0.5, ceiling=0.9, better="higher"), 0.0, "good"),
-        (Figure(name="s", value=0.4, floor=0.5, ceiling=0.9, better="higher"), 1.25, "poor"),
-        (Figure(name="s", value=0.5, floor=0.5, ceiling=0.51, better="higher"), None, "unknown"),
+        (Figure(What("s"), value=0.9, floor=0.5, ceiling=0.9, better="higher"), 0.0, "good"),
+        (Figure(What("s"), value=0.4, floor=0.5, ceiling=0.9, better="higher"), 1.25, "poor"),
+        (Figure(What("s"), value=0.5, floor=0.5, ceiling=0.51, better="higher"), None, "unknown"),
     ],
 )
 def test_a_figure_is_marked_by_its_place_between_its_ends(
@@ -197,7 +197,7 @@ def test_without_outsiders_attacks_are_not_known_and_the_reason_is_given(populat
 
 def attack(p: float, people: int = 100) -> Attack:
     rates = Rate(0.6, 0.5, 0.7), Rate(0.5, 0.4, 0.6), Rate.known(0.5)
-    return Attack(name="mia", measures=(Measure("acc", *rates, p),), control=people)
+    return Attack(what=What("mia"), measures=(Measure("acc", *rates, p),), control=people)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_an_assumption_that_nobody_colludes_is_said_and_is_no_failure() -> None:
 
 def test_a_column_of_even_shares_is_close_although_a_naive_table_is_too() -> None:
     column = Boolean(name="sex")
-    even = Figure(name="avd1", value=0.012, floor=0.004, ceiling=0.006, better="lower")
+    even = Figure(What("avd", 1), value=0.012, floor=0.004, ceiling=0.006, better="lower")
     shares = Shares(column=column, owner=None, synthetic=np.array([0.49, 0.51]), figure=even)
     assert mark(even) == "poor"
     assert column_mark(shares) == "good"

@@ -17,8 +17,9 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
 from understudy.data.kinds import ARRAYS, IMAGES, SERIES, kind_of, read_rows
 from understudy.data.reading.files import Source
+from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.images import evaluate_images
-from understudy.evaluate.utility.marginals import Figure, avd
+from understudy.evaluate.utility.marginals import avd
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
 from understudy.ground.errors import ConfigError
 
@@ -61,8 +62,8 @@ def _of_images(
     for target in targets:
         sets = ((_pixels(table), table.codes(target.name)) for table in (train, made, test_set))
         found = evaluate_images(*sets, classes=target.levels, epochs=epochs, seed=seed)
-        several = f" ({target.name})" if len(targets) > 1 else ""
-        figures += [replace(figure, name=figure.name + several) for figure in found]
+        several = (target.name,) if len(targets) > 1 else ()
+        figures += [replace(figure, what=figure.what.about(*several)) for figure in found]
     return figures
 
 
@@ -78,7 +79,7 @@ def _label_pairs(
         return ()
     own, drawn = (np.stack([table.codes(one.name) for one in targets], 1) for table in (real, made))
     found = avd(own, drawn, 2, sizes=real.schema.label_sizes, seed=seed)
-    return (replace(found, name=f"{found.name} (labels)"),)
+    return (replace(found, what=found.what.about("labels")),)
 
 
 def opened(source: Rows, schema: ArraySchema) -> ArrayTable[ArraySchema]:

@@ -20,6 +20,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.leakage import Leakage, attack_tables
+from understudy.evaluate.figure import What
 from understudy.evaluate.own_rows import Loss
 from understudy.evaluate.utility import (
     Evaluation,
@@ -86,9 +87,9 @@ class Outsiders:
             self.inside, self.outside, synthetic, self.schema, owners=whose, secrets=secrets, seed=seed
         )
         several = len(set((whose or {}).values())) > 1
-        ran = [a for a in found.attacks if several or not a.name.startswith("linkability")]
-        label = f" ({self.label})" if self.label else ""
-        return replace(found, attacks=tuple(replace(a, name=a.name + label) for a in ran))
+        ran = [a for a in found.attacks if several or a.what.measure != "linkability"]
+        group = (self.label,) if self.label else ()
+        return replace(found, attacks=tuple(replace(a, what=a.what.about(*group)) for a in ran))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -153,7 +154,7 @@ def compare(
     if another and known is not None:
         more = second_opinion(real, synthetic, known, seed=seed)
         evaluation = replace(evaluation, figures=(*evaluation.figures, *more))
-    figures = tuple(f for f in evaluation.figures if not f.name.startswith("tstr_"))
+    figures = tuple(f for f in evaluation.figures if f.what.measure != "tstr")
     shares: tuple[Shares, ...] = ()
     pairs: tuple[Pair, ...] = ()
     if known is not None:
@@ -175,7 +176,7 @@ def compare(
         figures=figures,
         shares=shares,
         pairs=pairs,
-        attacks=attacks or (Attack.absent("mia", NO_OUTSIDERS),),
+        attacks=attacks or (Attack.absent(What("mia"), NO_OUTSIDERS),),
         closeness={label: leakage.neighbours.figures for label, leakage in leakages.items()},
         owners=owners,
         target=target,

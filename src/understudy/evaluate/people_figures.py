@@ -14,7 +14,7 @@ from understudy.data.kinds import VISITS
 from understudy.data.visits import SeveralVisits, VisitLayout, VisitSchema, read_visits
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.membership import neighbourhood
-from understudy.evaluate.utility.marginals import Figure
+from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.several_visits import (
     evaluate_several,
     real_tables,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from understudy.evaluate.comparison import Shares
+from understudy.evaluate.figure import What
 from understudy.evaluate.utility import Figure, Numbers
 
 Mark = Literal["good", "partly", "poor", "unknown"]
@@ -57,7 +58,9 @@ def mark(figure: Figure, near: float = 0.0) -> Mark:
 
 def number_mark(numbers: Numbers) -> Mark:
     """The worst mark of a column's numbers, by how far they stand beyond what real rows reach."""
-    judged = [f for f in numbers.figures if f.name in ("ks", "zero_share", "negative_share", "spike_share")]
+    judged = [
+        f for f in numbers.figures if f.what.measure in ("ks", "zero_share", "negative_share", "spike_share")
+    ]
     return worst([_not_off(figure, beyond(figure)) for figure in judged])
 
 
@@ -74,7 +77,7 @@ def raw_mark(shares: Shares) -> Mark:
     if shares.numbers is not None:
         real, made = (0.0 if part is None else float(part[-1]) for part in (shares.real, shares.synthetic))
         gaps = abs(real - made) if shares.column.nullable else 0.0
-        return worst([number_mark(shares.numbers), beyond(Figure(name="missing", value=gaps, floor=0.0))])
+        return worst([number_mark(shares.numbers), beyond(Figure(What("missing"), value=gaps, floor=0.0))])
     return "unknown" if shares.figure is None else _not_off(shares.figure, beyond(shares.figure))
 
 

@@ -1,11 +1,11 @@
 """Names in plain words: figures, models, scores, attacks. An unknown name stands for itself."""
 
-import re
-
+from understudy.evaluate.figure import What
+from understudy.evaluate.utility.visits import AGAIN
 from understudy.report.words import capital
 
-SETS = {"1": "Single columns", "2": "Pairs of columns", "3": "Sets of 3", "4": "Sets of 4"}
-SCOPES = {"": "", "_within": ", one party", "_cross": ", across parties"}
+SETS = {1: "Single columns", 2: "Pairs of columns"}
+SCOPES = {"": "", "within": ", one party", "cross": ", across parties"}
 MODELS = {
     "mlp": "neural network",
     "forest": "random forest",
@@ -36,32 +36,24 @@ SCORES = {
     "mae": ("Mean absolute error", "in the target's own unit"),
 }
 ATTACKS = {
-    r"mia": (
-        "Membership",
-        "are synthetic rows closer to a person if the person took part? (Hilprecht 2019)",
-    ),
-    r"mia_(nearest|log)": ("Membership, {0}", "the same, by the {0} synthetic row (Chen 2020)"),
-    r"mia(?:_nearest|_log|)_(\d+)pct_outliers": (
-        "Membership, {0} % outliers",
-        "the same for people who are unlike the others, the hardest to hide (Zhang 2022)",
-    ),
-    r"closer_to_train": (
+    "mia": ("Membership", "are synthetic rows closer to a person if the person took part? (Hilprecht 2019)"),
+    "closer_to_train": (
         "Closeness",
         "are synthetic rows closer to people who took part than to others? (Platzer 2021)",
     ),
-    r"singling_out_(\w+)": (
-        "Singling out, {0}",
+    "singling_out": (
+        "Singling out",
         "does a condition on columns that only one synthetic row meets also single out one person? (Giomi 2023)",
     ),
-    r"linkability_?(\w*)": (
-        "Linking {0}",
+    "linkability": (
+        "Linking",
         "do two parties' columns of one person lead to the same synthetic row? (Giomi 2023)",
     ),
-    r"inference_?(.*)": (
-        "Inference of {0}",
+    "inference": (
+        "Inference of",
         "does the nearest synthetic row reveal a column of a person whose other columns are known? (Giomi 2023)",
     ),
-    r"shadow": (
+    "shadow": (
         "Shadow models",
         "can a classifier tell tables made with a person from tables made without? (Stadler 2022)",
     ),
@@ -80,19 +72,16 @@ ARRAYS = {
     "autocorrelation": "Difference of the autocorrelations",
     "next_step_mae": "Error of the next step, mean",
     "dcr": "Distance of drawn rows to the nearest real one",
-    "tstr_cnn_acc": "Small CNN: accuracy",
-    "tstr_cnn_bal_acc": "Small CNN: balanced accuracy",
-    "tstr_cnn_f1": "Small CNN: F1 (macro)",
-    "tstr_cnn_auc": "Small CNN: AUC",
 }
+CNN = {"acc": "accuracy", "bal_acc": "balanced accuracy", "f1": "F1 (macro)", "auc": "AUC"}
 PEOPLE = {
-    "avd2_people": "Pairs of people’s columns",
-    "avd2_events": "Pairs of an event’s columns",
-    "avd2_across": "A person’s column and an event’s",
-    "avd2_next": "An event’s column and one of the next",
-    "avd2_later": "A column and itself two events later",
-    "avd1_number": "The number of events",
-    "tstr_again_auc": "Gradient boosting: does another event follow?",
+    "people": "Pairs of people’s columns",
+    "events": "Pairs of an event’s columns",
+    "across": "A person’s column and an event’s",
+    "next": "An event’s column and one of the next",
+    "later": "A column and itself two events later",
+    "number": "The number of events",
+    "between": "A column of {} and one of {}",
 }
 SUMS = {
     "total_mean": "Sum of “{}” a person, mean",
@@ -107,34 +96,43 @@ CLOSENESS = {
 }
 
 
-def figure_name(name: str) -> str:
+def figure_name(what: What) -> str:
     """`avd2_cross` → "Pairs of columns, across parties"; `tstr_mlp_auc` → "Neural network"."""
-    if match := re.fullmatch(r"avd2_between \((.+) and (.+)\)", name):
-        return f"A column of {match[1]} and one of {match[2]}"
-    if match := re.fullmatch(r"(\w+) \((.+)\)", name):
-        return f"{figure_name(match[1])} ({match[2]})"
-    if match := re.fullmatch(r"avd(\d+)(_within|_cross|)", name):
-        return SETS.get(match[1], f"Sets of {match[1]}") + SCOPES[match[2]]
-    if match := re.fullmatch(r"cmd(_within|_cross|)", name):
-        return "All columns, by level numbers" + SCOPES[match[1]]
-    if match := re.fullmatch(rf"({'|'.join(STRENGTHS)})(_within|_cross|)", name):
-        return STRENGTHS[match[1]] + SCOPES[match[2]]
-    if name in ARRAYS or name in PEOPLE:
-        return ARRAYS.get(name) or PEOPLE[name]
-    if match := re.fullmatch(rf"({'|'.join(SUMS)})_(.+)", name):
-        return SUMS[match[1]].format(match[2])
-    if name in VALUES:
-        return VALUES[name]
-    if match := re.fullmatch(r"tstr_([a-z]+)_\w+", name):
-        return capital(MODELS.get(match[1], match[1]))
-    return name
+    if what.part == "between":
+        return PEOPLE[what.part].format(*what.of)
+    plain = _plain(what)
+    return f"{plain} ({' and '.join(what.of)})" if what.of else plain
 
 
-def attack_name(name: str) -> tuple[str, str]:
+def _plain(what: What) -> str:
+    if what.measure == "tstr":
+        if what == AGAIN.about(*what.of):
+            return "Gradient boosting: does another event follow?"
+        return (
+            f"Small CNN: {CNN[what.score]}"
+            if what.part == "cnn"
+            else capital(MODELS.get(what.part, what.part))
+        )
+    if what.measure in SUMS:
+        return SUMS[what.measure].format(what.column)
+    if what.part in PEOPLE:
+        return PEOPLE[what.part]
+    words = {"cmd": "All columns, by level numbers"} | STRENGTHS | ARRAYS | VALUES
+    sets = SETS.get(what.columns, f"Sets of {what.columns}") if what.columns else what.name
+    return words[what.measure] + SCOPES[what.part] if what.measure in words else sets + SCOPES[what.part]
+
+
+def attack_name(what: What) -> tuple[str, str]:
     """An attack's name and what it asks."""
-    for pattern, (title, asks) in ATTACKS.items():
-        if match := re.fullmatch(pattern, name):
-            part = match[1] if match.groups() else ""
-            part = {"univariate": "1 column", "3": "3 columns"}.get(part, part)
-            return title.format(part).strip(), asks.format(part)
-    return name, ""
+    title, asks = ATTACKS.get(what.measure, (what.name, ""))
+    if what.measure == "singling_out":
+        title += f", {'1 column' if what.part == 'univariate' else f'{what.part} columns'}"
+    elif what.outliers is not None:
+        title += f", {what.outliers} % outliers"
+        asks = "the same for people who are unlike the others, the hardest to hide (Zhang 2022)"
+    elif what.measure == "mia" and what.part:
+        title += f", {what.part}"
+        asks = f"the same, by the {what.part} synthetic row (Chen 2020)"
+    elif told := what.column or what.part:
+        title += f" {told}"
+    return f"{title} ({' and '.join(what.of)})" if what.of else title, asks

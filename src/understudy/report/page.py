@@ -30,6 +30,7 @@ from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.attacks.chance import LEVEL
 from understudy.evaluate.comparison import NO_OUTSIDERS, Comparison, Shares, column_shares
 from understudy.evaluate.utility.correlation import pearson
+from understudy.evaluate.utility.second_opinion import NAMES as SECOND_OPINION
 from understudy.ground import durable
 from understudy.ground.errors import ArtefactError, PrivacyError, UnderstudyError
 from understudy.report import plots, view, words
@@ -198,10 +199,10 @@ def _tables(real: Measured, run: Artefacts | None) -> dict[str, Any]:
         return {"comparison": None} | _synthetic_alone(run) | shares
     seen, owners = comparison.evaluation, comparison.owners
     matrices = (seen.correlations.synthetic, seen.correlations.real)
-    figures = {kind: [f for f in comparison.figures if f.name.startswith(kind)] for kind in ("avd", "cmd")}
-    strengths = [f for f in comparison.figures if f.name.startswith(tuple(STRENGTHS)) and f.value is not None]
+    figures = {kind: [f for f in comparison.figures if f.what.measure == kind] for kind in ("avd", "cmd")}
+    strengths = [f for f in comparison.figures if f.what.measure in STRENGTHS and f.value is not None]
     known = bool(seen.columns) and any(f.value is not None for f in figures["cmd"])
-    papers = [f for f in seen.figures if f.name.startswith(("avd", "cmd", "sdmetrics"))]
+    papers = [f for f in seen.figures if f.what.measure in ("avd", "cmd", *SECOND_OPINION)]
     return {
         "comparison": comparison,
         "marginals": view.lines(figures["avd"]),

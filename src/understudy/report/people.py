@@ -21,26 +21,26 @@ from understudy.data.table import read_table
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
+from understudy.evaluate.figure import What
 from understudy.evaluate.people_figures import people_figures
 from understudy.evaluate.utility import Figure
-from understudy.evaluate.utility.visits import Tables, visit_tables
+from understudy.evaluate.utility.visits import AGAIN, INTEGRITY, NUMBER, Tables, visit_tables
 from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of
 from understudy.report import view
 from understudy.report.marks import NEAR, beyond, worst
-from understudy.report.names import figure_name
+from understudy.report.names import SUMS, figure_name
 from understudy.report.verdict import Finding, attack_finding, judged, predicted, words_of
 from understudy.report.words import capital, percent
 
 SUBJECTS = {
-    "avd2_people": "pairs of people's columns",
-    "avd2_events": "pairs of an event's columns",
-    "avd2_across": "pairs of a person's and an event's columns",
-    "avd2_next": "pairs of an event and the next",
-    "avd2_later": "events and those two later",
-    "avd2_between": "pairs of two kinds of events' columns",
+    "people": "pairs of people's columns",
+    "events": "pairs of an event's columns",
+    "across": "pairs of a person's and an event's columns",
+    "next": "pairs of an event and the next",
+    "later": "events and those two later",
+    "between": "pairs of two kinds of events' columns",
 }
-_SUMS = ("total_mean_", "total_q90_", "mean_q90_")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ def compare_people(
     attacks = tuple(one for one in found if isinstance(one, Attack))
     return People(
         figures=tuple(one for one in found if isinstance(one, Figure)),
-        attacks=attacks or (Attack(name="membership", measures=(), reason=NO_OUTSIDERS),),
+        attacks=attacks or (Attack.absent(What("mia"), NO_OUTSIDERS),),
         shares=people_shares(schema, synthetic, real),
         sizes={
             f"{what} {name}": len(frame)
@@ -192,7 +192,7 @@ def schemas_of(
 def findings(people: People) -> list[Finding]:
     """What a holder should know of them: tables, numbers of events, sums, keys, who comes again, attacks."""
     found = [
-        replace(finding, subject=f"{finding.subject} ({title})" if title else finding.subject)
+        replace(finding, of=title)
         for title, figures in _blocks(people).items()
         for finding in _findings(figures)
     ]
@@ -203,34 +203,34 @@ def _blocks(people: People) -> dict[str, list[Figure]]:
     """Figures of people and of events of one kind; with several kinds, of people first, then by their titles."""
     found: dict[str, list[Figure]] = {}
     for figure in people.figures:
-        name, _, label = figure.name.partition(" (")
-        own = name != "avd2_between" and label
-        found.setdefault(label.rstrip(")") if own else "", []).append(
-            replace(figure, name=name) if own else figure
+        what = figure.what
+        own = what.part != "between" and what.of
+        found.setdefault(what.of[0] if own else "", []).append(
+            replace(figure, what=what.about()) if own else figure
         )
     return found
 
 
 def _findings(figures: Sequence[Figure]) -> Iterator[Finding]:
-    known = {figure.name: figure for figure in figures}
+    known = {figure.what: figure for figure in figures}
     for figure in figures:
-        subject = SUBJECTS.get(figure.name.partition(" (")[0])
-        if subject is not None and (figure.value is not None or figure.name != "avd2_later"):
+        subject = SUBJECTS.get(figure.what.part)
+        if subject is not None and (figure.value is not None or figure.what.part != "later"):
             yield judged(figure, subject, "shuffled columns", "utility")
-    if "avd1_number" in known:
+    if NUMBER in known:
         naive = "all numbers alike"
-        yield judged(known["avd1_number"], "numbers of events", naive, "utility", near=NEAR)
-    if sums := [figure for figure in figures if figure.name.startswith(_SUMS) and figure.value is not None]:
+        yield judged(known[NUMBER], "numbers of events", naive, "utility", near=NEAR)
+    if sums := [figure for figure in figures if figure.what.measure in SUMS and figure.value is not None]:
         yield _sums(sums)
-    if "integrity" in known:
-        yield _keys(known["integrity"])
-    yield from predicted(known.get("tstr_again_auc"), "predictions of who comes again")
+    if INTEGRITY in known:
+        yield _keys(known[INTEGRITY])
+    yield from predicted(known.get(AGAIN), "predictions of who comes again")
 
 
 def _sums(figures: Sequence[Figure]) -> Finding:
     marked = worst([beyond(figure) for figure in figures])
     furthest = max(figures, key=lambda figure: figure.value or 0.0)
-    name = figure_name(furthest.name)
+    name = figure_name(furthest.what)
     detail = (
         f"Furthest off: {name[0].lower()}{name[1:]}, by {percent(furthest.value or 0.0)} % of the real one."
     )
@@ -254,19 +254,19 @@ def laid_out(people: People) -> dict[str, Any]:
     blocks = _blocks(people)
     return {
         "blocks": [_laid_out(title, figures, several=len(blocks) > 1) for title, figures in blocks.items()],
-        "again": view.lines([f for f in people.figures if f.name.startswith("tstr_again_auc")]),
+        "again": view.lines([f for f in people.figures if f.what.part == AGAIN.part]),
         "attacks": list(view.attacks(people.attacks)),
         "attacked": attack_finding(people.attacks),
     }
 
 
 def _laid_out(title: str, figures: Sequence[Figure], *, several: bool) -> dict[str, Any]:
-    whole = [figure.value == 1.0 for figure in figures if figure.name == "integrity"]
+    whole = [figure.value == 1.0 for figure in figures if figure.what == INTEGRITY]
     return {
         "title": (capital(title) if title else "People, and one kind of events with another")
         if several
         else "",
-        "tables": view.lines([f for f in figures if f.name.startswith("avd")]),
-        "sums": view.lines([f for f in figures if f.name.startswith(_SUMS)]),
+        "tables": view.lines([f for f in figures if f.what.measure == "avd"]),
+        "sums": view.lines([f for f in figures if f.what.measure in SUMS]),
         "integrity": whole[0] if whole else None,
     }

@@ -13,6 +13,7 @@ from typing import Any
 from understudy.evaluate.attacks.attack import LEAST, Attack
 from understudy.evaluate.attacks.chance import LEVEL
 from understudy.evaluate.comparison import Comparison, Shares
+from understudy.evaluate.figure import What
 from understudy.evaluate.own_rows import Loss
 from understudy.evaluate.utility import Evaluation, Figure
 from understudy.report.marks import (
@@ -80,7 +81,7 @@ LIMIT = (
 class Finding:
     """One thing that a holder should know: a mark, a subject, what is said of it, figures, the section.
 
-    `badge` is the word beside the mark, where it is not the mark's own.
+    `badge` is the word beside the mark, where it is not the mark's own; `of` the kind of events that it is about.
     """
 
     mark: Mark
@@ -89,6 +90,7 @@ class Finding:
     detail: str
     section: str
     badge: str = ""
+    of: str = ""
 
 
 def verdict(
@@ -126,40 +128,37 @@ def verdict(
 
 def headline(findings: Sequence[Finding]) -> str:
     """The findings in a few sentences, subjects of one judgement together."""
-    said: dict[str, list[str]] = {}
+    said: dict[str, dict[str, list[str]]] = {}
     for finding in findings:
-        said.setdefault(finding.said, []).append(finding.subject)
+        said.setdefault(finding.said, {}).setdefault(finding.subject, []).extend(filter(None, [finding.of]))
     return " ".join(f"{capital(listed(_merged(subjects)))} {words}." for words, subjects in said.items())
 
 
-def _merged(subjects: Sequence[str]) -> list[str]:
-    """Subjects that differ in what stands in brackets alone as one: "numbers of events (visits and claims)"."""
-    labels: dict[str, list[str]] = {}
-    for subject in subjects:
-        name, _, label = subject.partition(" (")
-        labels.setdefault(name, []).extend([label.rstrip(")")] * bool(label))
-    return [f"{name} ({listed(some)})" if some else name for name, some in labels.items()]
+def _merged(subjects: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each subject with all that it is of: "numbers of events (visits and claims)"."""
+    return [f"{subject} ({listed(of)})" if of else subject for subject, of in subjects.items()]
 
 
 def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
-    known = {figure.name: figure for figure in comparison.figures}
-    if "avd1" in known:
+    known = {figure.what: figure for figure in comparison.figures}
+    single, cross, linear = What("avd", 1), What("avd", 2, "cross"), What("cmd")
+    if single in known:
         naive = "equal shares of every level"
-        levels = judged(known["avd1"], "single columns", naive, "utility", near=NEAR)
+        levels = judged(known[single], "single columns", naive, "utility", near=NEAR)
         yield _with_columns(levels, comparison.shares)
-    parted = "avd2_cross" in known and known["avd2_cross"].value is not None
+    parted = cross in known and known[cross].value is not None
     subjects = (
-        {"avd2_within": "pairs within a party", "avd2_cross": "pairs across parties"}
+        {What("avd", 2, "within"): "pairs within a party", cross: "pairs across parties"}
         if parted
-        else {"avd2": "pairs of columns"}
+        else {What("avd", 2): "pairs of columns"}
     )
-    for name, subject in subjects.items():
-        if name in known:
-            limits = limit if name == "avd2_cross" else ""
-            yield judged(known[name], subject, "independent columns", "utility", limits)
-    if "cmd" in known:
-        levels = judged(known["cmd"], "correlations", "independent columns", "correlations")
-        yield _with_strengths(levels, [known[name] for name in STRENGTHS if name in known])
+    for what, subject in subjects.items():
+        if what in known:
+            limits = limit if what == cross else ""
+            yield judged(known[what], subject, "independent columns", "utility", limits)
+    if linear in known:
+        levels = judged(known[linear], "correlations", "independent columns", "correlations")
+        yield _with_strengths(levels, [known[What(one)] for one in STRENGTHS if What(one) in known])
 
 
 def lost(losses: Sequence[Loss]) -> Iterable[Finding]:
@@ -202,7 +201,7 @@ def _off(share: Shares) -> Figure:
     """The figure that says how far a column is off: KS of numbers, the distance of shares of all else."""
     if share.numbers is not None:
         return share.numbers.figures[0]
-    return share.figure or Figure.absent(share.column.name, "no real row was looked at.")
+    return share.figure or Figure.absent(What(share.column.name), "no real row was looked at.")
 
 
 def _furthest(share: Shares) -> str:
@@ -224,7 +223,7 @@ def _with_strengths(levels: Finding, figures: Sequence[Figure]) -> Finding:
         return levels
     lead = next((f for f in bad if marks[f] == "poor"), bad[0])
     ends = f"real rows reach {number(lead.floor)}, independent columns {number(lead.ceiling)}"
-    detail = f"{levels.detail} {STRENGTHS[lead.name]}: off by {number(lead.value)}; {ends}."
+    detail = f"{levels.detail} {STRENGTHS[lead.what.measure]}: off by {number(lead.value)}; {ends}."
     if worst([levels.mark, marks[lead]]) == levels.mark:
         return replace(levels, detail=detail)
     return replace(levels, mark=marks[lead], said=words_of(marks[lead]), detail=detail)
@@ -266,9 +265,7 @@ def words_of(mark: Mark) -> str:
 def leading(evaluation: Evaluation) -> Figure | None:
     """The downstream figure that says most: of the model that learns best from real rows."""
     for score in ("auc", "r2"):
-        figures = [
-            f for f in evaluation.figures if f.name.startswith("tstr_") and f.name.endswith(f"_{score}")
-        ]
+        figures = [f for f in evaluation.figures if (f.what.measure, f.what.score) == ("tstr", score)]
         if known := [f for f in figures if f.value is not None and f.ceiling is not None]:
             return max(known, key=lambda figure: figure.ceiling or 0.0)
         if figures:

@@ -14,7 +14,7 @@ from understudy.evaluate.utility import Figure, Matrix, Numbers, Pair
 from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report import plots
-from understudy.report.names import CLOSENESS, MEASURES, SCORES, STRENGTHS, attack_name, figure_name
+from understudy.report.names import ATTACKS, CLOSENESS, MEASURES, SCORES, STRENGTHS, attack_name, figure_name
 from understudy.report.words import at_price, best_guess, chance, lower_bound, number, percent, signed, size
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
@@ -37,7 +37,7 @@ def lines(figures: Sequence[Figure]) -> list[Line]:
     low, high = plots.span(figures)
     return [
         Line(
-            figure_name(f.name),
+            figure_name(f.what),
             f,
             plots.strip(f, low, high),
             number(f.value),
@@ -56,7 +56,7 @@ def array_lines(figures: Sequence[Figure]) -> list[Line]:
 def downstream(figures: Sequence[Figure]) -> Iterator[tuple[str, str, bool, list[Line]]]:
     """For each score its name, what it means, whether less is better, and a line per model."""
     for score, (name, meaning) in SCORES.items():
-        known = [f for f in figures if re.fullmatch(f"tstr_[a-z]+_{score}", f.name)]
+        known = [f for f in figures if (f.what.measure, f.what.score) == ("tstr", score)]
         if known:
             yield name, meaning, known[0].better == "lower", lines(known)
 
@@ -64,12 +64,11 @@ def downstream(figures: Sequence[Figure]) -> Iterator[tuple[str, str, bool, list
 def attacks(results: Sequence[Attack]) -> Iterator[dict[str, Any]]:
     """Each attack with its meaning and measures; leading are the first one, copies, and what succeeds."""
     for attack in results:
-        plain, bracket, group = attack.name.partition(" (")
-        name, asks = attack_name(plain)
+        name, asks = attack_name(attack.what)
         rows = [(MEASURES.get(m.name, m.name), plots.rates(m), m) for m in attack.measures]
         yield {
-            "name": f"{name}{bracket}{group}",
-            "kind": name.split(",")[0],
+            "name": name,
+            "kind": ATTACKS.get(attack.what.measure, (attack.name, ""))[0],
             "asks": asks,
             "reason": attack.reason,
             "note": attack.note,
@@ -83,7 +82,7 @@ def attacks(results: Sequence[Attack]) -> Iterator[dict[str, Any]]:
 def closeness(groups: Mapping[str, Sequence[Figure]]) -> list[tuple[str, str, str, str, bool]]:
     """How near synthetic rows come to training rows: name, group, value, unseen people's, whether less is better."""
     return [
-        (CLOSENESS.get(f.name, f.name), group, number(f.value), number(f.best), f.better == "lower")
+        (CLOSENESS.get(f.what.measure, f.name), group, number(f.value), number(f.best), f.better == "lower")
         for group, figures in groups.items()
         for f in figures
         if f.value is not None
@@ -146,7 +145,7 @@ def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
         found = share.numbers
         if found is None or found.median is None:
             continue
-        figures = {figure.name: figure for figure in found.figures}
+        figures = {figure.what.measure: figure for figure in found.figures}
         rows.append(
             {
                 "share": share,

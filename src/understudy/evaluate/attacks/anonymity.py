@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.chance import more
 from understudy.evaluate.attacks.rates import Rate, wilson
+from understudy.evaluate.figure import What
 from understudy.evaluate.utility.distance import Distances, Rows, Space, lacking, tables
 from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import whole
@@ -52,7 +53,7 @@ def linkability(
     train, holdout, synthetic = given.values()
     _in_table([*left, *right], train.shape[1])
     if reason := lacking(given) or ("" if left and right else "one of the two sides has no columns."):
-        return Attack.absent("linkability", reason)
+        return Attack.absent(What("linkability"), reason)
     rng = np.random.default_rng([seed, 0])
     sides = [(list(side), Rows(synthetic[:, side], space.take(side))) for side in (left, right)]
     count = min(neighbours, len(synthetic))
@@ -67,7 +68,7 @@ def linkability(
     lot = 1 - math.comb(len(synthetic) - count, count) / math.comb(len(synthetic), count)
     measure = _measure(linked[: len(inside)], linked[len(inside) :], Rate.known(lot), seed)
     note = f"{len(left)} columns to {len(right)}, {count} nearest of {len(synthetic):,} synthetic rows"
-    return Attack(name="linkability", measures=(measure,), note=note, control=len(outside))
+    return Attack(what=What("linkability"), measures=(measure,), note=note, control=len(outside))
 
 
 def inference(
@@ -90,7 +91,7 @@ def inference(
     if secret in known:
         raise ConfigError(f"column {secret} is both known and secret. Nothing was attacked.")
     if reason := lacking(given) or ("" if known else "nothing is known except the secret."):
-        return Attack.absent("inference", reason)
+        return Attack.absent(What("inference"), reason)
     rng = np.random.default_rng([seed, 0])
     rows, answers = Rows(synthetic[:, known], space.take(known)), synthetic[:, secret]
     shares = np.bincount(answers, minlength=space.sizes[secret]) / len(answers)
@@ -108,7 +109,7 @@ def inference(
     naive = _mean(shares[inside[:, secret]])
     measure = _measure(right(inside), right(outside), naive, seed)
     note = f"1 column from {len(known)}, nearest of {len(synthetic):,} synthetic rows"
-    return Attack(name="inference", measures=(measure,), note=note, control=len(outside))
+    return Attack(what=What("inference"), measures=(measure,), note=note, control=len(outside))
 
 
 def _nearest(rows: Rows, people: Codes, count: int, seed: list[int]) -> Ints:

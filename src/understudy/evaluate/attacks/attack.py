@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from understudy.evaluate.attacks.chance import LEVEL, holm, luck
 from understudy.evaluate.attacks.rates import ACCUSED, Rate, Scores, auc, marks, top_half, tpr
+from understudy.evaluate.figure import What
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError
 
@@ -91,7 +92,7 @@ class Attack:
     `control` is how many people (or tables) the control counts, where the attack knows it.
     """
 
-    name: str
+    what: What
     measures: tuple[Measure, ...] = ()
     reason: str = ""
     note: str = ""
@@ -102,9 +103,14 @@ class Attack:
             raise ConfigError(f"attack {self.name}: give either measures or the reason why there are none.")
 
     @classmethod
-    def absent(cls, name: str, reason: str) -> Self:
+    def absent(cls, what: What, reason: str) -> Self:
         """An attack that cannot be run, because of `reason`."""
-        return cls(name=name, reason=reason)
+        return cls(what=what, reason=reason)
+
+    @property
+    def name(self) -> str:
+        """As files of results have it."""
+        return self.what.name
 
     def __getitem__(self, name: str) -> Measure:
         known = {measure.name: measure for measure in self.measures}
@@ -143,7 +149,7 @@ def _refused(attack: Attack) -> Attack:
     if attack.reason or attack.control is None or attack.control >= LEAST:
         return attack
     return Attack.absent(
-        attack.name,
+        attack.what,
         f"its control has {attack.control} people, and with fewer than {LEAST} a leak cannot be told from luck.",
     )
 

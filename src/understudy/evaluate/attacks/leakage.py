@@ -26,6 +26,7 @@ from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.membership import neighbourhood
 from understudy.evaluate.attacks.neighbours import Neighbours, neighbours
 from understudy.evaluate.attacks.singling_out import singling_out
+from understudy.evaluate.figure import What
 from understudy.evaluate.utility.distance import Space
 from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import nearest, whole
@@ -110,7 +111,7 @@ def attack_tables(
     attacks += [
         replace(
             inference(*tables, names.index(name), space=space, targets=targets, seed=seed),
-            name=f"inference_{name}",
+            what=What("inference", column=name),
         )
         for name in secrets
     ]
@@ -127,11 +128,11 @@ def _links(
     """Each party's columns linked to those of all others; two parties are one pair."""
     parties = [party for party in dict.fromkeys(owners) if party is not None]
     if len(parties) < 2:
-        return [Attack.absent("linkability", "the columns belong to fewer than two parties.")]
+        return [Attack.absent(What("linkability"), "the columns belong to fewer than two parties.")]
     results = []
     for party in parties if len(parties) > 2 else parties[:1]:
         left = [j for j, owner in enumerate(owners) if owner == party]
         right = [j for j, owner in enumerate(owners) if owner not in (party, None)]
         attack = linkability(*tables, left, right, space=space, targets=targets, seed=seed)
-        results.append(replace(attack, name=f"linkability_{party}") if len(parties) > 2 else attack)
+        results.append(replace(attack, what=What("linkability", part=party)) if len(parties) > 2 else attack)
     return results

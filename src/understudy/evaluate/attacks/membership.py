@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.evaluate.attacks.attack import Attack, ranking
+from understudy.evaluate.figure import What
 from understudy.evaluate.utility import Codes, Distances, Rows, Space, lacking, tables
 from understudy.ground.check import in_range, one_of, whole
 
@@ -57,12 +58,12 @@ def neighbourhood(
     whole(targets=targets)
     one_of(SCORES, score=score)
     in_range(0, 1, outliers=outliers or 0)
-    name = "mia" if score == "share" else f"mia_{score}"
-    name += "" if outliers is None else f"_{round(100 * outliers)}pct_outliers"
+    odd_ones = None if outliers is None else round(100 * outliers)
+    what = What("mia", part="" if score == "share" else score, outliers=odd_ones)
     given = {"train": train, "holdout": holdout, "synthetic": synthetic}
     space, given = tables(space, **given, **({} if reference is None else {"reference": reference}))
     if reason := lacking(given, holdout=2 if reference is None else 1):
-        return Attack.absent(name, reason)
+        return Attack.absent(what, reason)
     train, holdout, synthetic = (given[table] for table in ("train", "holdout", "synthetic"))
     rng = np.random.default_rng([seed, 0])
     odd = np.split(_outlying(np.concatenate([train, holdout]), space, rng), [len(train)])
@@ -71,7 +72,7 @@ def neighbourhood(
     count = min(targets, room, *map(_most, odd, shares))
     if not count:
         return Attack.absent(
-            name, f"{len(train)} training and {len(holdout)} held-out rows hold no such target."
+            what, f"{len(train)} training and {len(holdout)} held-out rows hold no such target."
         )
     inside, outside = (_pick(mask, count, share, rng) for mask, share in zip(odd, shares, strict=True))
     people = np.concatenate([train[inside], holdout[outside]])
@@ -84,7 +85,7 @@ def neighbourhood(
     )
     kinds = None if outliers is None else np.concatenate([odd[0][inside], odd[1][outside]])
     measures = ranking(*_halves(hits), control=_halves(control), strata=kinds, seed=seed)
-    return Attack(name=name, measures=measures, note=note, control=count)
+    return Attack(what=what, measures=measures, note=note, control=count)
 
 
 def _scores(people: Codes, table: Codes, space: Space, score: str) -> tuple[NDArray[np.float64], float]:

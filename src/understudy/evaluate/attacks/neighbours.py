@@ -33,8 +33,9 @@ from numpy.typing import NDArray
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.chance import luck, more, sums
 from understudy.evaluate.attacks.rates import Rate, effective, exact
+from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.distance import Distances, Rows, Space, lacking, tables
-from understudy.evaluate.utility.marginals import Codes, Figure
+from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import whole
 
 Floats = NDArray[np.float64]
@@ -94,8 +95,8 @@ def neighbours(
     train, holdout, synthetic = given.values()
     if reason := lacking(given, train=2, holdout=2):
         none = np.empty(0)
-        absent = tuple(Figure.absent(name, reason, better="higher") for name in FIGURES)
-        closer = Attack.absent("closer_to_train", reason)
+        absent = tuple(Figure.absent(What(name), reason, better="higher") for name in FIGURES)
+        closer = Attack.absent(What("closer_to_train"), reason)
         return Neighbours(closer=closer, figures=absent, train=none, holdout=none, unseen=none)
     rng = np.random.default_rng([seed, 0])
     pool = Rows(np.concatenate([train, holdout]), space)
@@ -121,7 +122,7 @@ def neighbours(
         f"{h:,} held-out rows; control: {len(held):,} held-out rows"
     )
     return Neighbours(
-        closer=Attack(name="closer_to_train", measures=measures, note=note, control=h),
+        closer=Attack(what=What("closer_to_train"), measures=measures, note=note, control=h),
         figures=_figures(fake.train, real.train),
         train=fake.train[:, 0],
         holdout=fake.holdout,
@@ -175,7 +176,7 @@ def _by_chance(train: Codes, synthetic: Codes) -> Rate:
 def _figures(fake: Floats, real: Floats) -> tuple[Figure, ...]:
     """Medians and 5th percentiles for the synthetic rows, beside those of unseen real rows."""
     return tuple(
-        Figure(name=name, value=value, ceiling=ceiling, better="higher")
+        Figure(What(name), value=value, ceiling=ceiling, better="higher")
         for name, value, ceiling in zip(FIGURES, _summary(fake), _summary(real), strict=True)
     )
 

@@ -39,6 +39,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.chance import luck, sums
 from understudy.evaluate.attacks.rates import Rate, above, auc, difference, exact, tpr
+from understudy.evaluate.figure import What
 from understudy.evaluate.utility.correlation import pearson
 from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import one_of, whole
@@ -103,7 +104,7 @@ def shadow(
     if pairs < 2:
         raise ConfigError("a classifier needs at least 2 pairs of shadows to be chosen by, not 1.")
     if reason := _hindrance(len(reference), len(targets), rows):
-        return Shadow(attack=Attack.absent("shadow", reason))
+        return Shadow(attack=Attack.absent(What("shadow"), reason))
     people = codec.codes(targets)
     worlds = _Worlds(
         make, pd.concat([reference, targets], ignore_index=True), codec, len(reference), rows, seed
@@ -203,7 +204,7 @@ def _result(inside: Floats, outside: Floats, other: Floats, note: str) -> Shadow
         Target(exact(float(yes.sum()), len(yes)), exact(float(no.sum()), len(no)))
         for yes, no in zip(said, unsaid, strict=True)
     )
-    attack = Attack(name="shadow", measures=measures, note=note, control=trials)
+    attack = Attack(what=What("shadow"), measures=measures, note=note, control=trials)
     return Shadow(attack=attack, targets=each)
 
 

@@ -30,6 +30,7 @@ from scipy.sparse import csr_array
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.chance import Floats, Lots, luck
 from understudy.evaluate.attacks.rates import Rate, effective, wilson
+from understudy.evaluate.figure import What
 from understudy.evaluate.utility.distance import BLOCK, Space, lacking, tables
 from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import whole
@@ -97,13 +98,13 @@ def singling_out(
 ) -> Attack:
     """Attack with up to `predicates` predicates over `columns` columns each; 1 is the univariate attack."""
     whole(columns=columns, predicates=predicates)
-    name = "singling_out_univariate" if columns == 1 else f"singling_out_{columns}"
+    what = What("singling_out", part="univariate" if columns == 1 else str(columns))
     space, given = tables(space, train=train, holdout=holdout, synthetic=synthetic)
     train, holdout, synthetic = given.values()
     if reason := lacking(given):
-        return Attack.absent(name, reason)
+        return Attack.absent(what, reason)
     if columns > train.shape[1]:
-        return Attack.absent(name, f"{columns} columns are needed and the table has {train.shape[1]}.")
+        return Attack.absent(what, f"{columns} columns are needed and the table has {train.shape[1]}.")
     rng = np.random.default_rng([seed, 0])
     table = np.unique(synthetic, axis=0)
     if columns == 1:
@@ -112,7 +113,7 @@ def singling_out(
     else:
         guesses = multivariate(table, space, columns, predicates, rng)
     if not len(guesses):
-        return Attack.absent(name, f"no predicate over {columns} columns fits exactly one synthetic row.")
+        return Attack.absent(what, f"no predicate over {columns} columns fits exactly one synthetic row.")
     people = min(len(train), len(holdout))
     inside, outside = (table[rng.permutation(len(table))[:people]] for table in (train, holdout))
     tried, naive = len(guesses), random_predicates(table, space, columns, len(guesses), rng)
@@ -127,7 +128,7 @@ def singling_out(
         f"{tried:,} of {predicates:,} predicates, on {people:,} of {len(train):,} training and {people:,} of "
         f"{len(holdout):,} held-out rows"
     )
-    return Attack(name=name, measures=(measure,), note=note, control=people)
+    return Attack(what=what, measures=(measure,), note=note, control=people)
 
 
 def by_luck(guesses: Predicates, inside: Codes, outside: Codes, *, seed: int = 0) -> float:

@@ -2,11 +2,12 @@
 on it.
 """
 
+from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.association import Associations, Pair
 from understudy.evaluate.utility.correlation import Matrix, pearson
 from understudy.evaluate.utility.distance import Distances, Rows, Space, lacking, tables
 from understudy.evaluate.utility.fidelity import Evaluation, evaluate_tables
-from understudy.evaluate.utility.marginals import Codes, Figure, Marginals
+from understudy.evaluate.utility.marginals import Codes, Marginals
 from understudy.evaluate.utility.values import Numbers, column_means, table_values
 from understudy.evaluate.utility.yardstick import Yardstick
 

@@ -27,7 +27,8 @@ from scipy.stats import rankdata
 
 from understudy.data.column import Binned
 from understudy.data.schema import Schema
-from understudy.evaluate.utility.marginals import SCOPES, Figure, named, party_numbers
+from understudy.evaluate.figure import SCOPES, Figure, What
+from understudy.evaluate.utility.marginals import party_numbers
 from understudy.evaluate.utility.values import Values
 
 ROWS, PAIRS = 20_000, 1_000
@@ -76,7 +77,9 @@ def associations(
         cross = party[sets[:, 0]] != party[sets[:, 1]]
         for scope in SCOPES if owners is not None else SCOPES[:1]:
             where = known & {"all": np.ones_like(cross), "within": ~cross, "cross": cross}[scope]
-            figures.append(_figure(named(measure, scope), real[where], [other[where] for other in others]))
+            figures.append(
+                _figure(What.within(measure, scope), real[where], [other[where] for other in others])
+            )
         names = schema.names
         pairs += [
             Pair(measure, names[i], names[j], float(a), float(b))
@@ -85,12 +88,12 @@ def associations(
     return Associations(figures=tuple(figures), pairs=tuple(pairs))
 
 
-def _figure(name: str, real: Values, others: Sequence[Values]) -> Figure:
+def _figure(what: What, real: Values, others: Sequence[Values]) -> Figure:
     if not len(real):
-        return Figure.absent(name, "no two such columns vary together in the real rows.")
+        return Figure.absent(what, "no two such columns vary together in the real rows.")
     value, floor, ceiling = (float(np.sqrt(np.mean((other - real) ** 2))) for other in others)
     note = f"over {len(real):,} pair{'s' * (len(real) > 1)} of columns"
-    return Figure(name=name, value=value, floor=floor, ceiling=ceiling, note=note)
+    return Figure(what, value=value, floor=floor, ceiling=ceiling, note=note)
 
 
 def _sets(schema: Schema, measure: str, rng: np.random.Generator) -> NDArray[np.int64]:

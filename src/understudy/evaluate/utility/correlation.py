@@ -20,15 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.evaluate.utility.marginals import (
-    SCOPES,
-    Codes,
-    Figure,
-    bootstrap,
-    named,
-    party_numbers,
-    shuffled,
-)
+from understudy.evaluate.figure import SCOPES, Figure, What
+from understudy.evaluate.utility.marginals import Codes, bootstrap, party_numbers, shuffled
 from understudy.ground.check import one_of
 from understudy.ground.errors import ConfigError
 
@@ -113,7 +106,7 @@ def correlations(
     if min(len(real), len(synthetic)) < 2:
         reason = f"{len(real)} real and {len(synthetic)} synthetic rows are too few for a correlation."
         nothing = np.empty((0, 0))
-        figures = tuple(Figure.absent(named("cmd", scope), reason) for scope in scopes)
+        figures = tuple(Figure.absent(What.within("cmd", scope), reason) for scope in scopes)
         return Correlations(figures=figures, real=nothing, synthetic=nothing)
     width = real.shape[1]
     if basis == "codes":
@@ -136,17 +129,17 @@ def correlations(
 def _figure(
     scope: str, real: Matrix, others: list[Matrix], varies: NDArray[np.bool_], party: Codes, note: str
 ) -> Figure:
-    name, same = named("cmd", scope), party[:, None] == party
+    what, same = What.within("cmd", scope), party[:, None] == party
     where = np.outer(varies, varies) & {"all": np.ones_like(same), "within": same, "cross": ~same}[scope]
     if not varies.any():
         reason = "every column of the real rows is constant." if len(varies) else "there are no columns."
-        return Figure.absent(name, reason)
+        return Figure.absent(what, reason)
     if not where.any():
-        return Figure.absent(name, "no two columns that vary belong to different parties.")
+        return Figure.absent(what, "no two columns that vary belong to different parties.")
     value, floor, ceiling = (cmd(real, other, where) for other in others)
     if value is None:
-        return Figure.absent(name, "the real rows have no correlation at all there.")
-    return Figure(name=name, value=value, floor=floor, ceiling=ceiling, note=note)
+        return Figure.absent(what, "the real rows have no correlation at all there.")
+    return Figure(what, value=value, floor=floor, ceiling=ceiling, note=note)
 
 
 def _note(labels: NDArray[np.object_], real: NDArray[np.bool_], synthetic: NDArray[np.bool_]) -> str:

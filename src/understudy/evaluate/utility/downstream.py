@@ -39,7 +39,8 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-from understudy.evaluate.utility.marginals import Better, Codes, Figure
+from understudy.evaluate.figure import Better, Figure, What
+from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import one_of, whole
 
 Scores = dict[str, float | str]
@@ -124,8 +125,8 @@ def downstream(
 def absent(reason: str, *, models: Sequence[str] = MODELS, classes: int | None) -> tuple[Figure, ...]:
     """The figures of `downstream`, all with one reason."""
     scores = SCORES["regression" if classes is None else "classification"]
-    names = [f"tstr_{model}_{score}" for model in models for score in scores]
-    return tuple(Figure.absent(name, reason, better=_better(name)) for name in names)
+    names = [What("tstr", part=model, score=score) for model in models for score in scores]
+    return tuple(Figure.absent(what, reason, better=_better(what.score)) for what in names)
 
 
 def classification_scores(
@@ -274,19 +275,18 @@ def between(model: str, tstr: Scores, trtr: Scores, naive: Scores, note: str) ->
     """The TSTR scores of a model as figures between the naive guess and TRTR."""
     figures = []
     for score, value in tstr.items():
-        name = f"tstr_{model}_{score}"
-        better = _better(name)
+        what, better = What("tstr", part=model, score=score), _better(score)
         if isinstance(value, str):
-            figures.append(Figure.absent(name, value, better=better))
+            figures.append(Figure.absent(what, value, better=better))
             continue
         ends = [end if isinstance(end, float) else None for end in (naive[score], trtr[score])]
         floor, ceiling = ends if better == "higher" else ends[::-1]
-        figures.append(Figure(name=name, value=value, floor=floor, ceiling=ceiling, better=better, note=note))
+        figures.append(Figure(what, value=value, floor=floor, ceiling=ceiling, better=better, note=note))
     return figures
 
 
-def _better(name: str) -> Better:
-    return "lower" if name.endswith("_mae") else "higher"
+def _better(score: str) -> Better:
+    return "lower" if score == "mae" else "higher"
 
 
 def _first_line(message: object) -> str:

@@ -9,7 +9,7 @@ is a release outside ε, unless it is paid for. Edges: whatever the tables hold,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,11 @@ from understudy.data.column import Binned
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
+from understudy.evaluate.figure import SCOPES, Figure
 from understudy.evaluate.utility.association import associations
 from understudy.evaluate.utility.correlation import Correlations, correlations
 from understudy.evaluate.utility.downstream import MODELS, SCORES, Examples, absent, downstream
-from understudy.evaluate.utility.marginals import SCOPES, Codes, Figure, Marginals, bootstrap, shuffled
+from understudy.evaluate.utility.marginals import Codes, Marginals, bootstrap, shuffled
 from understudy.evaluate.utility.values import Numbers, Values, column_means, measure_numbers, table_values
 from understudy.evaluate.utility.values import numbers as numbers_of
 from understudy.ground.check import nearest, one_of
@@ -36,9 +37,10 @@ LEGEND = {
     "cmd": "cmd: distance of the correlation matrices of level numbers.",
     "ks": "ks: largest difference of the shares of rows up to any number. From here on, no figure looks at bins.",
     "wasserstein": "wasserstein: how far numbers must be moved on average, as a share of the declared bounds.",
-    "quantile": "quantile_error: mean error of the 5, 25, 50, 75, 95 % quantiles, as a share of the real 5–95 % range.",
-    "zero": "zero_share, negative_share, spike_share: difference of the shares of exact zeros, of negative numbers, "
-    "and of the real rows' most frequent number besides 0.",
+    "quantile_error": "quantile_error: mean error of the 5, 25, 50, 75, 95 % quantiles, as a share of the real 5–95 % "
+    "range.",
+    "zero_share": "zero_share, negative_share, spike_share: difference of the shares of exact zeros, of negative "
+    "numbers, and of the real rows' most frequent number besides 0.",
     "pearson": "pearson, spearman, cramers_v, correlation_ratio: root mean squared difference of the correlation of "
     "two columns' numbers, of their ranks, of two columns' levels, of levels and numbers.",
     "tstr": "tstr_…: a model trained on synthetic rows, tested on real ones; its ceiling is one trained on real rows.",
@@ -70,8 +72,8 @@ class Evaluation:
         values: dict[str, float | None] = {}
         for figure in self.figures:
             values[figure.name] = figure.value
-            if figure.name.startswith("tstr_"):
-                values["trtr_" + figure.name.removeprefix("tstr_")] = figure.best
+            if figure.what.measure == "tstr":
+                values[replace(figure.what, measure="trtr").name] = figure.best
         return values
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,7 +82,7 @@ class Evaluation:
             "rows": dict(self.sizes),
             "columns": list(self.columns),
             "left_out": dict(self.left_out),
-            "figures": [asdict(figure) for figure in self.figures],
+            "figures": [figure.to_dict() for figure in self.figures],
             "numbers": {
                 name: {
                     "figures": {f.name: f.value for f in found.figures},
@@ -93,7 +95,7 @@ class Evaluation:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per figure: name, value, floor, ceiling, better, reason, note."""
-        return pd.DataFrame([asdict(figure) for figure in self.figures])
+        return pd.DataFrame([figure.to_dict() for figure in self.figures])
 
     def __str__(self) -> str:
         width = max(len(figure.name) for figure in self.figures)
@@ -113,7 +115,7 @@ class Evaluation:
         words = [
             f"  {text}"
             for start, text in LEGEND.items()
-            if any(f.name.startswith(start) for f in self.figures)
+            if any(f.what.measure == start for f in self.figures)
         ]
         return "\n".join([*lines, "", *told, "", "What the figures are:", *words])
 

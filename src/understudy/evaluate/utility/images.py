@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.downstream import SCORES, between, classification_scores
-from understudy.evaluate.utility.marginals import Figure
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.adam import Adam
@@ -49,7 +49,7 @@ def evaluate_images(
     pairs = {"real": real, "synthetic": synthetic, "test": test}
     sets = [_labelled(name, images, labels, classes) for name, (images, labels) in pairs.items()]
     if reason := _hindrance(*sets):
-        names = (f"tstr_cnn_{score}" for score in SCORES["classification"])
+        names = (What("tstr", part="cnn", score=score) for score in SCORES["classification"])
         return tuple(Figure.absent(name, reason, better="higher") for name in names)
     drawn = [(x[pick], y[pick]) for x, y in sets for pick in [rng.permutation(len(x))[:rows]]]
     (x, y), made, (test_x, test_y) = drawn

@@ -15,75 +15,27 @@ a release outside ε, unless it is paid for. Edges: too few columns or no rows �
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Literal, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.evaluate.figure import SCOPES, Figure, What
 from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError
 
 Codes = NDArray[np.integer[Any]]
 """Rows × columns of level numbers, as `Codec.codes` gives them."""
 
-Better = Literal["lower", "higher"]
-
-SCOPES = ("all", "within", "cross")
-
 DENSE_CELLS = 1 << 22  # above so many cells, sorting the rows is cheaper than an array of all cells
 LISTED_SETS = 20_000  # up to so many sets they are listed and drawn from, above it drawn blindly
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """One measured number between its references, or the reason why there is none.
-
-    `floor` and `ceiling` are the two ends of the honest scale; `better` says which end is good. For a
-    distance the floor is what real rows reach and the ceiling what a naive table reaches; for a score the
-    floor is the naive end and the ceiling what real rows reach.
-    """
-
-    name: str
-    value: float | None = None
-    floor: float | None = None
-    ceiling: float | None = None
-    better: Better = "lower"
-    reason: str = ""
-    note: str = ""
-
-    def __post_init__(self) -> None:
-        if (self.value is None) != bool(self.reason):
-            raise ConfigError(f"figure {self.name}: give either a value or the reason why there is none.")
-
-    @classmethod
-    def absent(cls, name: str, reason: str, *, better: Better = "lower") -> Self:
-        """A figure that cannot be computed, because of `reason`."""
-        return cls(name=name, reason=reason, better=better)
-
-    @property
-    def best(self) -> float | None:
-        """The good end of the scale: what real rows reach."""
-        return self.floor if self.better == "lower" else self.ceiling
-
-    def __str__(self) -> str:
-        if self.value is None:
-            return f"{self.name}: cannot be computed, because {self.reason}"
-        ends = (("floor", self.floor), ("ceiling", self.ceiling))
-        scale = ", ".join(f"{word} {end:.4f}" for word, end in ends if end is not None)
-        return f"{self.name}: {self.value:.4f}" + (f" ({scale})" if scale else "")
 
 
 def party_numbers(owners: Sequence[Hashable]) -> NDArray[np.int64]:
     """A number for each column's owner, from 0 in the order of appearance."""
     numbers = {owner: number for number, owner in enumerate(dict.fromkeys(owners))}
     return np.array([numbers[owner] for owner in owners], dtype=np.int64)
-
-
-def named(measure: str, scope: str) -> str:
-    """`avd4` and "cross" → `avd4_cross`; the scope "all" goes unsaid."""
-    return measure if scope == "all" else f"{measure}_{scope}"
 
 
 def bootstrap(rows: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -210,19 +162,19 @@ class Marginals:
 
         One column alone has no joint structure to lose, so `avd1` has no ceiling.
         """
-        name = named(f"avd{k}", scope)
+        what = What.within("avd", scope, k)
         if not self.rows or not self.drawn:
-            return Figure.absent(name, f"the {'synthetic' if self.rows else 'real'} table has no rows.")
+            return Figure.absent(what, f"the {'synthetic' if self.rows else 'real'} table has no rows.")
         if sets is None:
             one_of(SCOPES, scope=scope)
             rng = np.random.default_rng([self.seed, 1, k, SCOPES.index(scope)])
             sets = attribute_sets(self.owners, k, count=count, scope=scope, rng=rng)
         if not len(sets):
-            return Figure.absent(name, _no_sets(scope, k, len(self.sizes)))
+            return Figure.absent(what, _no_sets(scope, k, len(self.sizes)))
         value, *ends = self.distances(sets).mean(axis=0).tolist()
         floor, ceiling = ends or (None, None)
         note = f"mean over {len(sets)} set{'s' * (len(sets) > 1)} of columns"
-        return Figure(name=name, value=value, floor=floor, ceiling=ceiling if k > 1 else None, note=note)
+        return Figure(what, value=value, floor=floor, ceiling=ceiling if k > 1 else None, note=note)
 
     def _distance(self, columns: NDArray[np.int64]) -> list[float]:
         keys, cells = _radix(self.columns, columns, self.sizes)

@@ -23,7 +23,7 @@ import pandas as pd
 
 from understudy.data.column import Binned, Column, Date, Datetime
 from understudy.data.schema import Schema
-from understudy.evaluate.utility.marginals import Figure
+from understudy.evaluate.figure import Figure, What
 
 MISSING = "it needs the library sdmetrics: pip install 'understudy[sdmetrics]'."
 _MOST_ROWS, _MOST_PAIRS = 20_000, 60
@@ -36,7 +36,7 @@ def second_opinion(
     try:
         from sdmetrics import column_pairs, single_column, single_table
     except ModuleNotFoundError:
-        return tuple(Figure(name=name, reason=MISSING) for name in _NAMES)
+        return tuple(Figure(What(name), reason=MISSING) for name in NAMES)
     numbers = [column.name for column in schema.columns if isinstance(column, Binned)]
     levels = [name for name in schema.names if name not in numbers]
     real, synthetic = (_plain(table, schema, seed) for table in (real, synthetic))
@@ -65,10 +65,10 @@ def second_opinion(
         whole(single_table.LogisticDetection),
         whole(single_table.NewRowSynthesis, synthetic_sample_size=rows),
     )
-    return tuple(_figure(name, compute) for name, compute in zip(_NAMES, work, strict=True))
+    return tuple(_figure(name, compute) for name, compute in zip(NAMES, work, strict=True))
 
 
-_NAMES = (
+NAMES = (
     "sdmetrics_ks_complement",
     "sdmetrics_tv_complement",
     "sdmetrics_contingency_similarity",
@@ -84,12 +84,12 @@ def _figure(name: str, compute: Callable[[], float]) -> Figure:
             warnings.simplefilter("ignore")  # a constant column warns, and gives nan
             value = compute()
     except Exception as error:  # whatever another library raises on odd columns is a reason, not a crash
-        return Figure(name=name, reason=f"sdmetrics cannot: {type(error).__name__}.", better="higher")
+        return Figure(What(name), reason=f"sdmetrics cannot: {type(error).__name__}.", better="higher")
     if not math.isfinite(value):
         return Figure(
-            name=name, reason="no column, or no pair of columns, of that kind varies.", better="higher"
+            What(name), reason="no column, or no pair of columns, of that kind varies.", better="higher"
         )
-    return Figure(name=name, value=value, better="higher")
+    return Figure(What(name), value=value, better="higher")
 
 
 def _plain(table: pd.DataFrame, schema: Schema, seed: int) -> pd.DataFrame:

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 from torch import nn
 
-from understudy.evaluate.utility.marginals import Better, Figure, bootstrap, shuffled
+from understudy.evaluate.figure import Better, Figure, What
+from understudy.evaluate.utility.marginals import bootstrap, shuffled
 from understudy.ground.check import one_of, positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.adam import Adam
@@ -154,7 +155,7 @@ def evaluate_series(
         shapes = " and ".join(str(t.shape) for t in tables[: 2 + (holdout is not None)])
         raise ConfigError(f"series are (series, steps, channels) of equal steps and channels, not {shapes}.")
     if reason := _hindrance(tables):
-        return tuple(Figure.absent(name, reason, better=better) for name, better in FIGURES.items())
+        return tuple(Figure.absent(What(name), reason, better=better) for name, better in FIGURES.items())
     rng = np.random.default_rng([seed, 0])
     train, made, test = tables
     if holdout is None:
@@ -168,7 +169,7 @@ def evaluate_series(
         _coverage_figure(some, other, loose, note),
         _next_step_figure(train, made, test, steps, seed),
         Figure(
-            name="autocorrelation",
+            what=What("autocorrelation"),
             value=autocorrelation_difference(some, other),
             floor=autocorrelation_difference(some, some[bootstrap(len(some), len(other), rng)]),
             ceiling=autocorrelation_difference(some, loose),
@@ -187,7 +188,7 @@ def evaluate_distances(
     if len(real) < 4 or len(synthetic) < 2:
         reason = f"{len(real)} real and {len(synthetic)} synthetic rows are too few."
         first, *more = (
-            Figure.absent(name, reason, better=FIGURES[name]) for name in ("mmd", "coverage", "dcr")
+            Figure.absent(What(name), reason, better=FIGURES[name]) for name in ("mmd", "coverage", "dcr")
         )
         return first, more[0], more[1]
     rng = np.random.default_rng([seed, 0])
@@ -207,25 +208,25 @@ def _mmd_figure(
 ) -> Figure:
     width = bandwidth or median_distance(real) or float(pdist(_flat(real)).mean())
     if not width:
-        return Figure.absent("mmd", "all real series are alike, so there is no bandwidth; give one.")
+        return Figure.absent(What("mmd"), "all real series are alike, so there is no bandwidth; give one.")
     half = len(real) // 2
     pairs = ((real, synthetic), (real[:half], real[half:]), (real, loose))
     value, floor, ceiling = (mmd(a, b, bandwidth=width, kernel=kernel) for a, b in pairs)
     note = f"{note}; {kernel} kernel, bandwidth {width:.4g}"
-    return Figure(name="mmd", value=value, floor=floor, ceiling=ceiling, note=note)
+    return Figure(What("mmd"), value=value, floor=floor, ceiling=ceiling, note=note)
 
 
 def _coverage_figure(real: Series, synthetic: Series, loose: Series, note: str) -> Figure:
     value, floor = coverage(real, synthetic), coverage(real, loose)
     best = expected_coverage(len(real), len(synthetic))
-    return Figure(name="coverage", value=value, floor=floor, ceiling=best, better="higher", note=note)
+    return Figure(What("coverage"), value=value, floor=floor, ceiling=best, better="higher", note=note)
 
 
 def _nearest_figure(real: Series, synthetic: Series, note: str) -> Figure:
     """How far drawn rows are from the nearest real one: far below what real rows are from each other means copies."""
     some, other = real[:_NEAR], synthetic[:_NEAR]
     value, usual = nearest_distance(other, some), nearest_distance(some)
-    return Figure(name="dcr", value=value, floor=0.0, ceiling=usual, better="higher", note=note)
+    return Figure(What("dcr"), value=value, floor=0.0, ceiling=usual, better="higher", note=note)
 
 
 def _next_step_figure(train: Series, synthetic: Series, test: Series, steps: int, seed: int) -> Figure:
@@ -236,7 +237,7 @@ def _next_step_figure(train: Series, synthetic: Series, test: Series, steps: int
         f"trained on {len(synthetic):,} synthetic and {len(train):,} real series, tested on {len(test):,} "
         f"real ones; repeating the last step has an error of {repeat:.4f}"
     )
-    return Figure(name="next_step_mae", value=tstr, floor=trtr, ceiling=naive, note=note)
+    return Figure(What("next_step_mae"), value=tstr, floor=trtr, ceiling=naive, note=note)
 
 
 def _hindrance(tables: list[Series]) -> str:

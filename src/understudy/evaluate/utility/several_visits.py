@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from understudy.data.visits import SeveralVisits, VisitCodes, VisitLayout, read_visits
-from understudy.evaluate.utility.marginals import Figure, bootstrap
+from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.utility.marginals import bootstrap
 from understudy.evaluate.utility.visits import (
     Tables,
     comes_again,
@@ -63,7 +64,7 @@ def evaluate_several(
             comes_again(before[place], after[place], test, layout, rng, seed),
             integrity(whole[part.title]),
         )
-        found += [replace(figure, name=f"{figure.name} ({part.title})") for figure in own]
+        found += [replace(figure, what=figure.what.about(part.title)) for figure in own]
     return tuple(found)
 
 
@@ -125,12 +126,12 @@ def between_figures(
         mine, drawn, low, high = (
             _between(codes[one], codes[other], *sizes) for codes in (real, synthetic, again, mixed)
         )
-        name = f"avd2_between ({schema.parts[one].title} and {schema.parts[other].title})"
+        what = What("avd", 2, "between", of=(schema.parts[one].title, schema.parts[other].title))
         if mine.any() and drawn.any():
             ends = [_apart(mine, table, *sizes) for table in (drawn, low, high)]
-            found.append(Figure(name=name, value=ends[0], floor=ends[1], ceiling=ends[2]))
+            found.append(Figure(what, value=ends[0], floor=ends[1], ceiling=ends[2]))
         else:
-            found.append(Figure.absent(name, "nobody has events of both kinds."))
+            found.append(Figure.absent(what, "nobody has events of both kinds."))
     return tuple(found)
 
 

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from understudy.data.column import Binned, Column, Date, Datetime
 from understudy.data.schema import Schema
-from understudy.evaluate.utility.marginals import Codes, Figure
+from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.utility.marginals import Codes
 
 Values = NDArray[np.float64]
 """Numbers: of one column without the missing ones, or rows × columns with NaN where one is missing."""
@@ -117,7 +118,9 @@ def column_means(columns: Mapping[str, Numbers]) -> tuple[Figure, ...]:
     A share that no column has (negatives, where no bound lies below 0) is no figure.
     """
     means = (_mean(name, columns) for name in COLUMN_FIGURES)
-    return tuple(mean for mean in means if mean.value is not None or not mean.name.endswith("_share"))
+    return tuple(
+        mean for mean in means if mean.value is not None or mean.what.measure not in COLUMN_FIGURES[3:]
+    )
 
 
 def _column(
@@ -128,7 +131,9 @@ def _column(
     if not len(real) or not len(synthetic) or not known:
         reason = f"the {'synthetic' if len(real) else 'real'} table has too few values of {column.name}."
         return Numbers(
-            column=column, figures=tuple(Figure.absent(n, reason) for n in COLUMN_FIGURES[:3]), shares={}
+            column=column,
+            figures=tuple(Figure.absent(What(n), reason) for n in COLUMN_FIGURES[:3]),
+            shares={},
         )
     even = _even(column, len(synthetic))
     spike = _spike(real if isinstance(column, Date | Datetime) else real[real != 0], len(real))
@@ -137,7 +142,7 @@ def _column(
     ceiling = _distances(column, real, even, spike)
     figures = tuple(
         Figure(
-            name=name,
+            What(name),
             value=value[name],
             floor=float(np.mean([f[name] for f in floor])),
             ceiling=ceiling[name],
@@ -196,16 +201,16 @@ def _even(column: Binned, count: int) -> Values:
     return np.floor(values) if column.edges.dtype.kind == "i" else values
 
 
-def _mean(name: str, columns: Mapping[str, Numbers]) -> Figure:
+def _mean(measure: str, columns: Mapping[str, Numbers]) -> Figure:
     found = {
         column: figure
         for column, numbers in columns.items()
         for figure in numbers.figures
-        if figure.name == name and figure.value is not None
+        if figure.what.measure == measure and figure.value is not None
     }
     if not found:
         reason = "no column has such numbers in both tables." if columns else "there is no column of numbers."
-        return Figure.absent(name, reason)
+        return Figure.absent(What(measure), reason)
     value, floor, ceiling = (
         float(np.mean([getattr(figure, end) for figure in found.values()]))
         for end in ("value", "floor", "ceiling")
@@ -213,7 +218,7 @@ def _mean(name: str, columns: Mapping[str, Numbers]) -> Figure:
     worst = max(found, key=lambda column: found[column].value or 0.0)
     count = f"mean over {len(found)} column{'s' * (len(found) > 1)} of numbers"
     note = f"{count}; furthest: {worst} ({found[worst].value:.4f})"
-    return Figure(name=name, value=value, floor=floor, ceiling=ceiling, note=note)
+    return Figure(What(measure), value=value, floor=floor, ceiling=ceiling, note=note)
 
 
 def _present(values: Values) -> Values:

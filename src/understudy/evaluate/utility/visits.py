@@ -21,6 +21,7 @@ reason; synthetic events without a person count in `integrity` alone.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -39,13 +40,16 @@ from understudy.data.visits import (
     read_visits,
 )
 from understudy.data.visits.reading import two_sources
+from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.downstream import Examples, downstream
-from understudy.evaluate.utility.marginals import Figure, bootstrap, shuffled
+from understudy.evaluate.utility.marginals import bootstrap, shuffled
 from understudy.privacy.noise import FastRng
 
 Frames = Mapping[str, pd.DataFrame]  # "people", where the schema has them, and "events"
 Tables = Source | TwoSources  # a folder with both, or each by its name
 
+NUMBER, INTEGRITY = What("avd", 1, "number"), What("integrity")
+AGAIN = What("tstr", part="again", score="auc")
 KINDS = {"person": "people", "event": "events", "across": "across", "next": "next", "later": "later"}
 _UNIT = 27_720  # divisible by every number up to 12
 
@@ -68,7 +72,7 @@ def evaluate_visits(
 
 def integrity(share: float) -> Figure:
     """Of the events whose person is there."""
-    return Figure(name="integrity", value=share, ceiling=1.0, better="higher")
+    return Figure(INTEGRITY, value=share, ceiling=1.0, better="higher")
 
 
 def visit_tables(source: Tables, schema: VisitSchema | SeveralVisits) -> dict[str, pd.DataFrame]:
@@ -98,8 +102,8 @@ def table_figures(
 ) -> tuple[Figure, ...]:
     """Distances of all tables, kind by kind, and of the number of events."""
     if not len(real.people) or not len(synthetic.people):
-        names = [f"avd2_{name}" for name in KINDS.values()] + ["avd1_number"]
-        return tuple(Figure.absent(name, "there are no people.") for name in names)
+        names = [*(What("avd", 2, part) for part in KINDS.values()), NUMBER]
+        return tuple(Figure.absent(what, "there are no people.") for what in names)
     again = take(real, bootstrap(len(real.people), len(synthetic.people), rng))
     mixed = mixed_up(real, rng)
     mine = _shares(real, layout)
@@ -107,12 +111,12 @@ def table_figures(
         _distances(mine, _shares(codes, layout), layout) for codes in (synthetic, again, mixed)
     )
     number = mine["person", len(layout.people) - 1, len(layout.people) - 1]
-    high["avd1_number"] = float(np.abs(number - 1 / len(number)).sum() / 2)
+    high[NUMBER] = float(np.abs(number - 1 / len(number)).sum() / 2)
     return tuple(
-        Figure(name=name, value=value, floor=low[name], ceiling=high[name])
+        Figure(what, value=value, floor=low[what], ceiling=high[what])
         if value is not None
-        else Figure.absent(name, "no such table is counted, or nobody is in it.")
-        for name, value in near.items()
+        else Figure.absent(what, "no such table is counted, or nobody is in it.")
+        for what, value in near.items()
     )
 
 
@@ -153,9 +157,17 @@ def total_figures(real: Frames, synthetic: Frames, schema: VisitSchema) -> tuple
                 sums_of(frames, schema, column.name) for frames in (real, synthetic)
             )
             found += [
-                _error(f"total_mean_{column.name}", float(total.mean()), float(other.mean())),
-                _error(f"total_q90_{column.name}", float(total.quantile(0.9)), float(other.quantile(0.9))),
-                _error(f"mean_q90_{column.name}", float(mean.quantile(0.9)), float(others.quantile(0.9))),
+                _error(What("total_mean", column=column.name), float(total.mean()), float(other.mean())),
+                _error(
+                    What("total_q90", column=column.name),
+                    float(total.quantile(0.9)),
+                    float(other.quantile(0.9)),
+                ),
+                _error(
+                    What("mean_q90", column=column.name),
+                    float(mean.quantile(0.9)),
+                    float(others.quantile(0.9)),
+                ),
             ]
     return tuple(found)
 
@@ -171,10 +183,10 @@ def sums_of(
     return total, mean
 
 
-def _error(name: str, real: float, other: float) -> Figure:
+def _error(what: What, real: float, other: float) -> Figure:
     if not np.isfinite([real, other]).all() or real == 0:
-        return Figure.absent(name, "there is nothing to compare with, or the real one is 0.")
-    return Figure(name=name, value=abs(other - real) / abs(real), floor=0.0)
+        return Figure.absent(what, "there is nothing to compare with, or the real one is 0.")
+    return Figure(what, value=abs(other - real) / abs(real), floor=0.0)
 
 
 def _shares(codes: VisitCodes, layout: VisitLayout) -> dict[tuple[str, int, int], NDArray[np.float64]]:
@@ -186,10 +198,10 @@ def _distances(
     real: Mapping[tuple[str, int, int], NDArray[np.float64]],
     other: Mapping[tuple[str, int, int], NDArray[np.float64]],
     layout: VisitLayout,
-) -> dict[str, float | None]:
+) -> dict[What, float | None]:
     """The mean over all two-way tables of each kind, None where there are none."""
     apart = {block: float(np.abs(real[block] - other[block]).sum() / 2) for block in layout.blocks}
-    found: dict[str, float | None] = {}
+    found: dict[What, float | None] = {}
     for kind, name in KINDS.items():
         own = [
             d
@@ -197,9 +209,9 @@ def _distances(
             if k == kind and (a != b or kind in ("across", "next", "later"))
         ]
         there = own and any(real[block].any() for block in layout.blocks if block[0] == kind)
-        found[f"avd2_{name}"] = float(np.mean(own)) if there else None
+        found[What("avd", 2, name)] = float(np.mean(own)) if there else None
     number = len(layout.people) - 1
-    return found | {"avd1_number": apart["person", number, number]}
+    return found | {NUMBER: apart["person", number, number]}
 
 
 def comes_again(
@@ -217,8 +229,8 @@ def comes_again(
     sizes = (*layout.people[:-1], *layout.events)
     mine, others, held = (_examples(codes) for codes in (real, synthetic, test))
     figures = downstream(mine, others, held, sizes, classes=2, models=("boosting",), seed=seed)
-    auc = next(figure for figure in figures if figure.name.endswith("_auc"))
-    return Figure(**(vars(auc) | {"name": "tstr_again_auc"}))
+    auc = next(figure for figure in figures if figure.what.score == "auc")
+    return replace(auc, what=AGAIN)
 
 
 def _examples(codes: VisitCodes) -> Examples:

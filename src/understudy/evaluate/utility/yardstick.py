@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.data.schema import Schema
+from understudy.evaluate.figure import SCOPES, Figure, What
 from understudy.evaluate.utility.association import Associations, associations
 from understudy.evaluate.utility.correlation import correlations
-from understudy.evaluate.utility.marginals import SCOPES, Codes, Figure, Marginals, shuffled
+from understudy.evaluate.utility.marginals import Codes, Marginals, shuffled
 from understudy.evaluate.utility.values import Numbers, Values, measure_numbers, splits
 
 
@@ -85,7 +86,8 @@ class Yardstick:
         columns = [figure.ceiling for figure in self.columns().values() if figure.ceiling is not None]
         even = float(np.mean(columns)) if columns else None
         return tuple(
-            replace(f, ceiling=even) if f.name == "avd1" and f.value is not None else f for f in joined
+            replace(f, ceiling=even) if f.what == What("avd", 1) and f.value is not None else f
+            for f in joined
         )
 
     def columns(self) -> dict[str, Figure]:
@@ -108,7 +110,7 @@ class Yardstick:
     def _column(self, place: int, name: str, size: int) -> Figure:
         real, fake, fresh = (_shares(codes[:, place], size) for codes in (self.truth, *self.tables[:2]))
         value, floor, ceiling = (float(np.abs(real - other).sum() / 2) for other in (fake, fresh, 1 / size))
-        return Figure(name=name, value=value, floor=floor, ceiling=ceiling)
+        return Figure(What(name), value=value, floor=floor, ceiling=ceiling)
 
     def _measured(self, table: Codes, ways: Sequence[int]) -> list[Figure]:
         sizes, names = [column.size for column in self.schema.columns], self.schema.names

@@ -1,0 +1,98 @@
+"""One measured number, and in fields what it says of what: nobody takes a name apart.
+
+Guarantee: none. A figure is a function of real rows, meant for their holder; showing it to anyone else is a release
+outside ε, unless it is paid for.
+"""
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Self
+
+from understudy.ground.errors import ConfigError
+
+Better = Literal["lower", "higher"]
+
+SCOPES = ("all", "within", "cross")
+
+
+@dataclass(frozen=True)
+class What:
+    """What a figure, or an attack, measures.
+
+    `part` says which columns: "within" or "cross" parties, those of "people", of "events" and the "next"; of `tstr` it
+    is the model, of an attack its way. `of` are kinds of events, a label, or a group of parties.
+    """
+
+    measure: str
+    columns: int | None = None  # in sets of so many
+    part: str = ""
+    score: str = ""  # of a model
+    outliers: int | None = None  # among the people attacked, in %
+    column: str = ""
+    of: tuple[str, ...] = ()
+
+    @classmethod
+    def within(cls, measure: str, scope: str, columns: int | None = None) -> "What":
+        """Of the columns of one of the `SCOPES`; "all" goes unsaid."""
+        return cls(measure, columns, "" if scope == "all" else scope)
+
+    def about(self, *of: str) -> "What":
+        """The same of these alone."""
+        return replace(self, of=of)
+
+    @property
+    def name(self) -> str:
+        """As files of results have it: `avd2_cross`, `tstr_mlp_auc`, `total_mean_cost (visits)`."""
+        size = "" if self.columns is None else str(self.columns)
+        odd = "" if self.outliers is None else f"{self.outliers}pct_outliers"
+        plain = "_".join(filter(None, (self.measure + size, self.part, self.score, odd, self.column)))
+        return f"{plain} ({' and '.join(self.of)})" if self.of else plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One measured number between its references, or the reason why there is none.
+
+    `floor` and `ceiling` are the two ends of the honest scale; `better` says which end is good. For a
+    distance the floor is what real rows reach and the ceiling what a naive table reaches; for a score the
+    floor is the naive end and the ceiling what real rows reach.
+    """
+
+    what: What = field(kw_only=False)
+    value: float | None = None
+    floor: float | None = None
+    ceiling: float | None = None
+    better: Better = "lower"
+    reason: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.value is None) != bool(self.reason):
+            raise ConfigError(f"figure {self.name}: give either a value or the reason why there is none.")
+
+    @classmethod
+    def absent(cls, what: What, reason: str, *, better: Better = "lower") -> Self:
+        """A figure that cannot be computed, because of `reason`."""
+        return cls(what, reason=reason, better=better)
+
+    @property
+    def name(self) -> str:
+        """As files of results have it."""
+        return self.what.name
+
+    @property
+    def best(self) -> float | None:
+        """The good end of the scale: what real rows reach."""
+        return self.floor if self.better == "lower" else self.ceiling
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types: name, value, floor, ceiling, better, reason, note."""
+        plain = asdict(self)
+        del plain["what"]
+        return {"name": self.name} | plain
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"{self.name}: cannot be computed, because {self.reason}"
+        ends = (("floor", self.floor), ("ceiling", self.ceiling))
+        scale = ", ".join(f"{word} {end:.4f}" for word, end in ends if end is not None)
+        return f"{self.name}: {self.value:.4f}" + (f" ({scale})" if scale else "")
