@@ -114,6 +114,66 @@ def test_gaussian_noise_is_priced_right_however_small_or_large(delta: float) -> 
         assert math.isfinite(stated) or sigma < 1e-6, sigma
 
 
+def sampled_delta(eps: float, rate: float, sigma: float) -> mpmath.mpf:
+    """The δ of one Gaussian use on a sample, in sixty digits: the larger of who left and who joined.
+
+    With the person p = (1 − q)·N(0, σ²) + q·N(1, σ²), without q₀ = N(0, σ²); what is likelier by more than e^ε lies
+    beyond the place where the likelihoods are in that ratio.
+    """
+    with mpmath.workdps(60):
+        eps, q, s = map(mpmath.mpf, (eps, rate, sigma))
+        e = mpmath.exp(eps)
+
+        def place(ratio: mpmath.mpf) -> mpmath.mpf:  # where N(1)/N(0) is this
+            return s * s * mpmath.log(ratio) + mpmath.mpf(1) / 2
+
+        t = place((e - 1 + q) / q)
+        left = (1 - q - e) * mpmath.ncdf(-t / s) + q * mpmath.ncdf((1 - t) / s)
+        joined = mpmath.mpf(0)
+        if (rest := 1 / e - 1 + q) > 0:
+            t = place(rest / q)
+            joined = (1 - e * (1 - q)) * mpmath.ncdf(t / s) - e * q * mpmath.ncdf((t - 1) / s)
+        return max(left, joined)
+
+
+@pytest.mark.parametrize("delta", [1e-300, 1e-40, 1e-15, 1e-12, 1e-8, 1e-4, 0.1])
+def test_one_use_on_a_sample_is_priced_to_the_digit_however_small_delta_is(delta: float) -> None:
+    for rate, sigma in product((1e-9, 1e-5, 0.01, 0.5, 0.999), (0.2, 1.0, 7.0, 300.0)):
+        stated = epsilon({SAMPLED(rate, G(sigma)): 1}, delta)
+        assert sampled_delta(stated, rate, sigma) <= delta, (rate, sigma)
+        if stated > 1e-9:  # and no less would do
+            assert sampled_delta(stated * (1 - 1e-6) - 1e-11, rate, sigma) > delta, (rate, sigma)
+
+
+def test_at_a_tiny_delta_few_uses_of_a_rare_sample_cost_little() -> None:
+    """What the sample hides is most of it; Rényi divergences alone would say 1.04."""
+    event = SAMPLED(1e-5, G(1.0))
+    assert 0.001 < epsilon({event: 1}, 1e-12) < 0.0025
+    assert epsilon({event: 1}, 1e-12, method="rdp") > 1
+    before = epsilon({event: 1}, 1e-12)
+    for uses in (2, 5, 20):
+        stated = epsilon({event: uses}, 1e-12)
+        assert least_epsilon(pairs(TIMES(event, uses)), 1e-12) <= stated
+        assert before <= stated <= uses * epsilon({event: 1}, 1e-12 / uses) * (1 + 1e-9)
+        before = stated
+
+
+@pytest.mark.parametrize("delta", [1e-18, 1e-12, 9e-12])
+def test_below_the_rounding_of_a_transform_no_price_is_below_the_second_one(delta: float) -> None:
+    for spend in (
+        {SAMPLED(1e-5, G(1.0)): 3, G(4.0): 2},
+        {SAMPLED(0.01, G(1.0)): 2, SAMPLED(1e-4, G(0.5)): 2, PureDp(0.1): 3},
+        {SAMPLED(0.3, G(2.0)): 4},
+        {SAMPLED(1e-6, G(0.7)): 5, L(20.0): 1, DL(0.1, 1): 1},
+        {SAMPLED(1e-5, G(1.0)): 2, DG(5.0): 1},
+    ):
+        together = ALL([TIMES(event, n) for event, n in spend.items()])
+        stated, least = epsilon(spend, delta), least_epsilon(pairs(together), delta)
+        assert least * (1 - 1e-9) <= stated <= epsilon(spend, delta, method="rdp")
+        fewer = {event: n for event, n in spend.items() if not isinstance(event, SAMPLED)}
+        assert epsilon(fewer, delta) <= stated * (1 + 1e-9)
+
+
 @pytest.mark.parametrize(
     ("each", "uses", "delta"), [(0.1, 10_000, 1e-11), (0.02, 50_000, 1e-7), (0.01, 1_000_000, 1e-11)]
 )

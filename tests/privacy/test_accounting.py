@@ -73,7 +73,7 @@ def true_epsilon(delta: float, q: float, sigma: float, uses: int) -> float:
 def test_epsilon_of_a_sampled_gaussian_is_the_true_one_from_above(q: float, sigma: float, uses: int) -> None:
     truth = true_epsilon(DELTA, q, sigma, uses)
     ours = epsilon({sampled(q, sigma): uses}, DELTA)
-    assert truth <= ours <= truth * 1.001 + 1e-4
+    assert truth - 1e-10 <= ours <= truth * 1.001 + 1e-4  # the root's own tolerance
     assert epsilon({sampled(q, sigma): uses}, DELTA, method="rdp") >= truth
 
 

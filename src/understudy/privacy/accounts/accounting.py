@@ -8,11 +8,14 @@ divergences (Mironov 2017; converted by Canonne, Kamath, Steinke 2020, Prop. 12)
 Differs from the library's own accountants:
 - the worst ε-DP mechanism is randomized response (Kairouz, Oh, Viswanath 2015): its loss is ±ε with odds
   e^ε : 1, its Rényi divergence that of Bun and Steinke 2016, Prop. 3.3. The library has no such event;
-- Gaussian uses are merged into one, exactly; a spend of nothing else needs no grid (Balle and Wang 2018);
+- Gaussian uses are merged into one, exactly; a spend of nothing else needs no grid (Balle and Wang 2018), nor does one
+  use on a Poisson sample (Balle, Barthe, Gaboardi 2018); at a tiny δ few such uses are priced one by one;
 - every count goes through `folded`; the library drops it for randomized response;
 - the grid of losses is as wide as an ε right to 1 in 1000 allows.
 
-Guarantee: every figure is an upper bound of the true ε.
+Guarantee: every figure is an upper bound of the true ε. It is within about a thousandth of it at a δ from 10⁻¹¹ on,
+and at any δ for Gaussian uses alone or one use on a sample. Below 10⁻¹¹ it is loose for more uses on samples of a rate
+far above δ: of 20 at a rate of 10⁻⁵, σ = 1 and δ = 10⁻¹² it says .07, and the true figure is .0036.
 Edges: an event outside the vocabulary → PrivacyError, never zero; no noise, or δ=0 for what is not pure
 → infinity; nothing spent → 0. Where numbers are too small or too large to compute with, a coarser bound: noise below
 10⁻⁶ is none, noise above 10¹² is that much, a rate below 10⁻¹² is that; an ε above 500, a million uses, and
@@ -44,12 +47,13 @@ from scipy.special import expit
 
 from understudy.ground.check import one_of, positive
 from understudy.ground.errors import ConfigError, PrivacyError
-from understudy.privacy.accounts.divergences import converted, gaussian_epsilon, sampled_divergence
+from understudy.privacy.accounts.divergences import converted, gaussian_bound, sampled_divergence
 from understudy.privacy.accounts.events import (
     DiscreteGaussian,
     PureDp,
     Reveals,
     Spend,
+    amplified,
     event_from_json,
     event_to_json,
     flatten,
@@ -126,9 +130,13 @@ def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) ->
     if _drawn(spend) <= delta:
         return 0.0
     if method == "pld" and all(isinstance(event, GaussianDpEvent) for event in spend):
-        return _gaussian(merged_noise(spend), delta)
+        return gaussian_bound(merged_noise(spend), delta)
     if method == "quick":
         return min(plain, _renyi(uses, delta, _WHOLE_ORDERS))
+    if method == "pld":
+        plain = min(plain, apart := _use_by_use(spend, delta))
+        if sum(spend.values()) == 1 and math.isfinite(apart):
+            return apart
     times = 1 + sum(n for event, n in uses if not isinstance(event, GaussianDpEvent))
     left = delta - times * _ROUNDING
     coarse = delta < _LEAST_DELTA or left < delta / 2 or times > _MOST_USES
@@ -147,12 +155,24 @@ def _drawn(spend: Spend) -> float:
     return -math.expm1(math.fsum(n * math.log1p(-rate) for rate, n in rates)) * (1 + 1e-12)
 
 
-def _gaussian(noise: float, delta: float) -> float:
-    """The analytic ε (Balle and Wang 2018); where its root finder is too coarse, that of zCDP (Bun, Steinke 2016)."""
-    if 1e-4 <= noise <= 1e8:
-        with np.errstate(all="ignore"):
-            return gaussian_epsilon(noise, delta) + 1e-12  # its root finder's tolerance
-    return (0.5 / noise + math.sqrt(-2 * math.log(delta))) / noise * (1 + 1e-12)
+def _use_by_use(spend: Spend, delta: float) -> float:
+    """ε of sampled Gaussian uses at a share of δ each, and of all else at one: added up, an upper bound.
+
+    One use is (log(1 + q(e^ε − 1)), qδ)-DP where its noise alone is (ε, δ)-DP, which is all of one use (Balle, Barthe,
+    Gaboardi 2018, Thm 8). Rényi divergences miss what the sample hides at a δ far below q.
+    Edges: no such use, or a δ too small to share → infinity.
+    """
+    sampled = {event: n for event, n in spend.items() if _sampled(event)}
+    rest = frozenset((event, n) for event, n in spend.items() if event not in sampled)
+    share = delta / max(1, sum(sampled.values()) + bool(rest)) * (1 - 1e-15)
+    if not sampled or not share:
+        return math.inf
+    total = _epsilon(rest, share, "pld") if rest else 0.0
+    for event, n in sampled.items():
+        rate, noise = event.sampling_probability, event.event.noise_multiplier
+        if share < rate:
+            total += n * amplified(rate, gaussian_bound(noise, share / rate * (1 - 1e-15)))
+    return total
 
 
 def _grid(size: float, uses: int) -> float:
