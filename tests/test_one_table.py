@@ -278,13 +278,20 @@ def test_no_column_is_left_out_without_a_word(tmp_path: Path) -> None:
     assert "Left out, as too few people share a value: empty, notes" in public
 
 
-def test_kinds_of_a_frame_follow_from_its_types_and_not_from_its_cells() -> None:
+def test_kinds_of_a_frame_follow_from_its_types_and_the_step_in_which_they_are_written() -> None:
+    step = np.append(np.arange(999) / 10, np.pi)  # and one person's own digits
+    with pytest.warns(PrivacyWarning, match=r"x \(real of 1 decimal\), y \(datetime minute\), z \(real\)"):
+        assert kinds_of(
+            pd.DataFrame(
+                {"x": step, "y": pd.date_range("2020", periods=1_000, freq="min"), "z": np.sqrt(step)}
+            )
+        ) == {"x": "real .1", "y": "datetime minute", "z": "real"}
     frame = pd.DataFrame(
         {"a": [0, 1], "b": ["2020-01-01", "yes"], "c": pd.to_datetime(["2020-01-01"] * 2), "d": [True, None]}
     )
     frame["d"] = frame["d"].astype("boolean")
     with pytest.warns(PrivacyWarning):
-        assert kinds_of(frame) == {"a": "integer", "b": "categorical", "c": "datetime", "d": "boolean"}
+        assert kinds_of(frame) == {"a": "integer", "b": "categorical", "c": "date", "d": "boolean"}
     with pytest.raises(ConfigError, match="timedelta"):
         kinds_of(pd.DataFrame({"a": pd.to_timedelta([1, 2])}))
     with pytest.raises(ConfigError, match="names are text"):

@@ -53,8 +53,8 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, fl
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.asked_kinds import Kinds
 from understudy.privacy.buy_schema import (
-    Kinds,
     Quote,
     buy_schema,
     first_of,

@@ -190,7 +190,8 @@ def schema_buy(
     from understudy.data.schema import Schema
     from understudy.ground.durable import replace
     from understudy.privacy.accounts.budget import Budget
-    from understudy.privacy.buy_schema import as_bought, buy_schema, in_words, quote
+    from understudy.privacy.asked_kinds import as_bought, in_words
+    from understudy.privacy.buy_schema import buy_schema, quote
     from understudy.privacy.noise import SecureRng
     from understudy.runs.federation import open_ledger
 

@@ -49,11 +49,10 @@ from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, day_number
 from understudy.data.reading.batches import batches_of
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, texts
 from understudy.data.reading.files import PLAIN_NUMBERS, Raw, Source, as_they_came, open_source
-from understudy.data.reading.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
+from understudy.data.reading.forms import ISO_DAY
 from understudy.data.reading.streamed import long_source
 from understudy.data.schema import (
     BOUGHT,
-    KINDS,
     Boolean,
     Categorical,
     Column,
@@ -64,16 +63,15 @@ from understudy.data.schema import (
     Real,
     Schema,
 )
-from understudy.ground.check import in_range, nearest, one_of, positive
+from understudy.ground.check import in_range, nearest, positive
 from understudy.ground.errors import ConfigError, PrivacyError, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate, flatten
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.asked_kinds import Asked, Kinds
 from understudy.privacy.noise import CountNoise, DiscreteGaussianNoise, DiscreteLaplaceNoise, Rng, rounded_up
 
-# column → the kind whose domain to buy, with its form ("date DD.MM.YYYY"), or all of it as public knowledge
-Kinds = Mapping[str, str | Column]
 Values = NDArray[Any]
 
 _LOOKS = {
@@ -130,7 +128,7 @@ def quote(kinds: Kinds, *, epsilon: float, delta: float, closer: bool = True) ->
     """
     positive(epsilon=epsilon)
     in_range(0, 0.5, delta=delta)
-    bought = [parts_of(name, kind)[0] for name, kind in kinds.items() if not isinstance(kind, Column)]
+    bought = [Asked.of(name, kind).kind for name, kind in kinds.items() if not isinstance(kind, Column)]
     looks = sum(_LOOKS[kind] if closer else min(1, _LOOKS[kind]) for kind in bought)
     lists = sum(kind in _LISTED for kind in bought)
     if not looks:
@@ -189,17 +187,14 @@ def buy_schema(
     offer = quote(kinds, epsilon=epsilon, delta=delta, closer=closer)
     if offer is None:
         return plain
-    asked = {c: parts_of(c, kind) for c, kind in kinds.items() if not isinstance(kind, Column)}
-    bought = {c: parts for c, parts in asked.items() if _LOOKS[parts[0]]}
+    every = {c: Asked.of(c, kind) for c, kind in kinds.items() if not isinstance(kind, Column)}
+    bought = {c: asked for c, asked in every.items() if _LOOKS[asked.kind]}
     what = f"domains of {', '.join(bought)}"
     receipt = ledger.charge(offer.event, run=run, what=f"schema of {title}: {what}")
-    numbers = [c for c, (kind, written) in bought.items() if kind in PLAIN_NUMBERS and not written]
+    numbers = [c for c, asked in bought.items() if asked.kind in PLAIN_NUMBERS and not asked.written]
     cells = _reader(source, as_they_came(source, bought, person, numbers), person, name)
-    found = {
-        c: _buy(c, kind, _values(kind, written, cells(c)), offer, rng)
-        for c, (kind, written) in bought.items()
-    }
-    found = {c: column and _in_form(column, bought[c][1]) for c, column in found.items()}
+    found = {c: _buy(c, asked.kind, _values(asked, cells(c)), offer, rng) for c, asked in bought.items()}
+    found = {c: column and bought[c].on(column) for c, column in found.items()}
     price = epsilon if stated_at is None else epsilon_of(flatten(offer.event), stated_at)
     note = (
         f"{BOUGHT} {datetime.now(UTC):%Y-%m-%d} for ε={shown(price)} at δ={stated_at or delta:g}: {what} "
@@ -211,45 +206,6 @@ def buy_schema(
     if not columns:
         raise SchemaError(f"{title}: too few people share any value for this price, which stays charged.")
     return replace(plain, columns=columns, note=note)
-
-
-def as_bought(column: Column) -> str | Column:
-    """How a column of a draft is bought: its kind, with its form where that is not the plain one.
-
-    A time of day lies between midnight and midnight, as everybody knows: it is free, with gaps, as all that is bought.
-    """
-    if isinstance(column, Integer) and column.written is not None:
-        return time_column(column.name, column.written)
-    if isinstance(column, Ordinal) and all(isinstance(value, int) for value in column.categories):
-        return Integer.kind  # bounds show where single numbers of a list do not
-    written = column.written if isinstance(column, Date | Real) else None
-    return column.kind if written in (None, ISO_DAY) else f"{column.kind} {written}"
-
-
-def in_words(kind: str | Column) -> str:
-    """The kind of a column as it is said to somebody who has to decide."""
-    if not isinstance(kind, Column):
-        return kind
-    return f"a time of day, {kind.written}" if isinstance(kind, Integer) and kind.written else kind.kind
-
-
-def parts_of(name: str, kind: str) -> tuple[str, str]:
-    """A kind and its form: ("date", "DD.MM.YYYY"), or ("date", "") where days are written plainly."""
-    plain, _, written = kind.partition(" ") if isinstance(kind, str) else (kind, "", "")
-    one_of(KINDS, **{f"kind of {name}": plain})
-    known = is_day_form(written) if plain == "date" else plain == "real" and written in NUMBER_FORMS
-    if written and not known:
-        raise ConfigError(f"kind of {name}: no {plain} is written {written!r}. Nothing was read or charged.")
-    return plain, written
-
-
-def time_column(name: str, written: str) -> Integer:
-    """A time of day in this form, whichever it is, or none."""
-    return Integer(name=name, low=0, high=A_DAY // TIME_FORMS[written] - 1, written=written, nullable=True)
-
-
-def _in_form(column: Column, written: str) -> Column:
-    return replace(column, written=written) if isinstance(column, Date | Real) and written else column
 
 
 def _check_header(raw: Raw, names: Iterable[str]) -> str:
@@ -307,15 +263,14 @@ def _first_rows(raw: Raw, person: str | None) -> dict[str, "pd.Series[Any]"]:
     return {name: cells[first].reset_index(drop=True) for name, cells in raw.columns.items()}
 
 
-def _values(kind: str, written: str, cells: "pd.Series[Any]") -> Values:
+def _values(asked: Asked, cells: "pd.Series[Any]") -> Values:
     """The values that are there and of the kind: text, numbers, or days since 1970. Each cell is judged by itself."""
     where, seen = distinct(cells, set(MISSING_WORDS))
-    if kind == "categorical":
+    if asked.kind == "categorical":
         words = texts(seen)[where[where >= 0]]
         return words[pd.notna(words)]
-    numbers = (
-        days(seen, written or ISO_DAY) if kind in ("date", "datetime") else floats(seen, written or None)
-    )
+    dated = asked.kind in ("date", "datetime")
+    numbers = days(seen, asked.written or ISO_DAY) if dated else floats(seen, asked.written or None)
     numbers = numbers[where[where >= 0]]
     return numbers[np.isfinite(numbers)] + 0.0  # −0 is 0
 

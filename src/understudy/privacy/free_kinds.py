@@ -1,7 +1,7 @@
 """What kind each column is of, where no schema says so: what is taken from a table without a price.
 
-Guarantee: a DataFrame's kinds are those of its dtypes, and a warning lists them; a file's are seen from its rows, which
-is refused unless somebody says that they are publicly known.
+Guarantee: a DataFrame's kinds are those of its dtypes, with the step in which numbers and times are written, and a
+warning lists them; a file's are seen from its rows, which is refused unless somebody says that they are publicly known.
 Edges: a column without a value, of free text, or whose name comes twice is left out, with a UtilityWarning; a type that
 no kind describes → ConfigError; `require_kinds`: a cell that is not of its kind → SchemaError.
 """
@@ -13,19 +13,23 @@ from datetime import datetime, time
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from understudy.data.column import EXACT, FIRST_DAY, LAST_DAY, Column
-from understudy.data.infer import LARGEST, draft
+from understudy.data.column import EXACT, FIRST_DAY, LAST_DAY, RESOLUTIONS, Column
+from understudy.data.infer import LARGEST, MANY_DECIMALS, draft
 from understudy.data.reading.batches import batches_of
 from understudy.data.reading.files import Source, open_source
 from understudy.data.reading.streamed import long_source, open_table
 from understudy.data.schema import Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.ground.check import repeated
 from understudy.ground.errors import ConfigError, PrivacyWarning, UtilityWarning
-from understudy.privacy.buy_schema import Kinds, as_bought, in_words, parts_of
+from understudy.privacy.asked_kinds import Asked, Kinds, as_bought, in_words
 
 MOST_TEXTS = 1_000  # a column of more different texts is free text
+_NEARLY_ALL = (
+    0.99  # of the numbers: one person's digits do not change by how many decimals a column is written
+)
 
 
 def kinds_of(
@@ -51,14 +55,14 @@ def kinds_of(
     twice = repeated(source.columns)
     _say_left_out(dict.fromkeys(map(str, twice), "more than one column has this name"))
     typed = {
-        c: _dtype_kind(c, source[c].dtype)
+        c: _with_step(_dtype_kind(c, source[c].dtype), source[c])
         for c in source.columns
         if c != person and c not in (declared or {}) and c not in twice
     }
     if typed:
         warnings.warn(
             "names and kinds of columns are taken from the frame for free, and have to be publicly known: "
-            f"{', '.join(f'{column} ({kind})' for column, kind in typed.items())}.",
+            f"{', '.join(f'{column} ({in_words(kind)})' for column, kind in typed.items())}.",
             PrivacyWarning,
             stacklevel=3,
         )
@@ -84,10 +88,10 @@ def require_kinds(source: Source, declared: Kinds) -> None:
         if isinstance(kind, Column):
             columns.append(replace(kind, name=name))
             continue
-        plain, written = parts_of(name, kind)
-        if plain in widest:
-            form = {"written": written} if written else {}
-            columns.append(widest[plain](name=name, nullable=True, **form))
+        asked = Asked.of(name, kind)
+        if asked.kind in widest:
+            form = {"written": asked.written} if asked.written else {}
+            columns.append(widest[asked.kind](name=name, nullable=True, **form))
     if columns:
         open_table(source, Schema(columns=tuple(columns)))
 
@@ -111,6 +115,24 @@ def _buyable(column: Column) -> str | Column:
     if isinstance(column, Ordinal) and isinstance(column.categories[0], str):
         return "categorical"
     return as_bought(column)
+
+
+def _with_step(kind: str, cells: "pd.Series[Any]") -> str:
+    """The kind with the step in which nearly all of its numbers are written, or all of its times: `.1`, `minute`."""
+    there = cells.dropna()
+    if kind == "datetime" and len(there):
+        stamps = there.dt.tz_localize(None).astype("datetime64[ns]").astype("int64") // 10**9
+        if not (stamps % 86400).any():
+            return "date"
+        fits = [name for name, step in RESOLUTIONS.items() if not (stamps % step).any()]
+        return kind if fits[-1] == "second" else f"{kind} {fits[-1]}"
+    if kind != "real" or not len(there):
+        return kind
+    numbers = there.to_numpy(dtype=float)
+    for decimals in range(MANY_DECIMALS):
+        if np.isclose(numbers, np.round(numbers, decimals), rtol=1e-12, atol=0).mean() >= _NEARLY_ALL:
+            return f"{kind} .{decimals}"
+    return kind
 
 
 def _dtype_kind(column: object, dtype: Any) -> str:

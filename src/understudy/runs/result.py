@@ -13,7 +13,7 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.kinds import FLAT, TABLE, VISITS
 from understudy.data.reading.files import Source
 from understudy.data.reading.streamed import StreamedTable
-from understudy.data.reading.writing import write_several, write_visits
+from understudy.data.reading.writing import typed_like, write_several, write_visits
 from understudy.data.table import Table
 from understudy.data.visits import SeveralVisits
 from understudy.generators.classifier import Classifier
@@ -52,8 +52,14 @@ class Result:
         return cls(made, outcome.privacy, transcript, run, outcome.people, federation)
 
     def sample(self, n: int, **more: Any) -> pd.DataFrame:
-        """`n` synthetic rows; free, however many. See `Generator.sample`."""
-        return self.generator.sample(n, **more)
+        """`n` synthetic rows; free, however many. See `Generator.sample`.
+
+        Of a frame whose schema was bought, rows come in the types of that frame.
+        """
+        drawn = self.generator.sample(n, **more)
+        came = [h.came for h in (self.federation.holders.values() if self.federation else ())]
+        frames = [one for one in came if isinstance(one, pd.DataFrame)]
+        return typed_like(drawn, self.generator.schema, dict(frames[0].dtypes)) if frames else drawn
 
     @property
     def generator(self) -> Generator:

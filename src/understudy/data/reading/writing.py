@@ -52,6 +52,30 @@ def csv_text(frame: pd.DataFrame, schema: object) -> str:
     return pd.DataFrame(cells, columns=frame.columns).to_csv(index=False, lineterminator="\n")
 
 
+def typed_like(frame: pd.DataFrame, schema: object, dtypes: Mapping[Any, Any]) -> pd.DataFrame:
+    """The table in these types, where its cells allow it: text as the schema says that it is written.
+
+    A type without room for a gap is left as it is where a value is missing.
+    """
+    known: dict[str, Column] = {column.name: column for column in getattr(schema, "columns", ())}
+    return frame.assign(
+        **{c: _typed_like(known[c], frame[c], dtypes[c]) for c in frame if c in known and c in dtypes}
+    )
+
+
+def _typed_like(column: Column, cells: "pd.Series[Any]", dtype: Any) -> "pd.Series[Any]":
+    kinds = pd.api.types
+    if kinds.is_object_dtype(dtype) or kinds.is_string_dtype(dtype):
+        cells = _written(column, cells).astype(object)
+        return cells if kinds.is_object_dtype(dtype) else cells.astype(dtype)
+    plain = kinds.is_bool_dtype(dtype) or kinds.is_integer_dtype(dtype)
+    return (
+        cells
+        if plain and cells.isna().any() and not kinds.is_extension_array_dtype(dtype)
+        else cells.astype(dtype)
+    )
+
+
 def _written(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
     if isinstance(column, Real) and column.written is not None:
         number = partial(write_number, form=column.written, decimals=column.decimals)
