@@ -34,7 +34,7 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, Reveals, ep
 from understudy.privacy.accounts.figures import shown
 from understudy.privacy.buy_schema import quote
 from understudy.privacy.free_kinds import kinds_of
-from understudy.privacy.secure import needed_noise, spend_of
+from understudy.privacy.secure.counts import needed_noise, spend_of
 from understudy.report.page import write_report
 from understudy.runs import result as results
 from understudy.runs.result import Result

@@ -16,7 +16,7 @@ from understudy.data.visits import VisitCodes, VisitSchema, read_visits
 from understudy.data.visits.frames import number_bounds, visit_frames
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, UnderstudyError
-from understudy.models.visits import MixtureOfChains
+from understudy.models.visits.chains import MixtureOfChains
 from understudy.privacy.noise import FastRng
 from visit_cases import clinic
 

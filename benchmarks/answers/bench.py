@@ -32,12 +32,12 @@ import torch
 
 from common.options import options, quick
 from common.rows import said, write
-from understudy.answers import Release
+from understudy.answers.release import Release
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical, Column, Integer, Schema
 from understudy.generators.generator import Generator
-from understudy.models.nets import BranchedGenerator
-from understudy.models.tables import MixtureOfProducts
+from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.tables.mixture import MixtureOfProducts
 
 QUICK = quick()
 COMPONENTS, ROWS, FILLED, RUNS = (16, 500, 100, 1) if QUICK else (512, 100_000, 10_000, 5)

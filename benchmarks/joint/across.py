@@ -43,8 +43,8 @@ from common.options import options, quick
 from common.rows import said, write
 from understudy.data.encoding.codec import Codec
 from understudy.data.partition import random_columns
-from understudy.models.tables import Triple
 from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.loss import Triple
 from understudy.models.tables.noisy_tables import read_tables
 from understudy.models.tables.strongest_triples import strongest_triples
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate

@@ -43,8 +43,8 @@ from understudy.answers.rules import all_keep
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import rand_health
 from understudy.data.schema import Categorical, Schema, join
-from understudy.models.tables import Ruled
 from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.given_rules import Ruled
 from understudy.models.tables.noisy_tables import forbidden
 
 QUICK = quick()

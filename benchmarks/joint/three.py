@@ -42,8 +42,9 @@ from common.options import options, quick
 from common.rows import said, write
 from understudy.data.encoding.codec import Codec
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
-from understudy.models.tables import MixtureOfProducts, Triple
 from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.loss import Triple
+from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import read_tables
 from understudy.models.tables.strongest_triples import strongest_triples
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate

@@ -43,7 +43,9 @@ from common.loaders import IMAGES
 from common.options import quick
 from understudy.data.encoding.frame import Frame
 from understudy.data.images import ImageSchema
-from understudy.models.moments import CellGaussians, bayes_rule, centres, directions, fit_cells
+from understudy.models.moments.bayes import bayes_rule
+from understudy.models.moments.fit import centres, directions, fit_cells
+from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.moments.one_release import fit_one_release
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import SecureRng

@@ -34,7 +34,7 @@ from understudy.api.train import train
 from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Categorical, Integer, Real, Schema
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure import gram_matrix
+from understudy.privacy.secure.counts import gram_matrix
 from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent

@@ -22,7 +22,7 @@ from protocol_cases import CASES
 
 from understudy.data.samples import toy
 from understudy.ground.errors import BudgetExceeded, MessageError, UnderstudyError
-from understudy.models.nets import BranchedGenerator
+from understudy.models.nets.gan import BranchedGenerator
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

@@ -29,8 +29,9 @@ from protocol_cases import CASES, MIXTURE, Case, undeclared, vertical
 from understudy.ground.errors import PrivacyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.secure import Factor
-from understudy.protocols.core import Ask, Party, Reply, Swap, relayed
+from understudy.privacy.secure.product import Factor
+from understudy.protocols.core import Ask, Party, Reply
+from understudy.protocols.core.products import Swap, relayed
 from understudy.protocols.dplt import messages as dplt
 from understudy.protocols.gram import messages as gram
 from understudy.protocols.joint import messages as joint

@@ -20,7 +20,7 @@ from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, PureDp, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.privacy.secure import spend_of
+from understudy.privacy.secure.counts import spend_of
 from understudy.privacy.secure.set_intersection import match
 from understudy.protocols.core import alignment
 from understudy.protocols.gram import protocol as gram

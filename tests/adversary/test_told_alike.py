@@ -21,7 +21,9 @@ from protocol_cases import CASES
 
 from understudy.data.schema import Integer, Schema
 from understudy.ground.errors import MessageError
-from understudy.protocols.core import Ask, Assembly, Keys, Swap
+from understudy.protocols.core import Ask, Assembly
+from understudy.protocols.core.keyed import Keys
+from understudy.protocols.core.products import Swap
 from understudy.protocols.gram.messages import Agree, Begin, Fine, Share
 from understudy.protocols.gram.releases import Plan, release
 from understudy.runtime.local import LocalParties, addressed

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
 from understudy.generators.generator import Generator
-from understudy.models.tables import MixtureOfProducts
+from understudy.models.tables.mixture import MixtureOfProducts
 
 SCHEMA = Schema(
     columns=(

@@ -21,7 +21,8 @@ from understudy.data.visits.frames import number_bounds
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, SchemaError, UnderstudyError
 from understudy.models.tables.given_rules import Rules
-from understudy.models.visits import MixtureOfChains, VisitTables
+from understudy.models.visits.chains import MixtureOfChains
+from understudy.models.visits.tables import VisitTables
 from understudy.protocols.visits.protocol import fitted_ties
 
 KINDS, CHAINS, STATES = 3, 2, 4

@@ -26,7 +26,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError
-from understudy.models.tables import MixtureOfProducts
+from understudy.models.tables.mixture import MixtureOfProducts
 
 PEOPLE = 600
 ABOUT = {"people": PEOPLE, "epsilon": 1.0, "delta": 1e-6, "adjacency": "one person"}

@@ -17,7 +17,8 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Real, Schema
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError
-from understudy.models.tables import MixtureOfProducts, Ruled
+from understudy.models.tables.given_rules import Ruled
+from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import forbidden
 
 WHEN = {"when": "sex == 'M'", "then": "smoker == false"}

@@ -18,7 +18,7 @@ from understudy.data.schema import Boolean, Real, Schema
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
 from understudy.models.pool import Pool
-from understudy.models.tables import MixtureOfProducts
+from understudy.models.tables.mixture import MixtureOfProducts
 
 CONDITIONS = [
     "sex == 'F' and age >= 70",

@@ -21,7 +21,8 @@ from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.frames import number_bounds
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, UnderstudyError
-from understudy.models.visits import ChainsTogether, MixtureOfChains
+from understudy.models.visits.chains import MixtureOfChains
+from understudy.models.visits.together import ChainsTogether
 
 KINDS, CHAINS, STATES = 3, 2, 4
 

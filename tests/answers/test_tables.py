@@ -10,7 +10,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Integer, Schema
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, SchemaError
-from understudy.models.tables import MixtureOfProducts
+from understudy.models.tables.mixture import MixtureOfProducts
 
 
 def test_a_table_of_any_columns_in_any_order_is_the_joint_tables_sum() -> None:

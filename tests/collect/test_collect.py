@@ -27,7 +27,8 @@ from understudy.data.samples import toy
 from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, UnderstudyError
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure import KeyPair, gram_matrix
+from understudy.privacy.secure.channel import KeyPair
+from understudy.privacy.secure.counts import gram_matrix
 from understudy.protocols.aggregators import protocol
 from understudy.protocols.aggregators.messages import Begin, Upload
 from understudy.protocols.aggregators.plan import Config, Plan

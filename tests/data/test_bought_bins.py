@@ -13,8 +13,8 @@ from understudy.data.encoding.fine import fine_schema, is_tree
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Real, Schema
 from understudy.generators.generator import Generator
-from understudy.models.tables import MixtureOfProducts
 from understudy.models.tables.bought_levels import merged_neighbours
+from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.accounts.rehearsal import rehearsed
 from understudy.privacy.noise import FastRng
 

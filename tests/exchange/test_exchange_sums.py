@@ -24,7 +24,7 @@ from understudy.data.samples import toy
 from understudy.data.table import read_table
 from understudy.generators.generator import Generator
 from understudy.ground.errors import UnderstudyError
-from understudy.models.moments import CellGaussians
+from understudy.models.moments.gaussians import CellGaussians
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng

@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from understudy.data.visits import VisitCodes, VisitLayout
-from understudy.models.tables import Tie
-from understudy.models.visits import MixtureOfChains, VisitTables, VisitTies, fit_visits
+from understudy.models.tables.given_rules import Tie
+from understudy.models.visits.chains import MixtureOfChains
+from understudy.models.visits.fit import fit_visits
+from understudy.models.visits.tables import VisitTables, VisitTies
 from visit_cases import random_codes
 
 NUMBERS = [(n, n) for n in range(5)]

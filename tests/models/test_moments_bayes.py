@@ -6,8 +6,8 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from understudy.data.encoding.frame import UNIT, Frame
-from understudy.models.moments import CellGaussians, bayes_rule
-from understudy.models.moments.bayes import FLOOR
+from understudy.models.moments.bayes import FLOOR, bayes_rule
+from understudy.models.moments.gaussians import CellGaussians
 
 
 @pytest.mark.parametrize("cells", [1, 2])

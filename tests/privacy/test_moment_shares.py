@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from understudy.ground.errors import ConfigError
-from understudy.privacy.secure import (
-    Field,
+from understudy.privacy.secure.field import Field
+from understudy.privacy.secure.moment_shares import (
+    RANDOMNESS,
     MomentShare,
-    MomentSketch,
     Vectors,
     second_moments,
     split_moments,
 )
-from understudy.privacy.secure.moment_shares import RANDOMNESS
+from understudy.privacy.secure.moment_sketch import MomentSketch
 from understudy.privacy.secure.table_shares import REPEATS, Dealt
 
 FIELD = Field()

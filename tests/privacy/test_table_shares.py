@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.noise.aes import keystream
-from understudy.privacy.secure import (
+from understudy.privacy.secure.channel import KeyPair
+from understudy.privacy.secure.envelope import seal, unseal
+from understudy.privacy.secure.field import Field
+from understudy.privacy.secure.sketch import Sketch
+from understudy.privacy.secure.table_shares import (
+    REPEATS,
     Cells,
-    Field,
-    KeyPair,
+    Dealt,
     Share,
-    Sketch,
     randomness,
-    seal,
     second_share,
     split,
-    unseal,
 )
-from understudy.privacy.secure.table_shares import REPEATS, Dealt
 
 SIZES = (3, 2, 4)
 FIELD = Field()

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from understudy.data.encoding.triangles import on_diagonal, packed
-from understudy.privacy.secure import Dealer, Factor, Ring, one_hot
+from understudy.privacy.secure.counts import one_hot
 from understudy.privacy.secure.moments import bounded
+from understudy.privacy.secure.product import Dealer, Factor
+from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.tied import (
     block_multipliers,
     levels_as_numbers,

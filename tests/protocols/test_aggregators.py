@@ -33,7 +33,9 @@ from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure import KeyPair, Share, gram_matrix, shared_noise
+from understudy.privacy.secure.channel import KeyPair
+from understudy.privacy.secure.counts import gram_matrix, shared_noise
+from understudy.privacy.secure.table_shares import Share
 from understudy.protocols.aggregators import protocol, upload
 from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Released, Take, Upload
 from understudy.protocols.aggregators.plan import Config, Plan

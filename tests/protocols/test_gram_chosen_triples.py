@@ -25,7 +25,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.grid import Grid
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
-from understudy.protocols.core import Swap
+from understudy.protocols.core.products import Swap
 from understudy.protocols.gram import layout as gram_layout
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import Layout

@@ -37,7 +37,7 @@ from understudy.data.grid import Grid
 from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.secure import Channel
+from understudy.privacy.secure.channel import Channel
 from understudy.protocols.core.products import Swap
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import Layout

@@ -19,8 +19,9 @@ from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, 
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure import Ring
-from understudy.protocols.core import Ask, Keep, Swap
+from understudy.privacy.secure.ring import Ring
+from understudy.protocols.core import Ask, Keep
+from understudy.protocols.core.products import Swap
 from understudy.protocols.joint.found import Found, statement
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.joint.party import AlignedJointParty

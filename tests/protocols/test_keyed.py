@@ -12,23 +12,11 @@ from understudy.ground.errors import MessageError, PrivacyError, SchemaError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
-from understudy.protocols.core import (
-    Ask,
-    Assembly,
-    Beginnings,
-    Delivery,
-    Greeted,
-    Keep,
-    KeyedParty,
-    Keys,
-    Paid,
-    Public,
-    Reply,
-    Stated,
-)
+from understudy.protocols.core import Ask, Assembly, Keep, Paid, Public, Reply
 from understudy.protocols.core.agreeing import greetings_of, keys_of
 from understudy.protocols.core.base import public_values
-from understudy.protocols.core.keyed import Agreement
+from understudy.protocols.core.keyed import Agreement, Beginnings, Greeted, KeyedParty, Keys, Stated
+from understudy.protocols.core.products import Delivery
 from understudy.runtime.local import LocalParties
 
 EVENT, NAMES = GaussianDpEvent(2.0), ("a", "b", "c")

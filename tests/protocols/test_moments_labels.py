@@ -19,7 +19,8 @@ from understudy.data.images import Images, ImageSchema
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, MessageError, SchemaError
-from understudy.models.moments import Labels, centres
+from understudy.models.moments.fit import centres
+from understudy.models.moments.labels import Labels
 from understudy.models.moments.released import COUNT
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import Crowd, needed_multipliers

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.models.tables import MixtureOfProducts
+from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.one_report import given_target

@@ -17,7 +17,7 @@ from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.data.table import read_table
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
-from understudy.models.tables import MixtureOfProducts
+from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.offered import OfferedGram, added_grams
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget

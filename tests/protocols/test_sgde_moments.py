@@ -24,14 +24,15 @@ from understudy.data.table import read_table
 from understudy.generators.generator import Generator
 from understudy.generators.labelled import labelled_images
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
-from understudy.models.moments import CellGaussians, OfferedMoments, added, centres
-from understudy.models.moments.offered import VEIL
+from understudy.models.moments.fit import centres
+from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.offered import VEIL, OfferedMoments, added
 from understudy.models.pool import Pool
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import Rng, SecureRng
-from understudy.privacy.secure import noise_on
+from understudy.privacy.secure.counts import noise_on
 from understudy.protocols.moments.stages import First, Pooled, Within
 from understudy.protocols.sgde import moments as sgde_moments
 from understudy.protocols.sgde.offer import Requirements

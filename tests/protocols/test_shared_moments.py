@@ -18,7 +18,7 @@ from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, Sc
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure import KeyPair
+from understudy.privacy.secure.channel import KeyPair
 from understudy.privacy.secure.moments import bounded
 from understudy.protocols.aggregators import moments, upload
 from understudy.protocols.aggregators.messages import Begin, Open, Take, Upload

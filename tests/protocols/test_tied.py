@@ -26,12 +26,12 @@ from understudy.evaluate.audit.audit_file import audit_run_file
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, MessageError, PartyAway, PrivacyError, SchemaError
 from understudy.models.moments.released import CELLS
-from understudy.models.tied import Joint, Tied
+from understudy.models.tied.fit import Joint, Tied
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure import Ring
 from understudy.privacy.secure.moments import bounded
+from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.tied import squares
-from understudy.protocols.core import align_people
+from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.tied import protocol as tied
 from understudy.protocols.tied.layout import CLASSES, JOINT, Layout

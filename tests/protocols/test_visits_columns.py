@@ -16,11 +16,12 @@ from understudy.data.schema import Integer, Schema
 from understudy.data.visits import VisitLayout, read_visits
 from understudy.data.visits.counts import person_vectors
 from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PrivacyError, SchemaError
-from understudy.models.visits import VisitTables
+from understudy.models.visits.tables import VisitTables
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.core import Swap, align_people
 from understudy.protocols.core.agreeing import greetings_of
+from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask
+from understudy.protocols.core.products import Swap
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.messages import Agree, Begin, Count
 from understudy.protocols.visits.releases import release

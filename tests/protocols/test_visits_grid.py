@@ -15,8 +15,8 @@ from understudy.api.plan import plan
 from understudy.api.train import train
 from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure import Channel
-from understudy.protocols.core import Swap
+from understudy.privacy.secure.channel import Channel
+from understudy.protocols.core.products import Swap
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.columns import grid_of
 from understudy.protocols.visits.messages import Agree, Begin, Count

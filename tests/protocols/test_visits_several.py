@@ -23,7 +23,8 @@ from understudy.data.visits.counts import person_vectors
 from understudy.data.visits.frames import number_bounds
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
-from understudy.models.visits import VisitTables, fit_together
+from understudy.models.visits.fit import fit_together
+from understudy.models.visits.tables import VisitTables
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.messages import Begin

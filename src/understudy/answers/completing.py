@@ -33,7 +33,7 @@ from understudy.data.pieces import Pieces, labels_of
 from understudy.data.reading.dtypes import dtype
 from understudy.ground.check import in_range, nearest, whole
 from understudy.ground.errors import ConfigError, SchemaError
-from understudy.models.tables import invert
+from understudy.models.tables.bayes import invert
 
 _AT_ONCE = 1 << 21  # numbers of posteriors at a time
 

@@ -38,8 +38,9 @@ from understudy.data.rules import Rule
 from understudy.data.visits import VisitSchema
 from understudy.data.visits.codes import Places
 from understudy.data.visits.frames import timed
-from understudy.models.tables import invert
-from understudy.models.visits import ChainsTogether, MixtureOfChains
+from understudy.models.tables.bayes import invert
+from understudy.models.visits.chains import MixtureOfChains
+from understudy.models.visits.together import ChainsTogether
 
 _TINY = 1e-300  # a divisor in place of 0: kinds of people who never have events
 _TRIES = 100  # to find values in the order that rules need

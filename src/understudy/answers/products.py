@@ -17,7 +17,7 @@ from understudy.answers.question import Box
 from understudy.data.pieces import Pieces
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.models.pool import Pool
-from understudy.models.tables import MixtureOfProducts, latin
+from understudy.models.tables.mixture import MixtureOfProducts, latin
 
 MOST_CELLS = 1 << 22  # of a table of answers
 _AT_ONCE = 1 << 22  # numbers held beside the products themselves

@@ -20,7 +20,7 @@ from understudy.answers.question import Box, Question
 from understudy.data.encoding.codec import Uniform
 from understudy.data.pieces import Pieces
 from understudy.ground.errors import ConfigError
-from understudy.models.tables import invert
+from understudy.models.tables.bayes import invert
 
 MOST = 1 << 23  # latent points for one question
 FIRST = 1 << 16  # after which it is seen whether these will do

@@ -20,7 +20,7 @@ from understudy.data.column import Real
 from understudy.data.conditions import And, Condition, Order, columns, tests
 from understudy.data.pieces import Pieces
 from understudy.data.schema import Schema
-from understudy.models.tables import Tie
+from understudy.models.tables.given_rules import Tie
 
 _FITTED = 256  # boxes of a group of rules that a fit takes at most
 _STEPS = 64  # to find a box

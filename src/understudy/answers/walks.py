@@ -23,8 +23,8 @@ from understudy.answers.products import Products, pick
 from understudy.answers.question import Box
 from understudy.data.encoding.values import Codes
 from understudy.data.pieces import Pieces
-from understudy.models.tables import invert
-from understudy.models.visits import MixtureOfChains
+from understudy.models.tables.bayes import invert
+from understudy.models.visits.chains import MixtureOfChains
 
 _TINY = 1e-300  # in place of 0: a state that the rules leave nothing
 _AT_ONCE = 1 << 22  # numbers held beside a walk

@@ -62,7 +62,7 @@ from understudy.privacy.buy_schema import (
 )
 from understudy.privacy.free_kinds import kinds_of, require_kinds
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure import needed_noise, spend_of
+from understudy.privacy.secure.counts import needed_noise, spend_of
 from understudy.protocols.core import Watcher
 from understudy.protocols.gram import protocol as gram
 from understudy.runs.federation import Federation, Holder, open_ledger

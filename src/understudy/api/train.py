@@ -30,7 +30,8 @@ from understudy.ground.check import plain_name
 from understudy.ground.durable import own_folder, replace, replace_json
 from understudy.ground.errors import ArtefactError, ConfigError, LedgerError, SchemaError
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.core import Progress, Watcher, watch_alignment
+from understudy.protocols.core import Progress, Watcher
+from understudy.protocols.core.alignment import watch_alignment
 from understudy.runs.federation import Federation, Holder, open_ledger
 from understudy.runs.held import Held, open_held, open_holdout, open_public
 from understudy.runs.registry import (

@@ -14,7 +14,7 @@ from understudy.ground.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from understudy.answers import Weights
+    from understudy.answers.raking import Weights
     from understudy.generators.generator import Generator
 
 

@@ -22,7 +22,7 @@ from understudy.generators.parts import ClassifierParts
 from understudy.ground.bounded import read_json
 from understudy.ground.errors import ArtefactError
 from understudy.ground.tensors_file import read_header
-from understudy.models.cohort import from_description
+from understudy.models.cohort.classifier import from_description
 from understudy.privacy.accounts.rehearsal import first_said
 
 _DAMAGED = (

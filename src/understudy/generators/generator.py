@@ -20,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.answers import Answers, Weights
+from understudy.answers.answers import Answers
 from understudy.answers.people import people_where
+from understudy.answers.raking import Weights
 from understudy.answers.rules import keeping
 from understudy.data.classes import Codes
 from understudy.data.described import AnySchema, ArraySchema
@@ -41,11 +42,15 @@ from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import not_negative, one_of, whole
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.ground.html import line
-from understudy.models.cohort import Mlp, Quadratic, learned
-from understudy.models.moments import CellGaussians, OfferedMoments, bayes_rule
+from understudy.models.cohort.classifier import Mlp, Quadratic
+from understudy.models.cohort.single import learned
+from understudy.models.moments.bayes import bayes_rule
+from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.offered import OfferedMoments
 from understudy.models.plan import pieces
-from understudy.models.tables import MixtureOfProducts
-from understudy.models.visits import ChainsTogether, MixtureOfChains
+from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.visits.chains import MixtureOfChains
+from understudy.models.visits.together import ChainsTogether
 from understudy.privacy.accounts.rehearsal import first_said
 from understudy.privacy.noise import FastRng
 

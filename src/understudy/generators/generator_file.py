@@ -14,8 +14,8 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from understudy.answers import Release
 from understudy.answers.release import FILE as RELEASE
+from understudy.answers.release import Release
 from understudy.data.described import PublicSchema
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.levels import Levels, level_shapes

@@ -10,7 +10,7 @@ from understudy.data.encoding.features import Label
 from understudy.data.images import ImageSchema
 from understudy.generators.generator import CHUNK, Generator
 from understudy.ground.errors import ConfigError
-from understudy.models.moments import CellGaussians
+from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.plan import pieces
 from understudy.models.pool import Pool
 from understudy.privacy.noise import FastRng

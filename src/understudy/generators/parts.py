@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from understudy.data.encoding.population import Population
     from understudy.data.kinds import MixedSchema
     from understudy.data.visits import SeveralVisits
-    from understudy.models.cohort import Classifier as ClassifierNetwork
+    from understudy.models.cohort.classifier import Classifier as ClassifierNetwork
 
 CHUNK = 4096  # rows at a time, so that memory does not grow with their number
 # and of what a network makes of them: a fit of several labels may have thousands of Gaussians

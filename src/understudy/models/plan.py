@@ -21,7 +21,7 @@ from understudy.ground.errors import ConfigError
 from understudy.ground.tensors_file import Shapes
 from understudy.models.moments.fit import MOST_KEPT, MOST_TURNED
 from understudy.models.moments.offered import moment_shapes
-from understudy.models.nets import decoder_shapes, sides_of
+from understudy.models.nets.beta_vae import decoder_shapes, sides_of
 from understudy.models.pool import Pool
 from understudy.models.tables.mixture import MOST_COMPONENTS
 from understudy.models.tables.offered import gram_shapes

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from understudy.ground.check import positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.gaussians import CellGaussians
-from understudy.models.nets import BranchedGenerator, ClassDecoder, ClassImageDecoder
-from understudy.models.tables import MixtureOfProducts
+from understudy.models.nets.beta_vae import ClassDecoder, ClassImageDecoder
+from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.tables.mixture import MixtureOfProducts
 
 MEMBERS: dict[str, Any] = {
     "class-decoder": ClassDecoder,

@@ -34,8 +34,9 @@ from understudy.network.decisions import Queue
 from understudy.network.status import WatchedLog
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.secure import KeyPair
-from understudy.protocols.core import Party, Watcher, watch_alignment
+from understudy.privacy.secure.channel import KeyPair
+from understudy.protocols.core import Party, Watcher
+from understudy.protocols.core.alignment import watch_alignment
 from understudy.runs.federation import Holder, open_ledger
 from understudy.runs.held import Held, Opened, description, open_held
 from understudy.runs.registry import config_for, protocol_named

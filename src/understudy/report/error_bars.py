@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from understudy.answers import Release
+from understudy.answers.release import Release
 from understudy.generators.generator import Generator
 from understudy.ground.errors import UnderstudyError
 from understudy.report import plots

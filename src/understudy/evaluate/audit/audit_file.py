@@ -29,7 +29,8 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
-from understudy.protocols.core import AlignedParty, Party
+from understudy.protocols.core import Party
+from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.moments.settings import common
 from understudy.protocols.protocol import Protocol
 

@@ -35,8 +35,8 @@ from understudy.data.schema import Boolean, Schema
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.transcript import Seen
 from understudy.ground.errors import ConfigError
-from understudy.models.nets import densify
 from understudy.models.nets.rmsprop import RmsProp
+from understudy.models.nets.sparse import densify
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.gradients import clipped_gradient_sum

@@ -31,7 +31,7 @@ from understudy.evaluate.audit.canaries import ROUNDS, UNREAD
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.local import Report
+from understudy.privacy.local.reporter import Report
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.core import Parties, Party, Reply

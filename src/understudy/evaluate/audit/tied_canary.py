@@ -27,7 +27,7 @@ from understudy.data.kinds import ARRAYS, kind_of
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD
 from understudy.ground.errors import ConfigError
-from understudy.models.tied import Joint, Tied
+from understudy.models.tied.fit import Joint, Tied
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import UNIT
-from understudy.models.cohort import Quadratic, UprightQuadratic
+from understudy.models.cohort.classifier import Quadratic, UprightQuadratic
 from understudy.models.moments.gaussians import CellGaussians
 
 FLOOR = 1.0

@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from understudy.ground.check import not_negative, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.adam import Adam
-from understudy.models.cohort import Batch, Flat, Replayed, check_training, descend, walk
+from understudy.models.cohort.flat import Flat
+from understudy.models.cohort.replay import Replayed
+from understudy.models.cohort.training import Batch, check_training, descend, walk
 from understudy.models.nets.mmd import mmd
 
 

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.cohort import Taps
+from understudy.models.cohort.taps import Taps
 from understudy.models.nets.gan import BlockSoftmax
 
 ENCODER, DECODER = (64, 32), (64, 128)  # Table II, tabular data

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.ground.check import whole
-from understudy.models.cohort import Taps
+from understudy.models.cohort.taps import Taps
 
 SLOPE = 0.2
 

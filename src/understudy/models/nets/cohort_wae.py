@@ -13,7 +13,8 @@ from torch import Tensor
 
 from understudy.ground.errors import ConfigError
 from understudy.models.adam import Adam
-from understudy.models.cohort import product, read
+from understudy.models.cohort.client_axis import product
+from understudy.models.cohort.flat import read
 from understudy.models.nets.mmd import Mmd
 
 

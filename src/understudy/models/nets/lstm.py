@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from understudy.models.cohort import product
+from understudy.models.cohort.client_axis import product
 from understudy.models.nets import lstm_kernel
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from understudy.ground.check import positive
 from understudy.ground.errors import ConfigError
-from understudy.models.cohort import times_transposed
+from understudy.models.cohort.client_axis import times_transposed
 
 
 def mmd(latent: Tensor, prior: Tensor, mask: Tensor | None = None, *, sigma: float = 1.0) -> Tensor:

@@ -24,7 +24,9 @@ from torch import Tensor, nn
 
 from understudy.ground.errors import ConfigError
 from understudy.models.adam import Adam
-from understudy.models.cohort import Batch, Shapes, Uniform, read, times_transposed
+from understudy.models.cohort.client_axis import times_transposed
+from understudy.models.cohort.flat import Shapes, Uniform, read
+from understudy.models.cohort.training import Batch
 from understudy.models.nets.autoencoder import Autoencoder
 from understudy.models.nets.decoder import Described, filled
 from understudy.models.nets.lstm import Lstm, lstm

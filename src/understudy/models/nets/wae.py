@@ -18,7 +18,9 @@ from torch.nn import functional
 
 from understudy.data.encoding.slots import slot_counts
 from understudy.ground.check import one_of
-from understudy.models.cohort import Batch, Shapes, linear
+from understudy.models.cohort.client_axis import linear
+from understudy.models.cohort.flat import Shapes
+from understudy.models.cohort.training import Batch
 from understudy.models.nets.autoencoder import Autoencoder
 from understudy.models.nets.cohort_wae import descend_by_hand
 from understudy.models.nets.decoder import ImageDecoder, TableDecoder, check_sides, filled

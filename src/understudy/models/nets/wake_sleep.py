@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from understudy.data.encoding.slots import slot_counts
 from understudy.ground.errors import ConfigError
-from understudy.models.cohort import read
+from understudy.models.cohort.flat import read
 from understudy.models.nets.decoder import TableDecoder
 from understudy.models.nets.wae import TableWae
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.nets import BlockSoftmax
+from understudy.models.nets.gan import BlockSoftmax
 
 _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
 MOST_COMPONENTS = 1 << 20  # beyond it a float32 latent no longer reaches every component evenly

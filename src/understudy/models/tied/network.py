@@ -22,9 +22,8 @@ from understudy.data.encoding.frame import Frame
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.gaussians import KNOTS, mapped_through
-from understudy.models.tables import MixtureOfProducts
 from understudy.models.tables.bayes import one_hot
-from understudy.models.tables.mixture import MOST_COMPONENTS
+from understudy.models.tables.mixture import MOST_COMPONENTS, MixtureOfProducts
 
 _MOST_PARAMETERS = 1 << 28
 _MOST_PARTS = 64

@@ -29,7 +29,7 @@ from understudy.data.visits import VisitCodes
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.device import shapes_only
-from understudy.models.nets import BlockSoftmax
+from understudy.models.nets.gan import BlockSoftmax
 from understudy.models.tables.given_rules import Ruled, Rules, put
 from understudy.models.visits.steps import Numbers, along, by_kind, checked_numbers, step_weights
 

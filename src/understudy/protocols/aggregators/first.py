@@ -18,12 +18,14 @@ from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure import Numbers
+from understudy.privacy.secure.field import Numbers
 from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Take, Upload
 from understudy.protocols.aggregators.terms import Terms
 from understudy.protocols.aggregators.upload import marked
-from understudy.protocols.core import Ask, Checkpoint, Parties, Present, public_values, remarks, settled
+from understudy.protocols.core import Ask, Parties, public_values, settled
 from understudy.protocols.core.base import VIEWS
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.present import Present, remarks
 from understudy.protocols.people.host import left_out
 
 RELEASED = "released"  # what is saved

@@ -24,7 +24,7 @@ from understudy.data.kinds import TABLE, population_of
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
 from understudy.privacy.noise.aes import keystream
-from understudy.privacy.secure import fingerprint
+from understudy.privacy.secure.channel import fingerprint
 from understudy.protocols.aggregators.messages import Begin, Upload
 from understudy.protocols.aggregators.plan import Plan
 from understudy.protocols.aggregators.terms import Terms

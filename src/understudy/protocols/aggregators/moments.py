@@ -27,7 +27,9 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.aggregators.first import card_of, collected
 from understudy.protocols.aggregators.moments_host import MomentsAggregator, MomentsHost
 from understudy.protocols.aggregators.moments_plan import Config, MomentsPlan
-from understudy.protocols.core import Outcome, Parties, Watcher, two_steps
+from understudy.protocols.core import Parties, Watcher
+from understudy.protocols.core.loop import two_steps
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.protocol import Protocol
 
 __all__ = ["PROTOCOL", "Config", "train"]

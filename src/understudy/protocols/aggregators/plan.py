@@ -32,7 +32,9 @@ from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
-from understudy.privacy.secure import Cells, Moved, Sketch, noise_on, scaled, shared_noise, spend_of
+from understudy.privacy.secure.counts import Moved, noise_on, scaled, shared_noise, spend_of
+from understudy.privacy.secure.sketch import Sketch
+from understudy.privacy.secure.table_shares import Cells
 from understudy.protocols.aggregators.terms import Settings, Terms, require_seats
 from understudy.protocols.aggregators.upload import Format
 from understudy.protocols.gram.terms import again_share

@@ -33,13 +33,15 @@ from understudy.generators.parts import GeneratorParts
 from understudy.models.device import pick_device
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.secure import mirrored, movable
+from understudy.privacy.secure.counts import mirrored, movable
 from understudy.protocols.aggregators.collected import CollectingParty
 from understudy.protocols.aggregators.first import ADJACENCY, card_of, collected
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.protocols.aggregators.second import SecondAggregator
-from understudy.protocols.core import Outcome, Parties, Watcher, two_steps
+from understudy.protocols.core import Parties, Watcher
+from understudy.protocols.core.loop import two_steps
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.protocol import Protocol
 
 

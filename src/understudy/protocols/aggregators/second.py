@@ -31,7 +31,9 @@ from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import REPEATS, KeyPair, Numbers, fingerprint
+from understudy.privacy.secure.channel import KeyPair, fingerprint
+from understudy.privacy.secure.field import Numbers
+from understudy.privacy.secure.table_shares import REPEATS
 from understudy.protocols.aggregators.messages import (
     Check,
     Checked,

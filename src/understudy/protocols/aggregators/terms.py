@@ -20,7 +20,7 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import Field, Numbers
+from understudy.privacy.secure.field import Field, Numbers
 
 MOST_BATCH = 1 << 16
 

@@ -28,27 +28,29 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
 from understudy.ground.errors import MessageError
-from understudy.privacy.secure import (
-    OVERHEAD,
-    REPEATS,
-    Cells,
-    Field,
-    KeyPair,
+from understudy.privacy.secure.channel import KeyPair
+from understudy.privacy.secure.envelope import OVERHEAD, seal, unseal
+from understudy.privacy.secure.field import Field
+from understudy.privacy.secure.moment_shares import (
+    RANDOMNESS,
     MomentShare,
-    Share,
     Vectors,
     first_moments,
+    second_moments,
+    split_moments,
+)
+from understudy.privacy.secure.table_shares import (
+    REPEATS,
+    Bytes,
+    Cells,
+    Share,
+    Truths,
+    Words,
     first_share,
     randomness,
-    seal,
-    second_moments,
     second_share,
     split,
-    split_moments,
-    unseal,
 )
-from understudy.privacy.secure.moment_shares import RANDOMNESS
-from understudy.privacy.secure.table_shares import Bytes, Truths, Words
 
 KEY, SEED = 16, 32
 _PEOPLE = 256  # split at a time

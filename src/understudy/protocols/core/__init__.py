@@ -2,7 +2,6 @@
 rounds with its checkpoints and outcomes.
 """
 
-from understudy.protocols.core.alignment import AlignedParty, Found, align_grid, align_people, watch_alignment
 from understudy.protocols.core.base import (
     Ask,
     Assembly,
@@ -22,78 +21,23 @@ from understudy.protocols.core.base import (
     public_values,
     settled,
 )
-from understudy.protocols.core.checkpoint import Checkpoint
-from understudy.protocols.core.common_rule import common_features
-from understudy.protocols.core.keyed import Beginnings, Greeted, KeyedParty, Keys, Stated
-from understudy.protocols.core.loop import run_rounds, two_steps
-from understudy.protocols.core.outcome import Outcome
-from understudy.protocols.core.present import Present, remarks
-from understudy.protocols.core.products import (
-    Cells,
-    Chunk,
-    Dealing,
-    Delivery,
-    Products,
-    Swap,
-    Swapped,
-    cells_of,
-    chunks_of,
-    cut_as,
-    heard,
-    mask_seed,
-    relayed,
-    said,
-    swap_all,
-)
 
 __all__ = [
-    "AlignedParty",
     "Ask",
     "Assembly",
-    "Beginnings",
-    "Cells",
-    "Checkpoint",
-    "Chunk",
-    "Dealing",
-    "Delivery",
     "Done",
-    "Found",
-    "Greeted",
     "Keep",
-    "KeyedParty",
-    "Keys",
     "Message",
     "Opening",
-    "Outcome",
     "Paid",
     "Parties",
     "Party",
-    "Present",
-    "Products",
     "Progress",
     "Public",
     "Reply",
     "Return",
     "Settle",
-    "Stated",
-    "Swap",
-    "Swapped",
     "Watcher",
-    "align_grid",
-    "align_people",
-    "cells_of",
-    "chunks_of",
-    "common_features",
-    "cut_as",
-    "heard",
-    "mask_seed",
     "public_values",
-    "relayed",
-    "remarks",
-    "run_rounds",
-    "said",
     "settled",
-    "swap_all",
-    "two_steps",
-    "watch_alignment",
 ]

@@ -35,8 +35,15 @@ from understudy.privacy.accounts.accounting import DpEvent, PureDp, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import IdMask, Rows, agree_on_kind, canonical_ids, match_grid
-from understudy.privacy.secure.set_intersection import MOST_PEOPLE, ring
+from understudy.privacy.secure.set_intersection import (
+    MOST_PEOPLE,
+    IdMask,
+    Rows,
+    agree_on_kind,
+    canonical_ids,
+    match_grid,
+    ring,
+)
 from understudy.protocols.core.base import (
     Ask,
     Keep,

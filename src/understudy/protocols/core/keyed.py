@@ -28,7 +28,7 @@ from understudy.ground.errors import MessageError, PartyError, PrivacyError, Sch
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Receipt
-from understudy.privacy.secure import Channel, KeyPair, connect, fingerprint
+from understudy.privacy.secure.channel import Channel, KeyPair, connect, fingerprint
 from understudy.protocols.core.base import Ask, Assembly, Keep, Party, Public, Reply
 from understudy.protocols.core.products import Delivery, confirm, greetings, told_alike
 

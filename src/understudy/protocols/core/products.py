@@ -18,7 +18,9 @@ from torch import Tensor
 
 from understudy.ground.check import whole
 from understudy.ground.errors import MessageError
-from understudy.privacy.secure import Bits, Channel, Dealer, Factor, Ring, Words, fingerprint
+from understudy.privacy.secure.channel import Channel, fingerprint
+from understudy.privacy.secure.product import Dealer, Factor
+from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.protocols.core.base import Ask, Assembly, Parties, Public, Reply
 
 SEALED = "rows under one-time masks, sealed for another holder: uniform to it, unreadable to the server"

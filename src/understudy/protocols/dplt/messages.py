@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from understudy.protocols.core import Ask, Assembly, Delivery, Greeted, Keys, Paid, Public, Reply, Stated
+from understudy.protocols.core import Ask, Assembly, Paid, Public, Reply
+from understudy.protocols.core.keyed import Greeted, Keys, Stated
+from understudy.protocols.core.products import Delivery
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,23 +26,15 @@ from understudy.ground.check import positive, whole
 from understudy.ground.errors import MessageError, PrivacyError
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.noise import DiscreteLaplaceNoise, Exponential, best
-from understudy.privacy.secure import Bits, Factor, Ring, Words, blind, fingerprint
-from understudy.protocols.core import (
-    AlignedParty,
-    Ask,
-    Beginnings,
-    KeyedParty,
-    Message,
-    Paid,
-    Products,
-    Public,
-    Reply,
-    Swap,
-    Swapped,
-    mask_seed,
-)
+from understudy.privacy.secure.channel import fingerprint
+from understudy.privacy.secure.product import Factor
+from understudy.privacy.secure.ring import Bits, Ring, Words
+from understudy.privacy.secure.sums import blind
+from understudy.protocols.core import Ask, Message, Paid, Public, Reply
+from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
-from understudy.protocols.core.keyed import masked_rows
+from understudy.protocols.core.keyed import Beginnings, KeyedParty, masked_rows
+from understudy.protocols.core.products import Products, Swap, Swapped, mask_seed
 from understudy.protocols.dplt.messages import (
     Agree,
     Agreed,

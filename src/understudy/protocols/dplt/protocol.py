@@ -52,21 +52,14 @@ from understudy.data.schema import Schema, join
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.statement import PrivacyStatement
-from understudy.privacy.secure import Ring
-from understudy.protocols.core import (
-    Checkpoint,
-    Dealing,
-    Outcome,
-    Parties,
-    Swap,
-    Watcher,
-    align_people,
-    public_values,
-    relayed,
-    settled,
-    two_steps,
-)
+from understudy.privacy.secure.ring import Ring
+from understudy.protocols.core import Parties, Watcher, public_values, settled
 from understudy.protocols.core.agreeing import greetings_of, keys_of, same_number, stated_prices
+from understudy.protocols.core.alignment import align_people
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.loop import two_steps
+from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.products import Dealing, Swap, relayed
 from understudy.protocols.dplt.messages import Agree, Begin, Correlate, Group, Quantify
 from understudy.protocols.dplt.party import DpltParty
 from understudy.protocols.dplt.plan import Config, Plan

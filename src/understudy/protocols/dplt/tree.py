@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
-from understudy.models.tables import BayesNet, Coded
-from understudy.privacy.secure import Bits
+from understudy.models.tables.bayes import BayesNet, Coded
+from understudy.privacy.secure.ring import Bits
 
 Edge = tuple[int, int]
 Choose = Callable[[Tensor, int], int]  # scores and their sensitivity → the place of the chosen one

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from understudy.data.kinds import TABLE
 from understudy.ground.errors import PartyError
 from understudy.privacy.accounts.accounting import Spend
-from understudy.protocols.core import Ask, Done, Keep, Message, Public, Reply, Swap
+from understudy.protocols.core import Ask, Done, Keep, Message, Public, Reply
+from understudy.protocols.core.products import Swap
 from understudy.protocols.gans.coupling import coupling_party
 from understudy.protocols.gans.verti_gan_party import Config, Couple, VertiGanParty
 from understudy.protocols.gram import messages as gram_messages

@@ -30,12 +30,13 @@ from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.ground.errors import ConfigError
 from understudy.models.adam import along
-from understudy.models.nets import BranchedGenerator
-from understudy.models.tables import read_tables
+from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.tables.noisy_tables import read_tables
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import FastRng, Rng
-from understudy.protocols.core import AlignedParty, Parties
+from understudy.protocols.core import Parties
+from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.gram.party import GramParty
 from understudy.protocols.gram.releases import Plan, Released, release
 

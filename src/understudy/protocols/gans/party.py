@@ -20,13 +20,14 @@ from understudy.data.kinds import kind_of
 from understudy.ground.check import a_seed
 from understudy.ground.errors import PartyError
 from understudy.models.device import first_weights, pick_device
-from understudy.models.nets import Critic, width_of
+from understudy.models.nets.gan import Critic, width_of
 from understudy.privacy.accounts.accounting import DpEvent, Spend, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.gradients import honest, honest_layers
 from understudy.privacy.noise import Rng
-from understudy.protocols.core import AlignedParty, Ask, Message, Opening, Paid, Public, Reply
+from understudy.protocols.core import Ask, Message, Opening, Paid, Public, Reply
+from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.base import VIEWS
 from understudy.protocols.gans.rows import output_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from understudy.data.described import AnySchema
 from understudy.data.kinds import IMAGES, SERIES, TABLE
-from understudy.models.nets import Output, Values
+from understudy.models.nets.gan import Output, Values
 
 _OUTPUTS: dict[str, Callable[[Any], Output]] = {
     TABLE.name: TABLE.sizes,

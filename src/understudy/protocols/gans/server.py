@@ -14,19 +14,15 @@ from understudy.data.kinds import MixedSchema, side_by_side
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import PartyError
 from understudy.models.device import first_weights
-from understudy.models.nets import BranchedGenerator, RmsProp
+from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.nets.rmsprop import RmsProp
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.gradients.limits import WEIGHT, sound
-from understudy.protocols.core import (
-    Checkpoint,
-    Outcome,
-    Parties,
-    Watcher,
-    align_people,
-    public_values,
-    run_rounds,
-    settled,
-)
+from understudy.protocols.core import Parties, Watcher, public_values, settled
+from understudy.protocols.core.alignment import align_people
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.loop import run_rounds
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.gans.party import Begin, Settings
 from understudy.protocols.gans.rows import output_of
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.models.cohort import times_transposed
-from understudy.models.nets import Critic
+from understudy.models.cohort.client_axis import times_transposed
+from understudy.models.nets.gan import Critic
 from understudy.models.nets.rmsprop import DECAY, TINY
 from understudy.privacy.gradients.critic import through_activation
 from understudy.privacy.gradients.critic_kernel import FLAT

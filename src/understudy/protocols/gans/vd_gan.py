@@ -27,8 +27,9 @@ from understudy.models.adam import along
 from understudy.models.device import pick_device, sent
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients import honest, require_sound
-from understudy.protocols.core import Message, Outcome, Paid, Parties, Watcher
+from understudy.protocols.core import Message, Paid, Parties, Watcher
 from understudy.protocols.core.base import VIEWS
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans.party import Begin, GanParty, Gradient
 from understudy.protocols.gans.server import Server

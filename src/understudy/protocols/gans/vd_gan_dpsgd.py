@@ -16,7 +16,8 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from understudy.models.device import first_weights
-from understudy.models.nets import BranchedGenerator, RmsProp
+from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.nets.rmsprop import RmsProp
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients import honest
 from understudy.privacy.noise import poisson_samples

@@ -27,9 +27,11 @@ from torch.nn.utils import parameters_to_vector
 from understudy.data.described import AnySchema, Rows
 from understudy.data.schema import Schema
 from understudy.models.device import pick_device
-from understudy.models.nets import densify
+from understudy.models.nets.sparse import densify
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.core import Outcome, Parties, Watcher, align_people
+from understudy.protocols.core import Parties, Watcher
+from understudy.protocols.core.alignment import align_people
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.gans.coupled_party import CoupledParty
 from understudy.protocols.gans.coupling import Coupling, measure_across
 from understudy.protocols.gans.server import Server

@@ -12,7 +12,9 @@ from torch import Tensor
 from understudy.ground.check import in_range, one_of, positive
 from understudy.ground.errors import MessageError, PartyError
 from understudy.models.device import first_weights
-from understudy.models.nets import BranchedGenerator, ImageCritic, Values, sparsify
+from understudy.models.nets.gan import BranchedGenerator, Values
+from understudy.models.nets.image_gan import ImageCritic
+from understudy.models.nets.sparse import sparsify
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.ledger import Receipt
 from understudy.privacy.gradients import honest, sound_weights

@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
-from understudy.privacy.secure import Bits, Ring, Words, one_hot
+from understudy.privacy.secure.counts import one_hot
+from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.protocols.gram.layout import Layout, Place
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from understudy.data.grid import Block
 from understudy.ground.errors import MessageError
-from understudy.privacy.secure import Ring, mirrored
+from understudy.privacy.secure.counts import mirrored
+from understudy.privacy.secure.ring import Ring
 from understudy.protocols.gram.layout import Layout, Spread
 
 

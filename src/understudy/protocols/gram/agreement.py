@@ -21,9 +21,10 @@ from understudy.ground.check import in_range
 from understudy.ground.errors import MessageError, SchemaError
 from understudy.models.tables.bought_levels import most_width
 from understudy.privacy.noise import DiscreteGaussianNoise
-from understudy.privacy.secure import Factor, Ring
-from understudy.protocols.core import Chunk, Products, cut_as, mask_seed
+from understudy.privacy.secure.product import Factor
+from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
+from understudy.protocols.core.products import Chunk, Products, cut_as, mask_seed
 from understudy.protocols.gram.layout import Layout, Spread
 from understudy.protocols.gram.messages import Agree
 from understudy.protocols.gram.terms import Rows

@@ -10,17 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from understudy.privacy.secure import Ring
-from understudy.protocols.core import (
-    Cells,
-    Dealing,
-    Parties,
-    align_grid,
-    cells_of,
-    cut_as,
-    public_values,
-    swap_all,
-)
+from understudy.privacy.secure.ring import Ring
+from understudy.protocols.core import Parties, public_values
 from understudy.protocols.core.agreeing import (
     Begun,
     Inboxes,
@@ -30,6 +21,8 @@ from understudy.protocols.core.agreeing import (
     most_of,
     same_number,
 )
+from understudy.protocols.core.alignment import align_grid
+from understudy.protocols.core.products import Cells, Dealing, cells_of, cut_as, swap_all
 from understudy.protocols.gram.across import Across
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.messages import Agree, Begin, Share, Widen

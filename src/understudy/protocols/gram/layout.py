@@ -34,7 +34,9 @@ from understudy.ground.errors import ConfigError, MessageError
 from understudy.models.tables.bought_levels import most_width
 from understudy.models.tables.strongest_triples import MOST_CELLS
 from understudy.privacy.noise import DiscreteGaussianNoise
-from understudy.privacy.secure import Moved, Ring, movable, noise_share, scaled
+from understudy.privacy.secure.counts import Moved, movable, scaled
+from understudy.privacy.secure.ring import Ring
+from understudy.privacy.secure.sums import noise_share
 from understudy.protocols.gram.trees import Trees, trees_of
 
 # the fine tables' share of the budget: towards 0 and 1 noise grows without end

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.protocols.core import Ask, Assembly, Delivery, Greeted, Keys, Paid, Public, Reply, Stated
+from understudy.protocols.core import Ask, Assembly, Paid, Public, Reply
+from understudy.protocols.core.keyed import Greeted, Keys, Stated
+from understudy.protocols.core.products import Delivery
 
 
 def _no_pairs() -> Tensor:

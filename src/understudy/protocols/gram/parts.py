@@ -17,7 +17,9 @@ from torch import Tensor
 
 from understudy.data.grid import Block
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import Ring, Words, blind, gram_matrix, mirrored, noise_on, triple_table
+from understudy.privacy.secure.counts import gram_matrix, mirrored, noise_on, triple_table
+from understudy.privacy.secure.ring import Ring, Words
+from understudy.privacy.secure.sums import blind
 from understudy.protocols.gram.across import Across
 from understudy.protocols.gram.agreement import Agreement
 from understudy.protocols.gram.layout import Layout, Spread

@@ -30,25 +30,12 @@ from understudy.ground.check import whole
 from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.accounting import DpEvent, Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger, Receipt
-from understudy.privacy.secure import Bits, Ring, Words, fingerprint
-from understudy.protocols.core import (
-    AlignedParty,
-    Ask,
-    Beginnings,
-    Chunk,
-    KeyedParty,
-    Message,
-    Paid,
-    Products,
-    Public,
-    Reply,
-    Swap,
-    Swapped,
-    chunks_of,
-    heard,
-    said,
-)
-from understudy.protocols.core.keyed import masked_rows
+from understudy.privacy.secure.channel import fingerprint
+from understudy.privacy.secure.ring import Bits, Ring, Words
+from understudy.protocols.core import Ask, Message, Paid, Public, Reply
+from understudy.protocols.core.alignment import AlignedParty
+from understudy.protocols.core.keyed import Beginnings, KeyedParty, masked_rows
+from understudy.protocols.core.products import Chunk, Products, Swap, Swapped, chunks_of, heard, said
 from understudy.protocols.gram.across import Across
 from understudy.protocols.gram.agreement import (
     Agreement,

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.answers import Release
+from understudy.answers.release import Release
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
 from understudy.data.encoding.codec import Codec
@@ -36,17 +36,21 @@ from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import a_seed, in_range, not_negative, positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.device import pick_device
-from understudy.models.tables import MixtureOfProducts, Triple
 from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.loss import Triple
+from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noise_alone import levels_of_none, never_drawn
 from understudy.models.tables.noisy_tables import Tables, read_tables
 from understudy.models.tables.strongest_pairs import strongest_pairs
 from understudy.models.tables.strongest_triples import strongest_triples
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
-from understudy.privacy.secure import spend_of
-from understudy.protocols.core import Checkpoint, Outcome, Parties, Watcher, settled, two_steps
+from understudy.privacy.secure.counts import spend_of
+from understudy.protocols.core import Parties, Watcher, settled
 from understudy.protocols.core.agreeing import stated_prices
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.loop import two_steps
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.gram.forecast import forecast as forecast
 from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE
 from understudy.protocols.gram.party import DEALT, GramParty

@@ -22,7 +22,8 @@ from understudy.answers.release import kept, tables_of
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Schema
 from understudy.ground.errors import BudgetExceeded, MessageError, PartyError
-from understudy.protocols.core import Ask, Parties, relayed
+from understudy.protocols.core import Ask, Parties
+from understudy.protocols.core.products import relayed
 from understudy.protocols.gram.across import Across
 from understudy.protocols.gram.adder import Adder, together
 from understudy.protocols.gram.agreement import levels_word, pairs_word

@@ -23,7 +23,8 @@ from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, MessageError, PartyError, SchemaError
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure import Bits, one_hot, shared_noise, spend_of
+from understudy.privacy.secure.counts import one_hot, shared_noise, spend_of
+from understudy.privacy.secure.ring import Bits
 from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE, Layout, Spread
 from understudy.protocols.gram.messages import Begin
 

@@ -14,7 +14,9 @@ from typing import Any
 
 from torch import Tensor
 
-from understudy.protocols.core import Assembly, Delivery, Greeted, Keys, Paid, Public, Reply, Stated
+from understudy.protocols.core import Assembly, Paid, Public, Reply
+from understudy.protocols.core.keyed import Greeted, Keys, Stated
+from understudy.protocols.core.products import Delivery
 
 
 @dataclass(frozen=True, kw_only=True)

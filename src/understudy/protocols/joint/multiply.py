@@ -18,10 +18,22 @@ from torch import Tensor
 
 from understudy.data.grid import Block as Groups
 from understudy.data.grid import Grid
-from understudy.privacy.secure import Channel, Factor, Ring
-from understudy.protocols.core import Cells, Dealing, Parties, Products, Swap, cells_of, chunks_of, cut_as
+from understudy.privacy.secure.channel import Channel
+from understudy.privacy.secure.product import Factor
+from understudy.privacy.secure.ring import Ring
+from understudy.protocols.core import Parties
 from understudy.protocols.core.agreeing import Inboxes
-from understudy.protocols.core.products import mask_seed, relayed
+from understudy.protocols.core.products import (
+    Cells,
+    Dealing,
+    Products,
+    Swap,
+    cells_of,
+    chunks_of,
+    cut_as,
+    mask_seed,
+    relayed,
+)
 from understudy.protocols.joint.messages import Agree
 from understudy.protocols.joint.stage import Product
 

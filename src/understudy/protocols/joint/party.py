@@ -28,25 +28,13 @@ from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError, MessageError, PrivacyError, SchemaError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng, SecureRng
-from understudy.privacy.secure import Ring, blind, fingerprint
-from understudy.protocols.core import (
-    AlignedParty,
-    Ask,
-    Beginnings,
-    Chunk,
-    KeyedParty,
-    Message,
-    Paid,
-    Products,
-    Public,
-    Reply,
-    Swap,
-    Swapped,
-    chunks_of,
-    heard,
-    said,
-)
-from understudy.protocols.core.keyed import D, masked_rows
+from understudy.privacy.secure.channel import fingerprint
+from understudy.privacy.secure.ring import Ring
+from understudy.privacy.secure.sums import blind
+from understudy.protocols.core import Ask, Message, Paid, Public, Reply
+from understudy.protocols.core.alignment import AlignedParty
+from understudy.protocols.core.keyed import Beginnings, D, KeyedParty, masked_rows
+from understudy.protocols.core.products import Chunk, Products, Swap, Swapped, chunks_of, heard, said
 from understudy.protocols.joint.messages import (
     Agree,
     Agreed,

@@ -31,8 +31,9 @@ from understudy.ground.errors import PrivacyError
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
-from understudy.privacy.secure import Moved, noise_on, noise_share, scaled, shared_noise, spend_of
+from understudy.privacy.secure.counts import Moved, noise_on, scaled, shared_noise, spend_of
 from understudy.privacy.secure.moments import doubled, moments_event, needed_multipliers, noise_for
+from understudy.privacy.secure.sums import noise_share
 from understudy.privacy.secure.tied import block_multipliers
 
 

@@ -16,15 +16,7 @@ import torch
 from torch import Tensor
 
 from understudy.ground.errors import BudgetExceeded, MessageError, PartyError
-from understudy.protocols.core import (
-    Ask,
-    Checkpoint,
-    Parties,
-    align_grid,
-    cells_of,
-    public_values,
-    relayed,
-)
+from understudy.protocols.core import Ask, Parties, public_values
 from understudy.protocols.core.agreeing import (
     Begun,
     Inboxes,
@@ -34,6 +26,9 @@ from understudy.protocols.core.agreeing import (
     most_of,
     same_number,
 )
+from understudy.protocols.core.alignment import align_grid
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.products import cells_of, relayed
 from understudy.protocols.joint.found import Found, Record
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.joint.multiply import multiply, seeds_for

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from understudy.privacy.secure import Ring
-from understudy.protocols.core import Products
+from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core.keyed import Agreement
+from understudy.protocols.core.products import Products
 from understudy.protocols.joint.stage import Stage, Study, Terms
 
 

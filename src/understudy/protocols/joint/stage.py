@@ -31,7 +31,7 @@ from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.pack import Value
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import Ring
+from understudy.privacy.secure.ring import Ring
 from understudy.protocols.joint.pricing import BlockSpec, Pricing
 
 Terms = dict[str, Any]  # what the server chose for a stage: plain values and tensors

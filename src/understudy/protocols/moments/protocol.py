@@ -24,8 +24,11 @@ from typing import Any
 
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
-from understudy.models.moments import fit_cells, match_shades
-from understudy.protocols.core import Outcome, Parties, Watcher, two_steps
+from understudy.models.moments.fit import fit_cells
+from understudy.models.moments.shades import match_shades
+from understudy.protocols.core import Parties, Watcher
+from understudy.protocols.core.loop import two_steps
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.joint.found import ended, statement
 from understudy.protocols.joint.party import JointParty
 from understudy.protocols.joint.server import measure

@@ -14,7 +14,8 @@ from understudy.data.encoding.frame import Frame
 from understudy.data.grid import Grid
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
-from understudy.models.moments import Centres, Directions, bought_norm, centres, directions
+from understudy.models.moments.fit import Centres, Directions, centres, directions
+from understudy.models.moments.norms import bought_norm
 from understudy.models.moments.released import SCALE, bins_of
 from understudy.privacy.secure.moments import Crowd
 from understudy.protocols.joint.found import Found

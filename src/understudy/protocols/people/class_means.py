@@ -31,10 +31,11 @@ from understudy.data.encoding.features import DeclaredFeatures
 from understudy.data.encoding.frame import UNIT
 from understudy.generators.parts import ClassifierParts
 from understudy.ground.errors import ConfigError
-from understudy.models.cohort import LogisticRegression
+from understudy.models.cohort.classifier import LogisticRegression
 from understudy.models.moments.fit import without_noise
 from understudy.privacy.accounts.statement import PrivacyStatement
-from understudy.protocols.core import Outcome, Parties
+from understudy.protocols.core import Parties
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.people.class_means_party import (
     CODE,
     Begin,

@@ -24,8 +24,8 @@ from understudy.ground.check import a_seed, in_range, whole
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import PureDp
-from understudy.privacy.local import check_epsilon
 from understudy.privacy.local.nearest_codes import STEP, Codebook, NearestCodes
+from understudy.privacy.local.reporter import check_epsilon
 from understudy.protocols.core import Message, Party
 from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
 from understudy.protocols.people.survey import TableOpening

@@ -25,12 +25,16 @@ from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
 from understudy.models.device import pick_device
-from understudy.models.nets import LocalTraining, Rwae, fit
+from understudy.models.nets.autoencoder import LocalTraining, fit
+from understudy.models.nets.rwae import Rwae
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
-from understudy.privacy.local import MagRr, Ps, RateDecay, Reporter
+from understudy.privacy.local.reporter import Reporter
+from understudy.privacy.local.selection.mag_rr import MagRr, RateDecay
+from understudy.privacy.local.selection.ps import Ps
 from understudy.privacy.noise import FastRng
-from understudy.protocols.core import Outcome, Parties, Watcher
+from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.common_rule import common_rule
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.people.host import ADJACENCY, Begin, Hosting, Round
 from understudy.protocols.people.reporting import SELECTION, form_of, from_message, to_message
 from understudy.protocols.people.rounds import MOST_PENALTY, Answer, LearningParty, Rounds, Settings

@@ -28,10 +28,12 @@ from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.models.device import pick_device
-from understudy.models.nets import ImageWae, LocalTraining, TableWae, fit, from_description, paper_sizes
+from understudy.models.nets.autoencoder import LocalTraining, fit
+from understudy.models.nets.wae import ImageWae, TableWae, from_description, paper_sizes
 from understudy.privacy.noise import FastRng
-from understudy.protocols.core import Outcome, Parties, Watcher
+from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.common_rule import common_rule
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import form_of, from_message
 from understudy.protocols.people.rounds import MOST_PENALTY, Answer, LearningParty, Rounds, Settings

@@ -31,22 +31,16 @@ from understudy.data.encoding.population import Population
 from understudy.data.schema import Schema
 from understudy.generators.parts import ClassifierParts
 from understudy.ground.errors import ArtefactError
-from understudy.models.cohort import Dense
+from understudy.models.cohort.classifier import Dense
 from understudy.privacy.accounts.accounting import flatten
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import FastRng
-from understudy.protocols.core import (
-    Checkpoint,
-    Outcome,
-    Parties,
-    Present,
-    Watcher,
-    common_features,
-    public_values,
-    remarks,
-    run_rounds,
-    settled,
-)
+from understudy.protocols.core import Parties, Watcher, public_values, settled
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.common_rule import common_features
+from understudy.protocols.core.loop import run_rounds
+from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.present import Present, remarks
 from understudy.protocols.people.cohorts import Cohorts
 from understudy.protocols.people.gen_fl_party import (
     Config,

@@ -20,9 +20,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.models.adam import Adam
-from understudy.models.cohort import Dense, Taps
+from understudy.models.cohort.classifier import Dense
+from understudy.models.cohort.taps import Taps
 from understudy.models.device import sent
-from understudy.models.nets import ConditionalGan
+from understudy.models.nets.cgan import ConditionalGan
 from understudy.privacy.gradients import clipped_sums, private_sums
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 

@@ -26,9 +26,9 @@ from understudy.data.kinds import TABLE
 from understudy.ground.check import a_seed, in_range, one_of, positive, whole
 from understudy.ground.errors import MessageError, PartyError, PrivacyError
 from understudy.ground.pack import Value
-from understudy.models.cohort import Dense, LogisticRegression, Mlp, from_description
+from understudy.models.cohort.classifier import Dense, LogisticRegression, Mlp, from_description
 from understudy.models.device import pick_device, sent
-from understudy.models.nets import ConditionalGan
+from understudy.models.nets.cgan import ConditionalGan
 from understudy.privacy.accounts.accounting import (
     DiscreteGaussian,
     DpEvent,

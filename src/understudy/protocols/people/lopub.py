@@ -30,8 +30,7 @@ from understudy.ground.check import a_seed, in_range, one_of, positive, whole
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import Spend
-from understudy.privacy.local import Rappor
-from understudy.privacy.local.rappor import BOUNDS
+from understudy.privacy.local.rappor import BOUNDS, Rappor
 from understudy.protocols.core import Message, Parties, Party
 from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
 from understudy.protocols.people.lopub_fit import Estimates, fit_locop, fit_lopub

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor
 
-from understudy.models.tables import BayesNet, GaussianCopula
-from understudy.privacy.local import Rappor
+from understudy.models.tables.bayes import BayesNet, GaussianCopula
+from understudy.privacy.local.rappor import Rappor
 
 Array = NDArray[np.float64]
 

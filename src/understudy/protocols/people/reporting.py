@@ -17,23 +17,17 @@ from torch import Tensor
 from understudy.ground.check import in_range, one_of, positive, whole
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.privacy.accounts.accounting import DpEvent
-from understudy.privacy.local import (
-    Duchi,
-    EmMds,
-    FedSel,
-    Hybrid,
-    Naive,
-    Piecewise,
-    PmSub,
-    Proportional,
-    Ps,
-    Report,
-    Reporter,
-    SubMds,
-    check_clip,
-    check_epsilon,
-    largest_size,
-)
+from understudy.privacy.local.mean.duchi import Duchi
+from understudy.privacy.local.mean.fedsel import FedSel
+from understudy.privacy.local.mean.hybrid import Hybrid
+from understudy.privacy.local.mean.piecewise import Piecewise
+from understudy.privacy.local.mean.pm_sub import PmSub
+from understudy.privacy.local.reporter import Report, Reporter, check_clip, check_epsilon
+from understudy.privacy.local.selection.em_mds import EmMds, largest_size
+from understudy.privacy.local.selection.naive import Naive
+from understudy.privacy.local.selection.proportional import Proportional
+from understudy.privacy.local.selection.ps import Ps
+from understudy.privacy.local.selection.sub_mds import SubMds
 from understudy.privacy.noise import FastRng, Rng
 
 SELECTION = ("ps", "em-mds", "naive", "sub-mds", "proportional")

@@ -33,16 +33,11 @@ from understudy.models.cohort.training import OPTIMIZERS
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.statement import PrivacyStatement
-from understudy.privacy.local import Reporter, cohort
-from understudy.protocols.core import (
-    Checkpoint,
-    Parties,
-    Present,
-    Watcher,
-    public_values,
-    run_rounds,
-    settled,
-)
+from understudy.privacy.local.reporter import Reporter, cohort
+from understudy.protocols.core import Parties, Watcher, public_values, settled
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.loop import run_rounds
+from understudy.protocols.core.present import Present
 from understudy.protocols.people.cohorts import Cohorts
 from understudy.protocols.people.host import Begin, Hosting, HostParty, Round, left_out, statement
 from understudy.protocols.people.poisoning import Poison

@@ -24,10 +24,13 @@ from understudy.data.schema import Schema
 from understudy.generators.parts import ClassifierParts
 from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError, PartyError
-from understudy.models.cohort import Classifier as Network
-from understudy.models.cohort import ClassifierTraining, LeNet, LogisticRegression, Mlp, from_description
+from understudy.models.cohort.classifier import Classifier as Network
+from understudy.models.cohort.classifier import LeNet, LogisticRegression, Mlp, from_description
+from understudy.models.cohort.training import ClassifierTraining
 from understudy.privacy.noise import FastRng
-from understudy.protocols.core import Outcome, Parties, Watcher, common_features
+from understudy.protocols.core import Parties, Watcher
+from understudy.protocols.core.common_rule import common_features
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import form_of, from_message
 from understudy.protocols.people.rounds import Answer, LearningParty, Rounds, Settings

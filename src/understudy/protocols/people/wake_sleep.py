@@ -30,11 +30,13 @@ from understudy.data.kinds import population_of
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
-from understudy.models.nets import TableWae, cut, decoder_size, encoder_size, first_model, sleep, wake
-from understudy.privacy.local import Reporter
+from understudy.models.nets.wae import TableWae
+from understudy.models.nets.wake_sleep import cut, decoder_size, encoder_size, first_model, sleep, wake
+from understudy.privacy.local.reporter import Reporter
 from understudy.privacy.noise import FastRng
-from understudy.protocols.core import Outcome, Parties, Watcher
+from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.common_rule import common_rule
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import SELECTION, form_of, from_message
 from understudy.protocols.people.rounds import RATES, Answer, LearningParty, Rounds, Settings

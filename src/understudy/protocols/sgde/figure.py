@@ -17,11 +17,11 @@ from understudy.data.kinds import TABLE
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, PrivacyError
-from understudy.models.moments import OfferedMoments
+from understudy.models.moments.offered import OfferedMoments
 from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import needed_noise, noise
+from understudy.privacy.secure.counts import needed_noise, noise
 from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.quality import MOVED

@@ -19,8 +19,8 @@ from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEv
 from torch import Tensor
 
 from understudy.models.adam import Adam
-from understudy.models.cohort import Taps
-from understudy.models.nets import BetaVae
+from understudy.models.cohort.taps import Taps
+from understudy.models.nets.beta_vae import BetaVae
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients import add_noise, clipped_sums
 from understudy.privacy.noise import Rng, poisson_samples

@@ -22,14 +22,7 @@ from understudy.models.tables.offered import OfferedGram, of_column
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import (
-    gram_matrix,
-    mirrored,
-    movable,
-    noise_on,
-    shared_noise,
-    spend_of,
-)
+from understudy.privacy.secure.counts import gram_matrix, mirrored, movable, noise_on, shared_noise, spend_of
 from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.quality import MOVED
 from understudy.protocols.sgde.rows import Held

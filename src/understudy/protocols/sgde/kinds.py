@@ -28,7 +28,7 @@ from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.table import Table
 from understudy.ground.errors import ConfigError, SchemaError
-from understudy.models.nets import BetaVae, ImageVae, TableVae
+from understudy.models.nets.beta_vae import BetaVae, ImageVae, TableVae
 from understudy.models.plan import Plan
 
 S = TypeVar("S", bound=AnySchema)

@@ -19,11 +19,11 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import TABLE
 from understudy.ground.errors import ConfigError
-from understudy.models.nets import ClassDecoder
+from understudy.models.nets.beta_vae import ClassDecoder
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import needed_noise, noise, spend_of
+from understudy.privacy.secure.counts import needed_noise, noise, spend_of
 from understudy.protocols.sgde.offer import Requirements
 
 _LEAST = 0.2  # of σ: what a level has that nobody was counted at, so that no share is 0

@@ -23,12 +23,12 @@ from understudy.data.encoding.frame import UNIT, Frame
 from understudy.data.encoding.population import Population
 from understudy.data.kinds import TABLE
 from understudy.ground.errors import ConfigError
-from understudy.models.moments import OfferedMoments, middle
+from understudy.models.moments.offered import OfferedMoments, middle
 from understudy.models.moments.released import FIRST, bins_of, moments_reach, read_first
 from understudy.privacy.accounts.accounting import DpEvent, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import noise_on, spend_of
+from understudy.privacy.secure.counts import noise_on, spend_of
 from understudy.privacy.secure.moments import Crowd, doubled, moments_event, noise_for
 from understudy.protocols.moments.rows import Rows, Sums
 from understudy.protocols.moments.stages import First, Pooled, Within, finest

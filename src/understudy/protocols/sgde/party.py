@@ -37,7 +37,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.rehearsal import rehearsed
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import spend_of
+from understudy.privacy.secure.counts import spend_of
 from understudy.protocols.core import Ask, Message, Paid, Party, Public, Reply
 from understudy.protocols.gram.party import composed
 from understudy.protocols.sgde import gram as sgde_gram

@@ -17,7 +17,8 @@ from torch import nn
 
 from understudy.data.kinds import IMAGES
 from understudy.generators.parts import GeneratorParts
-from understudy.models.moments import CellGaussians, OfferedMoments, added
+from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.offered import OfferedMoments, added
 from understudy.models.pool import Pool
 from understudy.models.tables.offered import OfferedGram, added_grams
 from understudy.protocols.sgde.offer import Requirements

@@ -28,16 +28,11 @@ from understudy.ground.check import a_seed, in_range, not_negative, one_of, posi
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.protocols.core import (
-    Checkpoint,
-    Outcome,
-    Parties,
-    Present,
-    Progress,
-    Watcher,
-    common_features,
-    settled,
-)
+from understudy.protocols.core import Parties, Progress, Watcher, settled
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.common_rule import common_features
+from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.present import Present
 from understudy.protocols.moments.settings import common
 from understudy.protocols.protocol import Protocol
 from understudy.protocols.sgde.kinds import pooled

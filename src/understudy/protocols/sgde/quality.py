@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
-from understudy.models.moments import OfferedMoments
+from understudy.models.moments.offered import OfferedMoments
 from understudy.models.moments.released import COUNT
 from understudy.models.tables.offered import OfferedGram
 from understudy.protocols.sgde.sums import FAR, NEAR, gaussian_epsilon

@@ -19,8 +19,7 @@ from understudy.data.images import ImageSchema
 from understudy.data.kinds import IMAGES
 from understudy.ground.check import one_of
 from understudy.ground.errors import ConfigError, SchemaError
-from understudy.models.nets import BetaVae, ImageVae, TableVae
-from understudy.models.nets.beta_vae import DECODER
+from understudy.models.nets.beta_vae import DECODER, BetaVae, ImageVae, TableVae
 from understudy.models.plan import plan_of
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements

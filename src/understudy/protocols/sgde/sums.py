@@ -19,7 +19,7 @@ from torch import Tensor
 
 from understudy.data.encoding.triangles import on_diagonal
 from understudy.ground.errors import ArtefactError, PrivacyError
-from understudy.models.moments import OfferedMoments
+from understudy.models.moments.offered import OfferedMoments
 from understudy.models.moments.released import COUNT, ENERGY, FIRST, SCALE, SHADES, moments_reach
 from understudy.models.tables.offered import OfferedGram
 

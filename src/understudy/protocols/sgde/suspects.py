@@ -25,7 +25,7 @@ from torch.nn import functional
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import whole
 from understudy.models.adam import Adam
-from understudy.models.moments import OfferedMoments
+from understudy.models.moments.offered import OfferedMoments
 from understudy.models.plan import pieces
 from understudy.models.tables.offered import OfferedGram, of_column
 from understudy.privacy.noise import FastRng

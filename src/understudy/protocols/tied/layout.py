@@ -17,8 +17,8 @@ from understudy.data.encoding.frame import MOST_FEATURES, Frame
 from understudy.data.kinds import TABLE, side_by_side
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError
-from understudy.privacy.secure import Ring
 from understudy.privacy.secure.moments import noise_for
+from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.tied import block_multipliers, one_for, reach
 from understudy.protocols.moments.rows import Lengths
 from understudy.protocols.moments.settings import check_norms

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import Frame
-from understudy.models.moments import bought_norm
+from understudy.models.moments.norms import bought_norm
 from understudy.models.moments.released import CELLS, SCALE, read_lengths
 
 

@@ -26,24 +26,16 @@ from understudy.data.kinds import TABLE, kind_of, one_kind_of_row, places, schem
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.ledger import Ledger, Receipt
-from understudy.privacy.secure import Factor, Ring, blind, noise_on
+from understudy.privacy.secure.counts import noise_on
 from understudy.privacy.secure.moments import doubled, moments_event, needed_multipliers
-from understudy.protocols.core import (
-    AlignedParty,
-    Ask,
-    Beginnings,
-    KeyedParty,
-    Message,
-    Paid,
-    Products,
-    Public,
-    Reply,
-    Swap,
-    Swapped,
-    mask_seed,
-)
+from understudy.privacy.secure.product import Factor
+from understudy.privacy.secure.ring import Ring
+from understudy.privacy.secure.sums import blind
+from understudy.protocols.core import Ask, Message, Paid, Public, Reply
+from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
-from understudy.protocols.core.keyed import masked_rows
+from understudy.protocols.core.keyed import Beginnings, KeyedParty, masked_rows
+from understudy.protocols.core.products import Products, Swap, Swapped, mask_seed
 from understudy.protocols.moments.stages import check_basis, check_means
 from understudy.protocols.tied.layout import (
     CLASSES,

@@ -28,12 +28,16 @@ from typing import Any
 from understudy.data.kinds import side_by_side
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import a_seed, whole
-from understudy.models.tied import Joint, Part, Tied, fit_tied
+from understudy.models.tied.fit import Joint, Tied, fit_tied
+from understudy.models.tied.network import Part
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
 from understudy.privacy.secure.moments import moments_event
-from understudy.protocols.core import Checkpoint, Outcome, Parties, Watcher, settled, two_steps
+from understudy.protocols.core import Parties, Watcher, settled
 from understudy.protocols.core.agreeing import stated_prices
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.loop import two_steps
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.gram.party import DEALT
 from understudy.protocols.protocol import Protocol, agree_on
 from understudy.protocols.tied.forecast import forecast as forecast

@@ -16,14 +16,16 @@ from torch import Tensor
 from understudy.data.encoding.frame import Frame
 from understudy.data.encoding.triangles import unpacked
 from understudy.ground.errors import BudgetExceeded, MessageError, PartyError
-from understudy.models.moments import Centres, centres
+from understudy.models.moments.fit import Centres, centres
 from understudy.models.moments.released import CELLS
-from understudy.models.tied import Classwise, Joint, Tied
+from understudy.models.tied.fit import Classwise, Joint, Tied
 from understudy.privacy.noise import DiscreteGaussianNoise
-from understudy.privacy.secure import Ring
+from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.tied import one_for
-from understudy.protocols.core import Dealing, Parties, Swap, align_people, public_values, relayed
+from understudy.protocols.core import Parties, public_values
 from understudy.protocols.core.agreeing import greetings_of, keys_of, most_of, same_number
+from understudy.protocols.core.alignment import align_people
+from understudy.protocols.core.products import Dealing, Swap, relayed
 from understudy.protocols.moments.stages import First
 from understudy.protocols.tied.layout import CLASSES, JOINT, MEANS, Layout, Noise
 from understudy.protocols.tied.messages import Agree, Begin, Means, Measure, Share, what_is_measured

@@ -19,8 +19,9 @@ from understudy.data.encoding.codec import Codes
 from understudy.data.encoding.frame import UNIT, Frame
 from understudy.data.encoding.triangles import packed
 from understudy.models.moments.released import bins_of
-from understudy.privacy.secure import Bits, Ring, Words, one_hot
+from understudy.privacy.secure.counts import one_hot
 from understudy.privacy.secure.moments import Crowd, Places, Whole, bounded, cell_moments
+from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.privacy.secure.tied import averages, levels_as_numbers, one_for, squares, triangle
 from understudy.protocols.moments.rows import Lengths, Rows
 from understudy.protocols.moments.stages import First

@@ -31,27 +31,16 @@ from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure import Factor, Ring, Words, blind, noise_on
+from understudy.privacy.secure.counts import noise_on
 from understudy.privacy.secure.moments import moments_event, needed_multipliers
-from understudy.protocols.core import (
-    AlignedParty,
-    Ask,
-    Beginnings,
-    Chunk,
-    KeyedParty,
-    Message,
-    Paid,
-    Products,
-    Public,
-    Reply,
-    Swap,
-    Swapped,
-    chunks_of,
-    cut_as,
-    mask_seed,
-)
+from understudy.privacy.secure.product import Factor
+from understudy.privacy.secure.ring import Ring, Words
+from understudy.privacy.secure.sums import blind
+from understudy.protocols.core import Ask, Message, Paid, Public, Reply
+from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
-from understudy.protocols.core.keyed import masked_rows
+from understudy.protocols.core.keyed import Beginnings, KeyedParty, masked_rows
+from understudy.protocols.core.products import Chunk, Products, Swap, Swapped, chunks_of, cut_as, mask_seed
 from understudy.protocols.visits.columns import Split, public_of
 from understudy.protocols.visits.messages import Agree, Agreed, Begin, Begun, Count, Counted
 from understudy.protocols.visits.terms import SETTLED, Holders, Terms

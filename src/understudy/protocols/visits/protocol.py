@@ -43,15 +43,21 @@ from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import a_seed, positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.device import pick_device
-from understudy.models.tables import Tie
-from understudy.models.visits import ChainsTogether, MixtureOfChains, VisitTies, fit_together, fit_visits
+from understudy.models.tables.given_rules import Tie
+from understudy.models.visits.chains import MixtureOfChains
+from understudy.models.visits.fit import fit_together, fit_visits
+from understudy.models.visits.tables import VisitTies
+from understudy.models.visits.together import ChainsTogether
 from understudy.privacy.accounts.accounting import Spend, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
 from understudy.privacy.secure.moments import moments_event, needed_multipliers
-from understudy.protocols.core import Checkpoint, Outcome, Parties, Watcher, settled, two_steps
+from understudy.protocols.core import Parties, Watcher, settled
 from understudy.protocols.core.agreeing import stated_prices
+from understudy.protocols.core.checkpoint import Checkpoint
 from understudy.protocols.core.forecast import Error, Forecast, Stage
+from understudy.protocols.core.loop import two_steps
+from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.gram.party import DEALT
 from understudy.protocols.gram.protocol import OUTSIDE_GRID
 from understudy.protocols.protocol import Protocol, agree_on

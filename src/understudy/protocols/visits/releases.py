@@ -13,9 +13,11 @@ from torch import Tensor
 
 from understudy.data.visits.counts import Block
 from understudy.ground.errors import MessageError
-from understudy.models.visits import VisitTables
-from understudy.protocols.core import Dealing, Parties, align_grid, cells_of, cut_as, public_values, swap_all
+from understudy.models.visits.tables import VisitTables
+from understudy.protocols.core import Parties, public_values
 from understudy.protocols.core.agreeing import Begun, agree_over_rows, greetings_of, keys_of, same_number
+from understudy.protocols.core.alignment import align_grid
+from understudy.protocols.core.products import Dealing, cells_of, cut_as, swap_all
 from understudy.protocols.visits.columns import Split
 from understudy.protocols.visits.messages import Agree, Begin, Count
 from understudy.protocols.visits.party import RING

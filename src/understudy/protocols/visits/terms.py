@@ -16,8 +16,8 @@ from understudy.data.kinds import VISITS
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, SchemaError
-from understudy.privacy.secure import noise_share
 from understudy.privacy.secure.moments import LARGEST, noise_for
+from understudy.privacy.secure.sums import noise_share
 from understudy.protocols.visits.columns import Split, grid_of
 
 SETTLED = ("colluding", "most_holders", "private")

@@ -16,7 +16,7 @@ from understudy.data.images import ImageSchema, png
 from understudy.data.kinds import IMAGES
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError
-from understudy.models.moments import OfferedMoments
+from understudy.models.moments.offered import OfferedMoments
 from understudy.models.tables.offered import OfferedGram, of_column
 from understudy.privacy.noise import FastRng
 

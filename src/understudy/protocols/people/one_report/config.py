@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from understudy.ground.check import a_seed, in_range, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.mixture import MOST_COMPONENTS
-from understudy.privacy.local import check_epsilon
+from understudy.privacy.local.reporter import check_epsilon
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,8 +29,8 @@ import torch
 from torch import Tensor
 
 from understudy.models.adam import Adam
-from understudy.models.tables import MixtureOfProducts
 from understudy.models.tables.bayes import one_hot
+from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import FastRng
 from understudy.protocols.people.one_report.sets import ColumnSet

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from understudy.models.tables import MixtureOfProducts
+from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.protocols.people.one_report.fit import Heard
 
 _SIZES = torch.logspace(-5, 0.5, 28, dtype=torch.float64)  # of τ²
