@@ -182,9 +182,24 @@ def test_a_spent_ledger_is_not_charged_for_a_schema_that_no_release_can_follow(
         pytest.warns(PrivacyWarning),
         pytest.raises(BudgetExceeded, match=r"ε=2 .* in all.*Nothing was charged"),
     ):
-        us.synthesize(FRAME, epsilon=2, ledgers=home / "ledgers", **SMALL)
+        us.synthesize(FRAME, epsilon=2, name="table", ledgers=home / "ledgers", **SMALL)
     with us.Ledger(home / "ledgers" / "table.ledger") as ledger:
         assert ledger.spent() == before
+
+
+def test_a_frame_without_a_name_shares_no_ledger_by_accident(
+    bought: tuple[Result, Path],
+) -> None:
+    folder = bought[1] / "ledgers"
+    with pytest.raises(
+        LedgerError, match=r'name="table" if they are of the same people.*Nothing was read or'
+    ):
+        us.synthesize(FRAME, epsilon=0.1, schema=SCHEMA, ledgers=folder, **SMALL)
+    with pytest.raises(LedgerError, match="is not new and allows"):
+        us.synthesize(FRAME, epsilon=0.1, schema=SCHEMA, name="table", lifetime_epsilon=9, ledgers=folder)
+    us.synthesize(FRAME, epsilon=0.1, schema=SCHEMA, name="others", ledgers=folder, **SMALL)
+    with pytest.raises(BudgetExceeded, match=r'Are these other people.*name="…".*Nothing was charged'):
+        us.synthesize(FRAME, epsilon=0.1, schema=SCHEMA, name="others", ledgers=folder, **SMALL)
 
 
 def test_with_a_schema_all_of_the_price_goes_into_the_release(tmp_path: Path) -> None:
@@ -193,7 +208,7 @@ def test_with_a_schema_all_of_the_price_goes_into_the_release(tmp_path: Path) ->
     assert made.generator.schema.names == ("ill", "colour")
     assert made.generator.card["config"]["target"] == "ill"
     with pytest.raises(LedgerError, match=r"is not new and allows ε=1"):
-        us.synthesize(FRAME, epsilon=1, schema=SCHEMA, ledgers=tmp_path, lifetime_epsilon=5)
+        us.synthesize(FRAME, epsilon=1, schema=SCHEMA, name="table", ledgers=tmp_path, lifetime_epsilon=5)
     with us.Ledger(tmp_path / "table.ledger") as ledger:
         assert not any("schema" in entry.what for entry in ledger.entries())
 

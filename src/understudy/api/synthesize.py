@@ -106,6 +106,7 @@ def synthesize(
     config = config_for(protocol, settings)
     if hasattr(source, "__arrow_c_stream__") and not isinstance(source, pd.DataFrame):
         source = pa.table(source).to_pandas()
+    unnamed = name is None and isinstance(source, pd.DataFrame)
     name = name or _name(source)
     plain_name(holder=name, nothing="Nothing was read or charged.")
     home = None if folder is None else Path(folder)
@@ -113,6 +114,8 @@ def synthesize(
         _require_free(home)
     whole, run = Budget(epsilon, delta), f"{protocol}-{uuid.uuid4().hex[:8]}"
     ledger = own_folder(Path(ledgers)) / f"{name}.ledger"
+    if unnamed:
+        _require_unspent(ledger, name)
     offer: Quote | None = None
     table: Table | ArrayTable[Any]
     if declares is not None:
@@ -124,6 +127,7 @@ def synthesize(
         public.require_public(f"the schema of {name}")
         table = read_rows(source, public, name if isinstance(source, pd.DataFrame) else None)
         book = _book(ledger, name, whole, lifetime_epsilon)
+        _require_left(book, whole)
     else:
         declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)
         _require(source, declared, person, config)
@@ -190,11 +194,26 @@ def _require(source: Source, declared: Kinds, person: str | None, config: gram.C
         )
 
 
+def _require_unspent(path: Path, name: str) -> None:
+    """Refuse a frame without a name where another one, or an earlier run of it, has paid already."""
+    if not path.exists():
+        return
+    with Ledger(path, holder=name) as book:
+        if not book.spent():
+            return
+        raise LedgerError(
+            f'{path} holds what a frame without a name has paid. Say whose rows these are: name="{name}" if they are '
+            f"of the same people, whose prices add up there, or another name for other people. {book.summary()} "
+            "Nothing was read or charged."
+        )
+
+
 def _require_left(book: Ledger, whole: Budget) -> None:
-    """Refuse to buy a schema for a run that could not be paid any more."""
+    """Refuse to begin what could not be paid any more."""
     if book.budget.delta < whole.delta or book.remaining() < whole.epsilon * (1 - 1e-9):
         raise BudgetExceeded(
-            f"{book.holder}: this costs {whole} in all, schema and release. {book.summary()} If the holder agrees, "
+            f"{book.holder}: this costs {whole} in all. {book.summary()} Are these other people than those of that "
+            f'ledger? Then name="…" (--name) gives them one of their own. If they are the same and the holder agrees, '
             f'`understudy ledger budget {book.path} --epsilon E --reason "…"` allows more. Nothing was charged.'
         )
 

@@ -26,6 +26,9 @@ def synthesize(
     to: Annotated[
         Path | None, typer.Option("--out", help="Where to write; default: the next free runs/NAME.")
     ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Whose rows these are, and the ledger's name; default: the file's.")
+    ] = None,
     ledgers: Annotated[Path, typer.Option(help="The folder of the holder's ledgers.")] = Path("ledgers"),
     lifetime: Annotated[
         float | None,
@@ -67,6 +70,7 @@ def synthesize(
             schema=schema,
             person=person,
             names_and_kinds_are_public=confirm,
+            name=name,
             ledgers=ledgers,
             lifetime_epsilon=lifetime,
             folder=folder,
