@@ -6,7 +6,7 @@ the server, one for a second aggregator that does not collude with it. Each of t
 own full noise, and only the two sums together can be read. Sources: as of `two-aggregators`; what is fitted is that
 of `moments` (`models/moments/one_release.py`), without histograms, and without cells of a class.
 
-Guarantee: (ε, δ)-DP for the content of a person's upload against an outsider, against the server, and against the
+Guarantee: (ε, δ)-DP for the content of a person's upload, or nothing, against an outsider, the server, and the
 second aggregator, in one price that the person's ledger and the second aggregator's hold. A liar moves the sums by no
 more than an honest person can (`secure.moment_sketch`). Against both aggregators together there is no guarantee, and
 the statement says so.

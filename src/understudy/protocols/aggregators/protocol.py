@@ -6,7 +6,7 @@ together can be read. Corrigan-Gibbs, Boneh, "Prio" (NSDI 2017), for the model; 
 that a person's tables are tables (`secure.sketch`); Canonne, Kamath, Steinke (NeurIPS 2020) for the noise; the fit is
 that of `gram` (`models/tables/fit_gram.py`).
 
-Guarantee: (ε, δ)-DP for the content of a person's upload against an outsider, against the server, and against the
+Guarantee: (ε, δ)-DP for the content of a person's upload, or nothing, against an outsider, the server, and the
 second aggregator, in one price that the person's ledger and the second aggregator's hold. A liar has the weight of one
 person in each table. Against both aggregators together there is no guarantee, and the statement says so.
 Edges: who takes part is known to both; that a liar's tables agree with each other is not checked; either aggregator can
