@@ -17,8 +17,7 @@ from scipy.optimize import brentq
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate, epsilon
-from understudy.privacy.secure import gram_matrix
-from understudy.privacy.secure.counts import moved_cells
+from understudy.privacy.secure.counts import gram_matrix, moved_cells
 from understudy.protocols.aggregators.moments_plan import Config as MomentsConfig
 from understudy.protocols.aggregators.moments_plan import MomentsPlan
 from understudy.protocols.aggregators.plan import Config, Plan
