@@ -1,6 +1,7 @@
 """People with many rows for the tests: made up, some without events, some with more than count."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from datetime import date
 from typing import Any
 
@@ -10,6 +11,40 @@ import pandas as pd
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Schema
 from understudy.data.visits import VisitCodes, VisitSchema
 from understudy.data.visits.counts import VisitLayout
+from understudy.models.visits.tables import VisitTables
+from understudy.protocols.core import Parties
+from understudy.protocols.joint.messages import Begin
+from understudy.protocols.joint.server import Found, measure
+from understudy.protocols.visits.settings import Config
+from understudy.protocols.visits.study import VisitStudy
+
+
+def study_of(schemas: Mapping[str, Any], **settings: Any) -> VisitStudy:
+    """What a run over these schemas is of."""
+    return VisitStudy(Config(**settings), schemas)
+
+
+def measured(
+    parties: Parties, schemas: Mapping[str, Any], config: Config, chunk: int = 0, at_least: int | None = None
+) -> Found:
+    """What a server gets."""
+    return measure(VisitStudy(config, schemas), parties, chunk=chunk or config.chunk, at_least=at_least)
+
+
+def cells_of(found: Found) -> Any:
+    """All cells that were released, one table after the other, in parts."""
+    tables: VisitTables = found["tables"]
+    unit = found.stage("tables").unit  # type: ignore[attr-defined]
+    return [
+        table.flatten() * own
+        for table, own in zip(tables.tables.values(), tables.layout.units(unit), strict=True)
+    ]
+
+
+def begin(schemas: Mapping[str, Any], config: Config | dict[str, Any]) -> Begin:
+    """What holders are told first."""
+    told = config if isinstance(config, dict) else asdict(config)
+    return Begin(family="visits", config=told, schemas={name: one.to_dict() for name, one in schemas.items()})
 
 
 def clinic(**more: object) -> VisitSchema:

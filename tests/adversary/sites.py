@@ -41,7 +41,7 @@ from understudy.protocols.sgde import fit as sgde_fit
 from understudy.protocols.sgde import gram as sgde_gram
 from understudy.protocols.sgde import marginals as sgde_marginals
 from understudy.protocols.tied.vectors import Numbers
-from understudy.protocols.visits import party as visits_party
+from understudy.protocols.visits import study as visits_study
 
 SLACK = 1e-3  # of a bound: what float32 sums round
 PROBED = 3  # people of a batch who are left out in turn
@@ -168,8 +168,8 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(gram_parts, "gram_matrix", _counts(sites, gram_parts.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
         patch.setattr(gram_parts, "triple_table", _counts(sites, gram_parts.triple_table, "three-way table"))
-        patch.setattr(visits_party, "count_visits", _events(sites, visits_party.count_visits))
-        patch.setattr(visits_party, "person_vectors", _vectors(visits_party.person_vectors))
+        patch.setattr(visits_study, "count_visits", _events(sites, visits_study.count_visits))
+        patch.setattr(visits_study, "person_vectors", _vectors(visits_study.person_vectors))
         for stage in (Lengths, First, Levels, Pooled, Within):
             patch.setattr(stage, "_sums_of", _moments(sites, stage._sums_of))
         patch.setattr(Numbers, "triangle", _triangle(sites, Numbers.triangle))

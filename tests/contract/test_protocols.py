@@ -129,7 +129,6 @@ OTHERWISE_CHECKED = {  # what else is not typed to the last value, and why no se
     "sgde.subscribe.requirements": "held to the settings and to the party's schema",
     "sgde.pull.offers": "other silos' cards and weights, rebuilt under the pool's requirements",
     "gram.agree.cells": "numbers of people and names of parties, held to the alignment",
-    "visits.agree.cells": "the same",
 }
 
 

@@ -30,7 +30,6 @@ KINDS = {
     "tied.agree", "tied.agreed", "tied.begin", "tied.begun", "tied.means", "tied.measure", "tied.measured",
     "tied.share", "tied.shared", "tied.summed",
     "vd-gan.round", "verti-gan.begin", "verti-gan.couple", "verti-gan.round",
-    "visits.agree", "visits.agreed", "visits.begin", "visits.begun", "visits.count", "visits.counted",
 }  # fmt: skip
 
 MESSAGES = {message for module in PROTOCOLS.values() for message in module.messages}

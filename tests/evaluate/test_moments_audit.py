@@ -8,13 +8,14 @@ from torch import Tensor
 
 from understudy.data.images import ImageSchema
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
-from understudy.evaluate.audit.moments_canary import MomentsAudit
+from understudy.evaluate.audit.joint_canary import JointAudit
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on
 from understudy.protocols.joint import pricing
 from understudy.protocols.moments import protocol as moments
+from understudy.protocols.moments.study import Moments
 
 pytestmark = pytest.mark.usefixtures("few_trials")
 
@@ -22,7 +23,8 @@ SCHEMA = ImageSchema(height=2, width=3, label="c", classes=(0, 1))
 
 
 def audited(epsilon: float, **settings: Any) -> AuditResult:
-    case = MomentsAudit(
+    case = JointAudit(
+        study=Moments,
         config=moments.Config(features=6, **settings),
         schema=SCHEMA,
         budget=Budget(epsilon, 1e-3),

@@ -13,13 +13,14 @@ from torch import Tensor
 from understudy.data.visits import Visits, counts, reading
 from understudy.evaluate.audit.audit_file import audit_run_file
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
-from understudy.evaluate.audit.visits_canary import VisitsAudit, visits_case
+from understudy.evaluate.audit.joint_canary import JointAudit, joint_case
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on
-from understudy.protocols.visits import party as visits_party
+from understudy.protocols.joint import pricing
 from understudy.protocols.visits import protocol as visits
+from understudy.protocols.visits.study import VisitStudy
 from understudy.runs.runfile import RunFile
 from visit_cases import beside_visits, clinic, split_rows
 
@@ -30,7 +31,9 @@ LOOSE, STRICT = Budget(32.0, 1e-3), Budget(2.5, 1e-3)
 
 def audited(trials: int = 14, budget: Budget = LOOSE, **settings: Any) -> AuditResult:
     config = visits.Config(**settings)
-    case = VisitsAudit(config=config, schema=clinic(), budget=budget, target="a", people=4).case()
+    case = JointAudit(
+        study=VisitStudy, config=config, schema=clinic(), budget=budget, target="a", people=4
+    ).case()
     return audit_protocol(case, trials=trials, seconds=3600, seed=3)
 
 
@@ -44,7 +47,7 @@ def test_a_holder_that_adds_a_tenth_of_its_noise_is_found_out(monkeypatch: pytes
     def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
         return noise_on(cells, scale / 10, rng)
 
-    monkeypatch.setattr(visits_party, "noise_on", quiet)
+    monkeypatch.setattr(pricing, "noise_on", quiet)
     assert not audited(budget=STRICT).passed
 
 
@@ -82,5 +85,5 @@ def test_a_run_file_of_visits_is_audited_at_a_party_with_events(
     file, config = RunFile.load(tmp_path / "run.toml"), visits.Config()
     result = audit_run_file(file, visits.PROTOCOL, config, party=party, people=3, trials=10)
     assert result.passed
-    with pytest.raises(ConfigError, match="the party with the events"):
-        visits_case(config, schemas, dict.fromkeys(schemas, LOOSE), "registry", 3)
+    with pytest.raises(ConfigError, match="nobody holds people with events"):
+        joint_case(VisitStudy, config, schemas, dict.fromkeys(schemas, LOOSE), "registry", 3)

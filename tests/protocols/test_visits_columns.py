@@ -1,7 +1,7 @@
 """Visits over columns: events at one holder, tables of the same people at others, one joint release."""
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,11 @@ from understudy.protocols.core.agreeing import greetings_of
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask
 from understudy.protocols.core.products import Swap
+from understudy.protocols.joint.messages import Agree, Release
 from understudy.protocols.visits import protocol as visits
-from understudy.protocols.visits.messages import Agree, Begin, Count
-from understudy.protocols.visits.releases import release
-from understudy.protocols.visits.terms import Holders
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
-from visit_cases import beside_visits, clinic, random_codes
+from visit_cases import begin, beside_visits, clinic, measured, random_codes, study_of
 
 AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
 SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 20}
@@ -42,7 +40,7 @@ def three(budget: Budget = USUAL, seed: int = 3, **more: Any) -> Federation:
 def joint() -> VisitTables:
     """The tables of the people whom all three have, as one holder would count them."""
     tables, schemas = beside_visits()
-    split = Holders.of(schemas)
+    split = study_of(schemas)
     people = tables["registry"].merge(tables["clinic"]["people"]).merge(
         tables["bank"].rename(columns={"client": "patient"})
     )  # fmt: skip
@@ -52,9 +50,10 @@ def joint() -> VisitTables:
 
 
 def released(fed: Federation, config: visits.Config) -> VisitTables:
-    begin = Begin(config=asdict(config), schemas={n: schema.to_dict() for n, schema in fed.schemas.items()})
-    holders, parties = Holders.of(fed.schemas), fed.parties("visits", run="r", config=config)
-    return release(LocalParties(parties), holders, begin, chunk=config.chunk).tables(holders)
+    found: VisitTables = measured(
+        LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config
+    )["tables"]
+    return found
 
 
 def charged(holder: Any) -> list[Any]:
@@ -142,8 +141,9 @@ def test_masked_rows_are_uniform_to_the_server_and_to_the_other_holder() -> None
     def watched(message: Any, **more: Any) -> Any:
         replies = ask(message, **more)
         asks = message.values() if isinstance(message, dict) else [message]
-        if any(isinstance(one, Count) for one in asks):
-            seen.extend(part for reply in replies.values() for part in reply.shared.value.values())
+        if any(isinstance(one, Release) for one in asks):
+            parts = [pair for reply in replies.values() for pair in reply.parts.value.items()]
+            seen.extend(part for name, part in parts if len(set(name.split("×"))) > 1)
         return replies
 
     parties.ask = watched  # type: ignore[method-assign]
@@ -157,17 +157,15 @@ def asked_until_agreed(fed: Federation) -> tuple[dict[str, Any], dict[str, Any]]
     """Parties that have begun, and what each is to be told."""
     parties: Any = fed.parties("visits", run="r", config=visits.Config(**SMALL))
     people = align_people(LocalParties(parties))
-    begin = Begin(
-        config=asdict(visits.Config(**SMALL)),
-        schemas={n: schema.to_dict() for n, schema in fed.schemas.items()},
-    )
-    begun = {name: party.answer(begin) for name, party in parties.items()}
+    told_first = begin(fed.schemas, visits.Config(**SMALL))
+    begun = {name: party.answer(told_first) for name, party in parties.items()}
     keys = {name: reply.key.value for name, reply in begun.items()}
-    most = max(reply.multiplier.value for reply in begun.values())
+    most = [max(reply.needed.value[0] for reply in begun.values())]
     told = {
         name: Agree(
             keys=keys,
-            multiplier=most,
+            noise=most,
+            bits=64,
             seeds={peer: bytes([n]) * 32 for n, peer in enumerate(parties) if peer != name},
             chunk=7,
             cells=[[people, [peer for peer in parties if peer != name]]],
@@ -178,11 +176,11 @@ def asked_until_agreed(fed: Federation) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 CROOKED: list[tuple[Any, type[Exception], str]] = [
-    (lambda a: replace(a, multiplier=0.5), PrivacyError, "its budget needs"),
-    (lambda a: replace(a, multiplier=float("nan")), ConfigError, "must be 0 or above"),
-    (lambda a: replace(a, seeds={}), MessageError, "a seed is missing"),
-    (lambda a: replace(a, seeds=dict.fromkeys(a.seeds, b"0" * 32)), MessageError, "a seed is missing or new"),
-    (lambda a: replace(a, seeds=a.seeds | {"x": b"1" * 32}), MessageError, "a seed is missing or new"),
+    (lambda a: replace(a, noise=[0.5]), PrivacyError, "its budget needs"),
+    (lambda a: replace(a, noise=[float("nan")]), ConfigError, "must be 0 or above"),
+    (lambda a: replace(a, seeds={}), MessageError, "seed is missing"),
+    (lambda a: replace(a, seeds=dict.fromkeys(a.seeds, b"0" * 32)), MessageError, "seed is missing or new"),
+    (lambda a: replace(a, seeds=a.seeds | {"x": b"1" * 32}), MessageError, "seed is missing or new"),
     (
         lambda a: replace(a, keys={k: v for k, v in a.keys.items() if k != "bank"}),
         MessageError,
@@ -213,7 +211,7 @@ def test_asks_out_of_turn_are_refused_and_nothing_is_charged() -> None:
     fed = three()
     parties, told = asked_until_agreed(fed)
     clinic_party = parties["clinic"]
-    count = Count(inbox={}, corrections={})
+    count = Release(stage="tables", inbox={}, corrections={})
     for early in (Swap(chunk=0, inbox={}), count):
         with pytest.raises(MessageError, match="not expected"):
             clinic_party.answer(early)
@@ -246,13 +244,13 @@ def test_holders_that_cannot_be_put_together_are_refused_before_anything_is_char
     fees = Schema(columns=(Integer(name="fee", low=0, high=2),))
     other = replace(clinic(time=None), people=None, events=fees)
     with pytest.raises(SchemaError, match="called"):
-        Holders.of({"clinic": schemas["clinic"], "other": other, "bank": schemas["bank"]})
+        study_of({"clinic": schemas["clinic"], "other": other, "bank": schemas["bank"]})
     nameless = replace(schemas["bank"], person=None)
     with pytest.raises(ConfigError, match="a table with ids"):
-        Holders.of({"clinic": schemas["clinic"], "bank": nameless})
+        study_of({"clinic": schemas["clinic"], "bank": nameless})
     same = replace(schemas["bank"], columns=schemas["clinic"].people.columns)
     with pytest.raises(SchemaError, match="smoker"):
-        Holders.of({"clinic": schemas["clinic"], "bank": same})
+        study_of({"clinic": schemas["clinic"], "bank": same})
     with pytest.raises(ConfigError, match="most_holders"):
         train("visits", three(), **SMALL, most_holders=2)
 

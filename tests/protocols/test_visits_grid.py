@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from itertools import permutations
 from typing import Any
@@ -17,14 +17,13 @@ from understudy.ground.errors import AlignmentError, ConfigError, MessageError, 
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.channel import Channel
 from understudy.protocols.core.products import Swap
+from understudy.protocols.joint.messages import Agree, Begin, Release
+from understudy.protocols.joint.server import Found
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.columns import grid_of
-from understudy.protocols.visits.messages import Agree, Begin, Count
-from understudy.protocols.visits.releases import Released, release
-from understudy.protocols.visits.terms import Holders
 from understudy.runs.federation import Federation
 from understudy.runtime.local import BytesParties, LocalParties, addressed
-from visit_cases import beside_visits, clinic, frames, split_rows, two_kinds
+from visit_cases import beside_visits, cells_of, clinic, frames, measured, split_rows, study_of, two_kinds
 
 AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
 SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 20}
@@ -53,21 +52,20 @@ class Meddling(LocalParties):
 
 def released(
     cut: Cut, config: visits.Config = OPEN, budget: Budget = AMPLE, change: Any = lambda name, ask: ask
-) -> tuple[Released, Federation, Meddling]:
+) -> tuple[Found, Federation, Meddling]:
     fed = Federation.rehearsal(*cut, budget=budget, seed=3)
-    holders, begin = Holders.of(fed.schemas), told(fed, config)
     server = Meddling(fed.parties("visits", run="r", config=config), change)
-    return release(server, holders, begin, chunk=config.chunk), fed, server
+    return measured(server, fed.schemas, config), fed, server
 
 
 @cache
-def by_columns() -> Released:
+def by_columns() -> Found:
     """One holder of each column; people have more events than parts divide by, so that rounding would show."""
     return released(split_rows(*beside_visits(most_events=4)))[0]
 
 
 @cache
-def with_noise() -> tuple[Released, Federation, Meddling, Counter[tuple[str, str, int]]]:
+def with_noise() -> tuple[Found, Federation, Meddling, Counter[tuple[str, str, int]]]:
     """A run over the grid, and how often who drew which pads for whom."""
     drawn, pad = Counter[tuple[str, str, int]](), Channel.pad
 
@@ -80,8 +78,10 @@ def with_noise() -> tuple[Released, Federation, Meddling, Counter[tuple[str, str
         return *released(grid(), visits.Config(**SMALL), USUAL), drawn
 
 
-def told(fed: Federation, config: visits.Config) -> Begin:
-    return Begin(config=asdict(config), schemas={n: schema.to_dict() for n, schema in fed.schemas.items()})
+def same(one: Found, *others: Found) -> bool:
+    """Whether all cells are those of the others added up."""
+    sums = map(sum, zip(*map(cells_of, others), strict=True))
+    return all(map(torch.equal, cells_of(one), sums))
 
 
 def charged(fed: Federation) -> list[Any]:
@@ -97,12 +97,12 @@ def charged(fed: Federation) -> list[Any]:
 def test_the_schemas_show_the_grid() -> None:
     _, schemas = grid()
     assert grid_of(schemas).groups == (("registry",), ("clinic0", "clinic1"), ("bank0", "bank1"))
-    assert Holders.of(schemas).partition == "grid"
-    assert Holders.of(beside_visits()[1]).partition == "columns"
-    assert Holders.of(dict.fromkeys(("a", "b"), clinic())).partition == "rows"
+    assert study_of(schemas).grid.partition == "grid"
+    assert study_of(beside_visits()[1]).grid.partition == "columns"
+    assert study_of(dict.fromkeys(("a", "b"), clinic())).grid.partition == "rows"
     other = schemas | {"clinic1": replace(schemas["clinic1"], person="client", note="of the south")}
-    assert Holders.of(other).partition == "grid", "what a holder calls the person is its own"
-    assert Holders.of(schemas).schema == Holders.of(beside_visits()[1]).schema
+    assert study_of(other).grid.partition == "grid", "what a holder calls the person is its own"
+    assert study_of(schemas).schema == study_of(beside_visits()[1]).schema
 
 
 @pytest.mark.parametrize(
@@ -115,16 +115,16 @@ def test_the_schemas_show_the_grid() -> None:
 def test_without_noise_a_grid_is_to_the_bit_what_one_holder_of_each_column_would_have(parts: Any) -> None:
     one = by_columns()
     found, _, _ = released(split_rows(*beside_visits(most_events=4), **parts))
-    assert found.people == one.people == 53
-    assert found.unit == one.unit
-    assert torch.equal(found.cells, one.cells)
-    assert not found.noise.any()
+    assert found.record.people == one.record.people == 53
+    assert found.stage("tables").unit == one.stage("tables").unit  # type: ignore[attr-defined]
+    assert same(found, one)
+    assert not any(found["tables"].noise.values())
 
 
 def test_without_noise_a_grid_is_to_the_bit_what_all_rows_in_one_place_are() -> None:
     """At one holder, over rows, with all columns of the people whom every group has."""
     tables, schemas = beside_visits()
-    joint = Holders.of(schemas)
+    joint = study_of(schemas)
     people = tables["registry"].merge(tables["clinic"]["people"]).merge(
         tables["bank"].rename(columns={"client": "patient"})
     )  # fmt: skip
@@ -132,9 +132,7 @@ def test_without_noise_a_grid_is_to_the_bit_what_all_rows_in_one_place_are() -> 
     held = {"people": people, "events": events[events["patient"].isin(people["patient"])]}
     place, _, _ = released(({"all": held}, {"all": replace(joint.schema, people=joint.schema.people)}))
     found, _, _ = released(grid())
-    exact, cells = (
-        one.tables(holders) for one, holders in ((place, Holders.of({"all": joint.schema})), (found, joint))
-    )
+    exact, cells = place["tables"], found["tables"]
     assert exact.people == cells.people == 53
     assert exact.tables.keys() == cells.tables.keys()
     for block, table in exact.tables.items():
@@ -156,9 +154,11 @@ def test_regions_that_share_nobody_add_up_to_one() -> None:
     described = {f"{name}{n}": schemas[name] for n in (0, 1) for name in tables}
     found, _, server = released((both, described))
     apart = [released((own, schemas))[0] for own in regions]
-    assert torch.equal(found.cells, sum(one.cells for one in apart))
+    assert same(found, *apart)
     cells = {name: ask.cells for name, ask, _ in server.seen if isinstance(ask, Agree)}
-    assert cells["clinic1"] == [[apart[1].people, ["registry1", "bank1"]]], "and with no holder elsewhere"
+    assert cells["clinic1"] == [[apart[1].record.people, ["registry1", "bank1"]]], (
+        "and with no holder elsewhere"
+    )
 
 
 def test_only_people_whom_every_group_has_are_counted() -> None:
@@ -167,15 +167,16 @@ def test_only_people_whom_every_group_has_are_counted() -> None:
     merged, described = beside_visits()
     merged["bank"] = pd.concat([tables["bank0"], tables["bank1"]])
     found, one = released((tables, schemas))[0], released((merged, described))[0]
-    assert 10 < found.people < 53
-    assert torch.equal(found.cells, one.cells)
+    assert 10 < (found.record.people or 0) < 53
+    assert same(found, one)
 
 
 def test_noise_is_that_of_all_who_have_a_part_in_a_table_and_its_price_is_one() -> None:
     cut = grid(registry=1, clinic=3, bank=2)
     found, fed, _ = released(cut, visits.Config(**SMALL, colluding=2), USUAL)
-    holders, exact = Holders.of(cut[1]), released(cut)[0]
-    noisy, true = found.tables(holders), exact.tables(holders)
+    holders, exact = study_of(cut[1]), released(cut)[0]
+    noisy, true = found["tables"], exact["tables"]
+    assert holders.split is not None
     (event,) = {e for h in fed.holders.values() for e in h.ledger.spend() if hasattr(e, "noise_multiplier")}
     sigma = event.noise_multiplier * math.sqrt(len(noisy.layout.blocks))
     owner = dict(zip(("sex", "smoker", "income", "first_day", "number"), holders.split.owners, strict=True))
@@ -216,16 +217,15 @@ def test_a_person_pays_once_and_the_statement_says_what_is_outside() -> None:
 
 def test_of_a_grid_the_server_gets_uniform_parts_and_their_noisy_sum() -> None:
     server = with_noise()[2]
-    replies = {name: reply for name, ask, reply in server.seen if isinstance(ask, Count)}
+    replies = {name: reply for name, ask, reply in server.seen if isinstance(ask, Release)}
     assert set(replies) == {"registry", "clinic0", "clinic1", "bank0", "bank1"}
     for name, reply in replies.items():
-        assert (
-            set(reply.shared.value)
-            == {"registry": {"1", "2"}, "clinic": {"1", "4"}, "bank": {"2", "4"}}[name.rstrip("01")]
-        )
-        for part in reply.shared.value.values():
-            assert _uniform(part)
-        assert _uniform(reply.cells.value) == (name != "registry"), "whose columns are nobody else's"
+        own = {"registry": "0", "clinic": "1", "bank": "2"}[name.rstrip("01")]
+        assert set(reply.parts.value) == {
+            block for block in ("0×0", "0×1", "0×2", "1×1", "1×2", "2×2") if own in block
+        }
+        for block, part in reply.parts.value.items():
+            assert _uniform(part) == (block != "0×0"), "the registry's columns are nobody else's"
 
 
 def _uniform(part: torch.Tensor) -> bool:
@@ -253,7 +253,7 @@ def test_a_person_with_two_holders_of_the_same_columns_is_refused_before_anythin
     assert not charged(fed)
 
 
-@pytest.mark.parametrize("step", [Begin, Agree, Swap, Count])
+@pytest.mark.parametrize("step", [Begin, Agree, Swap, Release])
 def test_whoever_goes_away_ends_the_run_and_nothing_is_charged(step: Any) -> None:
     def leave(name: str, ask: Any) -> Any:
         if name == "clinic1" and isinstance(ask, step):
@@ -264,7 +264,7 @@ def test_whoever_goes_away_ends_the_run_and_nothing_is_charged(step: Any) -> Non
     config = visits.Config(**SMALL, at_least=1)
     server = Meddling(fed.parties("visits", run="r", config=config), leave)
     with pytest.raises(PartyAway, match="went away"):
-        release(server, Holders.of(fed.schemas), told(fed, config), chunk=7, at_least=1)
+        measured(server, fed.schemas, config, 7, 1)
     assert not charged(fed)
 
 
@@ -313,7 +313,7 @@ def left_out(name: str, ask: Any) -> Any:
 
 
 def louder(name: str, ask: Any) -> Any:
-    return replace(ask, multiplier=2 * ask.multiplier) if isinstance(ask, Agree) and name == "bank1" else ask
+    return replace(ask, noise=[2 * ask.noise[0]]) if isinstance(ask, Agree) and name == "bank1" else ask
 
 
 def trusting(name: str, ask: Any) -> Any:
@@ -340,9 +340,9 @@ def test_holders_who_were_told_other_groups_part_before_anything_is_charged(lie:
     config = visits.Config(**SMALL)
     server = Meddling(fed.parties("visits", run="r"), lie)
     with pytest.raises(MessageError, match=words):
-        release(server, Holders.of(fed.schemas), told(fed, config), chunk=7)
+        measured(server, fed.schemas, config, 7)
     assert not charged(fed)
-    assert not any(isinstance(ask, Count) for _, ask, _ in server.seen)
+    assert not any(isinstance(ask, Release) for _, ask, _ in server.seen)
 
 
 ELSEWHERE: dict[str, Any] = {
@@ -371,7 +371,7 @@ def test_people_told_to_be_with_other_holders_are_refused() -> None:
     fed = Federation.rehearsal(*grid(), budget=USUAL, seed=3)
     server = Meddling(fed.parties("visits", run="r"), odd)
     with pytest.raises(MessageError):
-        release(server, Holders.of(fed.schemas), told(fed, visits.Config(**SMALL)), chunk=7)
+        measured(server, fed.schemas, visits.Config(**SMALL), 7)
     assert tried == ["clinic0"]
     assert not charged(fed)
 
@@ -387,8 +387,7 @@ def test_parties_rebuilt_between_all_messages_count_alike() -> None:
         return lambda: fed.parties("visits", run="r", config=config)[name]
 
     again = BytesParties({name: build(name) for name in fed.holders})
-    rebuilt = release(again, Holders.of(fed.schemas), told(fed, config), chunk=13)
-    assert torch.equal(plain.cells, rebuilt.cells)
+    assert same(plain, measured(again, fed.schemas, config, 13))
 
 
 # Settings, plans, other kinds of grids
@@ -398,7 +397,7 @@ def test_a_plan_says_the_least_and_the_largest_noise_of_each_kind_of_tables() ->
     tables, schemas = grid(registry=2, clinic=3, bank=2)
     config = {**SMALL, "colluding": 3}
     said = plan("visits", schemas, budget=USUAL, people=53, **config)
-    found = released((tables, schemas), visits.Config(**config), USUAL)[0].tables(Holders.of(schemas))
+    found = released((tables, schemas), visits.Config(**config), USUAL)[0]["tables"]
     kinds: dict[str, list[float]] = {}
     for (kind, _, _), noise in found.noise.items():
         kinds.setdefault(kind, []).append(noise)
@@ -413,10 +412,9 @@ def test_a_plan_says_the_least_and_the_largest_noise_of_each_kind_of_tables() ->
 def test_noise_over_a_grid_is_for_as_many_holders_of_every_column_as_is_said() -> None:
     """A server that departs from alignment can count a person as often. What is said of the noise is true, too."""
     cut = split_rows(*beside_visits(24), registry=2, clinic=2, bank=2)
-    holders, exact = Holders.of(cut[1]), released(cut)[0]
-    loudest, true = [], exact.tables(holders).tables
+    loudest, true = [], released(cut)[0]["tables"].tables
     for most in (1, 2):
-        found = released(cut, visits.Config(**SMALL, most_holders=most), USUAL)[0].tables(holders)
+        found = released(cut, visits.Config(**SMALL, most_holders=most), USUAL)[0]["tables"]
         errors = [(found.tables[block] - true[block]) / found.noise[block] for block in true]
         assert float(torch.cat([one.flatten() for one in errors]).std()) == pytest.approx(1, abs=0.15)
         loudest.append(max(found.noise.values()))
@@ -427,10 +425,10 @@ def test_what_is_no_grid_is_refused_before_anything_is_charged() -> None:
     tables, schemas = grid()
     other = schemas | {"clinic1": replace(schemas["clinic1"], most_events=2)}
     with pytest.raises(SchemaError, match="clinic0 and clinic1 describe their rows differently"):
-        Holders.of(other)
+        study_of(other)
     nameless = schemas | {"bank1": replace(schemas["bank1"], person=None)}
     with pytest.raises(ConfigError, match="bank1 has neither events nor a table with ids"):
-        Holders.of(nameless)
+        study_of(nameless)
     fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=1)
     with pytest.raises(ConfigError, match="a person is with one holder of each column"):
         train("visits", fed, **SMALL, most_holders=2)
@@ -452,8 +450,8 @@ def test_events_of_two_kinds_over_a_grid_are_to_the_bit_what_they_are_over_colum
     cut = split_rows(*two_kinds(), clinic=2, insurer=2)
     found, fed, _ = released(cut)
     one, _, _ = released(two_kinds())
-    assert torch.equal(found.cells, one.cells)
-    assert Holders.of(fed.schemas).layout.titles == ("events", "claims")
+    assert same(found, one)
+    assert study_of(fed.schemas).layout.titles == ("events", "claims")
     result = train("visits", Federation.rehearsal(*cut, budget=USUAL, seed=3), **SMALL)
     drawn = result.generator.several_visits(20, seed=1)
     assert set(drawn) == {"people", "events", "claims"}
@@ -465,4 +463,4 @@ def test_two_holders_of_events_alone_and_one_table_of_all_people_are_a_grid() ->
     schemas = {"clinic": replace(clinic(), people=None), "registry": described}
     tables = {"clinic": {"events": events}, "registry": registry}
     found = released(split_rows(tables, schemas, clinic=2))[0]
-    assert torch.equal(found.cells, released((tables, schemas))[0].cells)
+    assert same(found, released((tables, schemas))[0])

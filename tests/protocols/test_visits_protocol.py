@@ -13,7 +13,7 @@ import torch
 from understudy.api.plan import plan
 from understudy.api.train import train
 from understudy.data.samples import toy
-from understudy.data.visits import VisitLayout, VisitSchema, read_visits
+from understudy.data.visits import VisitLayout, Visits, VisitSchema, read_visits
 from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
@@ -27,17 +27,15 @@ from understudy.models.visits.tables import VisitTables
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.agreeing import greetings_of
 from understudy.protocols.core.base import Ask, Keep
+from understudy.protocols.joint.messages import Agree, Begin, Release
 from understudy.protocols.visits import protocol as visits
-from understudy.protocols.visits.messages import Agree, Begin, Count
-from understudy.protocols.visits.releases import release
-from understudy.protocols.visits.terms import UNITS, Holders
+from understudy.protocols.visits.study import UNITS, VisitStudy
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
-from visit_cases import clinic, frames
+from visit_cases import begin, clinic, frames, measured
 
 AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
-COUNT = Count(inbox={}, corrections={})
-ONE = Holders.of({"clinic": clinic()})
+COUNT = Release(stage="tables", inbox={}, corrections={})
 SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu"}
 
 
@@ -65,13 +63,10 @@ def clinics(
 
 def released(fed: Federation, config: visits.Config) -> VisitTables:
     """The tables that a server gets."""
-    begin = Begin(
-        config=asdict(config), schemas={name: schema.to_dict() for name, schema in fed.schemas.items()}
-    )
-    holders = Holders.of(fed.schemas)
-    return release(LocalParties(fed.parties("visits", run="r", config=config)), holders, begin).tables(
-        holders
-    )
+    found: VisitTables = measured(
+        LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config
+    )["tables"]
+    return found
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -113,18 +108,16 @@ def test_a_part_alone_is_uniform_to_the_server() -> None:
     parties = fed.parties("visits", run="r", config=visits.Config(**SMALL))
     replies = ask_all(parties, fed)
     for reply in replies.values():
-        size = reply.cells.value.abs().double().log2()
+        size = reply.parts.value["tables"].abs().double().log2()
         assert float(size.median()) > 55
 
 
 def ask_all(parties: Mapping[str, Any], fed: Federation) -> dict[str, Any]:
-    begin = Begin(
-        config=asdict(visits.Config(**SMALL)), schemas={n: s.to_dict() for n, s in fed.schemas.items()}
-    )
-    begun = {name: party.answer(begin) for name, party in parties.items()}
+    told = begin(fed.schemas, visits.Config(**SMALL))
+    begun = {name: party.answer(told) for name, party in parties.items()}
     keys = {name: reply.key.value for name, reply in begun.items()}
-    most = max(reply.multiplier.value for reply in begun.values())
-    agree = Agree(keys=keys, multiplier=most, seeds={}, chunk=1, cells=[])
+    most = [max(reply.needed.value[0] for reply in begun.values())]
+    agree = Agree(keys=keys, noise=most, bits=64, seeds={}, chunk=1, cells=[])
     greetings = greetings_of({name: party.answer(agree) for name, party in parties.items()})
     return {name: party.answer(replace(COUNT, inbox=greetings[name])) for name, party in parties.items()}
 
@@ -137,9 +130,9 @@ def charged(holder: Any) -> list[Any]:
 def test_the_price_is_in_the_ledger_before_a_row_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     fed, seen = clinics(1), []
     parties = fed.parties("visits", run="r", config=visits.Config(**SMALL))
-    counted = visits.Visits.codes
+    counted = Visits.codes
     monkeypatch.setattr(
-        visits.Visits,
+        Visits,
         "codes",
         lambda self, rng=None: seen.append(len(charged(fed.holders["clinic 0"]))) or counted(self, rng),
     )
@@ -192,15 +185,15 @@ CROOKED = [
     (changed(Begin, schemas=with_schema(cut="draw")), SchemaError, "another schema"),
     (changed(Begin, schemas=with_schema(gaps=[0, 1, 2, 3, 4])), SchemaError, "another schema"),
     (changed(Begin, schemas=lambda a: a.schemas | {"x": toy(4)[1].to_dict()}), SchemaError, "must differ"),
-    (changed(Agree, multiplier=0.0), PrivacyError, "its budget needs"),
-    (changed(Agree, multiplier=-1.0), ConfigError, "must be 0 or above"),
-    (changed(Agree, multiplier=5e-324), PrivacyError, "its budget needs"),
-    (changed(Agree, multiplier=float("nan")), ConfigError, "must be 0 or above"),
-    (changed(Agree, multiplier=float("inf")), ConfigError, "must be 0 or above"),
-    (changed(Agree, multiplier=1e9), ConfigError, "more than can be drawn"),
-    (changed(Agree, multiplier=True), ConfigError, "multiplier"),
-    (changed(Agree, keys={}), MessageError, "does not hold the key"),
-    (changed(Agree, seeds={"clinic 0": b"0" * 32}), MessageError, "a seed"),
+    (changed(Agree, noise=[0.0]), PrivacyError, "its budget needs"),
+    (changed(Agree, noise=[-1.0]), ConfigError, "must be 0 or above"),
+    (changed(Agree, noise=[5e-324]), PrivacyError, "its budget needs"),
+    (changed(Agree, noise=[float("nan")]), ConfigError, "must be 0 or above"),
+    (changed(Agree, noise=[float("inf")]), ConfigError, "must be 0 or above"),
+    (changed(Agree, noise=[1e9]), ConfigError, "more than can be drawn"),
+    (changed(Agree, noise=[True]), ConfigError, "multiplier"),
+    (changed(Agree, keys={}), MessageError, "one is missing"),
+    (changed(Agree, seeds={"clinic 0": b"0" * 32}), MessageError, "seed"),
     (changed(Agree, chunk=0), ConfigError, "chunk"),
     (changed(Agree, keys=lambda a: a.keys | {"stranger": b"0" * 32}), MessageError, "not named"),
 ]
@@ -225,21 +218,21 @@ def test_settings_of_a_wrong_kind_are_refused_by_a_party_that_knows_none(bad: di
     party = fed.parties("visits", run="r")["clinic 0"]  # built without settings
     config = asdict(visits.Config(**SMALL)) | bad
     with pytest.raises(ConfigError):
-        party.answer(Begin(config=config, schemas={"clinic 0": clinic().to_dict()}))
+        party.answer(begin({"clinic 0": clinic()}, config))
     assert not charged(fed.holders["clinic 0"])
 
 
 def test_the_release_is_made_once_and_in_turn() -> None:
     fed, config = clinics(1), visits.Config(**SMALL)
     party: Any = fed.parties("visits", run="r", config=config)["clinic 0"]
-    begin = Begin(config=asdict(config), schemas={"clinic 0": clinic().to_dict()})
+    first = begin({"clinic 0": clinic()}, config)
     with pytest.raises(MessageError, match="not expected"):
         party.answer(COUNT)
-    begun = party.answer(begin)
+    begun = party.answer(first)
     with pytest.raises(MessageError, match="not expected"):
         party.answer(Keep(round=1))
     agree = Agree(
-        keys={"clinic 0": begun.key.value}, multiplier=begun.multiplier.value, seeds={}, chunk=1, cells=[]
+        keys={"clinic 0": begun.key.value}, noise=begun.needed.value, bits=64, seeds={}, chunk=1, cells=[]
     )
     party.answer(agree)
     party.answer(agree)  # who takes part may change until the release
@@ -281,7 +274,7 @@ def test_who_goes_away_before_the_release_is_left_out() -> None:
     assert outcome.trained.card["left_out"] == ["clinic 1"]
     fed = clinics(3)
     with pytest.raises(PartyAway):
-        visits.train(config, Leaving(fed.parties("visits", run="r", config=config), Count), fed.schemas)
+        visits.train(config, Leaving(fed.parties("visits", run="r", config=config), Release), fed.schemas)
 
 
 def test_a_person_at_two_holders_is_priced_as_such() -> None:
@@ -300,23 +293,30 @@ def test_a_person_at_two_holders_is_priced_as_such() -> None:
     assert not any(map(charged, fed.holders.values()))
     found = train("visits", fed, **SMALL, most_holders=2)
     assert found.privacy.epsilon("a", "server") <= 3.0
-    alone = ONE.terms(4.0, 1)
-    both = ONE.terms(4.0, 2)
-    assert both.sigma / both.unit == pytest.approx(2 * alone.sigma / alone.unit, rel=1e-3)
+    (alone, one), (both, other) = noise_of(4.0), noise_of(4.0, most_holders=2)
+    assert both / other == pytest.approx(2 * alone / one, rel=1e-3)
+
+
+def noise_of(multiplier: float, **settings: Any) -> tuple[float, int]:
+    """The noise of a release at this multiplier, and the unit."""
+    study = VisitStudy(visits.Config(**settings), dict.fromkeys(("clinic", "other"), clinic()))
+    stage = study.stage("tables", {}, multiplier, {})
+    return study.pricing.sigmas(0, stage.blocks, multiplier)["tables"], stage.unit
 
 
 def test_parts_are_as_fine_as_the_noise_allows_and_never_change_it() -> None:
     seen = set()
     for multiplier in (0.0, 0.01, 1.0, 10.0, 100.0, 1000.0):
-        terms = ONE.terms(multiplier, 1)
-        seen.add(terms.unit)
-        assert terms.unit in UNITS
-        if multiplier * terms.unit > 10:
-            assert terms.sigma == pytest.approx(multiplier * ONE.layout.reach(terms.unit), rel=1e-2)
-        assert terms.sigma >= multiplier * ONE.layout.reach(terms.unit)
+        sigma, unit = noise_of(multiplier)
+        seen.add(unit)
+        assert unit in UNITS
+        least = multiplier * VisitLayout.of(clinic()).reach(unit)
+        if multiplier * unit > 10:
+            assert sigma == pytest.approx(least, rel=1e-2)
+        assert sigma >= least
     assert len(seen) > 1
     with pytest.raises(ConfigError, match="more than can be drawn"):
-        ONE.terms(1e7, 1)
+        noise_of(1e7)
 
 
 def test_the_statement_and_the_card_say_what_one_person_means() -> None:

@@ -1,7 +1,7 @@
 """Events at several holders of the same people: what is counted, by how much a person moves it, what is drawn."""
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,10 @@ from understudy.models.visits.fit import fit_together
 from understudy.models.visits.tables import VisitTables
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.visits import protocol as visits
-from understudy.protocols.visits.messages import Begin
-from understudy.protocols.visits.releases import release
-from understudy.protocols.visits.terms import Holders
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
-from visit_cases import random_codes, two_kinds
+from visit_cases import measured, random_codes, study_of, two_kinds
 
 AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
 SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 20}
@@ -92,15 +89,16 @@ def by_hand(schema: SeveralVisits) -> dict[tuple[str, int, int], np.ndarray]:
 
 
 def released(fed: Federation, config: visits.Config) -> VisitTables:
-    begin = Begin(config=asdict(config), schemas={n: schema.to_dict() for n, schema in fed.schemas.items()})
-    holders, parties = Holders.of(fed.schemas), fed.parties("visits", run="r", config=config)
-    return release(LocalParties(parties), holders, begin, chunk=config.chunk).tables(holders)
+    found: VisitTables = measured(
+        LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config
+    )["tables"]
+    return found
 
 
 def test_without_noise_the_release_is_the_tables_of_the_shared_people_and_both_kinds_of_events() -> None:
     fed = Federation.rehearsal(*two_kinds(), budget=AMPLE, seed=3)
     found = released(fed, visits.Config(**SMALL, private=False))
-    schema = Holders.of(fed.schemas).schema
+    schema = study_of(fed.schemas).schema
     assert isinstance(schema, SeveralVisits)
     expected = by_hand(schema)
     assert set(expected) == set(found.tables)
@@ -114,7 +112,7 @@ def test_without_noise_the_release_is_the_tables_of_the_shared_people_and_both_k
 def test_noise_is_that_of_one_holder_or_of_two_and_the_price_covers_all_tables() -> None:
     fed = Federation.rehearsal(*two_kinds(), budget=USUAL, seed=3)
     found = released(fed, visits.Config(**SMALL))
-    schema = Holders.of(fed.schemas).schema
+    schema = study_of(fed.schemas).schema
     assert isinstance(schema, SeveralVisits)
     exact = by_hand(schema)
     apart = torch.cat(
@@ -154,7 +152,7 @@ def test_a_product_of_two_averages_has_a_mass_of_one_at_most(n: int, m: int, sam
 
 def test_what_one_holders_events_have_to_do_with_anothers_is_found_by_the_fit() -> None:
     tables, schemas = two_kinds(150)
-    schema = Holders.of(schemas).schema
+    schema = study_of(schemas).schema
     assert isinstance(schema, SeveralVisits)
     fed = Federation.rehearsal(tables, schemas, budget=AMPLE, seed=1)
     found = released(fed, visits.Config(**SMALL | {"chunk": 4096}, private=False))
@@ -239,7 +237,7 @@ def test_what_cannot_be_put_together_is_refused_before_anything_is_charged() -> 
     tables, schemas = two_kinds()
     alike = schemas | {"insurer": replace(schemas["insurer"], title="events")}
     with pytest.raises(SchemaError, match='title = "claims"'):
-        Holders.of(alike)
+        study_of(alike)
     fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=1)
     for rule, error, said in (
         (
@@ -260,7 +258,7 @@ def test_what_cannot_be_put_together_is_refused_before_anything_is_charged() -> 
 
 def test_a_schema_of_several_kinds_of_events_survives_the_way_to_a_file_and_back(tmp_path: Path) -> None:
     _, schemas = two_kinds()
-    schema = Holders.of(schemas).schema
+    schema = study_of(schemas).schema
     assert isinstance(schema, SeveralVisits)
     schema.save(tmp_path / "s.toml")
     assert SeveralVisits.load(tmp_path / "s.toml") == schema

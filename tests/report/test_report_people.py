@@ -14,11 +14,10 @@ from understudy.evaluate.figure import What
 from understudy.evaluate.utility import Figure
 from understudy.evaluate.utility.visits import INTEGRITY, NUMBER
 from understudy.ground.errors import ConfigError
-from understudy.protocols.visits.terms import Holders
 from understudy.report.page import write_report
 from understudy.report.people import People, findings, together
 from understudy.runs.runfile import RunFile
-from visit_cases import beside_visits, clinic, frames, split_rows, two_kinds
+from visit_cases import beside_visits, clinic, frames, split_rows, study_of, two_kinds
 
 pytestmark = pytest.mark.usefixtures("short_training", "light_masks")
 
@@ -128,7 +127,7 @@ def test_events_without_a_table_of_people_are_compared_too(tmp_path: Path) -> No
 
 def test_over_a_grid_people_whom_a_holder_of_every_column_has_are_compared() -> None:
     tables, schemas = beside_visits()
-    schema = Holders.of(schemas).schema
+    schema = study_of(schemas).schema
     held, described = split_rows(tables, schemas, clinic=2, bank=2)
     apart, one = together(held, described, schema), together(tables, schemas, schema)
     for part, rows in one.items():

@@ -20,9 +20,8 @@ from understudy.evaluate.audit.auditing import AuditResult, Case, audit_protocol
 from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, VertiGanAudit, cut_down
 from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
 from understudy.evaluate.audit.gram_canary import GramAudit
-from understudy.evaluate.audit.moments_canary import moments_case
+from understudy.evaluate.audit.joint_canary import joint_case
 from understudy.evaluate.audit.tied_canary import TiedAudit
-from understudy.evaluate.audit.visits_canary import visits_case
 from understudy.ground.bounded import read_json
 from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError
@@ -31,8 +30,10 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.core import Party
 from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.moments.settings import common
+from understudy.protocols.joint.stage import Study
+from understudy.protocols.moments.study import Moments
 from understudy.protocols.protocol import Protocol
+from understudy.protocols.visits.study import VisitStudy
 
 ASSUMED_RATE = 0.1
 PEOPLE = 40
@@ -162,9 +163,9 @@ def _plain(of: Subject) -> Case:
     return plain_case(of.protocol, config, of.tables, of.budgets, target=of.target, people=of.few)
 
 
-def _moments(of: Subject) -> Case:
-    common(of.schemas)
-    return moments_case(of.config, of.schemas, of.budgets, of.target, of.few)
+def _joint(study: type[Study[Any]]) -> Callable[[Subject], Case]:
+    """The case of a joint release of this study."""
+    return lambda of: joint_case(study, of.config, of.schemas, of.budgets, of.target, of.few)
 
 
 # How a protocol is audited (`Protocol.audit`).
@@ -172,9 +173,9 @@ CASES: dict[str, Callable[[Subject], Case]] = {
     "plain": _plain,
     "critic": _critic,
     "gram": lambda of: _whole_run(GramAudit)(replace(of, schemas=of.tables)),
-    "moments": _moments,
+    "moments": _joint(Moments),
     "tied": _whole_run(TiedAudit),
-    "visits": lambda of: visits_case(of.config, of.schemas, of.budgets, of.target, of.few),
+    "visits": _joint(VisitStudy),
     "aggregators": _whole_run(AggregatorsAudit),
     "reports": lambda of: cohort_case(
         of.protocol, of.config, of.tables[of.target], of.budget, target=of.target

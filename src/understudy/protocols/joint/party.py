@@ -1,4 +1,4 @@
-"""A holder's side of a joint release, of whatever family: it checks, masks, multiplies, counts, pays, adds noise, pads.
+"""A holder's side of a joint release, of whatever family: it checks, masks, multiplies, pays, counts, adds noise, pads.
 
 Guarantee: before a release a party charges its ledger for what one person, with all rows at all holders, moves in it
 (`Stage.blocks`), under noise of the scale that this party computes (`pricing`) from the noise that was agreed on, which
@@ -8,8 +8,8 @@ chooses between two releases is checked by the stage, told by the holders to eac
 before rows are masked for it or anything is charged. Pads and masks are for one stage of these terms and this noise
 alone (`stage.digest`). What leaves before a release, masked and sealed, is uniform to whoever can read it and enters
 the ledger at no price. See `KeyedParty` for keys, greetings and `once`.
-Edges: rows that cannot be counted are found out before the charge. Where columns are split the server deals the masks,
-so it must not pool what it knows with a holder (docs/secure_products.md).
+Edges: where columns are split the server deals the masks, so it must not pool what it knows with a holder
+(docs/secure_products.md).
 """
 
 import hmac
@@ -71,6 +71,7 @@ class JointParty(KeyedParty[Session]):
 
     def forget(self) -> None:
         super().forget()
+        self._drawn_by = b""  # what rows are drawn by, once there are keys
         self._counted_rows: Any = None
 
     def may_agree_again(self, agreement: Session) -> bool:
@@ -144,7 +145,7 @@ class JointParty(KeyedParty[Session]):
 
     def open(self, ask: Agree) -> Session:
         known, told = self.study.schemas.keys(), ask.keys.keys()
-        if told != known if self.split else not told <= known:
+        if self.name not in told or (told != known if self.split else not told <= known):
             raise MessageError(
                 f"{self.name}: a key is of a party that was not named, or one is missing. Nothing was sent."
             )
@@ -154,6 +155,8 @@ class JointParty(KeyedParty[Session]):
             self.study.pricing.check_parties(len(ask.keys))
             whole(chunk=ask.chunk)
             Ring(ask.bits)
+        if self.pair is not None:
+            self._drawn_by = hmac.digest(self.pair.secret, b"understudy rows that count", "sha256")
         chunks = self._chunks(ask)
         peers = {peer for _, _, held in chunks for peer in held}
         if ask.seeds.keys() != peers or len(set(ask.seeds.values())) < len(peers):
@@ -229,7 +232,7 @@ class JointParty(KeyedParty[Session]):
     # The release
 
     def _release(self, ask: Release, session: Session, products: Products | None) -> Released:
-        """Count, charge, and only then add noise and let it leave."""
+        """Charge, and only then count, add noise, and let it leave."""
         name, stage, about = self._due(session), self._stage(session), self._about(session)
         number, noise, pricing = session.released, session.noise, self.study.pricing
         ask = self._hear(ask, session)
@@ -237,13 +240,13 @@ class JointParty(KeyedParty[Session]):
             session.shares[name] = shares_of(self.name, self.study.grid, products, ask.inbox, ask.corrections)
         elif ask.inbox or ask.corrections:
             raise MessageError(f"{self.name}: a message came that was not due. Nothing was charged or sent.")
-        due, parts = self._counted(stage, session)
         sigmas = pricing.sigmas(number, stage.blocks, noise)
         what = f"{self.study.releases[name]} with {session.peers or 'nobody'}"
         receipt = self.pay(pricing.event(number, noise), what, session, of=len(self.study.releases))
         session.products = None
         if isinstance(stage, Choice):
             return Released(parts=Paid({"chosen": stage.choose(self.rows, noise, self.rng)}, receipt))
+        due, parts = self._counted(stage, session)
         ring, released, places = session.ring, dict[str, Tensor](), list(stage.blocks)
         for key, block in due.items():
             holders = [one for one in self.study.grid.holders(block.groups) if one in session.agree.keys]
@@ -259,9 +262,7 @@ class JointParty(KeyedParty[Session]):
         due = {key: block for key, block in stage.blocks.items() if own in block.groups}
         parts = stage.count(self.rows) | stage.across(session.shares)
         if {key: part.shape for key, part in parts.items()} != {key: one.shape for key, one in due.items()}:
-            raise PrivacyError(
-                f"{self.name}: what was counted is not what the stage says. Nothing was charged or sent."
-            )
+            raise PrivacyError(f"{self.name}: what was counted is not what the stage says. Nothing was sent.")
         return due, parts
 
     @property
@@ -275,8 +276,7 @@ class JointParty(KeyedParty[Session]):
 
     def _drawing(self) -> Rng:
         """A generator that is the same in one session: who draws among its rows draws the same under the same masks."""
-        assert self.pair is not None
-        return SecureRng(hmac.digest(self.pair.secret, b"understudy rows that count", "sha256"))
+        return SecureRng(self._drawn_by)
 
     # Over rows nobody is aligned
 

@@ -24,7 +24,6 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.described import public_of
 from understudy.data.grid import Block as Groups
 from understudy.data.grid import Grid
 from understudy.ground.check import nearest
@@ -174,12 +173,12 @@ class Study(ABC, Generic[R]):
 
     def same_rows(self, told: Any, own: Any) -> bool:
         """Whether a schema is what the holder knows of its rows."""
-        return type(told) is type(own) and public_rows(told) == public_rows(own)
+        return type(told) is type(own) and public_part(told) == public_part(own)
 
 
-def public_rows(schema: Any) -> Any:
-    """What of a schema has to be as a holder knows it: of a table its columns."""
-    return schema.columns if hasattr(schema, "columns") else public_of(schema)
+def public_part(schema: Any) -> dict[str, Any]:
+    """What of a schema has to be as a holder knows it: all but what it calls the person, and its note."""
+    return {key: value for key, value in schema.to_dict().items() if key not in ("person", "note")}
 
 
 def settings_of(kind: type[Any], told: Mapping[str, Any]) -> Any:

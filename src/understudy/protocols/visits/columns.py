@@ -29,6 +29,7 @@ from understudy.data.schema import Schema, join
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
 from understudy.data.visits.counts import Block
 from understudy.ground.errors import ConfigError
+from understudy.protocols.joint.stage import public_part
 
 _MESSAGE = 1 << 24  # bytes
 _EACH = "over columns a holder has events, or a table of the same people with their ids"
@@ -180,12 +181,9 @@ def grid_of(schemas: Mapping[str, Any]) -> Grid:
     """Who holds the same: tables of the same columns, or people and events by one and the same schema."""
     return Grid.alike(
         {
-            name: schema.columns if TABLE.describes(schema) else json.dumps(public_of(schema), sort_keys=True)
+            name: schema.columns
+            if TABLE.describes(schema)
+            else json.dumps(public_part(schema), sort_keys=True)
             for name, schema in schemas.items()
         }
     )
-
-
-def public_of(schema: Any) -> dict[str, Any]:
-    """What of a schema has to be alike at all parties: not what each calls the person."""
-    return {key: value for key, value in schema.to_dict().items() if key not in ("person", "note")}

@@ -1,0 +1,207 @@
+"""Visits as a study: one release of all tables of people's columns, of their events', and of both.
+
+Holders have people of their own under one schema (over rows), other columns of the same people, or both
+(`columns.Split`). In every table a person weighs 1 at most, whatever the rows hold (`data/visits/counts.py`), in whole
+parts of a unit that is the finest whose noise can be drawn. All cells have noise of one size. The server chooses
+nothing but who takes part, and more noise.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import combinations
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.data.encoding.codec import Codec
+from understudy.data.grid import Grid
+from understudy.data.kinds import TABLE, VISITS, places
+from understudy.data.visits import (
+    SeveralLayout,
+    SeveralVisits,
+    VisitCodes,
+    VisitLayout,
+    VisitSchema,
+    count_visits,
+)
+from understudy.data.visits.counts import Block, person_vectors
+from understudy.ground.errors import ConfigError, SchemaError
+from understudy.models.visits.tables import VisitTables
+from understudy.privacy.secure.moments import LARGEST
+from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
+from understudy.protocols.joint.stage import Holding, Product, Shares, Stage, Study, Terms, expect
+from understudy.protocols.visits.columns import Split, grid_of
+from understudy.protocols.visits.settings import Config
+
+# What a person weighs in a table, in whole parts: the finest whose noise can be drawn. Divisible by many numbers; where
+# tables are products, squares of such.
+UNITS = (27_720, 5_040, 2_520, 840, 360, 120, 60, 24, 12, 6, 2, 1)
+ROOTS = (180, 120, 84, 60, 36, 24, 12, 6, 4, 2, 1)
+Layout = VisitLayout | SeveralLayout
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A holder's people by their levels, made when they are first counted, and its group."""
+
+    group: int
+    codes: Callable[[], VisitCodes]
+
+
+@dataclass(frozen=True)
+class Tables(Stage[Rows]):
+    """All tables, in parts of a `unit`; where columns are split, those of every group and of every two.
+
+    Guarantee: a person's cells in a table are no less than 0 and add up to its unit at most; so the squares of all of
+    a block's tables add up to its sensitivity squared.
+    """
+
+    layout: Layout
+    split: Split | None
+    unit: int
+
+    @cached_property
+    def blocks(self) -> Mapping[str, BlockSpec]:
+        """Weights by what a person moves: so all cells have noise of one size."""
+        if (split := self.split) is None:
+            return {"tables": BlockSpec((0, 0), (self.layout.size,), self.layout.reach(self.unit))}
+        units = dict(zip(self.layout.blocks, self.layout.units(self.unit), strict=True))
+        squares = dict.fromkeys(split.grid.blocks, 0)
+        for block, own in units.items():
+            squares[split.groups(block)] += own**2
+        return {
+            _name(groups): BlockSpec(
+                groups,
+                (split.own(groups[0]).size,) if groups[0] == groups[1] else tuple(map(split.width, groups)),
+                math.sqrt(square) * (1 + 2.0**-40),
+                weight=float(square),
+            )
+            for groups, square in squares.items()
+        }
+
+    @property
+    def product(self) -> Product | None:
+        split = self.split
+        return None if split is None else Product.of_all([*map(split.width, range(len(split.grid.groups)))])
+
+    def count(self, rows: Rows) -> dict[str, Tensor]:
+        if self.split is None:
+            assert isinstance(self.layout, VisitLayout)  # over rows
+            name, own = "tables", self.layout
+        else:
+            name, own = _name((rows.group, rows.group)), self.split.own(rows.group)
+        return {name: torch.from_numpy(count_visits(rows.codes(), own, self.unit))}
+
+    def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[np.int64]:
+        assert self.split is not None
+        root = math.isqrt(self.unit)
+        return person_vectors(rows.codes(), self.split.own(rows.group), root, start, stop)
+
+    def across(self, shares: Shares) -> dict[str, Tensor]:
+        return {_name(groups): part for groups, part in shares.get("tables", {}).items()}
+
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> VisitTables:
+        """In people."""
+        if (split := self.split) is None:
+            return VisitTables.read(self.layout, sums["tables"], noise["tables"], self.unit)
+        tables: dict[Block, Tensor] = {}
+        for groups in split.grid.blocks:
+            total, (one, other) = sums[_name(groups)], groups
+            if one == other:
+                cut = split.own(one).split(total.numpy())
+                tables |= {split.joint(one, block): torch.from_numpy(np.array(cut[block])) for block in cut}
+            else:
+                tables |= split.across(groups, total)
+        cells = torch.cat([tables[block].flatten() for block in self.layout.blocks])
+        exact = VisitTables.read(self.layout, cells, 0.0, self.unit)
+        return VisitTables(self.layout, exact.tables, self.table_noise(noise))
+
+    def table_noise(self, noise: Mapping[str, float]) -> dict[Block, float]:
+        """The deviation in the cells of each table, in people, from that in each block."""
+        units = zip(self.layout.blocks, self.layout.units(self.unit), strict=True)
+        split = self.split
+        return {
+            block: noise["tables" if split is None else _name(split.groups(block))] / own
+            for block, own in units
+        }
+
+
+class VisitStudy(Study[Rows]):
+    """Over rows: holders of people and events of one schema. Else: of other columns of the same people, or both."""
+
+    family: ClassVar = "visits"
+    settings: ClassVar = Config
+    settled: ClassVar = ("colluding", "most_holders", "private")
+    releases: ClassVar[Mapping[str, str]] = {"tables": "tables of people and their events"}
+
+    def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
+        super().__init__(config, schemas)
+        visits = VISITS.among(schemas)
+        if not visits:
+            raise ConfigError(
+                f"{', '.join(schemas)}: nobody holds people with events, which visits is for: gram is for tables. "
+                "Nothing was charged."
+            )
+        for (one, first), (other, second) in combinations(grid_of(visits).one_each(visits).items(), 2):
+            if set(first.names) & set(second.names):
+                raise SchemaError(
+                    f"{one} and {other} describe their rows differently: holders of the same columns need the same "
+                    "schema, and no other holder may have one of its columns. Nothing was charged."
+                )
+        self.split = Split.of(schemas) if len(grid_of(schemas).groups) > 1 else None
+        first_of_all: VisitSchema = next(iter(visits.values()))
+        self.schema: VisitSchema | SeveralVisits = (
+            first_of_all if self.split is None else self.split.schema
+        )  # of all together
+        self.layout: Layout = VisitLayout.of(first_of_all) if self.split is None else self.split.layout
+        self.grid.check_most_holders(config.most_holders)
+
+    @cached_property
+    def grid(self) -> Grid:
+        return Grid((tuple(self.schemas),)) if self.split is None else self.split.grid
+
+    @cached_property
+    def pricing(self) -> VectorPricing:
+        return VectorPricing(self.config.colluding, self.config.most_holders)
+
+    def rows(self, holding: Holding) -> Rows:
+        """Where events are drawn, the same ones in one session: others under the same masks would tell rows."""
+        held, aligned = holding.rows, holding.aligned
+
+        @cache
+        def codes() -> VisitCodes:
+            if aligned is None:
+                return held.codes(holding.drawing())  # type: ignore[no-any-return]
+            if TABLE.holds(held):
+                levels = Codec(held.schema).codes(aligned)
+                nobody = np.zeros(len(levels) + 1, dtype=np.int64)
+                return VisitCodes(levels, np.zeros((0, 0), dtype=np.int32), nobody)
+            return held.take(places(aligned)).codes(holding.drawing())  # type: ignore[no-any-return]
+
+        return Rows(self.grid.group_of(holding.name), codes)
+
+    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Tables:
+        """In parts of the finest unit whose noise can be drawn."""
+        expect(terms)
+        for unit in UNITS if self.split is None else (root**2 for root in ROOTS):
+            if noise * self.config.most_holders * self.layout.reach(unit) * 1.03 <= LARGEST / 1.5:
+                break
+        return Tables(self.layout, self.split, unit)
+
+    def expected_noise(self, noise: float) -> dict[Block, float]:
+        """The deviation in the cells of each table, in people, where all holders take part."""
+        stage = self.stage("tables", {}, noise, {})
+        sigmas = self.pricing.sigmas(0, stage.blocks, noise)
+        holders = {name: len(self.grid.holders(block.groups)) for name, block in stage.blocks.items()}
+        return stage.table_noise(
+            {name: self.pricing.deviation(sigmas[name], holders[name]) for name in sigmas}
+        )
+
+
+def _name(groups: tuple[int, int]) -> str:
+    return "{}×{}".format(*groups)
