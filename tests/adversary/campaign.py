@@ -51,7 +51,6 @@ from understudy.ground.errors import ConfigError, UnderstudyError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.base import Ask, Paid, Party, Public, Reply
-from understudy.protocols.people import gen_fl
 from understudy.runs.federation import Federation
 from understudy.runtime.local import addressed
 
@@ -69,7 +68,7 @@ def spoilt() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 SPOILT = Case(
-    "DP-GenFL, rows at the ends of float32", "gen-fl", gen_fl,
+    "DP-GenFL, rows at the ends of float32", "gen-fl",
     {"rounds": 3, "cohort": 3, "cap": 3, "epsilon": 3.0, "rows": 8, "batch": 4, "steps": 2, "share": 0.0,
      "model": "logistic", "device": "cpu"},
     spoilt,
