@@ -162,7 +162,7 @@ def assert_law(
 ) -> None:
     """What is drawn is good, and has the law of the good ones; the probability is their share of who may be."""
     n = 2_000
-    drawn = made.several_visits(n, where=where, seed=3)
+    drawn = made.tables(n, where=where, seed=3)
     law = law or everybody()
     wanted = {person[:3]: person.chance for person in law if good(person) and keeps(person)}
     total, given = sum(wanted.values()), sum(person.chance for person in law if keeps(person))
@@ -270,7 +270,7 @@ def test_events_in_an_order_keep_rules_and_conditions_on_first_times_gaps_and_th
         {"when": "month > 30", "then": "fee == 0"},
     ]
     made = generator(schema(ordered=True, rules=said))
-    drawn = made.several_visits(1_000, where="first_day < 20 and fee == 0", seed=1)
+    drawn = made.tables(1_000, where="first_day < 20 and fee == 0", seed=1)
     visits, claims, people = drawn["visits"], drawn["claims"], drawn["people"]
     assert people.attrs["answer"] == "counted among draws", "a rule speaks of the time itself"
     assert (visits.groupby("patient")["day"].first() < 20).all()
@@ -280,7 +280,7 @@ def test_events_in_an_order_keep_rules_and_conditions_on_first_times_gaps_and_th
     assert (gaps >= 2).all()
     assert set(claims.loc[claims["fee"] == 0, "patient"]) == set(people["patient"])
     assert (claims.loc[claims["month"] > 30, "fee"] == 0).all()
-    alone = made.several_visits(1_000, seed=2)
+    alone = made.tables(1_000, seed=2)
     without = ~alone["visits"]["patient"].isin(alone["claims"]["patient"])
     assert without.any()
     assert (alone["visits"].loc[without, "ward"] == "a").all()
@@ -289,9 +289,9 @@ def test_events_in_an_order_keep_rules_and_conditions_on_first_times_gaps_and_th
 def test_what_cannot_be_or_makes_no_sense_is_refused_by_name() -> None:
     made = generator(schema(rules=[{"always": "fee < 2"}]))
     with pytest.raises(ConfigError, match="probability 0"):
-        made.several_visits(5, where="fee == 2 and severity == 1")
+        made.tables(5, where="fee == 2 and severity == 1")
     with pytest.raises(UnderstudyError, match="colour"):
-        made.several_visits(5, where="colour == 'red'")
+        made.tables(5, where="colour == 'red'")
 
 
 TESTS: dict[str, tuple[str, Callable[[Any], bool]]] = {

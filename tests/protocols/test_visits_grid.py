@@ -453,7 +453,7 @@ def test_events_of_two_kinds_over_a_grid_are_to_the_bit_what_they_are_over_colum
     assert same(found, one)
     assert study_of(fed.schemas).layout.titles == ("events", "claims")
     result = train("visits", Federation.rehearsal(*cut, budget=USUAL, seed=3), **SMALL)
-    drawn = result.generator.several_visits(20, seed=1)
+    drawn = result.generator.tables(20, seed=1)
     assert set(drawn) == {"people", "events", "claims"}
 
 

@@ -159,7 +159,7 @@ def test_what_one_holders_events_have_to_do_with_anothers_is_found_by_the_fit() 
     found = replace(found, noise=dict.fromkeys(found.noise, 0.2))
     bounds = [number_bounds(part) for part in schema.parts]
     network = fit_together(found, bounds, kinds=12, chains=12, states=2, steps=60, seed=0)
-    drawn = Generator(network.eval(), schema, {}).several_visits(1_000, seed=1)
+    drawn = Generator(network.eval(), schema, {}).tables(1_000, seed=1)
     assert list(drawn["people"]) == ["patient", "sex", "smoker", "plan"]
     for title in ("events", "claims"):
         assert drawn[title]["patient"].isin(drawn["people"]["patient"]).all()
@@ -184,7 +184,7 @@ def test_rules_of_every_holder_and_of_the_run_are_known_to_the_fit_and_kept_by_w
     fed = Federation.rehearsal(tables, schemas, budget=AMPLE, seed=1)
     made = train("visits", fed, **SMALL | {"chunk": 4096}, private=False, rules=across).generator
     assert len(made.schema.rules) == 4
-    drawn = made.several_visits(1_000, seed=1)
+    drawn = made.tables(1_000, seed=1)
     assert drawn["people"].attrs["kept"] == 1.0
     claims, visits_drawn = (drawn[t].merge(drawn["people"]) for t in ("claims", "events"))
     assert len(claims) > 250
@@ -216,7 +216,7 @@ def test_a_run_file_gives_three_files_and_the_generator_is_the_same_again(tmp_pa
     assert len(drawn["people"]) == result.people
     assert drawn["claims"]["patient"].isin(drawn["people"]["patient"]).all()
     again = Generator.load(out)
-    first, second = (one.several_visits(20, seed=4) for one in (result.generator, again))
+    first, second = (one.tables(20, seed=4) for one in (result.generator, again))
     for name, frame in first.items():
         pd.testing.assert_frame_equal(frame, second[name])
     asked = ["sample", str(out), "-n", "9", "--out", str(tmp_path / "drawn"), "--seed", "1"]
@@ -229,7 +229,7 @@ def test_a_run_file_gives_three_files_and_the_generator_is_the_same_again(tmp_pa
     claims = pd.read_csv(tmp_path / "drawn" / "claims.csv")
     assert claims.loc[claims["fee"] >= 2, "patient"].nunique() == 9
     assert "fee" in result.report(tmp_path / "page.html").read_text()
-    with pytest.raises(ArtefactError, match="several_visits"):
+    with pytest.raises(ArtefactError, match="`tables`"):
         again.sample(5)
 
 

@@ -46,45 +46,27 @@ def sample(
     seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
-    from understudy.data.kinds import VISITS
-    from understudy.data.reading.writing import csv_text, write_several, write_table, write_visits
-    from understudy.data.visits import SeveralVisits
+    from understudy.data.reading.writing import csv_text, write_tables
     from understudy.generators.generator import Generator
     from understudy.privacy.accounts.rehearsal import first_said, rehearsal_of
 
     generator = Generator.load(folder)
     if said := rehearsal_of(generator.card):
         note(said)
-    if to is not None and VISITS.describes(generator.schema):
-        if shares:
-            raise ConfigError("--share is for tables with one row per person. Nothing was drawn.")
-        frames = generator.visits(rows, where=where, seed=seed)
-        _say_probability(where, frames[0])
-        for one in frames:
-            one.attrs |= first_said(generator.card)
-        write_visits(frames, to, generator.schema, ".csv")
-        out.print(f"{len(frames[0]):,} people with {len(frames[1]):,} events written to {to}")
-        return
-    if isinstance(generator.schema, SeveralVisits):
-        if to is None or shares:
-            raise ConfigError(
-                "events of several kinds are drawn into a folder, by --out, and without --share. Nothing was drawn."
-            )
-        several = generator.several_visits(rows, where=where, seed=seed)
-        _say_probability(where, several["people"])
-        for one in several.values():
-            one.attrs |= first_said(generator.card)
-        write_several(several, to, generator.schema, ".csv")
-        out.print(", ".join(f"{len(one):,} {name}" for name, one in several.items()) + f" written to {to}")
-        return
-    frame = generator.sample(rows, where=where, weights=_weights(generator, shares or ()), seed=seed)
-    _say_probability(where, frame)
-    frame.attrs |= first_said(generator.card)
+    weights, told = _weights(generator, shares or ()), first_said(generator.card)
     if to is None:
-        sys.stdout.write(csv_text(frame, generator.schema))
+        frames = {"": generator.sample(rows, where=where, weights=weights, seed=seed)}
     else:
-        write_table(frame, to, generator.schema)
-        out.print(f"{len(frame):,} rows written to {to}")
+        frames = generator.tables(rows, where=where, weights=weights, seed=seed)
+    _say_probability(where, next(iter(frames.values())))
+    for one in frames.values():
+        one.attrs |= told
+    if to is None:
+        sys.stdout.write(csv_text(frames[""], generator.schema))
+        return
+    write_tables(frames, to, generator.schema, ".csv")
+    counts = ", ".join(f"{len(one):,} {name or 'rows'}" for name, one in frames.items())
+    out.print(f"{counts} written to {to}")
 
 
 def _say_probability(where: str | None, frame: "pd.DataFrame") -> None:

@@ -19,10 +19,8 @@ from understudy.answers.release import Release
 from understudy.data.described import PublicSchema
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.levels import Levels, level_shapes
-from understudy.data.kinds import MixedSchema, load_any
-from understudy.data.schema import Schema
-from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.data.visits.frames import number_bounds
+from understudy.data.kinds import TABLE, MixedSchema, load_any, sizes_of
+from understudy.data.visits import SeveralVisits
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.bounded import read_json
 from understudy.ground.errors import ArtefactError
@@ -76,7 +74,7 @@ def read_generator(folder: Path, networks: Mapping[str, Any]) -> Parts:
     try:
         card, schema = read_json(folder / "card.json"), load_any(folder / "schema.toml")
         levels = _levels(schema, folder / LEVELS)
-        sizes = _outputs(schema) if levels is None else levels.sizes
+        sizes = sizes_of(schema) if levels is None else levels.sizes
         _same_classes(card["network"], schema)
         network = _network(card["network"], sizes, networks, folder / "weights.safetensors")
         release = _release(schema, levels, card, folder / RELEASE)
@@ -103,7 +101,7 @@ def _levels(schema: Described, file: Path) -> Levels | None:
     """A table's own levels, if there are any: read only when the file's header has as many cells as the schema."""
     if not file.exists():
         return None
-    if not isinstance(schema, Schema):
+    if not TABLE.describes(schema):
         raise ValueError(f"{file.name} is for tables alone.")
     if (claimed := level_shapes(schema)) != (found := read_header(file, most=_MOST_HEADER).shapes):
         raise ValueError(f"the levels are not those of the schema: {difference(claimed, found)}.")
@@ -121,7 +119,7 @@ def _release(
         if file.exists():
             raise ValueError(f"{file.name} is not listed in the card.")
         return None
-    if not isinstance(schema, Schema):
+    if not TABLE.describes(schema):
         raise ValueError(f"{file.name} is for tables alone.")
     return Release.load(file, levels or Codec(schema))
 
@@ -140,24 +138,3 @@ def _network(
     network = build(description)
     network.load_state_dict(load_file(weights))
     return network
-
-
-def _outputs(schema: Described) -> tuple[int, ...]:
-    """What a row has: the levels of each column of a table, the sides of series and images, part after part.
-
-    Of people with events: the levels of both, the bounds of each level of the number of events, and whether they have
-    an order.
-    """
-    if isinstance(schema, SeveralVisits):
-        return tuple(size for part in schema.parts for size in _outputs(part))
-    if isinstance(schema, VisitSchema):
-        bounds = (bound for pair in number_bounds(schema) for bound in pair)
-        return (
-            *Codec(schema.person_schema).sizes,
-            *Codec(schema.event_schema).sizes,
-            *bounds,
-            schema.ordered,
-        )
-    if isinstance(schema, MixedSchema):
-        return tuple(size for part in schema.parts.values() for size in _outputs(part))
-    return Codec(schema).sizes if isinstance(schema, Schema) else schema.shape

@@ -7,8 +7,9 @@ import torch
 from numpy.typing import NDArray
 
 from understudy.data.encoding.features import Label
-from understudy.data.images import ImageSchema
-from understudy.generators.generator import CHUNK, Generator
+from understudy.data.kinds import IMAGES
+from understudy.generators.generator import Generator
+from understudy.generators.kinds.kind import CHUNK
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.plan import pieces
@@ -21,10 +22,10 @@ def labelled_images(
 ) -> tuple[NDArray[Any], list[Label]]:
     """`n` images of a pool, (n, height, width) in declared units, and the class of each."""
     network, schema = generator.network, generator.schema
-    if isinstance(network, CellGaussians) and isinstance(schema, ImageSchema) and schema.classes:
+    if isinstance(network, CellGaussians) and IMAGES.describes(schema) and schema.classes:
         drawn, classes = generator.labelled(n, seed=seed)
         return drawn, classes.tolist()
-    if not isinstance(network, Pool) or not isinstance(schema, ImageSchema):
+    if not isinstance(network, Pool) or not IMAGES.describes(schema):
         raise ConfigError("this generator is no pool of labelled images: use its `sample`.")
     rng, members, known = FastRng(seed), generator.card["members"], generator.card.get("classes", [])
     images: list[NDArray[Any]] = []

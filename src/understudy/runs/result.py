@@ -10,12 +10,11 @@ import pandas as pd
 import tomli_w
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.kinds import FLAT, TABLE, VISITS
+from understudy.data.kinds import EVENTS, FLAT, TABLE
 from understudy.data.reading.files import Source
 from understudy.data.reading.streamed import StreamedTable
-from understudy.data.reading.writing import typed_like, write_several, write_visits
+from understudy.data.reading.writing import typed_like, write_tables
 from understudy.data.table import Table
-from understudy.data.visits import SeveralVisits
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts
@@ -93,21 +92,12 @@ class Result:
 
     def _draw(self, generator: Generator, folder: Path, rows: int | None) -> None:
         """Synthetic rows into the folder. A rehearsal's say what they are: files keep a frame's `attrs`."""
-        schema, said = generator.schema, first_said(generator.card)
-        if isinstance(schema, SeveralVisits):
-            several = generator.several_visits(rows or self.people)
-            for frame in several.values():
-                frame.attrs |= said
-            write_several(several, folder / "synthetic", schema, ".parquet")
-        elif VISITS.describes(schema):
-            frames = generator.visits(rows or self.people)
-            for frame in frames:
-                frame.attrs |= said
-            write_visits(frames, folder / "synthetic", schema, ".parquet")
-        else:
-            drawn = generator.sample(rows or min(self.people, MOST_DRAWN))
-            drawn.attrs |= said
-            drawn.to_parquet(folder / "synthetic.parquet", index=False)
+        most = self.people if EVENTS.describes(generator.schema) else min(self.people, MOST_DRAWN)
+        frames, said = generator.tables(rows or most), first_said(generator.card)
+        for frame in frames.values():
+            frame.attrs |= said
+        place = folder / ("synthetic.parquet" if "" in frames else "synthetic")
+        write_tables(frames, place, generator.schema, ".parquet")
 
     def report(
         self,

@@ -15,7 +15,7 @@ from understudy.data.kinds.brought import (
 )
 from understudy.data.kinds.images import IMAGES
 from understudy.data.kinds.kind import Family, Flat, Kind, places
-from understudy.data.kinds.mixed import MixedSchema, load_any, side_by_side
+from understudy.data.kinds.mixed import MixedSchema, load_any, side_by_side, sizes_of
 from understudy.data.kinds.series import SERIES
 from understudy.data.kinds.table import TABLE
 from understudy.data.kinds.visits import EVENTS, VISITS
@@ -42,4 +42,5 @@ __all__ = [
     "read_rows",
     "schema_from",
     "side_by_side",
+    "sizes_of",
 ]

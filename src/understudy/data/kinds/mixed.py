@@ -93,6 +93,13 @@ def side_by_side(parts: Mapping[str, AnySchema]) -> AnySchema | MixedSchema:
     return join(tables) if len(tables) == len(parts) else MixedSchema(parts=dict(parts))
 
 
+def sizes_of(schema: PublicSchema | MixedSchema | SeveralVisits) -> tuple[int, ...]:
+    """What a row has (`Kind.sizes`), part after part."""
+    parts: Any = getattr(schema, "parts", (schema,))
+    each = parts.values() if isinstance(parts, Mapping) else parts
+    return tuple(size for part in each for size in kind_of(part).sizes(part))
+
+
 def load_any(path: str | Path) -> PublicSchema | MixedSchema | SeveralVisits:
     """Read the schema of a generator, of whichever kind, from a .toml or .json file."""
     joint: dict[Any, type[MixedSchema] | type[SeveralVisits]] = {

@@ -14,7 +14,6 @@ import pandas as pd
 
 from understudy.data.column import Boolean, Column, Date, Datetime, Integer, Real
 from understudy.data.reading.forms import ISO_DAY, write_day, write_number
-from understudy.data.visits import SeveralVisits, VisitSchema
 
 
 def write_table(frame: pd.DataFrame, path: str | Path, schema: object) -> None:
@@ -26,23 +25,14 @@ def write_table(frame: pd.DataFrame, path: str | Path, schema: object) -> None:
         path.write_text(csv_text(frame, schema), encoding="utf-8")
 
 
-def write_visits(
-    frames: tuple[pd.DataFrame, pd.DataFrame], folder: Path, schema: VisitSchema, suffix: str
-) -> None:
-    """Two files in the folder, people and events: as a holder brings them (`data.visits.reading`)."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, frame, part in zip(("people", "events"), frames, (schema.people, schema.events), strict=True):
-        if part is not None:
-            write_table(frame, folder / f"{name}{suffix}", part)
-
-
-def write_several(
-    frames: Mapping[str, pd.DataFrame], folder: Path, schema: SeveralVisits, suffix: str
-) -> None:
-    """A file for people, where they have columns, and one for each kind of events, by its title."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_tables(frames: Mapping[str, pd.DataFrame], place: Path, schema: Any, suffix: str) -> None:
+    """Tables by name into a folder, as a holder brings them (`data.visits.reading`); one without a name as one file."""
+    if "" in frames:
+        write_table(frames[""], place, schema)
+        return
+    place.mkdir(parents=True, exist_ok=True)
     for name, part in schema.tables.items():
-        write_table(frames[name], folder / f"{name}{suffix}", part)
+        write_table(frames[name], place / f"{name}{suffix}", part)
 
 
 def csv_text(frame: pd.DataFrame, schema: object) -> str:

@@ -1,0 +1,59 @@
+"""A generator of images or series: values in [0, 1], which are brought back to the declared units."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from understudy.data.classes import Codes
+from understudy.data.encoding.features import DeclaredFeatures
+from understudy.generators.kinds.kind import Asked, Drawing, Learned, drawn
+from understudy.generators.parts import GeneratorParts
+from understudy.ground.errors import ConfigError
+from understudy.models.moments.bayes import bayes_rule
+from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.offered import OfferedMoments
+from understudy.privacy.noise import FastRng
+
+
+class Arrays(Drawing):
+    def sample(self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked) -> pd.DataFrame:
+        asked.check()
+        if asked.conditioned:
+            self.answers(made)
+        schema: Any = made.schema
+        frame: pd.DataFrame = schema.frame(*labelled(made, n, rng))
+        return frame
+
+    def label(self, made: GeneratorParts) -> str | None:
+        label: str | None = made.schema.label  # type: ignore[union-attr]
+        return label
+
+    def classifier(self, made: GeneratorParts, target: str, rows: int, seed: int) -> Learned:
+        schema: Any = made.schema
+        names = [column.name for column in schema.targets]
+        if not isinstance(made.network, CellGaussians) or not names:
+            return super().classifier(made, target, rows, seed)
+        if target not in names:
+            said = f'the class is "{names[0]}"' if len(names) == 1 else f"the labels are {', '.join(names)}"
+            raise ConfigError(f'{said}: there is no column "{target}" to predict.')
+        features = DeclaredFeatures(schema, target if len(names) > 1 else None)
+        network, weights = bayes_rule(made.network, schema.label_sizes, names.index(target))
+        return network, weights, features, "Bayes' rule on the fit"
+
+
+def labelled(made: GeneratorParts, n: int, rng: FastRng) -> tuple[NDArray[np.float32], Codes | None]:
+    """Series or images in [0, 1], (n, *shape), and their classes where the network knows them."""
+    shape: tuple[int, ...] = made.schema.shape  # type: ignore[union-attr]
+    values, classes = [np.zeros((0, *shape), dtype=np.float32)], [np.zeros(0, dtype=np.int64)]
+    network = made.network
+    for z, rows in drawn(made, n, rng):
+        values.append(rows.reshape(-1, *shape).numpy())
+        if isinstance(network, CellGaussians | OfferedMoments):
+            classes.append(network.classes_of(z).cpu().numpy())
+    known = isinstance(network, CellGaussians | OfferedMoments)
+    return np.concatenate(values), np.concatenate(classes) if known else None
+
+
+DRAWING = Arrays()
