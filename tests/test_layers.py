@@ -149,3 +149,19 @@ def test_nothing_is_unpickled() -> None:
         assert name.split(".")[0] not in {"pickle", "dill", "cloudpickle", "marshal", "shelve"}, place
     for file in FILES:
         assert "torch.load" not in file.read_text(), file
+
+
+KINDS_OF_ROWS = {
+    "Table", "Images", "Series", "Visits", "ArrayTable", "Schema", "ImageSchema", "SeriesSchema", "VisitSchema",
+    "ArraySchema", "AnySchema", "PublicSchema",
+}  # fmt: skip
+
+
+def test_nobody_but_the_kinds_of_rows_asks_for_a_class_of_rows() -> None:
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                asked = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
+                assert not asked & KINDS_OF_ROWS, (
+                    f"{file}, line {node.lineno}: ask `data.kinds` which kind it is"
+                )

@@ -179,43 +179,14 @@ def evaluate(
     to: Annotated[Path | None, typer.Option("--out", help="Also write a page (HTML).")] = None,
 ) -> None:
     """Compare synthetic rows with the real ones, for their holder: a table, people with events, images or series."""
-    from understudy.data.kinds import EVENTS, TABLE, MixedSchema, load_any
-    from understudy.evaluate.beside import evaluate as put_beside
+    from understudy.report.compared import Asked, compared
     from understudy.report.page import write_evaluation_page
-    from understudy.report.verdict import attack_finding
-    from understudy.report.words import capital
 
-    described = load_any(schema)
-    if not TABLE.describes(described) and (target is not None or another):
-        raise ConfigError("--target and --second-opinion are for tables with one row per person.")
-    if EVENTS.describes(described):
-        from understudy.report.people import compare_folders
-
-        people = compare_folders(real, synthetic, described, holdout=holdout)
-        for one in (*people.figures, *(attack for attack in people.attacks if attack.measures)):
-            out.print(str(one), markup=False)
-        if to is not None:
-            title = "Synthetic people with events"
-            out.print(f"Written to {write_evaluation_page(people, to, title=title)}.")
-        return
-    if isinstance(described, MixedSchema):
-        raise ConfigError("rows of several kinds are evaluated kind by kind, by each holder's own schema.")
-    if not TABLE.describes(described):
-        from understudy.evaluate.array_figures import array_figures
-
-        if to is not None:
-            raise ConfigError(
-                "--out is for tables and for people with events: of images and series there are figures."
-            )
-        for figure in array_figures(real, synthetic, described, holdout=holdout):
-            out.print(str(figure), markup=False)
-        return
-    comparison = put_beside(real, synthetic, schema, holdout=holdout, target=target, another=another)
-    out.print(str(comparison.evaluation), markup=False)
-    attacked = attack_finding(comparison.attacks)
-    out.print(f"{capital(attacked.subject)} {attacked.said}. {attacked.detail}", markup=False)
-    if to is not None:
-        out.print(f"Written to {write_evaluation_page(comparison, to)}.")
+    lines, found = compared(Asked(real, synthetic, holdout, target, another, to is not None), schema)
+    for line in lines:
+        out.print(line, markup=False)
+    if to is not None and found is not None:
+        out.print(f"Written to {write_evaluation_page(found, to)}.")
 
 
 @app.command()

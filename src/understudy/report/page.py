@@ -108,15 +108,18 @@ def write_evaluation_page(
     comparison: Comparison | People,
     out: str | Path,
     *,
-    title: str = "A synthetic table",
+    title: str = "",
     now: datetime | None = None,
 ) -> Path:
     """Write the page of a comparison of two tables, or of people with their events; returns where.
 
     It is for the holder of the real rows.
     """
-    real = Measured(people=comparison) if isinstance(comparison, People) else Measured(comparison=comparison)
-    return _write(Path(out), now, private=True, real=real, title=title)
+    if isinstance(comparison, People):
+        real, usual = Measured(people=comparison), "Synthetic people with events"
+    else:
+        real, usual = Measured(comparison=comparison), "A synthetic table"
+    return _write(Path(out), now, private=True, real=real, title=title or usual)
 
 
 def _write(

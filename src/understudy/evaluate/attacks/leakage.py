@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.kinds import TABLE
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.evaluate.attacks.anonymity import inference, linkability
@@ -119,7 +118,7 @@ def attack_tables(
 
 
 def _codes(codec: Codec, table: Rows) -> Codes:
-    return codec.codes(table.frame if TABLE.holds(table) else table)
+    return codec.codes(table if isinstance(table, pd.DataFrame) else table.frame)
 
 
 def _links(

@@ -165,7 +165,9 @@ def evaluate_tables(
     """
     _check(schema, target, task, owners)
     given = {"real": real, "synthetic": synthetic} | ({} if holdout is None else {"held-out": holdout})
-    frames = {name: table.frame if isinstance(table, Table) else table for name, table in given.items()}
+    frames = {
+        name: table if isinstance(table, pd.DataFrame) else table.frame for name, table in given.items()
+    }
     codes, left_out = _encode(frames, schema)
     columns = tuple(name for name in schema.names if name not in left_out)
     levels = [schema.column(name).size for name in columns]
