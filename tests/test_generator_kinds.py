@@ -12,9 +12,10 @@ from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
 from understudy.data.schema import Real
 from understudy.data.series import SeriesSchema, read_series
-from understudy.generators import generator as generators
 from understudy.generators.generator import Generator
+from understudy.generators.networks import NETWORKS, network_class
 from understudy.ground.errors import ArtefactError
+from understudy.models import pool
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.services.exchange.offer_file import seal
 
@@ -47,7 +48,13 @@ class Ramp(nn.Module):
 
 @pytest.fixture(autouse=True)
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(generators.NETWORKS, "ramp", Ramp)
+    monkeypatch.setattr(pool, "Ramp", Ramp, raising=False)
+    monkeypatch.setitem(NETWORKS, "ramp", "pool.Ramp")
+
+
+def test_every_kind_of_network_is_where_the_list_says_and_can_be_rebuilt() -> None:
+    for kind in NETWORKS:
+        assert callable(network_class(kind).from_description), kind
 
 
 def test_series_come_as_a_tidy_frame_and_as_an_array_of_the_same_numbers() -> None:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.generators.networks import NETWORKS
+from understudy.generators.networks import network_class
 from understudy.ground.errors import ConfigError
 from understudy.models.plan import MOST_LAYERS, MOST_NUMBERS, MOST_UNITS, numbers_of, pieces, plan_of
 from understudy.models.pool import Pool
@@ -67,7 +67,7 @@ described = st.one_of(
 def test_a_plan_names_the_tensors_of_the_network_and_the_rows_that_it_draws(
     description: dict[str, Any],
 ) -> None:
-    network, plan = NETWORKS[description["kind"]].from_description(description), plan_of(description)
+    network, plan = network_class(description["kind"]).from_description(description), plan_of(description)
     assert plan.shapes == {
         name: (value.dtype, tuple(value.shape)) for name, value in network.state_dict().items()
     }
@@ -125,7 +125,7 @@ def test_what_no_offer_has_is_refused(description: Any) -> None:
 
 
 def test_rows_are_drawn_in_pieces_that_hold_few_numbers() -> None:
-    wide = NETWORKS["class-decoder"].from_description(WIDE | {"latent": MOST_UNITS})
+    wide = network_class("class-decoder").from_description(WIDE | {"latent": MOST_UNITS})
     assert plan_of(WIDE | {"latent": MOST_UNITS}).numbers >= MOST_UNITS
     each = list(pieces(wide, 1000, most=1000, numbers=1 << 20))
     assert sum(each) == 1000

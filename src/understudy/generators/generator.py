@@ -5,7 +5,7 @@ a row is drawn; for series and images, values in [0, 1], which are brought back 
 with several of these, all side by side. People with many rows are drawn with their events, as two tables.
 
 On disk a generator is a folder (`generator_file`). Its network is rebuilt from a description in the card, by name, from
-the short list below.
+a short list (`networks`).
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,6 @@ from understudy.generators.generator_file import read_generator, write_generator
 from understudy.generators.kinds import drawing_of
 from understudy.generators.kinds.arrays import labelled
 from understudy.generators.kinds.kind import Asked
-from understudy.generators.networks import NETWORKS
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.ground.html import line
@@ -218,4 +217,4 @@ class Generator(GeneratorParts):
 
         Guarantee: whoever wrote the folder, memory grows with its files and not with what they claim.
         """
-        return cls(*read_generator(Path(folder), NETWORKS))
+        return cls(*read_generator(Path(folder)))

@@ -21,6 +21,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.levels import Levels, level_shapes
 from understudy.data.kinds import TABLE, MixedSchema, load_any, sizes_of
 from understudy.data.visits import SeveralVisits
+from understudy.generators.networks import network_class
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.bounded import read_json
 from understudy.ground.errors import ArtefactError
@@ -59,8 +60,8 @@ def write_generator(folder: Path, parts: GeneratorParts) -> Path:
     return folder
 
 
-def read_generator(folder: Path, networks: Mapping[str, Any]) -> Parts:
-    """Network, schema, card, levels and release, as they were written; a network is one of `networks`, by its kind.
+def read_generator(folder: Path) -> Parts:
+    """Network, schema, card, levels and release, as they were written.
 
     Edges: a file is missing or damaged → ArtefactError.
     """
@@ -76,7 +77,7 @@ def read_generator(folder: Path, networks: Mapping[str, Any]) -> Parts:
         levels = _levels(schema, folder / LEVELS)
         sizes = sizes_of(schema) if levels is None else levels.sizes
         _same_classes(card["network"], schema)
-        network = _network(card["network"], sizes, networks, folder / "weights.safetensors")
+        network = _network(card["network"], sizes, folder / "weights.safetensors")
         release = _release(schema, levels, card, folder / RELEASE)
     except FileNotFoundError as error:
         name = Path(error.filename).name if error.filename else "a file"
@@ -124,13 +125,11 @@ def _release(
     return Release.load(file, levels or Codec(schema))
 
 
-def _network(
-    description: dict[str, Any], sizes: tuple[int, ...], networks: Mapping[str, Any], weights: Path
-) -> Any:
+def _network(description: dict[str, Any], sizes: tuple[int, ...], weights: Path) -> Any:
     """The network, built only when the header of its weights says that they are all there."""
     found = read_header(weights, most=_MOST_HEADER).shapes
     check_claim(description, sizes, len(found))
-    build = networks[description["kind"]].from_description
+    build = network_class(description["kind"]).from_description
     if (claimed := expected(build, description)) != found:
         raise ValueError(
             f"the weights are not those of the network on the card: {difference(claimed, found)}."

@@ -1,36 +1,30 @@
-"""The networks that a generator may have, by the kind that a card names."""
+"""The networks that a generator may have, by the kind that a card names. A network is loaded when one is needed."""
 
+from importlib import import_module
 from typing import Any
 
-from understudy.models.moments.gaussians import CellGaussians
-from understudy.models.moments.offered import OfferedMoments
-from understudy.models.nets.beta_vae import ClassDecoder, ClassImageDecoder
-from understudy.models.nets.decoder import ImageDecoder, TableDecoder
-from understudy.models.nets.gan import BranchedGenerator
-from understudy.models.nets.rwae import SeriesDecoder
-from understudy.models.pool import Pool
-from understudy.models.tables.bayes import BayesNet, GaussianCopula
-from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.offered import OfferedGram
-from understudy.models.tied.network import TiedGaussians
-from understudy.models.visits.chains import MixtureOfChains
-from understudy.models.visits.together import ChainsTogether
-
-NETWORKS: dict[str, Any] = {
-    "branched": BranchedGenerator,
-    "mixture": MixtureOfProducts,
-    "class-decoder": ClassDecoder,
-    "class-image-decoder": ClassImageDecoder,
-    "pool": Pool,
-    "decoder-table": TableDecoder,
-    "decoder-image": ImageDecoder,
-    "decoder-series": SeriesDecoder,
-    "bayes-net": BayesNet,
-    "copula": GaussianCopula,
-    "gaussians": CellGaussians,
-    "moments": OfferedMoments,
-    "gram": OfferedGram,
-    "chains": MixtureOfChains,
-    "chains-together": ChainsTogether,
-    "tied": TiedGaussians,
+# Kind → where the class is, in `understudy.models`.
+NETWORKS = {
+    "branched": "nets.gan.BranchedGenerator",
+    "mixture": "tables.mixture.MixtureOfProducts",
+    "class-decoder": "nets.beta_vae.ClassDecoder",
+    "class-image-decoder": "nets.beta_vae.ClassImageDecoder",
+    "pool": "pool.Pool",
+    "decoder-table": "nets.decoder.TableDecoder",
+    "decoder-image": "nets.decoder.ImageDecoder",
+    "decoder-series": "nets.rwae.SeriesDecoder",
+    "bayes-net": "tables.bayes.BayesNet",
+    "copula": "tables.bayes.GaussianCopula",
+    "gaussians": "moments.gaussians.CellGaussians",
+    "moments": "moments.offered.OfferedMoments",
+    "gram": "tables.offered.OfferedGram",
+    "chains": "visits.chains.MixtureOfChains",
+    "chains-together": "visits.together.ChainsTogether",
+    "tied": "tied.network.TiedGaussians",
 }
+
+
+def network_class(kind: str) -> Any:
+    """The class of networks of this kind. KeyError where there is none."""
+    module, _, name = NETWORKS[kind].rpartition(".")
+    return getattr(import_module(f"understudy.models.{module}"), name)

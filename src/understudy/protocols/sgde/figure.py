@@ -14,8 +14,8 @@ from torch import Tensor
 
 from understudy.data.encoding.population import Population
 from understudy.data.kinds import TABLE
-from understudy.generators.classifier import Classifier
-from understudy.generators.generator import Generator
+from understudy.generators.kinds import drawing_of
+from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.models.moments.offered import OfferedMoments
 from understudy.models.tables.offered import OfferedGram
@@ -26,6 +26,8 @@ from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.quality import MOVED
 from understudy.protocols.sgde.rows import Held
+
+_DRAWN = 20_000  # rows, from which a classifier of a table learns
 
 
 def figure_noise(epsilon: float, budget: Budget, requirements: Requirements) -> float:
@@ -53,16 +55,19 @@ def figure(
 
 def judged(offer: OfferedGram | OfferedMoments, data: Held, requirements: Requirements) -> Tensor:
     """The two counts without noise: (2,), int64."""
-    one = Generator(offer, requirements.schema, {"silo": "", "label": None})  # type: ignore[arg-type]
-    made = Generator.of(pool([one], requirements, {}))
-    classifier = made.classifier(requirements.target if TABLE.holds(data) else None)
+    one = GeneratorParts(offer, requirements.schema, {"silo": "", "label": None})  # type: ignore[arg-type]
+    target = requirements.target if TABLE.holds(data) else None
+    made = pool([one], requirements, {})
+    kind = drawing_of(made.schema)
+    network, weights, features, _ = kind.classifier(made, target or str(kind.label(made)), _DRAWN, 0)
+    classifier = ClassifierParts(network, weights, features, {})
     rows, codes = _first_rows(data, classifier)
     right = int((_said(classifier, rows) == codes).sum())
     return torch.tensor([right, len(rows)])
 
 
 @torch.no_grad()
-def _said(classifier: Classifier, rows: Tensor) -> Tensor:
+def _said(classifier: ClassifierParts, rows: Tensor) -> Tensor:
     """The likeliest class of each row, by itself: (rows,)."""
     each: list[Any] = [
         classifier.network.forward(classifier.weights, classifier.features.expand(row[None])).argmax(1)
@@ -71,7 +76,7 @@ def _said(classifier: Classifier, rows: Tensor) -> Tensor:
     return torch.cat([torch.zeros(0, dtype=torch.int64), *each])
 
 
-def _first_rows(data: Held, classifier: Classifier) -> tuple[Tensor, Tensor]:
+def _first_rows(data: Held, classifier: ClassifierParts) -> tuple[Tensor, Tensor]:
     """One row of each person, the first, as the classifier reads it, and the classes."""
     if TABLE.holds(data):
         own = data.first_of_each().frame

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from understudy.generators.networks import NETWORKS
+from understudy.generators.networks import network_class
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import MessageError
 from understudy.protocols.sgde.messages import Pushed
@@ -51,7 +51,7 @@ def unpack_offer(
         )
         if priced:
             check_noise(card)
-        network = NETWORKS[card["network"]["kind"]].from_description(card["network"])
+        network = network_class(card["network"]["kind"]).from_description(card["network"])
         network.load_state_dict(weights)
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise MessageError(f"an offer cannot be rebuilt: {error}. Nothing was exchanged.") from None

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from understudy.data.described import AnySchema
 from understudy.generators.generator import Generator
-from understudy.generators.networks import NETWORKS
+from understudy.generators.networks import network_class
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ArtefactError
 from understudy.ground.tensors_file import read_header
@@ -102,7 +102,7 @@ class OfferFile:
             state = load_file(self.path)
             if strange := [name for name, value in state.items() if not _all_finite(value)]:
                 raise ArtefactError(f'weights "{strange[0]}" hold values that are not finite.')
-            network = NETWORKS[description["kind"]].from_description(description)
+            network = network_class(description["kind"]).from_description(description)
             network.load_state_dict(state)
         except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, SafetensorError) as error:
             raise ArtefactError(f"this file is not an offered generator: {_words(error)}") from None
