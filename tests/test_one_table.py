@@ -264,6 +264,24 @@ def test_kinds_of_a_file_are_not_taken_from_its_rows_without_a_word(tmp_path: Pa
 
 
 @pytest.mark.filterwarnings("ignore::understudy.ground.errors.PrivacyWarning")
+def test_too_few_people_are_told_of_before_anything_is_paid_where_their_number_is_public(
+    tmp_path: Path,
+) -> None:
+    few = FRAME[:200]
+    with pytest.warns(UtilityWarning) as told:
+        us.synthesize(
+            few, epsilon=1, schema=SCHEMA, ledgers=tmp_path, public_people=200, target="ill", **SMALL
+        )
+    assert [str(one.message) for one in told] == [
+        "200 people and 2 columns at ε = 1: single columns to within about 8 %; pairs are mostly noise. More people, "
+        "fewer columns or a larger ε would help. Nothing was charged so far."
+    ]
+    with pytest.warns(UtilityWarning, match=r"people and 2 columns at ε = .*pairs are mostly noise"):
+        made = us.synthesize(few, epsilon=0.5, schema=SCHEMA, name="b", ledgers=tmp_path, **SMALL)
+    assert "pairs are mostly noise" in made.report(tmp_path / "page.html", publish=True).read_text()
+
+
+@pytest.mark.filterwarnings("ignore::understudy.ground.errors.PrivacyWarning")
 def test_no_column_is_left_out_without_a_word(tmp_path: Path) -> None:
     """In Python, at the top of the holder's page, and on the public one."""
     rng = np.random.default_rng(4)

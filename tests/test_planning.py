@@ -38,7 +38,7 @@ def test_a_plan_reads_no_row_and_makes_no_ledger(understudy: Run, home: Path) ->
         "noise of ±",
         "with 20 people",
         "Takes about",
-        "20 people at ε = 3",
+        "at ε = 3: single columns",
     ):
         assert said in out
     assert not list(home.rglob("*.ledger"))

@@ -19,7 +19,7 @@ import math
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from understudy.api.told import say_expected, say_left_out, unbought
 from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
 from understudy.data.coarsen import coarsen, coarsen_long
@@ -128,16 +129,20 @@ def synthesize(
         table = read_rows(source, public, name if isinstance(source, pd.DataFrame) else None)
         book = _book(ledger, name, whole, lifetime_epsilon)
         _require_left(book, whole)
+        told = isinstance(public, Schema) and say_expected(config, public, whole)
     else:
         declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)
         _require(source, declared, person, config)
         offer = quote(declared, epsilon=epsilon * SCHEMA_SHARE, delta=delta / 2, closer=False)
         book = _book(ledger, name, whole, lifetime_epsilon)
         _require_left(book, whole)
+        told = say_expected(
+            config, unbought(declared), whole if offer is None else what_is_left(whole, offer)
+        )
         if home is not None:
             _make(home)
         table = _bought(source, declared, book, whole, run=run, person=person, name=name)
-        _say_left_out([c for c in declared if c not in table.schema.names])
+        say_left_out([c for c in declared if c not in table.schema.names])
     rest = whole if offer is None else what_is_left(whole, offer)
     holder = Holder(name, table, book, rest, total=whole, came=None if offer is None else source)
     if home is not None:
@@ -146,6 +151,8 @@ def synthesize(
     result = train(protocol, Federation.of([holder]), folder=home, watch=watch, run=run, **settings)
     if offer is not None:
         result = _with_purchase(result, whole)
+    if not told and (said := result.artefact.card.get("warning")):
+        warnings.warn(said, UtilityWarning, stacklevel=2)
     if home is not None:
         result.save(home, rows=rows)
     return result
@@ -240,16 +247,6 @@ def _bought(
         return read_table(coarsen(source, public, title), public, name)
     assert book.path is not None, "it was opened from a file"
     return open_table(coarsen_long(origin, public, book.path.with_name(f"{name}-fitted.parquet")), public)
-
-
-def _say_left_out(columns: Sequence[str]) -> None:
-    if columns:
-        warnings.warn(
-            f"left out, as too few people share a value of them: {', '.join(columns)}. More people or a larger ε would "
-            "keep them, or a schema that declares them.",
-            UtilityWarning,
-            stacklevel=3,
-        )
 
 
 def what_is_left(whole: Budget, offer: Quote) -> Budget:

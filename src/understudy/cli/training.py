@@ -30,6 +30,8 @@ ARTEFACTS = {
 
 def summary(result: "Result", folder: Path) -> None:
     out.print(str(result.privacy), markup=False)
+    if expected := result.artefact.card.get("expected"):
+        out.print(f"\n{expected}", markup=False)
     if history := result.artefact.card.get("history"):
         out.print(
             f"\nOn the held-out rows {history[-1]['accuracy']:.1%} of the classes are predicted correctly."

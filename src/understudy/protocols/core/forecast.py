@@ -5,12 +5,18 @@ nothing is charged.
 Edges: without a number of people, errors are in people alone. Seconds and memory are guesses.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from understudy.ground.html import pre
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.figures import shown
+
+_HALF = 0.4  # half of the mean size of noise with a deviation of 1
+_OF_COLUMNS, _OF_PAIRS = 4.0, 7.0  # deviations of a count by which shares of a column, and of a pair, are off
+MORE = "More people, fewer columns or a larger ε would help."
+_POOR, _NOISE = 0.1, 0.15  # columns that are further off are poor, and pairs mostly noise
 
 CUTS = {
     "rows": "rows of different people",
@@ -49,12 +55,61 @@ class Error:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """What so many people, columns and so much noise let one expect, in one sentence.
+
+    `single` and `pair` are the deviations of a count of one column and of a pair, in people, `levels` those of each
+    column, infinity where they are bought. Noise puts half of its mean size on each level or cell, as a share of all;
+    many levels are pooled, and come out to within four deviations, many cells to within seven.
+    """
+
+    people: int
+    epsilon: float
+    single: float
+    pair: float
+    levels: tuple[float, ...]
+
+    @property
+    def of_columns(self) -> float:
+        """How far the shares of a single column will be off, about: half the summed difference."""
+        each = [min(_OF_COLUMNS, _HALF * levels) for levels in self.levels]
+        return math.fsum(each) / len(each) * self.single / max(1, self.people)
+
+    @property
+    def of_pairs(self) -> float:
+        """The same of a pair of columns."""
+        mean = math.fsum(min(levels, _OF_PAIRS) for levels in self.levels) / len(self.levels)
+        return min(_OF_PAIRS, _HALF * mean**2) * self.pair / max(1, self.people)
+
+    @property
+    def columns(self) -> int:
+        """How many there are."""
+        return len(self.levels)
+
+    @property
+    def poor(self) -> bool:
+        """Whether somebody has to be told before they rely on it."""
+        return self.of_columns > _POOR or (self.columns > 1 and self.of_pairs > _NOISE)
+
+    def __str__(self) -> str:
+        columns = f"{self.columns} column{'s' * (self.columns > 1)}"
+        single = "single columns are mostly noise"
+        if self.of_columns <= 2 * _NOISE:
+            single = f"single columns to within about {max(1, math.ceil(100 * self.of_columns))} %"
+        pairs = "pairs are mostly noise"
+        if self.of_pairs <= _NOISE:
+            pairs = f"pairs to within about {max(1, math.ceil(100 * self.of_pairs))} %"
+        said = f"{single}; {pairs}" if self.columns > 1 else single
+        return f"{self.people:,} people and {columns} at ε = {shown(self.epsilon)}: {said}."
+
+
+@dataclass(frozen=True, kw_only=True)
 class Forecast:
     """What a run will do. `str` for people.
 
     `price` is each holder's ε at its own δ, and `person` says what a person pays over all holders. `levels` are columns
     with what will become of them, and `too_fine` those whose levels cannot be told from noise. `takes` are seconds, by
-    what they go into, and `memory` is in bytes.
+    what they go into, and `memory` is in bytes. `expected` says in a sentence what so many people allow.
     """
 
     protocol: str
@@ -71,6 +126,7 @@ class Forecast:
     takes: Mapping[str, float] = field(default_factory=dict)
     memory: float | None = None
     warnings: tuple[str, ...] = ()
+    expected: Expectation | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -93,6 +149,8 @@ class Forecast:
             many = "" if self.people is None else f" with {self.people:,} people"
             lines += ["", f"Expected error{many}, one standard deviation of the noise"]
             lines += aligned([[error.what, error.said(self.people)] for error in self.errors])
+            if self.expected is not None:
+                lines.append(f"  {self.expected}")
             if self.people is None:
                 lines.append("  As a share it is that over the number of people: state it (people = …).")
         if self.levels:

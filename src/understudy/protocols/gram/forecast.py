@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -25,7 +25,7 @@ from understudy.models.tables.coarse import fitted_width
 from understudy.models.tables.with_target import MOST_LEVELS
 from understudy.privacy.accounts.accounting import DpEvent, epsilon
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.core.forecast import Error, Forecast, Stage, figure
+from understudy.protocols.core.forecast import MORE, Error, Expectation, Forecast, Stage, figure
 from understudy.protocols.gram.layout import Layout, Spread
 from understudy.protocols.gram.releases import Plan, begin
 from understudy.protocols.gram.terms import Terms
@@ -65,6 +65,15 @@ def forecast(
     spend = sum(map(terms.price, range(len(sigmas)), sigmas), Counter[DpEvent]())
     first, pairs = noise[0], noise[int(layout.buys)]
     widths = _widths(layout, people, max(pairs.values()))
+    expected = None
+    if people is not None and max(pairs.values()):
+        expected = Expectation(
+            people=people,
+            epsilon=min(budget.epsilon for budget in budgets.values()),
+            single=max(first.values()),
+            pair=max(pairs.values()),
+            levels=_levels(layout.joint.columns, layout.buys),
+        )
     too_fine = _too_fine(layout, people, first, max(pairs.values()))
     takes, memory = _takes(config, layout, widths, people)
     return Forecast(
@@ -83,10 +92,28 @@ def forecast(
         takes=takes,
         memory=memory,
         warnings=(
-            *_warnings(budgets, people, noise, too_fine, memory),
+            *_warnings(budgets, people, noise, expected, too_fine, memory),
             *_shares_warning(plan, layout, people),
         ),
+        expected=expected,
     )
+
+
+def expectation(
+    schema: Schema, people: int, spent: float, sigmas: Sequence[float], buys: bool
+) -> dict[str, str]:
+    """What a card says of what can be expected of a run with this noise, and a warning where that is poor."""
+    pair = sigmas[min(int(buys), len(sigmas) - 1)]
+    if not pair:
+        return {}
+    levels = _levels(schema.columns, buys)
+    expected = Expectation(people=people, epsilon=spent, single=sigmas[0], pair=pair, levels=levels)
+    return {"expected": str(expected)} | ({"warning": f"{expected} {MORE}"} if expected.poor else {})
+
+
+def _levels(columns: Iterable[Column], buys: bool) -> tuple[float, ...]:
+    """How many levels each column has, infinity where they are bought."""
+    return tuple(math.inf if buys and is_tree(column) else column.size for column in columns)
 
 
 def _noise(layout: Layout, spread: Spread, sigma: float) -> dict[Block, float]:
@@ -245,19 +272,16 @@ def _warnings(
     budgets: Mapping[str, Budget],
     people: int | None,
     noise: list[dict[Block, float]],
+    expected: Expectation | None,
     too_fine: Mapping[str, str],
     memory: float,
 ) -> Iterable[str]:
-    strictest = min(budget.epsilon for budget in budgets.values())
     largest = max(max(each.values()) for each in noise)
     if not largest:
         yield "private = false: no noise at all. Only a rehearsal on public rows may do that."
     if people is not None and largest:
-        if people <= _FEW * largest:
-            yield (
-                f"{people:,} people at ε = {strictest:g}: every count is uncertain by ±{figure(largest)}. What is "
-                "drawn will tell little of them. More people, fewer columns or a larger budget would help."
-            )
+        if expected is not None and expected.poor:
+            yield f"{expected} {MORE}"
         for name, budget in budgets.items():
             if budget.delta * people >= 1:
                 yield f"{name}: δ = {budget.delta:g} is not below 1/{people:,}. Choose a smaller δ."

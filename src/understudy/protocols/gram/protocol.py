@@ -51,6 +51,7 @@ from understudy.protocols.core.agreeing import stated_prices
 from understudy.protocols.core.checkpoint import Checkpoint
 from understudy.protocols.core.loop import two_steps
 from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.gram.forecast import expectation
 from understudy.protocols.gram.forecast import forecast as forecast
 from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE
 from understudy.protocols.gram.party import DEALT, GramParty
@@ -62,7 +63,6 @@ OUTSIDE_ROWS = (
     "the schema: columns, levels and bounds are public",
     "the size and the timing of messages; the number of people is counted within ε",
 )
-_FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
 FIRST, BOTH = "first-release", "released"  # what is saved
 OUTSIDE_GRID = (
     *OUTSIDE,
@@ -265,11 +265,9 @@ def train(
         "levels": dict(zip(schema.names, codec.sizes, strict=True)),
         "privacy": privacy.to_dict(),
     }
-    if people <= _FEW * measured.sigmas[0]:
-        card["warning"] = (
-            f"{people:,} people, and noise of {measured.sigmas[0]:.4g} on every count of the first release: what is "
-            "drawn here tells little of them. More people, or a larger budget, would."
-        )
+    card |= expectation(
+        schema, people, privacy.epsilon(), measured.sigmas[: measured.made], bool(measured.levels)
+    )
     if measured.partition != "rows":
         card["owners"] = {
             column: name for name, held in grid.one_each(schemas).items() for column in held.names
