@@ -32,7 +32,7 @@ from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
 from understudy.data.coarsen import coarsen, coarsen_long
 from understudy.data.described import ArraySchema
-from understudy.data.kinds import load_schema, one_kind_of_row, read_rows
+from understudy.data.kinds import TABLE, load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.batches import batches_of
 from understudy.data.reading.files import Source, open_source
 from understudy.data.reading.sources import TableSource
@@ -129,7 +129,7 @@ def synthesize(
         table = read_rows(source, public, name if isinstance(source, pd.DataFrame) else None)
         book = _book(ledger, name, whole, lifetime_epsilon)
         _require_left(book, whole)
-        told = isinstance(public, Schema) and say_expected(config, public, whole)
+        told = TABLE.describes(public) and say_expected(config, public, whole)
     else:
         declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)
         _require(source, declared, person, config)
