@@ -27,15 +27,14 @@ Described = PublicSchema | MixedSchema | SeveralVisits
 class Artefacts:
     """The pieces of one run; None where one is not there, and then `missing` says why, by file name.
 
-    A run that trained a `model` has no synthetic rows. `schema` is that of a table; where the rows are of another kind,
-    `kind` says so: "series", "image", "visits" or "several-visits" (then `synthetic` are the events, of the first kind,
-    and `drawn` all tables by their names) or "mixed".
+    A run that trained a `model` has no synthetic rows. `drawn` are all synthetic tables by their names, or one without
+    a name; `synthetic` is that one, and of people with events their events, of the first kind.
     """
 
     folder: Path
     card: Mapping[str, Any] | None
-    schema: Schema | None
-    synthetic: pd.DataFrame | None
+    described: Described | None
+    drawn: Mapping[str, pd.DataFrame] | None
     privacy: Mapping[str, Any] | None
     transcript: list[dict[str, Any]] | None
     audit: Mapping[str, Any] | None
@@ -44,10 +43,32 @@ class Artefacts:
     rehearsed: bool
     model: bool
     missing: Mapping[str, str]
-    kind: str = "table"
-    arrays: ArraySchema | None = None  # the schema of images or series
-    visits: VisitSchema | SeveralVisits | None = None  # that of people with events
-    drawn: Mapping[str, pd.DataFrame] | None = None  # the synthetic people and their events
+
+    @property
+    def kind(self) -> str:
+        """The kind of the rows."""
+        return TABLE.name if self.described is None else self.described.kind
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema, where it is a table's."""
+        return self.described if TABLE.describes(self.described) else None
+
+    @property
+    def arrays(self) -> ArraySchema | None:
+        """The schema, where it is of images or series."""
+        return self.described if ARRAYS.describes(self.described) else None
+
+    @property
+    def visits(self) -> VisitSchema | SeveralVisits | None:
+        """The schema, where it is of people with events."""
+        return self.described if EVENTS.describes(self.described) else None
+
+    @property
+    def synthetic(self) -> pd.DataFrame | None:
+        """The synthetic rows; of people with events their events, of the first kind."""
+        events = [frame for name, frame in (self.drawn or {}).items() if name != "people"]
+        return events[0] if events else None
 
     @property
     def owners(self) -> Mapping[str, str] | None:
@@ -110,16 +131,11 @@ def load_artefacts(folder: str | Path) -> Artefacts:
     card = piece(f"{home}/card.json", _table)
     told = piece("run.json", _table) or {}
     described = piece(f"{home}/schema.toml", _schema)
-    drawn = _all_drawn(described, lambda name: piece(name, pd.read_parquet))
     pieces = Artefacts(
         folder=folder,
         card=card,
-        schema=described if TABLE.describes(described) else None,
-        arrays=described if ARRAYS.describes(described) else None,
-        visits=described if EVENTS.describes(described) else None,
-        drawn=drawn,
-        kind="table" if described is None else getattr(described, "kind", "table"),
-        synthetic=None if home == "model" else piece(_drawn(described), pd.read_parquet),
+        described=described,
+        drawn=None if home == "model" else _drawn(described, lambda name: piece(name, pd.read_parquet)),
         privacy=piece("privacy.json", _table) or (card or {}).get("privacy"),
         transcript=piece("transcript.json", _rows),
         audit=piece("audit.json", _audit) if (folder / "audit.json").exists() else None,
@@ -173,23 +189,13 @@ def _schema(path: Path) -> Described:
     return load_any(path)
 
 
-def _drawn(described: Described | None) -> str:
-    """The file of synthetic rows."""
-    if EVENTS.describes(described):
-        return f"synthetic/{_events(described)[0]}.parquet"
-    return "synthetic.parquet"
-
-
-def _events(described: VisitSchema | SeveralVisits) -> list[str]:
-    return [name for name in described.tables if name != "people"]
-
-
-def _all_drawn(
+def _drawn(
     described: Described | None, read: Callable[[str], pd.DataFrame | None]
 ) -> dict[str, pd.DataFrame] | None:
-    """The synthetic people and their events of each kind; None where one cannot be read, or where there are none."""
-    if not EVENTS.describes(described):
-        return None
-    found = {name: read(f"synthetic/{name}.parquet") for name in described.tables}
+    """All synthetic tables; None where one cannot be read."""
+    files = {"": "synthetic.parquet"}
+    if EVENTS.describes(described):
+        files = {name: f"synthetic/{name}.parquet" for name in described.tables}
+    found = {name: read(file) for name, file in files.items()}
     there = {name: frame for name, frame in found.items() if frame is not None}
     return there if len(there) == len(found) else None

@@ -4,7 +4,7 @@ Guarantee: none; the result is a function of real rows, meant for their holder. 
 cannot be read is a reason; a party or a column that does not exist is the caller's mistake → ConfigError.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from understudy.data.kinds import TABLE
 from understudy.data.reading.files import Source
 from understudy.data.reading.sources import WRITTEN, TableSource, in_database, is_url
 from understudy.data.schema import Schema
-from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.evaluate.array_figures import array_figures, opened, together
 from understudy.evaluate.comparison import Comparison, compare
 from understudy.evaluate.holdings import NOT_OPENED, open_holdings, read_rows
@@ -61,45 +60,20 @@ def measure(
     """
     if run.model:
         return Measured(reason="the run trained a model and made no synthetic rows.")
-    if run.arrays is not None:
-        return _of_arrays(run, run.arrays, parties, tables, holdout, seed)
-    if run.visits is not None:
-        return _of_people(run, run.visits, parties, tables, holdout, seed)
-    if run.kind != TABLE.name:
+    if run.kind not in _MEASURED:
         return Measured(reason=f"{KINDS[run.kind]}, and this page compares only tables.")
-    if run.synthetic is None or run.schema is None:
-        return Measured(reason="the run's synthetic rows or its schema cannot be read.")
+    if run.described is None or run.drawn is None:
+        what = "schema" if run.described is None else "synthetic rows"
+        return Measured(reason=f"the run's {what} cannot be read.")
     sources = _sources(run, parties, tables)
+    # What a folder names may be a stranger's choice: any host would be dialled, with any password of this machine.
+    beside = {"databases": tables is not None, "holdout": holdout, "target": target, "seed": seed}
     try:
-        schemas = {name: _schema(run, run.schema, name) for name in sources}
-        # What a folder names may be a stranger's choice: any host would be dialled, with any password of this machine.
-        found = open_holdings(
-            sources, schemas, same_people=run.owners is not None, databases=tables is not None
-        )
-        if isinstance(found, str):
-            return Measured(reason=found)
-        unseen, strangers, schema = None, None, found.schema
-        if holdout is not None:
-            unseen, strangers, others = read_rows(holdout, schema)
-            schema = others.schema
-        comparison = compare(
-            found.real,
-            run.synthetic,
-            schema,
-            holdout=unseen,
-            outsiders=found.outsiders if unseen is None else (),
-            owners=found.owners,
-            target=run.target if target is None and run.target in found.schema.names else target,
-            people=(found.people, strangers),
-            notes=found.notes,
-            losses=found.losses,
-            seed=seed,
-        )
-    except ConfigError:
-        raise
+        return _MEASURED[run.kind](run, run.described, sources, **beside)
     except UnderstudyError as error:
+        if isinstance(error, ConfigError) and run.kind == TABLE.name:  # the caller's mistake
+            raise
         return Measured(reason=str(error))
-    return Measured(comparison=comparison)
 
 
 def _sources(
@@ -123,52 +97,87 @@ def _source(body: Mapping[str, Any]) -> Any:
     return TableSource.from_dict({"table": body["table"], **stated}, "run.toml")
 
 
-def _of_arrays(
+def _of_tables(
     run: Artefacts,
-    schema: ArraySchema,
-    parties: Sequence[str] | None,
-    tables: Mapping[str, Any] | None,
-    holdout: Source | None,
+    schema: Any,
+    sources: Mapping[str, Any],
+    *,
+    databases: bool,
+    holdout: Any,
+    target: str | None,
     seed: int,
 ) -> Measured:
+    """The holders' tables beside the drawn one."""
+    schemas = {name: _schema(run, schema, name) for name in sources}
+    found = open_holdings(sources, schemas, same_people=run.owners is not None, databases=databases)
+    if isinstance(found, str):
+        return Measured(reason=found)
+    unseen, strangers, wide = None, None, found.schema
+    if holdout is not None:
+        unseen, strangers, others = read_rows(holdout, wide)
+        wide = others.schema
+    comparison = compare(
+        found.real,
+        run.synthetic,  # type: ignore[arg-type]
+        wide,
+        holdout=unseen,
+        outsiders=found.outsiders if unseen is None else (),
+        owners=found.owners,
+        target=run.target if target is None and run.target in found.schema.names else target,
+        people=(found.people, strangers),
+        notes=found.notes,
+        losses=found.losses,
+        seed=seed,
+    )
+    return Measured(comparison=comparison)
+
+
+def _of_arrays(
+    run: Artefacts,
+    schema: Any,
+    sources: Mapping[str, Any],
+    *,
+    databases: bool,
+    holdout: Any,
+    seed: int,
+    **_: Any,
+) -> Measured:
     """The holders' images or series beside the drawn ones."""
-    if run.synthetic is None:
-        return Measured(reason="the run's synthetic rows cannot be read.")
-    sources = _sources(run, parties, tables)
-    if not sources:
-        return Measured(reason="no holder's rows can be read here.")
-    if tables is None and any(map(in_database, sources.values())):
-        return Measured(reason=NOT_OPENED)
-    try:
-        real = together([opened(source, schema) for source in sources.values()])
-        found = array_figures(real, run.synthetic, schema, holdout=holdout, epochs=3, steps=400, seed=seed)
-    except UnderstudyError as error:
-        return Measured(reason=str(error))
+    _require_readable(sources, databases)
+    real = together([opened(source, schema) for source in sources.values()])
+    found = array_figures(real, run.synthetic, schema, holdout=holdout, epochs=3, steps=400, seed=seed)  # type: ignore[arg-type]
     return Measured(arrays=real, figures=found)
 
 
 def _of_people(
     run: Artefacts,
-    schema: VisitSchema | SeveralVisits,
-    parties: Sequence[str] | None,
-    tables: Mapping[str, Any] | None,
-    holdout: Source | None,
+    schema: Any,
+    sources: Mapping[str, Any],
+    *,
+    databases: bool,
+    holdout: Any,
     seed: int,
+    **_: Any,
 ) -> Measured:
     """The holders' people and their events beside the drawn ones."""
-    if run.drawn is None:
-        return Measured(reason="the run's synthetic people or their events cannot be read.")
-    sources = _sources(run, parties, tables)
-    if not sources:
-        return Measured(reason="no holder's rows can be read here.")
-    if tables is None and any(map(in_database, sources.values())):
-        return Measured(reason=NOT_OPENED)
-    try:
-        schemas = schemas_of(run.parties, sources, schema)
-        found = measure_people(sources, schemas, schema, run.drawn, holdout=holdout, seed=seed)
-        return Measured(people=found)
-    except UnderstudyError as error:
-        return Measured(reason=str(error))
+    _require_readable(sources, databases)
+    schemas = schemas_of(run.parties, sources, schema)
+    drawn: Any = run.drawn
+    return Measured(people=measure_people(sources, schemas, schema, drawn, holdout=holdout, seed=seed))
+
+
+def _require_readable(sources: Mapping[str, Any], databases: bool) -> None:
+    if not sources or (not databases and any(map(in_database, sources.values()))):
+        raise ConfigError(NOT_OPENED if sources else "no holder's rows can be read here.")
+
+
+_MEASURED: dict[str, Callable[..., Measured]] = {
+    "table": _of_tables,
+    "image": _of_arrays,
+    "series": _of_arrays,
+    "visits": _of_people,
+    "several-visits": _of_people,
+}
 
 
 def timelines(run: Artefacts, parties: Sequence[str] | None = None) -> dict[str, Timeline | str]:

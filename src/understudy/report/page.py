@@ -252,9 +252,8 @@ def _facts(
         facts = [("Protocol", run.protocol), ("Parties", words.listed(names))]
         people = (run.card or {}).get("people")
         facts.append(("People", f"{people:,}" if isinstance(people, int) else ""))
-        drawn = run.drawn or ({} if run.synthetic is None else {"rows": run.synthetic})
-        drawn = drawn_arrays(run) or drawn
-        facts += [(f"Synthetic {name}", f"{len(frame):,}") for name, frame in drawn.items()]
+        drawn = drawn_arrays(run) or run.drawn or {}
+        facts += [(f"Synthetic {name or 'rows'}", f"{len(frame):,}") for name, frame in drawn.items()]
         facts.append(("Columns", "" if run.schema is None else str(len(run.schema.names))))
     elif real.comparison is not None:
         seen = real.comparison.evaluation
