@@ -340,9 +340,7 @@ class Trial:
         return self.case.same_people and (reply.kind(), name) in (
             ("gram.shared", "blocks"),
             ("gram.shared", "triples"),
-            ("tied.shared", "blocks"),
             ("dplt.tables", "cross"),
-            ("visits.counted", "shared"),
         )
 
     def price(self, name: str, ledger: Any, budget: Budget) -> None:

@@ -324,10 +324,10 @@ def _triangle(sites: Sites, real: Any) -> Any:
 def _short(sites: Sites, real: Any) -> Any:
     """What goes into products leaves masked; nobody's vector is longer than the price of their sum says."""
 
-    def words(numbers: Numbers, start: int, stop: int, ring: Any) -> Any:
+    def words(numbers: Numbers, start: int, stop: int) -> Any:
         if bool((numbers.rows**2).sum(1).max(initial=0.0) > numbers.scale**2):
             sites.found("bound", f"a vector is longer than {numbers.scale}")
-        return real(numbers, start, stop, ring)
+        return real(numbers, start, stop)
 
     return words
 

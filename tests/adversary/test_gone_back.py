@@ -35,7 +35,6 @@ from understudy.protocols.core.products import Swap, relayed
 from understudy.protocols.dplt import messages as dplt
 from understudy.protocols.gram import messages as gram
 from understudy.protocols.joint import messages as joint
-from understudy.protocols.tied import messages as tied
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
 from understudy.runtime.local import LocalParties, addressed
@@ -159,7 +158,7 @@ def _inboxes(replies: Mapping[str, Any]) -> dict[str, Any]:
     ("name", "seeded", "last"),
     [
         ("Gram, columns, three parties", gram.Agree, gram.Share),
-        ("Tied, a table, images and series, two releases", tied.Measure, tied.Share),
+        ("Tied, a table, images and series, two releases", joint.Agree, joint.Release),
     ],
 )
 def test_other_seeds_of_masks_under_the_same_pads_get_no_second_release(
@@ -279,13 +278,13 @@ def test_images_about_another_radius_are_not_tied_under_the_same_pads_or_masks(
     ):
         first = masked.copy()
         masked.clear()
-        other, asks = again(server, tied.Measure)
-        other.ask({name: replace(ask, radius=1) for name, ask in asks.items()})  # type: ignore[call-arg, attr-defined]
-        place = next(n for n, asks in enumerate(server.asked) if isinstance(asks["clinic"], tied.Measure))
-        inboxes = dict[str, Any]()
+        other, asks = again(server, joint.Propose, "joint")
+        place, radius = server.asked.index(asks), dict.fromkeys(asks["clinic"].terms["radius"], 1)
+        told = {name: replace(ask, terms=ask.terms | {"radius": radius}) for name, ask in asks.items()}
+        inboxes = _inboxes(other.ask(told))
         for asks in server.asked[place + 1 :]:
             told = {name: replace(ask, inbox=inboxes.get(name, {})) for name, ask in asks.items()}  # type: ignore[call-arg]
-            if isinstance(asks["clinic"], tied.Share):
+            if isinstance(asks["clinic"], joint.Release):
                 refuses(other, told, ledgers)
                 assert masked
                 assert not tell_rows(first, masked)
@@ -306,12 +305,17 @@ def test_what_is_told_alike_is_repeated_and_not_paid_again(tmp_path: Path) -> No
 # Masks: what holders tell each other of their rows before a release. Two messages under one mask differ by rows alone.
 
 
+def _multiplied(asks: Mapping[str, Any]) -> bool:
+    """Whether a release is due that products were made for."""
+    return any(isinstance(ask, joint.Release) and ask.corrections for ask in asks.values())
+
+
 class SameSeeds(LocalParties):
     """A server that deals the same seeds in every session, and ends when a release is due."""
 
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
         asks = addressed(message, self.names)
-        if isinstance(next(iter(asks.values())), gram.Share | tied.Share | dplt.Correlate | joint.Release):
+        if isinstance(next(iter(asks.values())), gram.Share | dplt.Correlate) or _multiplied(asks):
             raise KeyboardInterrupt
         for name, ask in asks.items():
             if seeds := getattr(ask, "seeds", {}):

@@ -27,8 +27,6 @@ KINDS = {
     "people.begin", "people.begun", "people.reported", "people.round",
     "run.done", "run.keep", "run.return", "run.settle", "run.settled",
     "sgde.pull", "sgde.pulled", "sgde.push", "sgde.pushed", "sgde.subscribe", "sgde.subscribed",
-    "tied.agree", "tied.agreed", "tied.begin", "tied.begun", "tied.means", "tied.measure", "tied.measured",
-    "tied.share", "tied.shared", "tied.summed",
     "vd-gan.round", "verti-gan.begin", "verti-gan.couple", "verti-gan.round",
 }  # fmt: skip
 

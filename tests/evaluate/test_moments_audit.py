@@ -26,8 +26,8 @@ def audited(epsilon: float, **settings: Any) -> AuditResult:
     case = JointAudit(
         study=Moments,
         config=moments.Config(features=6, **settings),
-        schema=SCHEMA,
-        budget=Budget(epsilon, 1e-3),
+        schemas={"a": SCHEMA},
+        budgets={"a": Budget(epsilon, 1e-3)},
         target="a",
         people=4,
     ).case()

@@ -9,13 +9,14 @@ from torch import Tensor
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Schema
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
-from understudy.evaluate.audit.tied_canary import TiedAudit
+from understudy.evaluate.audit.joint_canary import JointAudit
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on
-from understudy.protocols.tied import party as tied_party
+from understudy.protocols.joint import pricing
 from understudy.protocols.tied import protocol as tied
+from understudy.protocols.tied.study import TiedStudy
 
 pytestmark = pytest.mark.usefixtures("few_trials")
 
@@ -23,7 +24,8 @@ SCHEMAS = {"a": ImageSchema(height=2, width=3), "b": Schema(columns=(Boolean(nam
 
 
 def audited(epsilon: float, **settings: Any) -> AuditResult:
-    case = TiedAudit(
+    case = JointAudit(
+        study=TiedStudy,
         config=tied.Config(features=6, directions=2, components=2, steps=1, **settings),
         schemas=SCHEMAS,
         budgets=dict.fromkeys(SCHEMAS, Budget(epsilon, 1e-3)),
@@ -43,7 +45,7 @@ def test_holders_that_add_a_fortieth_of_their_noise_are_found_out(monkeypatch: p
     def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
         return noise_on(cells, scale / 40, rng)
 
-    monkeypatch.setattr(tied_party, "noise_on", quiet)
+    monkeypatch.setattr(pricing, "noise_on", quiet)
     assert not audited(0.5).passed
 
 

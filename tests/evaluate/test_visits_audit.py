@@ -32,7 +32,7 @@ LOOSE, STRICT = Budget(32.0, 1e-3), Budget(2.5, 1e-3)
 def audited(trials: int = 14, budget: Budget = LOOSE, **settings: Any) -> AuditResult:
     config = visits.Config(**settings)
     case = JointAudit(
-        study=VisitStudy, config=config, schema=clinic(), budget=budget, target="a", people=4
+        study=VisitStudy, config=config, schemas={"a": clinic()}, budgets={"a": budget}, target="a", people=4
     ).case()
     return audit_protocol(case, trials=trials, seconds=3600, seed=3)
 
@@ -86,4 +86,4 @@ def test_a_run_file_of_visits_is_audited_at_a_party_with_events(
     result = audit_run_file(file, visits.PROTOCOL, config, party=party, people=3, trials=10)
     assert result.passed
     with pytest.raises(ConfigError, match="nobody holds people with events"):
-        joint_case(VisitStudy, config, schemas, dict.fromkeys(schemas, LOOSE), "registry", 3)
+        joint_case(VisitStudy, config, schemas, dict.fromkeys(schemas, LOOSE), "registry", 3, alone=True)

@@ -3,7 +3,8 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +27,18 @@ from understudy.evaluate.audit.audit_file import audit_run_file
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, MessageError, PartyAway, PrivacyError, SchemaError
 from understudy.models.moments.released import CELLS
-from understudy.models.tied.fit import Joint, Tied
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import bounded
-from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.tied import squares
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
+from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
+from understudy.protocols.joint.server import measure
 from understudy.protocols.tied import protocol as tied
-from understudy.protocols.tied.layout import CLASSES, JOINT, Layout
-from understudy.protocols.tied.messages import Agree, Begin, Means, Measure, Share
-from understudy.protocols.tied.releases import Server, release
+from understudy.protocols.tied.reading import classwise_of
+from understudy.protocols.tied.stages import named
+from understudy.protocols.tied.study import TiedStudy
 from understudy.protocols.tied.vectors import ArrayPeople
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
@@ -76,60 +78,61 @@ def federation(count: int = 40, epsilon: float = 3.0, seed: int = 1) -> Federati
     return Federation.rehearsal(held, schemas, budget=Budget(epsilon, 1e-5), seed=seed)
 
 
-def server_of(fed: Federation, parties: Any, config: tied.Config) -> Server:
-    def tie(joint: Joint) -> Tied:
-        return Tied.of(joint, components=config.components, steps=config.steps, seed=0)
+def measured(fed: Federation, config: tied.Config, parties: Any = None) -> tuple[TiedStudy, Found]:
+    """What a server finds."""
+    study = TiedStudy(config, fed.schemas)
+    return study, measure(
+        study, parties or LocalParties(fed.parties("tied", run="r", config=config)), chunk=config.chunk
+    )
 
-    layout = Layout(fed.schemas, config.features, config.target, config.norms)
-    return Server(parties, layout, config.directions, config.chunk, bytes(32), tie)
+
+def group(study: TiedStudy, *names: str) -> str:
+    """A block by the names of its holders."""
+    one, *others = map(study.names.index, names)
+    return named(tuple(sorted((one, others[0] if others else one))))
 
 
 def begin_of(fed: Federation, config: tied.Config) -> Begin:
     schemas = {name: schema.to_dict() for name, schema in fed.schemas.items()}
-    return Begin(config=vars(config) | {"shares": list(config.shares)}, schemas=schemas)
+    return Begin(family="tied", config=asdict(config), schemas=schemas)
 
 
 def test_without_noise_what_is_released_is_what_all_rows_together_give() -> None:
     """An exact oracle: the aligned people's vectors side by side, multiplied in the open."""
     fed, config = federation(epsilon=math.inf), tied.Config(**SMALL, target="side", private=False)
-    parties = LocalParties(fed.parties("tied", run="r", config=config))
-    server = server_of(fed, parties, config)
-    done = release(server, begin_of(fed, config))
-    scale = server.layout.noise(JOINT, 0.0).scale
-    frame = server.layout.frames["upper"]
+    study, done = measured(fed, config)
+    scale, told = study.scale("joint", 0.0), done.record.terms["joint"]
+    frame = study.frames[study.names.index("upper")]
     held: dict[str, Any] = {name: holder.table for name, holder in fed.holders.items()}
     order = {name: held[name].people.tolist() for name in held}
     common = order["registry"]
     vectors = {}
     for name in ("upper", "lower"):
-        found = done.found["joint"][name]
         q = frame.coefficients(held[name].values)[[order[name].index(one) for one in common]]
-        vectors[name] = bounded(q - found["centre"].numpy(), float(found["radius"]), scale)
+        vectors[name] = bounded(q - told["centre"][name].numpy(), float(told["radius"][name]), scale)
     table = held["registry"].frame
     levels = [table["side"] == one for one in (0, 1, 2)] + [table["site"] == one for one in ("a", "b")]
     vectors["registry"] = np.stack([level.to_numpy() * 127.0 for level in levels], 1)  # ⌊181/√2⌋
-    for place, (a, b) in enumerate(server.layout.blocks):
+    for a, b in combinations_with_replacement(study.names, 2):
         outer = torch.from_numpy(vectors[a].T @ vectors[b]).long()
         at = torch.triu_indices(*outer.shape)
-        sums = done.found["joint"][str(place)]["sums"]
+        sums = done.record.sums["joint"][group(study, a, b)]
         assert torch.equal(sums, outer[at[0], at[1]] if a == b else outer), (a, b)
 
 
 def test_by_class_second_moments_are_those_of_each_class() -> None:
     fed, config = federation(epsilon=math.inf), tied.Config(**SMALL, target="side", private=False)
-    parties = LocalParties(fed.parties("tied", run="r", config=config))
-    server = server_of(fed, parties, config)
-    done = release(server, begin_of(fed, config))
-    found = done.found["classes"]["lower"]
+    study, done = measured(fed, config)
+    found = {key: one["lower"] for key, one in done.record.terms["classes"].items()}
     held: Any = fed.holders["lower"].table
-    frame = server.layout.frames["lower"]
+    frame = study.frames[study.names.index("lower")]
     about = frame.coefficients(held.values) - found["centre"].numpy()
     basis = np.zeros((frame.features, found["basis"].shape[1]))
     basis[: len(found["basis"])] = found["basis"].numpy()
-    scale = server.layout.noise(CLASSES, 0.0).scale
+    scale = study.scale("classes", 0.0)
     w = bounded(np.rint(about @ basis / 4096), float(found["radius"]), scale)
     side = fed.holders["registry"].table.frame.set_index("id").loc[held.people, "side"].to_numpy()  # type: ignore[union-attr]
-    moments = server.classwise(done)["lower"].moments
+    moments = classwise_of(study, done)["lower"].moments
     unit = (int(found["radius"]) / scale) ** 2
     for one in range(3):
         own = w[side == one]
@@ -176,24 +179,30 @@ def test_tables_need_not_be_there_and_neither_needs_a_label() -> None:
 
 def test_noise_is_there_at_the_stated_deviation() -> None:
     """Of two runs on the same rows the released numbers differ by the noise alone."""
-    config, found = tied.Config(**SMALL, target="side"), []
+    config, found = tied.Config(**SMALL), []
+    study = TiedStudy(config, federation().schemas)
+    told = {
+        "centre": {name: torch.zeros(10, dtype=torch.int64) for name in ("upper", "lower")},
+        "radius": {"upper": 900, "lower": 900},
+    }
     for seed in (1, 2):
         fed = federation(seed=seed)
-        parties = LocalParties(fed.parties("tied", run="r", config=config))
-        server = server_of(fed, parties, config)
-        done = server.begin(begin_of(fed, config))
-        fixed = {
-            "means": {
-                name: {"sums": torch.zeros_like(one["sums"])} for name, one in done.found["means"].items()
-            }
-        }
-        found.append(server.next(replace(done, found=fixed)).found["joint"])  # asked alike in both
-    noise = server.layout.noise(JOINT, done.multipliers[JOINT])
-    for place, (a, b) in enumerate(server.layout.blocks):
-        apart = (found[0][str(place)]["sums"] - found[1][str(place)]["sums"]).double()
-        wanted = noise.sigmas[a, b] * 2**0.5 * (1 if a == b else 2**0.5)
+        with pytest.MonkeyPatch.context() as patch:  # asked alike in both
+            own = TiedStudy.terms
+            patch.setattr(
+                TiedStudy,
+                "terms",
+                lambda self, name, had, own=own: told if name == "joint" else own(self, name, had),
+            )
+            found.append(measured(fed, config)[1])
+    first, second = (one.record.sums["joint"] for one in found)
+    sigmas = study.pricing.sigmas(1, found[0].stage("joint").blocks, found[0].noise("joint"))
+    for a, b in combinations_with_replacement(study.names, 2):
+        key = group(study, a, b)
+        apart = (first[key] - second[key]).double()
+        wanted = sigmas[key] * 2**0.5 * (1 if a == b else 2**0.5)
         if a == b:
-            apart = apart / torch.where(on_diagonal(server.layout.width(a)), 2**0.5, 1.0)
+            apart = apart / torch.where(on_diagonal(study.width(study.names.index(a))), 2**0.5, 1.0)
         assert float(apart.square().mean().sqrt()) == pytest.approx(wanted, rel=0.5), (a, b)
 
 
@@ -210,17 +219,15 @@ def test_every_party_pays_the_whole_price_and_a_person_pays_it_once(norms: float
 def test_each_holder_buys_its_own_norm_by_what_it_released_and_its_means_are_pulled_in_to_it() -> None:
     """Without noise an exact oracle: the longest of its rows decides, rounded up to a cell."""
     fed, config = federation(epsilon=math.inf), tied.Config(**SMALL, norms=0.1, private=False)
-    parties = LocalParties(fed.parties("tied", run="r", config=config))
-    server = server_of(fed, parties, config)
-    done = server.begin(begin_of(fed, config))
+    study, done = measured(fed, config)
     bought = {}
-    for name, frame in server.layout.frames.items():
-        held: Any = fed.holders[name].table
+    for name, frame in study.frames.items():
+        held: Any = fed.holders[study.names[name]].table
         coefficients = frame.coefficients(held.values)
         longest = np.linalg.norm(coefficients, axis=1).max() / frame.reach
-        bought[name] = server.framed(done, name)
+        bought[name] = study.framed(done)[name]
         assert bought[name].norm == math.ceil(longest * CELLS) / CELLS
-        mean = server.centres(done)[name].means[0].numpy()
+        mean = study.centres(done)[name].means[0].numpy()
         np.testing.assert_allclose(mean, coefficients.mean(0), atol=2 * bought[name].reach / 4096)
     assert all(frame.norm < 1 for frame in bought.values())
 
@@ -253,15 +260,18 @@ def only(name: str, **more: Any) -> Any:
     return change
 
 
-SEEN: dict[str, dict[str, bytes]] = {}
+def told(name: str, stage: str, **more: Any) -> Any:
+    """Other terms of a stage, of one array, for the holder of this name alone."""
 
+    def change(own: str, ask: Any) -> Any:
+        if own != name or ask.stage != stage:
+            return ask
+        return replace(
+            ask,
+            terms=ask.terms | {key: ask.terms.get(key, {}) | {name: value} for key, value in more.items()},
+        )
 
-def repeated(name: str, ask: Measure) -> Measure:
-    """The masks of the joint release once more for the release by class."""
-    if ask.basis is None and not ask.widths.get("upper", 0) < 10:
-        SEEN.setdefault(name, ask.seeds)
-    old = SEEN.get(name, {})
-    return replace(ask, seeds={peer: old.get(peer, seed) for peer, seed in ask.seeds.items()})
+    return change
 
 
 FAR, NAN = torch.full((10,), 2**40), torch.full((10,), torch.nan)
@@ -270,61 +280,66 @@ FAR, NAN = torch.full((10,), 2**40), torch.full((10,), torch.nan)
 @pytest.mark.parametrize(
     ("kind", "change", "words"),
     [
-        (Agree, only("upper", multipliers=[0.1, 0.1, 0.1]), "its budget needs"),
-        (Agree, only("upper", multipliers=[99.0]), "3 scales of noise"),
-        (Agree, only("upper", multipliers=[99.0, 99.0, 99.0]), "not message 1"),
+        (Agree, only("upper", noise=[0.1, 0.1, 0.1]), "its budget needs"),
+        (Agree, only("upper", noise=[99.0]), "3 scales of noise"),
+        (Agree, only("upper", noise=[99.0, 99.0, 99.0]), "not message 1"),
         (Agree, only("upper", bits=32, chunk=3), "not message 1"),
-        (Means, only("upper", inbox={}), "missing or too many"),
-        (Measure, only("upper", centre=FAR), "whole numbers"),
-        (Measure, only("upper", centre=NAN), "whole numbers"),
-        (Measure, only("upper", centre=None), "whole numbers"),
-        (Measure, only("upper", radius=0), "radius"),
-        (Measure, only("upper", radius=2**60), "radius"),
-        (Measure, only("lower", seeds={}), "a seed is missing"),
-        (Measure, only("lower", seeds=lambda ask: dict.fromkeys(ask.seeds, bytes(32))), "a seed is missing"),
-        (Measure, only("lower", basis=torch.ones(10, 9, dtype=torch.int64)), "not expected|directions"),
+        (Agree, only("lower", seeds={}), "seed is missing"),
+        (Agree, only("lower", seeds=lambda ask: dict.fromkeys(ask.seeds, bytes(32))), "seed is missing"),
+        (Release, only("upper", inbox={}), "missing or too many"),
+        (Propose, told("upper", "joint", centre=FAR), "whole numbers"),
+        (Propose, told("upper", "joint", centre=NAN), "whole numbers"),
+        (Propose, told("upper", "joint", centre=None), "whole numbers"),
+        (Propose, told("upper", "joint", radius=0), "radius"),
+        (Propose, told("upper", "joint", radius=2**60), "radius"),
+        (Propose, told("upper", "joint", radius=7), "was told other terms"),
         (
-            Measure,
-            only("registry", widths=lambda ask: dict.fromkeys(ask.widths, 2**40)),
-            "a width is missing",
+            Propose,
+            told("upper", "joint", basis=torch.ones(10, 4, dtype=torch.int64)),
+            "terms of centre, radius",
         ),
-        (Measure, repeated, "used before"),
-        (Share, only("lower", corrections={}), "a correction is missing"),
-        (Share, only("upper", inbox={}), "missing or too many"),
+        (Propose, told("lower", "classes", basis=torch.ones(10, 9, dtype=torch.int64)), "directions"),
+        (Propose, only("registry", terms={}), "terms of centre, radius"),
+        (Release, only("lower", corrections={}), "a correction is missing"),
     ],
 )
 def test_a_server_that_departs_gets_nothing_of_that_release(kind: Any, change: Any, words: str) -> None:
-    SEEN.clear()
     fed, config = federation(), tied.Config(**SMALL, target="side")
     parties = Departing(fed.parties("tied", run="r", config=config), kind, change)
     spent: dict[str, int] = {}
     with pytest.raises((MessageError, PrivacyError, ConfigError), match=words):
         tied.train(config, parties, fed.schemas)
     for name, holder in fed.holders.items():
-        uses = sum(holder.ledger.spend(run="r").values())
-        spent[name] = uses
-    due = {Agree: 0, Means: 0, Measure: 1, Share: 1}[kind] + (change is repeated or "width" in words)
-    victim = "lower" if kind is Share and "correction" in words else "upper"
+        spent[name] = sum(holder.ledger.spend(run="r").values())
+    due = {Agree: 0, Propose: 1, Release: 0}[kind] + ("directions" in words or "correction" in words)
+    victim = "lower" if "correction" in words else "upper"
     assert spent[victim] <= due, "what was refused was not charged"
 
 
 def test_the_state_is_not_saved_on_the_servers_word_while_a_release_is_due() -> None:
     fed, config = federation(), tied.Config(**SMALL)
-    parties = fed.parties("tied", run="r", config=config)
-    server = server_of(fed, LocalParties(parties), config)
-    server.begin(begin_of(fed, config))
+    parties = Departing(fed.parties("tied", run="r", config=config), Propose, stop)
+    with pytest.raises(KeyboardInterrupt):
+        measured(fed, config, parties)
     with pytest.raises(MessageError, match="not expected"):
-        parties["upper"].answer(Keep(round=1))
+        parties.parties["upper"].answer(Keep(round=1))
+
+
+def stop(name: str, ask: Any) -> Any:
+    raise KeyboardInterrupt
 
 
 def test_people_who_are_aligned_anew_end_what_was_agreed_on() -> None:
     fed, config = federation(), tied.Config(**SMALL)
-    parties = LocalParties(fed.parties("tied", run="r", config=config))
-    server = server_of(fed, parties, config)
-    done = server.begin(begin_of(fed, config))
-    align_people(parties)
+
+    def aligned(name: str, ask: Any) -> Any:
+        if name == "upper":
+            align_people(LocalParties(parties.parties))
+        return ask
+
+    parties = Departing(fed.parties("tied", run="r", config=config), Propose, aligned)
     with pytest.raises(MessageError, match="not expected"):
-        server.next(done)
+        measured(fed, config, parties)
 
 
 @settings(max_examples=60, deadline=None)
@@ -348,7 +363,7 @@ def test_no_vector_is_longer_than_the_scale_whatever_a_server_asks_for(
     ):
         assert np.array_equal(made.rows, np.rint(made.rows))
         assert all(sum(int(x) ** 2 for x in row) <= scale**2 for row in made.rows)
-        each = Ring(64).signed(made.words(0, 2, Ring(64))).numpy().astype(object)
+        each = made.words(0, 2).astype(object)
         if made.squared:
             assert (((each**2) @ weights) <= scale**4 / 2).all()
         else:
@@ -356,7 +371,7 @@ def test_no_vector_is_longer_than_the_scale_whatever_a_server_asks_for(
             alone = (
                 replace(made, rows=made.rows[:2], starts=made.starts[:2]).triangle().numpy().astype(object)
             )
-            wide = np.where(on_diagonal(made.width).numpy(), 0.5, 1.0)
+            wide = np.where(on_diagonal(made.rows.shape[1]).numpy(), 0.5, 1.0)
             assert (alone**2) @ wide <= scale**4 / 2
 
 
@@ -367,27 +382,24 @@ def test_a_person_counts_once_however_many_images_there_are() -> None:
     def released(**changed: Any) -> Any:
         held, schemas = people(60)
         fed = Federation.rehearsal(held | changed, schemas, budget=Budget(math.inf, 1e-5), seed=1)
-        parties = LocalParties(fed.parties("tied", run="r", config=config))
-        server = server_of(fed, parties, config)
-        return server, release(server, begin_of(fed, config)).found
+        return measured(fed, config)
 
     (upper, lower), (_, once) = (people(60)[0][name].values for name in ("upper", "lower")), released()
     thrice = Images.from_array(np.repeat(upper, 3, 0) * 255, IMAGE, np.repeat(np.arange(60), 3))
     _, again = released(upper=thrice)
     assert {*once} == {"means", "joint", "classes"}
-    for name, parts in once.items():
-        for part, tensors in parts.items():
-            assert all(torch.equal(again[name][part][key], value) for key, value in tensors.items())
+    for name, parts in once.record.sums.items():
+        assert all(torch.equal(again.record.sums[name][key], value) for key, value in parts.items())
     both = Images.from_array(np.concatenate([upper, lower]) * 255, IMAGE, np.tile(np.arange(60), 2))
-    server, found = released(upper=both)
-    own, scale = found["joint"]["upper"], server.layout.noise(JOINT, 0.0).scale
-    q = server.layout.frames["upper"].coefficients(both.values) - own["centre"].numpy()
-    q = bounded(q, float(own["radius"]), scale).reshape(60, 2, -1)
+    study, found = released(upper=both)
+    own, scale = found.record.terms["joint"], study.scale("joint", 0.0)
+    frame = study.frames[study.names.index("upper")]
+    q = frame.coefficients(both.values) - own["centre"]["upper"].numpy()
+    q = bounded(q, float(own["radius"]["upper"]), scale).reshape(60, 2, -1)
     side = people(60)[0]["registry"].set_index("id").loc[np.arange(60), "side"].to_numpy()
-    blocks = server.layout.blocks
-    tie = found["joint"][str(blocks.index(("upper", "registry")))]["sums"].numpy()
+    tie = found.record.sums["joint"][group(study, "upper", "registry")].numpy()
     assert (tie[:, 0] == 127 * np.trunc(q.mean(1))[side == 0].sum(0)).all()
-    within = found["joint"][str(blocks.index(("upper", "upper")))]["sums"].numpy()
+    within = found.record.sums["joint"][group(study, "upper")].numpy()
     assert (within == np.trunc(squares(q.reshape(120, -1)).reshape(60, 2, -1).mean(1)).sum(0)).all()
 
 
@@ -426,7 +438,7 @@ class Leaving(LocalParties):
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
         self.left = self.left or any(
-            isinstance(ask, Measure) and ask.basis is not None for ask in asks.values()
+            isinstance(ask, Release) and ask.stage == "classes" for ask in asks.values()
         )
         if self.left and at_least is None:
             raise PartyAway("lower is away.")
@@ -437,7 +449,7 @@ class Leaving(LocalParties):
 def test_without_the_last_release_the_others_are_fitted_and_the_statement_says_so() -> None:
     fed, config = federation(), tied.Config(**SMALL, target="side")
     outcome = tied.train(config, Leaving(fed.parties("tied", run="r", config=config)), fed.schemas)
-    assert "after 2 of 3 releases: lower is away" in outcome.trained.card["ended"]
+    assert "after 2 of 3 releases: lower went away" in outcome.trained.card["ended"]
     assert "did not take place" in str(outcome.privacy)
     assert len(Generator.of(outcome.trained).sample(4, seed=0)) == 4
 

@@ -21,7 +21,6 @@ from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, VertiGanAudit, cu
 from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
 from understudy.evaluate.audit.gram_canary import GramAudit
 from understudy.evaluate.audit.joint_canary import joint_case
-from understudy.evaluate.audit.tied_canary import TiedAudit
 from understudy.ground.bounded import read_json
 from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError
@@ -33,6 +32,7 @@ from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.joint.stage import Study
 from understudy.protocols.moments.study import Moments
 from understudy.protocols.protocol import Protocol
+from understudy.protocols.tied.study import TiedStudy
 from understudy.protocols.visits.study import VisitStudy
 
 ASSUMED_RATE = 0.1
@@ -163,9 +163,9 @@ def _plain(of: Subject) -> Case:
     return plain_case(of.protocol, config, of.tables, of.budgets, target=of.target, people=of.few)
 
 
-def _joint(study: type[Study[Any]]) -> Callable[[Subject], Case]:
+def _joint(study: type[Study[Any]], **how: Any) -> Callable[[Subject], Case]:
     """The case of a joint release of this study."""
-    return lambda of: joint_case(study, of.config, of.schemas, of.budgets, of.target, of.few)
+    return lambda of: joint_case(study, of.config, of.schemas, of.budgets, of.target, of.few, **how)
 
 
 # How a protocol is audited (`Protocol.audit`).
@@ -174,8 +174,8 @@ CASES: dict[str, Callable[[Subject], Case]] = {
     "critic": _critic,
     "gram": lambda of: _whole_run(GramAudit)(replace(of, schemas=of.tables)),
     "moments": _joint(Moments),
-    "tied": _whole_run(TiedAudit),
-    "visits": _joint(VisitStudy),
+    "tied": _joint(TiedStudy),
+    "visits": _joint(VisitStudy, alone=True),
     "aggregators": _whole_run(AggregatorsAudit),
     "reports": lambda of: cohort_case(
         of.protocol, of.config, of.tables[of.target], of.budget, target=of.target

@@ -5,43 +5,41 @@ its settings and schemas is refused here, too.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure.moments import moments_event, needed_multipliers
-from understudy.privacy.secure.tied import one_for
+from understudy.privacy.secure.moments import noise_for
+from understudy.privacy.secure.tied import block_multipliers, one_for, reach
 from understudy.protocols.core.forecast import Forecast, figure
-from understudy.protocols.tied.layout import CLASSES, JOINT, Layout, Noise
+from understudy.protocols.tied.study import TiedStudy
 
-_LENGTHS = "how long rows are, which buys each holder's bound on their norm"
-_WHAT = ("means and histograms", "all second moments", "second moments by class")
+_WHAT = {
+    "norms": "how long rows are, which buys each holder's bound on their norm",
+    "means": "means and histograms",
+    "joint": "all second moments",
+    "classes": "second moments by class",
+}
 
 
 def forecast(
     config: Any, schemas: Mapping[str, Any], budgets: Mapping[str, Budget], people: int | None = None
 ) -> Forecast:
     """The releases at the noise that the strictest budget needs, and with so many people what each holder sends."""
-    layout = Layout(schemas, config.features, config.target, config.norms)
-    shares = layout.shares(config.shares)
-    if config.private:
-        needed = [needed_multipliers(budget, shares) for budget in budgets.values()]
-        multipliers = [max(each) for each in zip(*needed, strict=True)]
-    else:
-        multipliers = [0.0] * len(shares)
-    noises = {release: layout.noise(release, multipliers[release]) for release in range(layout.releases)}
-    layout.norms_noise(multipliers)
-    spend = Counter(map(moments_event, multipliers))
+    study = TiedStudy(config, schemas)
+    pricing, shares = study.pricing, study.pricing.shares
+    needed = [pricing.needed(budget, people) for budget in budgets.values()]
+    noise = [max(each) if config.private else 0.0 for each in zip(*needed, strict=True)]
+    study.check_noise(noise, len(schemas))
+    spend = sum((pricing.spend(number, own) for number, own in enumerate(noise)), Counter())
     facts = [
-        f"{what}: noise {figure(multiplier)} times what a person moves, {share / sum(shares):.0%} of the budget"
-        for what, multiplier, share in zip(
-            (*_WHAT[: layout.releases], _LENGTHS), multipliers, shares, strict=False
-        )
+        f"{_WHAT[name]}: noise {figure(own)} times what a person moves, {share / sum(shares):.0%} of the budget"
+        for name, own, share in zip(study.releases, noise, shares, strict=True)
     ]
-    facts += _counts(layout, noises[JOINT])
+    facts += _counts(study, noise[[*study.releases].index("joint")])
     if people is not None:
-        facts += _sent(layout, config.directions, people, noises)
+        facts += _sent(study, people, noise)
     return Forecast(
         protocol="tied",
         cut="columns",
@@ -53,22 +51,25 @@ def forecast(
     )
 
 
-def _counts(layout: Layout, noise: Noise) -> list[str]:
+def _counts(study: TiedStudy, noise: float) -> list[str]:
     """The noise on the counts of tables, in people."""
+    scale, each = study.scale("joint", noise), block_multipliers(noise, study.weights)
     said = []
-    for name, sizes in layout.sizes.items():
-        deviation = noise.sigmas[name, name] / one_for(noise.scale, len(sizes)) ** 2
-        said.append(f"each count of a pair of columns of {name}: ±{figure(deviation)} people")
+    for group, sizes in study.sizes.items():
+        sigma = noise_for(each[group, group], reach(scale, across=False))
+        deviation = sigma / one_for(scale, len(sizes)) ** 2
+        said.append(f"each count of a pair of columns of {study.names[group]}: ±{figure(deviation)} people")
     return said
 
 
-def _sent(layout: Layout, directions: int, people: int, noises: Mapping[int, Noise]) -> list[str]:
+def _sent(study: TiedStudy, people: int, noise: Sequence[float]) -> list[str]:
     """What each holder sends to the others, through the server."""
-    size, said = layout.ring(people, noises).dtype.itemsize, []
-    for name in layout.names:
-        numbers = layout.width(name) * len(layout.peers(name, JOINT))
-        if layout.label is not None:
-            wide = directions * (directions + 1) // 2 if name in layout.frames else layout.label.classes
-            numbers += wide * len(layout.peers(name, CLASSES))
+    size, said, directions = study.ring(people, noise).dtype.itemsize, [], study.config.directions
+    for group, name in enumerate(study.names):
+        numbers = study.width(group) * (len(study.names) - 1)
+        if study.label is not None and group in study.frames:
+            numbers += directions * (directions + 1) // 2
+        elif study.label is not None and group == study.label.group:
+            numbers += study.label.classes * len(study.frames)
         said.append(f"{name} sends {figure(people * numbers * size / 1e6)} MB at most, masked and sealed")
     return said

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.arrays import ArrayTable, Values
@@ -21,10 +22,9 @@ from understudy.data.encoding.triangles import packed
 from understudy.models.moments.released import bins_of
 from understudy.privacy.secure.counts import one_hot
 from understudy.privacy.secure.moments import Crowd, Places, Whole, bounded, cell_moments
-from understudy.privacy.secure.ring import Bits, Ring, Words
+from understudy.privacy.secure.ring import Bits
 from understudy.privacy.secure.tied import averages, levels_as_numbers, one_for, squares, triangle
-from understudy.protocols.moments.rows import Lengths, Rows
-from understudy.protocols.moments.stages import First
+from understudy.protocols.moments.rows import Rows
 
 _FAR = 1 << 19  # no coefficient of a row about a mean is larger
 
@@ -41,17 +41,12 @@ class Numbers:
     starts: Places
     squared: bool = False
 
-    @property
-    def width(self) -> int:
-        d = int(self.rows.shape[1])
-        return d * (d + 1) // 2 if self.squared else d
-
-    def words(self, start: int, stop: int, ring: Ring) -> Words | Bits:
-        """Those of some people, as numbers of a ring: of several rows the average."""
+    def words(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Those of some people: of several rows the average."""
         own = self.starts[start : stop + 1]
         rows = self.rows[own[0] : own[-1]]
         each = averages(squares(rows) if self.squared else rows, own - own[0])
-        return ring.words(each.astype(np.int64))
+        return each.astype(np.int64)
 
     def triangle(self) -> Tensor:
         """The upper triangle of the sum of v vᵀ over all people; of several rows the average of theirs."""
@@ -59,20 +54,6 @@ class Numbers:
         if crowd.single:
             return triangle(self.rows)
         return packed(cell_moments(self.rows, np.zeros(len(self.rows), dtype=np.int64), 1, crowd)[0])
-
-
-@dataclass(frozen=True)
-class Classes:
-    """One-hot classes."""
-
-    rows: Bits
-
-    @property
-    def width(self) -> int:
-        return int(self.rows.shape[1])
-
-    def words(self, start: int, stop: int, ring: Ring) -> Words | Bits:
-        return self.rows[start:stop]
 
 
 @dataclass(frozen=True)
@@ -93,16 +74,12 @@ class ArrayPeople:
         values = table.values[np.repeat(first - starts[:-1], sizes) + np.arange(starts[-1])]
         return cls(frame, values, frame.coefficients(values), starts)
 
-    def lengths(self) -> Tensor:
-        """How long rows are (`moments.rows.Lengths`)."""
-        return Lengths(self.frame).sums(self._rows(np.zeros((len(self.values), 0))))
-
-    def first(self, frame: Frame) -> Tensor:
-        """The sums of the first release (`moments.stages.First`), with this frame's norm."""
-        return First(frame, 1).sums(self._rows(frame.histograms(self.values, bins_of(frame))))
-
-    def _rows(self, shades: Whole) -> Rows:
+    def rows(self, *, shaded: bool) -> Rows:
+        """As the stages of moments count them, all of one class; `shaded`: with histograms of their values."""
         nowhere = np.zeros(len(self.values), dtype=np.int64)
+        shades = (
+            self.frame.histograms(self.values, bins_of(self.frame)) if shaded else np.zeros((len(nowhere), 0))
+        )
         return Rows(self.coefficients, shades, nowhere, Crowd.of(self.starts))
 
     def joint(self, centre: Tensor, radius: int, scale: int) -> Numbers:
@@ -132,6 +109,6 @@ class TablePeople:
         rows = levels_as_numbers(one_hot(self.codes, self.sizes), one)
         return Numbers(rows, scale, np.arange(len(rows) + 1))
 
-    def classes(self, column: int) -> Classes:
+    def classes(self, column: int) -> Bits:
         """One-hot classes by this column."""
-        return Classes(one_hot(self.codes[:, [column]], (self.sizes[column],)))
+        return one_hot(self.codes[:, [column]], (self.sizes[column],))

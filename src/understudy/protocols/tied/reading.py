@@ -1,0 +1,84 @@
+"""What the releases of tied say: the joint second moments in steps of the frames and in people, and those by class.
+
+`study` is the `TiedStudy` of the run, which asks by this what comes next.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from understudy.data.encoding.triangles import unpacked
+from understudy.models.tied.fit import Classwise, Joint
+from understudy.privacy.secure.tied import one_for
+from understudy.protocols.joint.found import Found
+
+Sums = dict[tuple[int, int], tuple[Tensor, float]]
+
+
+def joint_of(study: Any, found: Found) -> Joint:
+    """The joint release, by the names of the holders."""
+    scale, told = study.scale("joint", found.noise("joint")), found.record.terms["joint"]
+    names, frames = study.names, study.frames
+    units = {group: told["radius"][names[group]] / scale for group in frames}
+    units |= {group: 1 / one_for(scale, len(sizes)) for group, sizes in study.sizes.items()}
+    sums: Sums = {}
+    for (a, b), (part, noise) in found["joint"].items():
+        unit = units[a] * units[b]
+        sums[a, b] = (unpacked(part, study.width(a)) if a == b else part) * unit, noise * unit
+    tables, loud = _tables(list(study.sizes), sums)
+    ties = {}
+    for group in frames:
+        parts = [_turned(sums, table, group) for table in study.sizes]
+        levels = [torch.full((len(part),), own, dtype=torch.float64) for part, own in parts]
+        nothing = torch.zeros(0, study.width(group), dtype=torch.float64)
+        ties[names[group]] = (
+            torch.cat([nothing, *(part for part, _ in parts)]),
+            torch.cat([nothing[:, 0], *levels]),
+        )
+    return Joint(
+        people=found.record.people or 0,
+        sizes=tuple(size for sizes in study.sizes.values() for size in sizes),
+        tables=tables,
+        tables_noise=loud,
+        frames={names[group]: frame for group, frame in frames.items()},
+        centres={names[group]: one for group, one in study.centres(found).items()},
+        second={names[group]: sums[group, group] for group in frames},
+        ties=ties,
+        across={(names[a], names[b]): one for (a, b), one in sums.items() if a != b and {a, b} <= {*frames}},
+    )
+
+
+def classwise_of(study: Any, found: Found) -> dict[str, Classwise]:
+    """The release by class, if it took place: of each array, in squared steps."""
+    if "classes" not in found:
+        return {}
+    scale, told = study.scale("classes", found.noise("classes")), found.record.terms["classes"]
+    read = {}
+    for group, (sums, noise) in found["classes"].items():
+        name = study.names[group]
+        basis = told["basis"][name].double() / 4096
+        unit = (told["radius"][name] / scale) ** 2
+        read[name] = Classwise(unpacked(sums, basis.shape[1]) * unit, noise * unit, basis)
+    return read
+
+
+def _tables(groups: list[int], sums: Sums) -> tuple[Tensor, Tensor]:
+    """All tables' pairs as one matrix, and the noise of its cells."""
+    rows, loud = [], []
+    for a in groups:
+        own = [_turned(sums, a, b) for b in groups]
+        rows.append(torch.cat([part for part, _ in own], 1))
+        loud.append(torch.cat([torch.full_like(part, noise) for part, noise in own], 1))
+    if not rows:
+        return torch.zeros(0, 0), torch.zeros(0, 0)
+    noise = torch.cat(loud)
+    return torch.cat(rows), noise + (2**0.5 - 1) * noise.diagonal().diag()
+
+
+def _turned(sums: Sums, a: int, b: int) -> tuple[Tensor, float]:
+    """The block of two groups, a's levels or features in its rows."""
+    if (a, b) in sums:
+        return sums[a, b]
+    part, noise = sums[b, a]
+    return part.T, noise

@@ -1,0 +1,296 @@
+"""Tied as a study: means of every array by its holder alone, all second moments, and where a label is declared those of
+every array by class; before them, where bounds on norms are bought, how long rows are.
+
+Every release is one Gaussian mechanism whose price is split among its blocks by weights. What a person moves in each
+stands in `privacy.secure.tied`; the people's vectors in `vectors`. What the server chooses between two releases
+(norms, centres, radii, directions) changes no sensitivity.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache, cached_property
+from itertools import combinations_with_replacement
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.frame import Frame
+from understudy.data.grid import Block as Groups
+from understudy.data.grid import Grid
+from understudy.data.kinds import TABLE, places, side_by_side
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError, MessageError
+from understudy.models.moments.fit import Centres, centres
+from understudy.models.moments.norms import bought_norm
+from understudy.models.moments.released import SCALE
+from understudy.models.tied.fit import Tied
+from understudy.privacy.secure.ring import Ring
+from understudy.privacy.secure.tied import block_multipliers, one_for, reach
+from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.pricing import VectorPricing
+from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
+from understudy.protocols.moments.rows import Lengths, Sums
+from understudy.protocols.moments.stages import First, check_basis, check_means, finest
+from understudy.protocols.tied.reading import joint_of
+from understudy.protocols.tied.settings import Config
+from understudy.protocols.tied.stages import Alone, Classes, Joint, Label, People, named
+from understudy.protocols.tied.vectors import ArrayPeople, TablePeople
+
+# Of the joint release: a table's own pairs need little, since counts are large beside their noise.
+_ARRAY, _ARRAYS, _TIE, _TABLE, _TABLES = 1.0, 1.0, 0.8, 0.1, 0.2
+_FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
+_MOST_RADIUS = 1 << 20
+
+
+class TiedStudy(Study[People]):
+    """Holders of a table, of images or of series of the same people: each is a group of its own."""
+
+    family: ClassVar = "tied"
+    settings: ClassVar = Config
+    settled: ClassVar = ("features", "norms", "directions", "shares", "target", "private")
+
+    def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
+        super().__init__(config, schemas)
+        if len(schemas) < 2:
+            raise ConfigError("tied needs two parties or more, of the same people. Nothing was charged.")
+        self.names = tuple(schemas)
+        tables = {group: schema for group, schema in enumerate(schemas.values()) if TABLE.describes(schema)}
+        self.sizes = {group: Codec(schema).sizes for group, schema in tables.items()}
+        self.frames = {
+            group: Frame.declared(schema, config.features)
+            for group, schema in enumerate(schemas.values())
+            if group not in tables
+        }
+        if not self.frames:
+            raise ConfigError(
+                "nobody holds images or series, and tied is for such beside tables: gram is for tables alone. "
+                "Nothing was charged."
+            )
+        for group in self.frames:
+            if (label := getattr(schemas[self.names[group]], "label", None)) is not None:
+                raise ConfigError(
+                    f'{self.names[group]} declares the label "{label}" beside its rows, and tied takes classes from a '
+                    "table: bring them as a column of one. Nothing was charged."
+                )
+        side_by_side(schemas)
+        self.label = self._label()
+        self._tied: tuple[Any, Tied] | None = None
+
+    def _label(self) -> Label | None:
+        if (target := self.config.target) is None:
+            return None
+        before = 0
+        for group, sizes in self.sizes.items():
+            columns = self.schemas[self.names[group]].names
+            if target in columns:
+                column = columns.index(target)
+                return Label(group, column, before + column, sizes[column])
+            before += len(sizes)
+        raise ConfigError(f'no table has a column "{target}". Nothing was charged.')
+
+    @cached_property
+    def grid(self) -> Grid:
+        return Grid(tuple((name,) for name in self.names))
+
+    @cached_property
+    def releases(self) -> Mapping[str, str]:
+        named_so = {
+            "norms": "how long rows are",
+            "means": "means and histograms",
+            "joint": "second moments of all rows",
+            "classes": "second moments by class",
+        }
+        absent = {"norms": not self.config.norms, "classes": self.label is None}
+        return {name: what for name, what in named_so.items() if not absent.get(name)}
+
+    @property
+    def least(self) -> int:  # type: ignore[override]
+        """Nothing can be fitted without all second moments."""
+        return [*self.releases].index("joint") + 1
+
+    @cached_property
+    def pricing(self) -> VectorPricing:
+        shares = dict(zip(("means", "joint", "classes"), self.config.shares, strict=True))
+        shares["norms"] = float(self.config.norms)
+        return VectorPricing(shares=tuple(shares[name] for name in self.releases))
+
+    def width(self, group: int) -> int:
+        """The length of a holder's vector in the joint release."""
+        return self.frames[group].features if group in self.frames else sum(self.sizes[group])
+
+    @cached_property
+    def weights(self) -> dict[Groups, float]:
+        """How the price of the joint release is split."""
+        found = {}
+        for a, b in combinations_with_replacement(range(len(self.names)), 2):
+            tables = (a in self.sizes) + (b in self.sizes)
+            own = _TABLE if tables else _ARRAY
+            found[a, b] = own if a == b else (_ARRAYS, _TIE, _TABLES)[tables]
+        return found
+
+    def scale(self, name: str, noise: float) -> int:
+        """The norm of every vector in whole numbers: the finest whose noise can be drawn.
+
+        Edges: so many columns that a level would count nothing → ConfigError.
+        """
+        scale = finest(max(self._multipliers(name, noise)), 1)
+        for group, sizes in self.sizes.items():
+            if not one_for(scale, len(sizes)):
+                raise ConfigError(
+                    f"{self.names[group]} has {len(sizes):,} columns, too many for so much noise. Nothing was charged."
+                )
+        return scale
+
+    def rows(self, holding: Holding) -> People:
+        held, aligned, group = holding.rows, holding.aligned, self.grid.group_of(holding.name)
+        assert aligned is not None  # each holder is a group
+
+        @cache
+        def made() -> ArrayPeople | TablePeople:
+            if TABLE.holds(held):
+                codec = Codec(held.schema)
+                return TablePeople(codec.codes(aligned), codec.sizes)
+            return ArrayPeople.of(self.frames[group], held, places(aligned))
+
+        return People(group, made)
+
+    def ring(self, people: int | None, noise: Any) -> Ring:
+        """That holds the people's products and all noise; the means are smaller."""
+        most = [float(1 << 32)] if people is None else []
+        for number, name in enumerate(self.releases):
+            if name in ("joint", "classes") and people is not None:
+                scale = self.scale(name, noise[number])
+                sigmas = [reach(scale, across=True) * each for each in self._multipliers(name, noise[number])]
+                most.append(people * scale**2 + 3 * _FAR * max(sigmas))
+        return Ring.holding(max(most))
+
+    def _multipliers(self, name: str, noise: float) -> list[float]:
+        if name == "joint":
+            return [*block_multipliers(noise, self.weights).values()]
+        return [*block_multipliers(noise, dict.fromkeys(self.frames, 1.0)).values()]
+
+    def check_noise(self, noise: Any, parties: int) -> None:
+        for number, (name, own) in enumerate(zip(self.releases, noise, strict=True)):
+            if name in ("norms", "means"):
+                blocks = self._alone(name, self.frames).blocks
+                self.pricing.check(number, blocks, own, self.grid, parties)
+            else:
+                self.scale(name, own)
+
+    # The stages
+
+    def _alone(self, name: str, frames: Mapping[int, Frame]) -> Alone:
+        each: Mapping[int, Sums] = {
+            group: Lengths(frame) if name == "norms" else First(frame, 1) for group, frame in frames.items()
+        }
+        return Alone(each)
+
+    def stage(
+        self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[People]]
+    ) -> Stage[People]:
+        match name:
+            case "norms":
+                expect(terms)
+                return self._alone(name, self.frames)
+            case "means":
+                expect(terms, *(["norms"] if self.config.norms else []))
+                return self._alone(name, self.pulled(terms.get("norms")))
+            case "joint":
+                expect(terms, "centre", "radius")
+                widths = {group: self.width(group) for group in range(len(self.names))}
+                return Joint(widths, self.weights, *self._about(terms), self.scale(name, noise))
+        expect(terms, "centre", "radius", "basis")
+        basis = self._by_group("basis", terms["basis"])
+        for group, own in basis.items():
+            check_basis(own, self.frames[group].features)
+            in_range(1, self.config.directions, directions=own.shape[1])
+        assert self.label is not None
+        features = {group: frame.features for group, frame in self.frames.items()}
+        return Classes(self.label, features, *self._about(terms), basis, self.scale(name, noise))
+
+    def _about(self, terms: Terms) -> tuple[dict[int, Tensor], dict[int, int]]:
+        """Centres that rows can have, and radii: refused before anything is charged."""
+        centre, radius = (self._by_group(key, terms[key]) for key in ("centre", "radius"))
+        for group, frame in self.frames.items():
+            own = centre[group]
+            check_means(own[None] if isinstance(own, Tensor) else own, 1, frame.features)
+            in_range(1, _MOST_RADIUS, radius=radius[group])
+            whole(radius=radius[group])
+        return centre, radius
+
+    def _by_group(self, key: str, told: Any) -> dict[int, Any]:
+        """One of each array, by name → by group."""
+        due = {self.names[group]: group for group in self.frames}
+        if not isinstance(told, Mapping) or told.keys() != due.keys():
+            raise MessageError(f"{key} of {', '.join(due)} was due. Nothing was charged.")
+        return {due[name]: value for name, value in told.items()}
+
+    def pulled(self, norms: Any) -> dict[int, Frame]:
+        """The frames with the norms that were bought, if they were."""
+        if norms is None:
+            return self.frames
+        told = self._by_group("norms", norms)
+        for group, norm in told.items():
+            in_range(0.0, self.frames[group].norm, norm=norm)
+        return {group: replace(frame, norm=float(told[group])) for group, frame in self.frames.items()}
+
+    # What the server makes of releases
+
+    def terms(self, name: str, found: Found) -> Terms:
+        if name == "norms" or (name == "means" and "norms" not in found):
+            return {}
+        if name == "means":
+            return {"norms": self._norms(found)}
+        middles = self.centres(found)
+        centre = {self.names[group]: one.whole_means[0] for group, one in middles.items()}
+        if name == "joint":
+            return {
+                "centre": centre,
+                "radius": {self.names[group]: one.radius for group, one in middles.items()},
+            }
+        tied = self.tied(found)
+        basis = {name: tied.leading(name, self.config.directions) for name in centre}
+        return {
+            "centre": centre,
+            "radius": {name: tied.radius(name, own) for name, own in basis.items()},
+            "basis": {name: (own * 4096).round().long() for name, own in basis.items()},
+        }
+
+    def _norms(self, found: Found) -> dict[str, float]:
+        """What the release of lengths says, at the noise that the means will have."""
+        noise = found.deviations_of("means", self._alone("means", self.frames).blocks)
+        return {
+            self.names[group]: frame.norm
+            * bought_norm(
+                found["norms"][group],
+                numbers=frame.features,
+                classes=1,
+                noise=noise[named((group, group))] / SCALE,
+            )
+            for group, frame in self.frames.items()
+        }
+
+    def framed(self, found: Found) -> dict[int, Frame]:
+        """The frames with the norms that were bought, if they were."""
+        return self.pulled(found.record.terms["means"].get("norms"))
+
+    def centres(self, found: Found) -> dict[int, Centres]:
+        """The mean of each array, and how far people are from it. How many they are is known."""
+        people = torch.tensor([float(found.record.people or 0)], dtype=torch.float64)
+        frames = self.framed(found)
+        return {
+            group: centres(first | {"people": people}, frames[group])
+            for group, first in found["means"].items()
+        }
+
+    def tied(self, found: Found) -> Tied:
+        """What is fitted to the joint release; directions by class are asked by it. Made once."""
+        if self._tied is None or self._tied[0] is not found["joint"]:
+            config = self.config
+            made = Tied.of(
+                joint_of(self, found), components=config.components, steps=config.steps, seed=config.seed
+            )
+            self._tied = found["joint"], made
+        return self._tied[1]
