@@ -26,7 +26,7 @@ PUSHES, PUSHERS = 36, 3
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, forker: Forker) -> dict[str, dict[str, int]]:
-    """Of both scenes, played by one process."""
+    """Of all scenes, played by one process."""
     folder = tmp_path_factory.mktemp("kill")
     done = forker.run(folder, folder=folder, to=folder / "scenes", program=Path(__file__))
     assert done.end() == 0, done.err
@@ -40,6 +40,14 @@ def test_every_acknowledged_generator_survives_kill_9(results: dict[str, dict[st
     assert result["acknowledged"] >= PUSHES // 3
     assert result["cut off"] > 0  # kills fell into pushes
     assert result["kills"] >= 5
+
+
+def test_what_was_acknowledged_a_moment_before_kill_9_is_there_whole_over_the_network(
+    results: dict[str, dict[str, int]],
+) -> None:
+    """A push, a pull and a withdrawal are each followed by a kill at once, and looked at after the next start."""
+    assert all(results["after"].values()), results["after"]
+    assert len(results["after"]) == 6
 
 
 def test_the_same_kills_catch_a_store_that_names_a_file_before_it_is_there(
@@ -80,6 +88,46 @@ def play(scene: str, folder: Path, pushes: int) -> dict[str, int]:
         gap.unlink(missing_ok=True)
         first, kills = first + count, kills + 1
     return judge(folder / "data", told.read_text().split(), kills)
+
+
+def play_after(folder: Path) -> dict[str, int]:
+    """Whether each thing that was acknowledged just before a kill was there after it."""
+    data, port_file, found = seal(generator()), folder / "port", {}
+    digest = sha256(data).hexdigest()
+    place = f"/v1/pools/ward/offers/{digest}"
+    running: list[int] = []
+
+    def started_again() -> int:
+        """Kill the server, and start another one: its port."""
+        while running:
+            os.kill(running[0], signal.SIGKILL)
+            os.waitpid(running.pop(), 0)
+        port_file.unlink(missing_ok=True)
+        running.append(fork(partial(serve, "after", folder / "data", port_file)))
+        return int(wait_for(port_file))
+
+    port = started_again()
+    token = member(folder / "data", port)
+    assert call(port, "PUT", place, token, data) == 201
+    port = started_again()
+    found["the file, byte by byte"] = answer(port, "GET", f"{place}/file", token) == (200, data)
+    port = started_again()
+    listed = json.loads(answer(port, "GET", "/v1/pools/ward/offers", token)[1])
+    found["listed"] = [one["digest"] for one in listed] == [digest]
+    whole = json.loads(answer(port, "GET", place, token)[1])
+    found["card and rows"] = whole["card"]["silo"] == "north" and len(whole["preview"]["rows"]) > 0
+    found["not twice"] = call(port, "PUT", place, token, data) == 409
+    admin = (folder / "data" / "admin.token").read_text().strip()
+    lines = json.loads(answer(port, "GET", "/v1/events", admin)[1])
+    done = [(line["action"], line["status"]) for line in lines if line["digest"] == digest]
+    found["in the log"] = done[:2] == [("push", 201), ("pull", 200)]
+    assert call(port, "DELETE", place, token) == 204
+    port = started_again()
+    gone = answer(port, "GET", f"{place}/file", token)[0], call(port, "PUT", place, token, data)
+    found["withdrawn"] = gone == (410, 410) and not list((folder / "data" / "offers").glob("*/*"))
+    os.kill(running[0], signal.SIGKILL)
+    os.waitpid(running[0], 0)
+    return {name: int(there) for name, there in found.items()}
 
 
 def judge(data: Path, told: list[str], kills: int) -> dict[str, int]:
@@ -153,10 +201,15 @@ def push(files: list[bytes], port: int, token: str, told: Path) -> None:
 
 
 def call(port: int, method: str, place: str, token: str, data: bytes | None = None) -> int:
+    return answer(port, method, place, token, data)[0]
+
+
+def answer(port: int, method: str, place: str, token: str, data: bytes | None = None) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         connection.request(method, place, body=data, headers={"Authorization": f"Bearer {token}"})
-        return connection.getresponse().status
+        came = connection.getresponse()
+        return came.status, came.read()
     finally:
         connection.close()
 
@@ -209,4 +262,6 @@ if __name__ == "__main__":
     for scene, pushes in (("file first", PUSHES), ("row first", 12)):
         (place / scene).mkdir()
         played[scene] = play(scene, place / scene, pushes)
+    (place / "after").mkdir()
+    played["after"] = play_after(place / "after")
     sys.stdout.write(json.dumps(played))

@@ -223,16 +223,11 @@ def _days(text: str) -> int:
     )
 
 
-def _readable(text: object) -> str:
-    """A text of the other side: what cannot be printed (or turns the line around) is shown as a mark."""
-    return "".join(letter if letter.isprintable() else "�" for letter in str(text))
-
-
 @cache
 def _environment() -> jinja2.Environment:
     environment = templates(Path(__file__).parent / "templates")
     environment.filters |= {
-        "readable": _readable, "left": shown_left,
+        "left": shown_left,
         "minute": lambda time: time[:16].replace("T", " "),
     }  # fmt: skip
     environment.globals |= {

@@ -15,6 +15,7 @@ import jinja2
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -41,6 +42,7 @@ STATUS = {
     507: "The disk is full",
 }
 BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_SPACES = "\n\t\u00a0\u2009\u202f"
 Page = Callable[[int, str], str]  # of a refusal, for people
 
 
@@ -146,13 +148,24 @@ class Uploading:
 
 
 def templates(folder: Path) -> jinja2.Environment:
-    """The pages in this folder, with the report's style and words. All texts are escaped."""
+    """The pages in this folder, with the report's style and words.
+
+    Guarantee: every text is escaped, and none turns a line around.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, Path(words.__file__).parent]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_readable,
     )
     environment.filters["size"] = words.size
     return environment
+
+
+def _readable(value: object) -> object:
+    """A text without what cannot be seen, or turns a line around: a mark stands in its place."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return "".join(one if one.isprintable() or one in _SPACES else "�" for one in value)
