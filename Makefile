@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=  # where it is set, every process and every worker of the tests compiles everything anew
 
-.PHONY: for-demo for-tests for-docs help demo docs test lint types check soak attack bench reference tables plot picture diagrams wheel-check format clean
+.PHONY: for-demo for-tests for-docs help demo docs test lint types check soak attack audit bench reference tables plot picture diagrams wheel-check format clean
 help:           ## this text
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -34,6 +34,9 @@ soak: for-tests  ## kill server and parties at random, KILLS=100 times, and comp
 
 attack: for-tests ## an enemy draws settings and asks at random for S=600 seconds, and says what it tried and found
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/adversary/campaign.py --seconds $(or $(S),600) $(if $(SEED),--seed $(SEED))
+
+audit: for-tests ## finer bugs than the tests plant, under new seeds, for some minutes: ONLY=word in a name, SEED=
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/evaluate/long_audit.py $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed $(SEED))
 
 bench: for-tests ## make bench NAME=critic [DATA=folder] [QUICK=1]
 	@test -n "$(NAME)" || { echo "Which one? NAME= one of: $$(ls benchmarks/*/bench.py | xargs -n 1 dirname | xargs -n 1 basename | tr '\n' ' ')"; exit 2; }

@@ -1,5 +1,6 @@
 """A mixture that is fitted given rules: its law has nothing where they forbid it, and its tables are those measured."""
 
+from collections.abc import Sequence
 from itertools import product
 
 import pytest
@@ -90,16 +91,21 @@ def test_the_slope_is_that_of_the_loss(ties: tuple[Tie, ...]) -> None:
     assert law.share is not None
     made, slopes = [law.own, law.share, *tied], [slope.own, slope.share, *slope.tied]
     (found,) = torch.autograd.grad(made, logits, slopes)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-6 * float(expected.abs().max()))
+
+
+def furthest_pair(ties: tuple[Tie, ...], seed: int, **size: int) -> float:
+    """How far the law's pairs are at most from those of rows that keep the rules, which were counted exactly."""
+    gram = gram_of(rows_given(ties, 4_000, seed), SIZES)
+    fitted = fit_gram(gram, SIZES, noise=0, ties=ties, seed=0, **size)
+    law = Ruled.of(fitted.odds().double(), SIZES, ties).gram()
+    assert not law[forbidden(SIZES, ties, gram.device)].any()
+    return float(pair_distances(law, gram / 4_000, SIZES).max())
 
 
 @pytest.mark.parametrize("ties", CASES)
 def test_exact_tables_of_rows_that_keep_the_rules_are_recovered(ties: tuple[Tie, ...]) -> None:
-    gram = gram_of(rows_given(ties, 4_000), SIZES)
-    fitted = fit_gram(gram, SIZES, noise=0, ties=ties, components=24, steps=120, seed=0)
-    law = Ruled.of(fitted.odds().double(), SIZES, ties).gram()
-    assert pair_distances(law, gram / 4_000, SIZES).max() < 0.01
-    assert not law[forbidden(SIZES, ties, gram.device)].any()
+    assert furthest_pair(ties, 0, components=24, steps=120) < 0.01  # long_audit: 0.002, with 64 and 300
 
 
 def test_counts_where_rules_leave_nobody_are_never_read() -> None:
@@ -119,8 +125,11 @@ def weight_of_pairs() -> Tensor:
     return weight(codes, (BELOW,)).reshape(4, 5, 3)
 
 
-def test_a_rule_that_forbids_much_is_fitted_better_as_a_law_than_as_zeros() -> None:
-    """A first column that is at most the second: a third of what columns would give without the rule is forbidden."""
+def as_a_law_and_as_zeros(seeds: Sequence[int], **size: int) -> tuple[Tensor, Tensor]:
+    """How far each pair is from the true one, fitted given a rule, and by counts of zero: (seeds, pairs) of each.
+
+    A first column that is at most the second: a third of what columns would give without the rule is forbidden.
+    """
     sizes, n, sigma = (8, 8, 4, 5), 3_000, 25.0
     rule = Tie((0, 1), (torch.eye(8).double(), torch.ones(8, 8).double().triu()))
     rng = torch.Generator().manual_seed(3)
@@ -131,16 +140,19 @@ def test_a_rule_that_forbids_much_is_fitted_better_as_a_law_than_as_zeros() -> N
     codes = codes[kept][:n]
     gram, never = gram_of(codes, sizes), forbidden(sizes, (rule,), torch.device("cpu"))
     near, far = [], []
-    for seed in range(2):
+    for seed in seeds:
         released = noisy(gram, sigma, seed)
-        law = fit_gram(released, sizes, noise=sigma, ties=(rule,), components=32, steps=200, seed=0)
+        law = fit_gram(released, sizes, noise=sigma, ties=(rule,), seed=0, **size)
         counts, spread = torch.where(never, 0, released), torch.where(never, 0.1 * sigma, sigma)
-        zeros = fit_gram(counts, sizes, noise=spread, components=32, steps=200, seed=0)
+        zeros = fit_gram(counts, sizes, noise=spread, seed=0, **size)
         for one, off in ((law, near), (zeros, far)):
             table = Ruled.of(one.odds().double(), sizes, (rule,)).gram()
             assert not table[never].any()
             off.append(pair_distances(table, gram / n, sizes))
-    assert torch.stack(near).mean() < 0.9 * torch.stack(far).mean()
-    assert torch.stack(near)[:, 0].mean() < 0.95 * torch.stack(far)[:, 0].mean(), (
-        "and the tied pair by itself"
-    )
+    return torch.stack(near), torch.stack(far)
+
+
+def test_a_rule_that_forbids_much_is_fitted_better_as_a_law_than_as_zeros() -> None:
+    near, far = as_a_law_and_as_zeros(range(2), components=32, steps=200)
+    assert near.mean() < 0.9 * far.mean()
+    assert near[:, 0].mean() < 0.95 * far[:, 0].mean(), "and the tied pair by itself"

@@ -204,6 +204,14 @@ def audit_run_file(
     smallest ε, unless named. The number of people sets the sampling rate; it is read from the run's card where the
     run was carried out, and a rate of one in ten is taken where it was not.
     """
+    case = case_of_run(file, protocol, config, party=party, people=people)
+    return audit_protocol(case, trials=trials, confidence=confidence, seconds=seconds, seed=seed, watch=watch)
+
+
+def case_of_run(
+    file: RunFile, protocol: Protocol, config: Any, *, party: str | None = None, people: int | None = None
+) -> Case:
+    """What `audit_run_file` audits."""
     if people is not None:
         whole(people=people)
     name = party or min(file.parties, key=lambda each: float(file.parties[each].epsilon))
@@ -215,14 +223,7 @@ def audit_run_file(
     case = CASES[protocol.audit](
         Subject(protocol, config, schemas, budgets, name, people, file.path(file.out))
     )
-    return audit_protocol(
-        replace(case, notes=(f"party {name}", *case.notes)),
-        trials=trials,
-        confidence=confidence,
-        seconds=seconds,
-        seed=seed,
-        watch=watch,
-    )
+    return replace(case, notes=(f"party {name}", *case.notes))
 
 
 def _people(out: Path) -> int | None:
