@@ -23,7 +23,7 @@ from understudy.ground.errors import ConfigError, SchemaError, UnderstudyError
 from understudy.models.tables.given_rules import Rules
 from understudy.models.visits.chains import MixtureOfChains
 from understudy.models.visits.tables import VisitTables
-from understudy.protocols.visits.protocol import fitted_ties
+from understudy.protocols.visits.fit import fitted_ties
 
 KINDS, CHAINS, STATES = 3, 2, 4
 

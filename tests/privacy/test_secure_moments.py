@@ -27,8 +27,8 @@ from understudy.privacy.secure.moments import (
     noise_for,
 )
 from understudy.protocols.moments import rows as counting
-from understudy.protocols.moments.rows import Lengths, Rows
-from understudy.protocols.moments.stages import First, Pooled, Stage, Within
+from understudy.protocols.moments.rows import Lengths, Rows, Sums
+from understudy.protocols.moments.stages import First, Pooled, Within
 
 ANY = st.floats(width=64, allow_nan=True, allow_infinity=True)
 FRAME = Frame((2, 3), 2, 6)
@@ -48,7 +48,7 @@ def test_short_rows_keep_their_length_and_long_ones_their_direction() -> None:
     assert out.tolist() == [[300, 400], [600, 800]]
 
 
-def stages(rng: Any) -> list[Stage]:
+def stages(rng: Any) -> list[Sums]:
     """Each of the releases, asked as a server might that knows no shame."""
     means = torch.from_numpy(rng.integers(-3000, 3000, (2, 6)))
     basis = torch.from_numpy(rng.integers(-4096, 4097, (6, 3)))
@@ -88,10 +88,10 @@ def test_rows_that_are_counted_some_at_a_time_give_the_same_numbers(
 ) -> None:
     rng = np.random.default_rng(5)
     rows, every = people(rng, sizes), stages(rng)
-    whole = [stage.count(rows) for stage in every]
+    whole = [stage.sums(rows) for stage in every]
     monkeypatch.setattr(counting, "_PIECE", 3)
     for stage, numbers in zip(every, whole, strict=True):
-        assert torch.equal(stage.count(rows), numbers)
+        assert torch.equal(stage.sums(rows), numbers)
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e300, 5e-324, -0.0])
@@ -102,7 +102,7 @@ def test_a_row_of_any_length_is_in_one_cell_of_norms(odd: float) -> None:
         np.zeros(2, dtype=np.int64),
         Crowd.of(np.arange(3)),
     )
-    found = Lengths(FRAME).count(rows).tolist()
+    found = Lengths(FRAME).sums(rows).tolist()
     assert sum(found) == 2 * COUNT
     assert found[0] == COUNT * (2 if abs(odd) < 1 else 1)
 
@@ -114,9 +114,9 @@ def test_one_person_moves_a_release_by_no_more_than_its_reach(seed: int, sizes: 
     rows = people(rng, sizes)
     person = int(rng.integers(len(sizes)))
     for stage in stages(rng):
-        moved = (stage.count(rows) - stage.count(without(rows, person))).tolist()
+        moved = (stage.sums(rows) - stage.sums(without(rows, person))).tolist()
         squares = [m * m / (2 if d else 1) for m, d in zip(moved, stage.diagonal.tolist(), strict=True)]
-        assert math.fsum(squares) <= stage.reach**2
+        assert math.fsum(squares) <= stage.sensitivity**2
         assert len(moved) == stage.size
 
 
@@ -129,8 +129,8 @@ def test_the_reach_of_second_moments_is_reached() -> None:
             np.zeros(1, dtype=np.int64),
             Crowd.of(np.array([0, 1])),
         )
-        moved = (stage.count(rows).double() / torch.where(stage.diagonal, math.sqrt(2), 1.0)).norm()
-        assert moved >= 0.98 * stage.reach
+        moved = (stage.sums(rows).double() / torch.where(stage.diagonal, math.sqrt(2), 1.0)).norm()
+        assert moved >= 0.98 * stage.sensitivity
 
 
 def test_a_person_with_many_rows_counts_once_by_their_average() -> None:
@@ -151,15 +151,15 @@ def test_ten_thousand_equal_rows_of_a_person_are_one_row() -> None:
         for n in (1, 10_000)
     )
     for stage in stages(np.random.default_rng(2)):
-        assert torch.equal(stage.count(one), stage.count(many))
+        assert torch.equal(stage.sums(one), stage.sums(many))
 
 
 def test_sums_over_silos_are_the_sums_over_all() -> None:
     rng = np.random.default_rng(5)
     rows = people(rng, [1, 2, 3, 1])
     for stage in stages(rng):
-        alone = [stage.count(without(without(rows, a), b)) for a, b in ((3, 2), (0, 0))]
-        assert torch.equal(alone[0] + alone[1], stage.count(rows))
+        alone = [stage.sums(without(without(rows, a), b)) for a, b in ((3, 2), (0, 0))]
+        assert torch.equal(alone[0] + alone[1], stage.sums(rows))
 
 
 def test_triangles_are_packed_and_unpacked() -> None:
@@ -171,8 +171,8 @@ def test_triangles_are_packed_and_unpacked() -> None:
 @pytest.mark.parametrize("multiplier", [0.02, 1.0, 17.5])
 def test_noise_is_never_less_than_its_price_says(multiplier: float) -> None:
     for stage in stages(np.random.default_rng(3)):
-        sigma = noise_for(multiplier, stage.reach)
-        assert math.sqrt(sigma**2 - 9) / stage.reach >= multiplier
+        sigma = noise_for(multiplier, stage.sensitivity)
+        assert math.sqrt(sigma**2 - 9) / stage.sensitivity >= multiplier
         assert moments_event(multiplier) == GaussianDpEvent(multiplier)
 
 
