@@ -12,7 +12,7 @@ from understudy.cli import app
 from understudy.data.visits import VisitCodes, VisitLayout, read_visits
 from understudy.evaluate.attacks.membership import neighbourhood
 from understudy.evaluate.people_figures import attack_people
-from understudy.evaluate.utility.visits import evaluate_visits, flat, table_figures, take, total_figures
+from understudy.evaluate.utility.visits import evaluate_visits, flat, table_figures, total_figures
 from visit_cases import clinic, frames, random_codes
 
 pytestmark = pytest.mark.usefixtures("short_training")
@@ -103,7 +103,7 @@ def test_an_attack_finds_people_who_were_copied_with_all_their_events() -> None:
     rng = np.random.default_rng(0)
     layout = VisitLayout((4, 5), (5, 6), ordered=True)
     codes = random_codes(rng, layout, rng.integers(0, 5, 600))
-    members, others, rest = (take(codes, part) for part in np.split(np.arange(600), 3))
+    members, others, rest = (codes.take(part) for part in np.split(np.arange(600), 3))
     lines = {name: flat(part, layout, 4)[0] for name, part in (("a", members), ("b", others), ("c", rest))}
     copied = neighbourhood(lines["a"], lines["b"], lines["a"], targets=90, score="nearest")
     honest = neighbourhood(lines["a"], lines["b"], lines["c"], targets=90, score="nearest")

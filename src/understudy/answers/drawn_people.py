@@ -16,10 +16,10 @@ from understudy.answers.question import left_of
 from understudy.data.column import Column
 from understudy.data.conditions import Condition, Order, Test, tests
 from understudy.data.encoding.values import numbers_of
+from understudy.data.ragged import Places, starts_of, taken
 from understudy.data.reading.dtypes import typed
 from understudy.data.rules import about, met
 from understudy.data.visits import VisitSchema
-from understudy.data.visits.codes import Places
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +34,7 @@ class Drawn:
         """These people, in this order, with all their events."""
         events, begins = [], []
         for frame, own in zip(self.events, self.starts, strict=True):
-            numbers = np.diff(own)[who]
-            starts = starts_of(numbers)
-            at = np.arange(starts[-1]) + np.repeat(own[who] - starts[:-1], numbers)
+            starts, at = taken(own, who)
             events.append(frame.iloc[at].reset_index(drop=True))
             begins.append(starts)
         return Drawn(self.people.iloc[who].reset_index(drop=True), tuple(events), tuple(begins))
@@ -52,11 +50,6 @@ class Drawn:
     def owners(self, kind: int) -> Places:
         """Whose each event of a kind is."""
         return np.repeat(np.arange(len(self.people)), np.diff(self.starts[kind]))
-
-
-def starts_of(numbers: Places) -> Places:
-    """Where each person's events begin, and where all end."""
-    return np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
 
 
 def as_drawn(frames: Mapping[str, pd.DataFrame], schema: VisitSchema) -> Drawn:

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.answers.cases import ANYTHING, EVERYTHING, Boxes, Case, Events, Split
-from understudy.answers.drawn_people import Drawn, starts_of
+from understudy.answers.drawn_people import Drawn
 from understudy.answers.kinds_of_events import TooManyCasesError
 from understudy.answers.products import Products
 from understudy.answers.rules import each_keeps, replaced
@@ -33,10 +33,10 @@ from understudy.data.conditions import Order, tests
 from understudy.data.encoding.codec import Codec, Uniform
 from understudy.data.encoding.values import Codes
 from understudy.data.pieces import Pieces
+from understudy.data.ragged import Places, starts_of
 from understudy.data.reading.dtypes import typed
 from understudy.data.rules import Rule
 from understudy.data.visits import VisitSchema
-from understudy.data.visits.codes import Places
 from understudy.data.visits.frames import timed
 from understudy.models.tables.bayes import invert
 from understudy.models.visits.chains import MixtureOfChains

@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.data.classes import Codes, Given
+from understudy.data.ragged import starts_of, taken
 from understudy.ground.errors import ConfigError, SchemaError
 
 Values = NDArray[np.float32]
@@ -78,9 +79,7 @@ class ArrayTable(Generic[S]):
     def take(self, people: ArrayLike) -> Self:
         """These people alone, with all their rows, in this order."""
         who = np.asarray(people)
-        numbers = np.diff(self.starts)[who]
-        starts = np.concatenate([[0], np.cumsum(numbers)])
-        at = np.arange(starts[-1]) + np.repeat(self.starts[who] - starts[:-1], numbers)
+        starts, at = taken(self.starts, who)
         classes = None if self.classes is None else self.classes[at]
         return replace(self, values=self.values[at], ids=self.ids[who], starts=starts, classes=classes)
 
@@ -98,7 +97,7 @@ class ArrayTable(Generic[S]):
         if (np.diff(owner) < 0).any():
             order = np.argsort(owner, kind="stable")
             values, classes = values[order], None if classes is None else classes[order]
-        starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(ids)))])
+        starts = starts_of(np.bincount(owner, minlength=len(ids)))
         return cls(values, ids, starts, schema, source, classes)
 
     @classmethod

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures, tensor
+from understudy.data.ragged import starts_of
 from understudy.data.table import Table
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError, SchemaError
@@ -173,4 +174,4 @@ def _sizes(rows_per_person: int | Sequence[int], rows: int) -> NDArray[np.int64]
 
 
 def _starts(sizes: NDArray[np.integer[Any]]) -> Tensor:
-    return torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)]))
+    return torch.from_numpy(starts_of(sizes))

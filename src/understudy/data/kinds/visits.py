@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from understudy.data.kinds.kind import Family, Kind, placed
+from understudy.data.ragged import starts_of
 from understudy.data.table import Table, Violation
 from understudy.data.visits import SeveralVisits, Visits, VisitSchema, read_visits
 
@@ -55,7 +56,7 @@ class VisitKind(Kind[VisitSchema, Visits]):
             own=np.where(here[:, None], own, 0).astype(np.int32),
             events=np.where(np.repeat(here, numbers)[:, None], events, 0).astype(np.int32),
             times=None if clock is None else np.full(numbers.sum(), int(clock.edges[0]), dtype=np.int64),
-            starts=np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64),
+            starts=starts_of(numbers),
             people=np.arange(people),
             schema=schema,
             source="made-up rows",

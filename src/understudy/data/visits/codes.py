@@ -3,12 +3,10 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from understudy.data.encoding.values import Codes
+from understudy.data.ragged import Places, taken
 from understudy.ground.errors import SchemaError
-
-Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +28,11 @@ class VisitCodes:
             raise SchemaError("people, events and their places do not fit together. Nothing was counted.")
         if starts[0] != 0 or starts[-1] != len(self.events) or (np.diff(starts) < 0).any():
             raise SchemaError("an event is nobody's, or two people's. Nothing was counted.")
+
+    def take(self, people: Places) -> "VisitCodes":
+        """These people, with all their events, in this order."""
+        starts, at = taken(self.starts, people)
+        return VisitCodes(self.people[people], self.events[at], starts)
 
     @property
     def numbers(self) -> Places:

@@ -33,7 +33,8 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.data.visits.codes import Places, VisitCodes
+from understudy.data.ragged import Places
+from understudy.data.visits.codes import VisitCodes
 from understudy.data.visits.schema import VisitSchema
 from understudy.ground.errors import SchemaError
 

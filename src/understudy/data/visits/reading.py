@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from understudy.data.column import Column
 from understudy.data.encoding.values import Codes, codes_of, numbers_of
+from understudy.data.ragged import Places, starts_of, taken
 from understudy.data.reading.files import Source
 from understudy.data.reading.sources import SUFFIX, TableSource
 from understudy.data.table import Table, read_table
-from understudy.data.visits.codes import Places, VisitCodes
+from understudy.data.visits.codes import VisitCodes
 from understudy.data.visits.schema import VisitSchema
 from understudy.ground.check import known_keys
 from understudy.ground.errors import ConfigError, SchemaError
@@ -63,9 +64,7 @@ class Visits:
 
     def take(self, people: Places) -> "Visits":
         """These people alone, with all their events, in this order."""
-        numbers = self.numbers[people]
-        starts = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
-        at = np.arange(starts[-1]) + np.repeat(self.starts[people] - starts[:-1], numbers)
+        starts, at = taken(self.starts, people)
         return replace(
             self,
             own=self.own[people],
@@ -81,7 +80,7 @@ class Visits:
         found = self.take(place[place >= 0])
         numbers = np.zeros(len(people), dtype=np.int64)
         numbers[place >= 0] = found.numbers
-        starts = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
+        starts = starts_of(numbers)
         none = np.zeros((len(people), 0), dtype=np.int32)
         return replace(found, own=none, starts=starts, people=people)
 
@@ -93,7 +92,7 @@ class Visits:
         kept = self.kept(rng)
         owner = np.repeat(np.arange(self.rows), self.numbers)[kept]
         numbers = np.bincount(owner, minlength=self.rows)
-        starts = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
+        starts = starts_of(numbers)
         columns, events = [self.own], [self.events[kept]]
         schema = self.schema
         if self.times is not None and schema.clock is not None:
@@ -141,7 +140,7 @@ def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | No
         times = numbers_of(schema.clock, events.frame[schema.clock.name]).astype(np.int64)
     # both keep the file's order
     order = np.lexsort((owner,)) if times is None else np.lexsort((times, owner))
-    starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(ids)))]).astype(np.int64)
+    starts = starts_of(np.bincount(owner, minlength=len(ids)))
     return Visits(
         own=own,
         events=_codes((c for c in schema.events.columns if c.name != schema.time), events.frame)[order],

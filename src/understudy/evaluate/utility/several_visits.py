@@ -31,7 +31,6 @@ from understudy.evaluate.utility.visits import (
     integrity,
     mixed_up,
     table_figures,
-    take,
     total_figures,
     with_a_person,
 )
@@ -119,7 +118,7 @@ def between_figures(
     if not len(real[0].people) or not len(synthetic[0].people):
         return ()
     some = bootstrap(len(real[0].people), len(synthetic[0].people), rng)
-    again, mixed = [take(own, some) for own in real], [mixed_up(own, rng) for own in real]
+    again, mixed = [own.take(some) for own in real], [mixed_up(own, rng) for own in real]
     layouts, found = several_layouts(schema), list[Figure]()
     for one, other in combinations(range(len(real)), 2):
         sizes = layouts[one].events, layouts[other].events

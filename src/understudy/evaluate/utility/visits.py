@@ -104,7 +104,7 @@ def table_figures(
     if not len(real.people) or not len(synthetic.people):
         names = [*(What("avd", 2, part) for part in KINDS.values()), NUMBER]
         return tuple(Figure.absent(what, "there are no people.") for what in names)
-    again = take(real, bootstrap(len(real.people), len(synthetic.people), rng))
+    again = real.take(bootstrap(len(real.people), len(synthetic.people), rng))
     mixed = mixed_up(real, rng)
     mine = _shares(real, layout)
     near, low, high = (
@@ -124,14 +124,6 @@ def mixed_up(codes: VisitCodes, rng: np.random.Generator) -> VisitCodes:
     """People and events whose columns are shuffled by themselves."""
     people, events = (shuffled(own, len(own), rng) for own in (codes.people, codes.events))
     return VisitCodes(people, events, codes.starts)
-
-
-def take(codes: VisitCodes, people: NDArray[np.int64]) -> VisitCodes:
-    """These people, with all their events, in this order."""
-    numbers = codes.numbers[people]
-    starts = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
-    at = np.arange(starts[-1]) + np.repeat(codes.starts[people] - starts[:-1], numbers)
-    return VisitCodes(codes.people[people], codes.events[at], starts)
 
 
 def flat(codes: VisitCodes, layout: VisitLayout, most: int = 10) -> tuple[NDArray[np.int32], tuple[int, ...]]:
@@ -225,7 +217,7 @@ def comes_again(
     """Whether another event follows, learned from synthetic events and tested on real ones."""
     if test is None:
         order, cut = rng.permutation(len(real.people)), len(real.people) // 5
-        real, test = take(real, order[cut:]), take(real, order[:cut])
+        real, test = real.take(order[cut:]), real.take(order[:cut])
     sizes = (*layout.people[:-1], *layout.events)
     mine, others, held = (_examples(codes) for codes in (real, synthetic, test))
     figures = downstream(mine, others, held, sizes, classes=2, models=("boosting",), seed=seed)

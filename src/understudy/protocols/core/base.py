@@ -13,8 +13,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
-from torch import Tensor
-
 from understudy.ground.durable import own_folder, replace
 from understudy.ground.errors import ArtefactError, BareReplyError, MessageError, PrivacyError
 from understudy.ground.pack import Value, pack, unpack
@@ -296,20 +294,3 @@ def public_values(replies: Mapping[str, Reply]) -> dict[str, dict[str, Any]]:
     return {
         name: {key: stated.value for key, stated in vars(reply).items()} for name, reply in replies.items()
     }
-
-
-def tensors_of(message: Message) -> list[Tensor]:
-    """Every tensor in a message, however deep: what the transcript counts and the contract walks."""
-
-    def walk(value: object) -> list[Tensor]:
-        if isinstance(value, Tensor):
-            return [value]
-        if isinstance(value, Paid | Public):
-            return walk(value.value)
-        if isinstance(value, Mapping):
-            return [tensor for item in value.values() for tensor in walk(item)]
-        if isinstance(value, list | tuple):
-            return [tensor for item in value for tensor in walk(item)]
-        return []
-
-    return [tensor for field in fields(message) for tensor in walk(getattr(message, field.name))]

@@ -19,6 +19,7 @@ from understudy.data.arrays import ArrayTable, Values
 from understudy.data.encoding.codec import Codes
 from understudy.data.encoding.frame import UNIT, Frame
 from understudy.data.encoding.triangles import packed
+from understudy.data.ragged import taken
 from understudy.models.moments.released import bins_of
 from understudy.privacy.secure.counts import one_hot
 from understudy.privacy.secure.moments import Crowd, Places, Whole, bounded, cell_moments
@@ -69,9 +70,8 @@ class ArrayPeople:
     def of(cls, frame: Frame, table: ArrayTable[Any], places: Places) -> "ArrayPeople":
         """The people at these places among those who have rows, in this order."""
         have = np.flatnonzero(np.diff(table.starts))[places]
-        first, sizes = table.starts[have], np.diff(table.starts)[have]
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        values = table.values[np.repeat(first - starts[:-1], sizes) + np.arange(starts[-1])]
+        starts, at = taken(table.starts, have)
+        values = table.values[at]
         return cls(frame, values, frame.coefficients(values), starts)
 
     def rows(self, *, shaded: bool) -> Rows:
