@@ -2,8 +2,9 @@
 
 In tensor operations these dot products are some eighty small kernels of each critic step, most of its time on a GPU;
 here they are one for each layer, which reads the factors once, and one that puts the layers together. Dot products are
-in float32 and what is one number a person in float64, as there. Triton comes with PyTorch's CUDA builds; where there is
-none, or it cannot compile here, `critic.py` goes on with tensor operations.
+in float32 and what is one number a person in float64, as there. A first run waits for their compiler, so there are few:
+no size is built into one, only whether rows begin at multiples of 16 bytes. Triton comes with PyTorch's CUDA builds;
+where there is none, or it cannot compile here, `critic.py` goes on with tensor operations.
 
 Guarantee: as `_scales`: no person's norm is taken too small, and who has a factor that is not finite, or longer than
 `limits.FACTOR`, gets 0.
@@ -18,6 +19,7 @@ from torch import Tensor
 from understudy.privacy.gradients.limits import FACTOR, TINY
 
 _CHUNK = 256  # entries of a factor that a program reads at a time, at least
+_STEP = 4  # numbers of 16 bytes, which are read at once
 _TERMS = 16  # what one lane adds up at most, so that a sum's rounding stays within ULPS
 _PEOPLE = 256  # of one program of `_weigh`
 
@@ -56,16 +58,18 @@ def scales(lefts: Sequence[Tensor], rights: Sequence[Tensor], penalty: float, cl
     for number, (left, right) in enumerate(zip(lefts, rights, strict=True)):
         wide, deep = left.shape[2], right.shape[2]
         chunk = max(_CHUNK, triton.next_power_of_2(triton.cdiv(max(wide, deep), _TERMS)))
+        step = 1 if wide % _STEP or deep % _STEP else _STEP
         _layer[(batch,)](
             left.contiguous(),
             right.contiguous(),
             gram,
             batch,
-            wide,
-            deep,
+            wide // step,
+            deep // step,
+            number,
             FACTOR**2,
             2 * TINY,
-            FIRST=number == 0,
+            STEP=step,
             CHUNK=chunk,
         )
     rounding = ULPS * torch.finfo(torch.float32).eps
@@ -100,12 +104,15 @@ if triton is not None:
             tl.sum(s12, axis=0),
         )
 
-    @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-    def _layer(left, right, gram, batch, wide, deep, most, lost, FIRST: tl.constexpr, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
-        """Add one layer's products to `gram` (8, batch); the first one begins it, with ‖∇D(x̂)‖² in its last row but
-        one. In its last row stands 1 where all factors so far are sound.
+    @triton.jit(do_not_specialize=["batch", "wide", "deep", "number"])  # type: ignore[untyped-decorator, unused-ignore]
+    def _layer(
+        left, right, gram, batch, wide, deep, number, most, lost, STEP: tl.constexpr, CHUNK: tl.constexpr
+    ):  # type: ignore[no-untyped-def]
+        """Add one layer's products to `gram` (8, batch); layer 0 begins it, with ‖∇D(x̂)‖² in its last row but
+        one. In its last row stands 1 where all factors so far are sound. `wide` and `deep` are in units of STEP.
         """
         person = tl.program_id(0).to(tl.int64)
+        wide, deep, later = wide * STEP, deep * STEP, number > 0
         l00, l11, l22, l01, l02, l12 = _dots(left, person, batch, wide, CHUNK)
         r00, r11, r22, r01, r02, r12 = _dots(right, person, batch, deep, CHUNK)
         # So written, NaN is not sound.
@@ -123,14 +130,14 @@ if triton is not None:
         g01 = l01.to(tl.float64) * (r01.to(tl.float64) + 1)
         g02, g12 = l02.to(tl.float64) * r02.to(tl.float64), l12.to(tl.float64) * r12.to(tl.float64)
         to = gram + person
-        if FIRST:
-            tl.store(to + 6 * batch, r22.to(tl.float64))
-        else:
+        if later:
             g00, g11, g22 = g00 + tl.load(to), g11 + tl.load(to + batch), g22 + tl.load(to + 2 * batch)
             g01 = g01 + tl.load(to + 3 * batch)
             g02 = g02 + tl.load(to + 4 * batch)
             g12 = g12 + tl.load(to + 5 * batch)
             sound = sound * tl.load(to + 7 * batch)
+        else:
+            tl.store(to + 6 * batch, r22.to(tl.float64))
         tl.store(to, g00)
         tl.store(to + batch, g11)
         tl.store(to + 2 * batch, g22)
@@ -139,7 +146,7 @@ if triton is not None:
         tl.store(to + 5 * batch, g12)
         tl.store(to + 7 * batch, sound)
 
-    @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+    @triton.jit(do_not_specialize=["batch"])  # type: ignore[untyped-decorator, unused-ignore]
     def _weigh(gram, out, batch, double_penalty, clip_norm, flat, rounding, PEOPLE: tl.constexpr):  # type: ignore[no-untyped-def]
         """From all layers' products to what each of the three counts, person by person."""
         person = tl.program_id(0) * PEOPLE + tl.arange(0, PEOPLE)

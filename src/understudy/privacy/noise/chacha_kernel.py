@@ -69,7 +69,8 @@ if triton is not None:
     def _word(start, place: tl.constexpr, like):  # type: ignore[no-untyped-def]
         return like * 0 + tl.load(start + place).to(tl.uint32, bitcast=True)
 
-    @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+    # no size is built in: one kernel for all of them, since a first run waits for the compiler
+    @triton.jit(do_not_specialize=["blocks"])  # type: ignore[untyped-decorator, unused-ignore]
     def _chacha20(out, start, counter, blocks, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
         """RFC 8439 §2.3 with a 64-bit counter, one block of the cipher in each lane."""
         lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
