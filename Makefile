@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=  # where it is set, every process and every worker of the tests compiles everything anew
 
-.PHONY: for-demo for-tests for-docs help demo docs test lint types check soak attack audit bench reference tables plot picture diagrams wheel-check format clean
+.PHONY: for-demo for-tests for-docs help demo docs test lint types check soak attack audit bench guard reference tables plot picture diagrams wheel-check format clean
 help:           ## this text
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -41,6 +41,9 @@ audit: for-tests ## finer bugs than the tests plant, under new seeds, for some m
 bench: for-tests ## make bench NAME=critic [DATA=folder] [QUICK=1]
 	@test -n "$(NAME)" || { echo "Which one? NAME= one of: $$(ls benchmarks/*/bench.py | xargs -n 1 dirname | xargs -n 1 basename | tr '\n' ' ')"; exit 2; }
 	@DATA="$(or $(DATA),data)" QUICK="$(QUICK)" $(BIN)/python benchmarks/$(NAME)/bench.py
+
+guard: for-tests ## what got slower than benchmarks/guard/guard.csv says, in three minutes; WRITE=1 writes it anew
+	@$(BIN)/python benchmarks/guard/bench.py $(if $(WRITE),--write)
 
 reference: for-tests ## write docs/settings.md from the protocols' own settings
 	@$(BIN)/python -c 'from understudy.runs.settings import reference; print(reference(), end="")' > docs/settings.md
