@@ -112,6 +112,8 @@ def _pretended(found: Any) -> Any:
 
 
 def _waits(name: str, args: Any, kwargs: Any, there: bool, to: bool) -> bool:
+    if name == "_foreach_copy_":
+        return any(_waits("copy_", pair, kwargs, there, to) for pair in zip(args[0], args[1], strict=True))
     if name in ("_to_copy", "copy_"):
         ends = (args[:1], to) if name == "_to_copy" else (args[1:2], isinstance(args[0], Pretended))
         back = isinstance(ends[0][0], Pretended)

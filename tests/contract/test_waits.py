@@ -57,6 +57,7 @@ def test_no_round_of_a_gan_waits_for_its_device(case: Any, waits: ModuleType, li
         lambda x: float(x.sum()), lambda x: bool(x.any()), lambda x: x.tolist(), lambda x: x.cpu(),
         lambda x: x[x > 0], lambda x: x.nonzero(), lambda x: x.unique(), lambda x: torch.tensor([1.0], device=x.device),
         lambda x: x + torch.ones(4).to(x.device), lambda x: x[torch.tensor([0, 1])], lambda x: x.copy_(torch.ones(4)),
+        lambda x: torch._foreach_copy_([x], [torch.ones(4)]),
     ],
 )  # fmt: skip
 def test_whatever_makes_a_host_wait_is_seen(wait: Callable[[Tensor], object], waits: ModuleType) -> None:

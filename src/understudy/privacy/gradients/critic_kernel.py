@@ -105,9 +105,9 @@ if triton is not None:
         )
 
     @triton.jit(do_not_specialize=["batch", "wide", "deep", "number"])  # type: ignore[untyped-decorator, unused-ignore]
-    def _layer(
+    def _layer(  # type: ignore[no-untyped-def]
         left, right, gram, batch, wide, deep, number, most, lost, STEP: tl.constexpr, CHUNK: tl.constexpr
-    ):  # type: ignore[no-untyped-def]
+    ):  # fmt: skip
         """Add one layer's products to `gram` (8, batch); layer 0 begins it, with ‖∇D(x̂)‖² in its last row but
         one. In its last row stands 1 where all factors so far are sound. `wide` and `deep` are in units of STEP.
         """

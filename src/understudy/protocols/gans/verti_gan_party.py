@@ -126,8 +126,10 @@ class VertiGanParty(GanParty):
         batches = self._batches(ask.batches)
         receipt = self._pay(ask.round, batches)
         with torch.no_grad():
-            for parameter, part in split_like(self.network.parameters(), weights.to(self.device)):
-                parameter.copy_(part)  # in place: a captured graph reads these
+            parameters, parts = zip(
+                *split_like(self.network.parameters(), weights.to(self.device)), strict=True
+            )
+            torch._foreach_copy_(parameters, parts)  # in place: a captured graph reads these
         gradient = self.critic_round(batches, ask.seed)
         return Gradient(gradient=Paid(sparsify(gradient, self.config.upload), receipt))
 
