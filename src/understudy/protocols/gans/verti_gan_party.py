@@ -95,7 +95,8 @@ class VertiGanParty(GanParty):
     before it is computed; the generator's gradient is post-processing of the critic and of public latent points.
     Whatever rows and weights are, an answer is finite (`privacy/gradients/limits.py`, `CriticRound`).
     Edges: an empty batch is noise alone; a spent budget answers nothing; weights of another number, that are not
-    float32, or beyond 10⁹ → MessageError, nothing is charged. It knows no asks of a coupling (`CoupledParty`).
+    float32, or beyond 10⁹ → MessageError, nothing is charged. On a GPU, from a server of this process, those beyond 10⁹
+    are taken for zeros (`limits.sound`). It knows no asks of a coupling (`CoupledParty`).
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (*GanParty.messages, Begin, Round)
