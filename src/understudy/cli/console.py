@@ -1,16 +1,28 @@
 """Where the commands print."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table as Grid
 
-_new = partial(Console, emoji=False, highlight=False)  # what stands between colons is a name, and no picture
+from understudy.ground.check import readable
+
+
+class _Steady(Console):
+    """A console on which no text steers the terminal, whoever worded it."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else readable(text), style, control)
+
+
+_new = partial(_Steady, emoji=False, highlight=False)  # what stands between colons is a name, and no picture
 out = _new(soft_wrap=True)
 err = _new(stderr=True, soft_wrap=True)
 plain = _new(soft_wrap=True, markup=False)  # for what others may have worded
@@ -35,5 +47,5 @@ def print_table(heads: tuple[str, ...], rows: Iterable[Iterable[object]]) -> Non
     for head in heads:
         grid.add_column(head, no_wrap=True)
     for row in rows:
-        grid.add_row(*map(str, row))
+        grid.add_row(*(readable(str(cell)) for cell in row))
     wide.print(grid)

@@ -131,6 +131,14 @@ def file_names(labels: Sequence[object]) -> list[str]:
     ]
 
 
+def readable(text: str) -> str:
+    """A text of others, to be shown: a mark stands for what steers a terminal, turns a line around or is unseen."""
+    return "".join(one if one.isprintable() or one in _SPACES else "�" for one in text)
+
+
+_SPACES = "\n\t\u00a0\u2009\u202f"
+
+
 def _plain(letter: str) -> bool:
     return letter.isascii() and (letter.isalnum() or letter == "_")
 

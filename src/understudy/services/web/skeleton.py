@@ -15,10 +15,10 @@ import jinja2
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
-from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from understudy.ground.check import readable
 from understudy.ground.errors import ExchangeError
 from understudy.report import words
 from understudy.services.web.limits import Limits, Rate
@@ -42,7 +42,6 @@ STATUS = {
     507: "The disk is full",
 }
 BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-_SPACES = "\n\t\u00a0\u2009\u202f"
 Page = Callable[[int, str], str]  # of a refusal, for people
 
 
@@ -158,14 +157,7 @@ def templates(folder: Path) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_readable,
+        finalize=lambda value: readable(value) if type(value) is str else value,
     )
     environment.filters["size"] = words.size
     return environment
-
-
-def _readable(value: object) -> object:
-    """A text without what cannot be seen, or turns a line around: a mark stands in its place."""
-    if not isinstance(value, str) or isinstance(value, Markup):
-        return value
-    return "".join(one if one.isprintable() or one in _SPACES else "�" for one in value)
