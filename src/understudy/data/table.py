@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, repeat
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -41,6 +41,8 @@ class Table:
     frame: pd.DataFrame = field(repr=False)
     schema: Schema = field(repr=False)
     source: str
+    long: ClassVar[bool] = False  # read in batches whenever rows are needed (`reading.streamed`)
+    repeated: ClassVar[int] = 0  # of a long table: rows with the id of an earlier one
 
     @property
     def rows(self) -> int:

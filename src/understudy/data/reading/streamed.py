@@ -52,8 +52,9 @@ class StreamedTable(Table):
         object.__setattr__(self, "_rows", ids.rows)
         object.__setattr__(self, "repeated", ids.repeated)
 
+    long = True
     origin: TableSource
-    repeated: int
+    repeated: int  # type: ignore[misc]
     _rows: int
 
     @property

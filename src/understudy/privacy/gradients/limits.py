@@ -24,6 +24,7 @@ from torch import Tensor
 
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError
+from understudy.ground.settings import Takes, between, listed, whole_to
 
 FACTOR = 1e9  # the longest factor of a person's gradient in a layer
 # what a product loses at most when it underflows, and its sum once more
@@ -64,6 +65,11 @@ def honest(**settings: float) -> None:
             in_range(1, WHOLE[name], **{name: value})
 
 
+def within_limits(name: str) -> Takes:
+    """What a setting of this name takes: the range in which the proof above holds."""
+    return between(*RANGES[name]) if name in RANGES else whole_to(WHOLE[name])
+
+
 def honest_layers(**settings: tuple[int, ...]) -> None:
     """Refuse hidden layers that are too many or too wide."""
     for name, sizes in settings.items():
@@ -71,6 +77,9 @@ def honest_layers(**settings: tuple[int, ...]) -> None:
             raise ConfigError(f"{name} must name 1 to {_LAYERS} layers, not {len(sizes)}.")
         for size in sizes:
             honest(**{name: size})
+
+
+LAYERS = listed("a list of whole numbers of at least 1", honest_layers)
 
 
 def sound_weights(weights: Tensor, size: int) -> Tensor | None:

@@ -25,8 +25,8 @@ from understudy.data.described import AnySchema, ArraySchema, public_of
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
 from understudy.data.encoding.triangles import on_diagonal
 from understudy.data.kinds import TABLE, schema_from
-from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.settings import TRUTH, between, setting, whole_to
 from understudy.models.moments.released import Released, moments_reach, read_moments
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
@@ -50,19 +50,22 @@ class Config(Settings):
     moments of each class, not of all rows. `share`: of the budget, for counts and means; the rest is second moments'.
     """
 
-    features: int = 64
-    bits: int = 7
-    by_class: bool = False
-    share: float = 0.25
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        whole(features=self.features, bits=self.bits)
-        in_range(1, MOST_FEATURES, features=self.features)
-        in_range(3, 9, bits=self.bits)
-        in_range(0.05, 0.95, share=self.share)
-        if type(self.by_class) is not bool:
-            raise ConfigError(f"by_class is true or false, not {self.by_class!r}. Nothing was charged.")
+    features: int = setting(
+        64,
+        whole_to(MOST_FEATURES),
+        "how many coefficients of the frame describe a row, from the lowest frequency on",
+    )
+    bits: int = setting(
+        7,
+        whole_to(9, least=3),
+        "bits of each number in a row's vector; more are more exact, and make uploads longer",
+    )
+    by_class: bool = setting(
+        False, TRUTH, "second moments of each class, not of all rows together; makes uploads longer"
+    )
+    share: float = setting(
+        0.25, between(0.05, 0.95), "share of the budget for counts and means of the classes"
+    )
 
 
 @dataclass(frozen=True)

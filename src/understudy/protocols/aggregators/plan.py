@@ -27,8 +27,8 @@ from understudy.data.described import AnySchema
 from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import TABLE
 from understudy.data.schema import Schema
-from understudy.ground.check import in_range, positive, whole
 from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.settings import POSITIVE, WHOLE, between, setting
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
@@ -37,6 +37,7 @@ from understudy.privacy.secure.sketch import Sketch
 from understudy.privacy.secure.table_shares import Cells
 from understudy.protocols.aggregators.terms import Settings, Terms, require_seats
 from understudy.protocols.aggregators.upload import Format
+from understudy.protocols.core import settings as usual
 from understudy.protocols.gram.terms import again_share
 
 _POWER = 1 / 8
@@ -52,22 +53,21 @@ class Config(Settings):
     (`gram.terms.again_share`).
     """
 
-    target: str | None = None
-    scouting: float | None = None
-    public_people: int | None = None
-    components: int = 512
-    steps: int = 1200
-    rate: float = 0.2
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive(rate=self.rate)
-        whole(components=self.components, steps=self.steps)
-        whole(public_people=1 if self.public_people is None else self.public_people)
-        in_range(0.05, 0.95, scouting=0.5 if self.scouting is None else self.scouting)
-        if self.target is not None and not isinstance(self.target, str):
-            raise ConfigError(f"target must name a column, not {self.target!r}. Nothing was charged.")
+    target: str | None = usual.target()
+    scouting: float | None = setting(
+        None,
+        between(0.05, 0.95),
+        "share of the budget for all pairs, where some are measured twice; by default .8, less for few people",
+    )
+    public_people: int | None = setting(
+        None,
+        WHOLE,
+        "about how many people there are, if that is public; for few, a target's pairs get more budget",
+    )
+    components: int = setting(512, WHOLE, "products in the mixture that is fitted")
+    steps: int = setting(1200, WHOLE, "the most steps of the fit")
+    rate: float = setting(0.2, POSITIVE, "learning rate of the fit")
+    device: str = usual.device()
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,29 @@ from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
 from understudy.data.described import AnySchema
-from understudy.ground.check import a_seed, in_range, one_of, plain_name, positive, whole
+from understudy.ground.check import one_of, plain_name
 from understudy.ground.errors import ConfigError
+from understudy.ground.settings import POSITIVE, WHOLE, Declared, Takes, setting, whole_to
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.field import Field, Numbers
+from understudy.protocols.core import settings as usual
 
 MOST_BATCH = 1 << 16
 
 
+def _check_key(key: Any) -> None:
+    if not isinstance(key, str) or (key and not re.fullmatch("[0-9a-f]{64}", key)):
+        raise ConfigError(f"key must be 32 bytes in hex, not {key!r}. Nothing was charged.")
+
+
+PARTY = Takes("a party's name", lambda name: plain_name(aggregator=name, nothing="Nothing was charged."))
+KEY = Takes("32 bytes in hex", _check_key)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Declared):
     """`aggregator`: the party that is the second aggregator; it holds no rows, and all others are hosts of people.
 
     `key`: its public key in hex, as `understudy aggregate` prints it. Hosts seal to no other then, whatever a server
@@ -37,26 +48,23 @@ class Settings:
     hosts may hold the same person, as the hosts state it.
     """
 
-    aggregator: str = "aggregator"
-    key: str = ""
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    least_people: int = 100
-    batch: int = 1000
-    at_least: int | None = None
-    most_holders: int = 1
-    seed: int = 0
+    aggregator: str = setting(
+        "aggregator",
+        PARTY,
+        "the party that is the second aggregator; it holds no rows, and all others are hosts of people",
+    )
+    key: str = setting("", KEY, "its public key in hex, as `understudy aggregate` prints it")
+    epsilon: float = setting(1.0, POSITIVE, "price of a person's whole report")
+    delta: float = setting(1e-6, POSITIVE, "δ of the price")
+    least_people: int = setting(100, WHOLE, "if fewer people pass the check, nothing is released")
+    batch: int = setting(1000, whole_to(MOST_BATCH), "people whose shares are added up at a time")
+    at_least: int | None = usual.at_least()
+    most_holders: int = usual.most_holders()
+    seed: int = usual.seed()
 
     def __post_init__(self) -> None:
-        plain_name(aggregator=self.aggregator, nothing="Nothing was charged.")
-        positive(epsilon=self.epsilon, delta=self.delta)
-        whole(least_people=self.least_people, batch=self.batch, most_holders=self.most_holders)
-        whole(at_least=1 if self.at_least is None else self.at_least)
-        in_range(1, MOST_BATCH, batch=self.batch)
-        a_seed(seed=self.seed)
+        super().__post_init__()
         Budget(self.epsilon, self.delta)
-        if self.key and not re.fullmatch("[0-9a-f]{64}", self.key):
-            raise ConfigError(f"key must be 32 bytes in hex, not {self.key!r}. Nothing was charged.")
 
 
 class Terms(ABC):

@@ -28,7 +28,6 @@ import torch
 from dp_accounting.dp_event import GaussianDpEvent, NoOpDpEvent
 from torch import Tensor
 
-from understudy.data.reading.streamed import StreamedTable
 from understudy.data.table import Table
 from understudy.ground.errors import AlignmentError, ArtefactError, PartyError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp, calibrate
@@ -144,7 +143,7 @@ class AlignedParty(Party):
     ) -> None:
         super().__init__(name, ledger, run=run, rng=rng, folder=folder)
         self.table = table
-        if not isinstance(table, StreamedTable):
+        if not table.long:
             self.ids  # noqa: B018 (judged now, at the holder)
         elif table.repeated:
             raise AlignmentError(
@@ -379,7 +378,7 @@ def _kind_of(table: Table) -> str:
     try:
         return canonical_ids(table.people)[0]
     except AlignmentError as error:
-        if isinstance(table, StreamedTable):  # a server waits for the answer, and hears this
+        if table.long:  # a server waits for the answer, and hears this
             raise PartyError(
                 "an id of the long table cannot be matched: it begins or ends with a space, holds an invisible "
                 "character, or is of another kind than the others. Nothing was sent."

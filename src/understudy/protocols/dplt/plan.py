@@ -6,41 +6,49 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
+from typing import Any
 
 from dp_accounting import NonPrivateDpEvent
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
-from understudy.ground.check import a_seed, in_range, whole
+from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError
+from understudy.ground.settings import TRUTH, WHOLE, Declared, Takes, setting
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.noise import DiscreteLaplaceNoise, Exponential, rounded_up
+from understudy.protocols.core import settings as usual
 from understudy.protocols.dplt.tree import Edge, choices, digits, latents
 
 _EPSILONS = (1e-9, 1e9)
 STEPS = ("latent attributes", "correlations", "tree parameters")
 
 
+def _check_weights(split: Any) -> None:
+    if not isinstance(split, tuple | list) or len(split) != len(STEPS):
+        raise ConfigError(f"split must be three weights, not {split!r}.")
+    in_range(1e-6, 1e6, **{f"split[{i}]": weight for i, weight in enumerate(split)})
+
+
+WEIGHTS = Takes("three weights", _check_weights, tuple)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Declared):
     """`plus` is DPLT+. `group`: binary attributes to a latent one. `split`: the weights by which ε goes to the three
     steps, latent attributes, correlations and tree parameters. `chunk`: people per message, at most.
     """
 
-    plus: bool = False
-    group: int = 3
-    split: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    chunk: int = 1 << 15
-    private: bool = True
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        whole(group=self.group, chunk=self.chunk)
-        a_seed(seed=self.seed)
-        object.__setattr__(self, "split", tuple(self.split))
-        if len(self.split) != len(STEPS):
-            raise ConfigError(f"split must be three weights, not {self.split!r}.")
-        in_range(1e-6, 1e6, **{f"split[{i}]": weight for i, weight in enumerate(self.split)})
+    plus: bool = setting(False, TRUTH, "DPLT+ in place of DPLT")
+    group: int = setting(3, WHOLE, "binary attributes to a latent one")
+    split: tuple[float, float, float] = setting(
+        (1.0, 1.0, 1.0),
+        WEIGHTS,
+        "weights by which ε goes to latent attributes, correlations and tree parameters",
+    )
+    chunk: int = usual.chunk()
+    private: bool = usual.private()
+    seed: int = usual.seed()
 
 
 @dataclass(frozen=True)

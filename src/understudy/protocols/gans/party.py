@@ -17,23 +17,24 @@ from torch import Tensor
 
 from understudy.data.described import Rows
 from understudy.data.kinds import kind_of
-from understudy.ground.check import a_seed
 from understudy.ground.errors import PartyError
+from understudy.ground.settings import Declared, setting
 from understudy.models.device import first_weights, pick_device
 from understudy.models.nets.gan import Critic, width_of
 from understudy.privacy.accounts.accounting import DpEvent, Spend, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger, Receipt
-from understudy.privacy.gradients import honest, honest_layers
+from understudy.privacy.gradients.limits import LAYERS, within_limits
 from understudy.privacy.noise import Rng
 from understudy.protocols.core import Ask, Message, Opening, Paid, Public, Reply
+from understudy.protocols.core import settings as usual
 from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.base import VIEWS
 from understudy.protocols.gans.rows import output_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Declared):
     """VertiGAN's values (PoPETs 2023(2), §6.1.3). Sizes left at None follow its Table 2.
 
     A party builds this anew from what the server sends: its ranges (`gradients/limits.py`) hold whoever the server is.
@@ -41,29 +42,24 @@ class Settings:
 
     protocol: ClassVar[str]
 
-    rounds: int = 1500
-    critic_steps: int = 10
-    batch: int = 1000
-    learning_rate: float = 0.001
-    penalty: float = 10.0
-    latent: int | None = None
-    common: tuple[int, ...] | None = None
-    critic_hidden: tuple[int, ...] | None = None
-    private: bool = True
-    checkpoint_every: int = 100
-    device: str = "auto"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("rounds", "critic_steps", "batch", "checkpoint_every", "learning_rate", "penalty"):
-            honest(**{name: getattr(self, name)})
-        a_seed(seed=self.seed)
-        if self.latent is not None:
-            honest(latent=self.latent)
-        for name in ("common", "critic_hidden"):
-            if (sizes := getattr(self, name)) is not None:
-                object.__setattr__(self, name, tuple(sizes))
-                honest_layers(**{name: getattr(self, name)})
+    rounds: int = setting(1500, within_limits("rounds"), "rounds of training")
+    critic_steps: int = setting(10, within_limits("critic_steps"), "noised steps of a critic in a round")
+    batch: int = setting(1000, within_limits("batch"), "people in a step, on average")
+    learning_rate: float = setting(0.001, within_limits("learning_rate"), "learning rate")
+    penalty: float = setting(10.0, within_limits("penalty"), "weight of the penalty term of the loss")
+    latent: int | None = setting(
+        None, within_limits("latent"), "size of the latent space; without it as in the paper"
+    )
+    common: tuple[int, ...] | None = setting(
+        None, LAYERS, "sizes of the common layers; without it as in the paper"
+    )
+    critic_hidden: tuple[int, ...] | None = setting(
+        None, LAYERS, "sizes of the critic's layers; without it as in the paper"
+    )
+    private: bool = usual.private()
+    checkpoint_every: int = setting(100, within_limits("checkpoint_every"), "rounds between two checkpoints")
+    device: str = usual.device()
+    seed: int = usual.seed()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,10 +23,12 @@ from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.ground.errors import MessageError
+from understudy.ground.settings import NOT_NEGATIVE, setting
 from understudy.models.adam import along
 from understudy.models.device import pick_device, sent
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients import honest, require_sound
+from understudy.privacy.gradients.limits import within_limits
 from understudy.protocols.core import Message, Paid, Parties, Watcher
 from understudy.protocols.core.base import VIEWS
 from understudy.protocols.core.outcome import Outcome
@@ -39,12 +41,12 @@ from understudy.protocols.gans.server import Server
 class Settings(gan_party.Settings):
     """What both kinds share. The thesis chose by grid search and names no values; those left out are VertiGAN's."""
 
-    rows: int = 1000
-    warm_up: int = 0
+    rows: int = setting(1000, within_limits("rows"), "synthetic rows that are judged in a round")
+    warm_up: int = setting(0, NOT_NEGATIVE, "rounds of training before the first shared round")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        honest(rows=self.rows, warm_up=self.warm_up or 1)
+        honest(warm_up=self.warm_up or 1)
 
     def uses(self, rounds: int) -> int:
         """How often the price has been paid after so many rounds."""

@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 from dp_accounting import dp_event
 from torch import Tensor
 
+from understudy.ground.settings import setting
 from understudy.models.device import first_weights
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.nets.rmsprop import RmsProp
 from understudy.privacy.accounts.accounting import DpEvent
-from understudy.privacy.gradients import honest
+from understudy.privacy.gradients.limits import within_limits
 from understudy.privacy.noise import poisson_samples
 from understudy.protocols.gans.critic_round import CriticRound
 from understudy.protocols.gans.party import Begin
@@ -36,11 +37,7 @@ class Config(Settings):
 
     protocol: ClassVar[str] = "vd-gan-dpsgd"
 
-    clip_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        honest(clip_norm=self.clip_norm)
+    clip_norm: float = setting(1.0, within_limits("clip_norm"), "the longest gradient of one person")
 
     def uses(self, rounds: int) -> int:
         return (rounds + self.warm_up) * self.critic_steps if rounds else 0

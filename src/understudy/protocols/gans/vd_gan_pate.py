@@ -20,8 +20,10 @@ from torch import Tensor
 
 from understudy.ground.errors import PartyError
 from understudy.ground.pack import LIMIT
+from understudy.ground.settings import between, setting
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients import GradientVote
+from understudy.privacy.gradients.limits import within_limits
 from understudy.protocols.gans.party import Begin
 from understudy.protocols.gans.teachers import Teachers
 from understudy.protocols.gans.vd_gan import Settings, VdGanParty, train
@@ -42,12 +44,12 @@ class Config(Settings):
 
     rounds: int = 300
     critic_steps: int = 5
-    batch: int = 10
+    batch: int = setting(10, within_limits("batch"), "people of a teacher in a step")
     rows: int = 64
-    teachers: int = 2000
-    top: int = 10
-    clip: float = 0.01
-    threshold: float = 0.5
+    teachers: int = setting(2000, within_limits("teachers"), "teachers, on disjoint people")
+    top: int = setting(10, within_limits("top"), "coordinates that a teacher votes on")
+    clip: float = setting(0.01, within_limits("clip"), "bound of a teacher's vote")
+    threshold: float = setting(0.5, between(0, 1), "share of teachers who must agree")
 
     def __post_init__(self) -> None:
         super().__post_init__()

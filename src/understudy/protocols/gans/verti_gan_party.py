@@ -9,16 +9,16 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
-from understudy.ground.check import in_range, one_of, positive
 from understudy.ground.errors import MessageError, PartyError
+from understudy.ground.settings import SHARE, between, choice, setting
 from understudy.models.device import first_weights
 from understudy.models.nets.gan import BranchedGenerator, Values
 from understudy.models.nets.image_gan import ImageCritic
 from understudy.models.nets.sparse import sparsify
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.ledger import Receipt
-from understudy.privacy.gradients import honest, sound_weights
-from understudy.privacy.gradients.limits import WEIGHT
+from understudy.privacy.gradients import sound_weights
+from understudy.privacy.gradients.limits import WEIGHT, within_limits
 from understudy.privacy.noise import SecureRng, poisson_samples
 from understudy.protocols.core import Message, Opening, Paid
 from understudy.protocols.gans import party as gan_party
@@ -41,21 +41,24 @@ class Config(Settings):
 
     protocol: ClassVar[str] = "verti-gan"
 
-    clip_norm: float = 1.0
-    sampling: str = "private"
-    upload: float = 1.0
-    coupling: str = "none"
-    coupling_share: float = 0.3
-    coupling_weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of(("none", "gram"), coupling=self.coupling)
-        in_range(0.01, 0.99, coupling_share=self.coupling_share)
-        honest(clip_norm=self.clip_norm, coupling_weight=self.coupling_weight)
-        positive(upload=self.upload)
-        in_range(0, 1, upload=self.upload)
-        one_of(("private", "shared"), sampling=self.sampling)
+    clip_norm: float = setting(1.0, within_limits("clip_norm"), "the longest gradient of one person")
+    sampling: str = setting(
+        "private",
+        choice("private", "shared"),
+        "private: each party draws its own batches; shared: all use the same, against outsiders alone",
+    )
+    upload: float = setting(1.0, SHARE, "share of gradients that is sent")
+    coupling: str = setting(
+        "none", choice("none", "gram"), "gram: joint tables are released first, and also steer the generator"
+    )
+    coupling_share: float = setting(
+        0.3, between(0.01, 0.99), 'share of ε for the joint tables of coupling = "gram"'
+    )
+    coupling_weight: float = setting(
+        1.0,
+        within_limits("coupling_weight"),
+        "how much longer the joint tables' gradient is than the critics'",
+    )
 
     @property
     def steps(self) -> int:

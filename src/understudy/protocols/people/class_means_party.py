@@ -20,13 +20,14 @@ from understudy.data.described import ArraySchema, public_of
 from understudy.data.encoding.features import DeclaredFeatures
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
 from understudy.data.kinds import ARRAYS, population_of, schema_from
-from understudy.ground.check import a_seed, in_range, whole
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.ground.pack import Value
+from understudy.ground.settings import WHOLE, Declared, Takes, between, setting, whole_to
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.nearest_codes import STEP, Codebook, NearestCodes
 from understudy.privacy.local.reporter import check_epsilon
 from understudy.protocols.core import Message, Party
+from understudy.protocols.core import settings as usual
 from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
 from understudy.protocols.people.survey import TableOpening
 
@@ -36,7 +37,7 @@ _MOST_BLOCKS = 1 << 10  # classes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Declared):
     """`epsilon_total` is the price of a person's one report, and so of the run.
 
     `features`: how many coefficients of the frame a row is described by, the slow ones. `share`: of the people, who
@@ -45,21 +46,23 @@ class Config:
     `most_holders`: how many parties may hold the same person, as the holders state it; their prices compose.
     """
 
-    epsilon_total: float = 4.0
-    features: int = 64
-    share: float = 0.2
-    batch: int = 1 << 12
-    at_least: int | None = None
-    most_holders: int = 1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon_total)
-        whole(features=self.features, batch=self.batch, most_holders=self.most_holders)
-        in_range(1, MOST_FEATURES, features=self.features)
-        in_range(0, 0.9, share=self.share)
-        whole(at_least=1 if self.at_least is None else self.at_least)
-        a_seed(seed=self.seed)
+    epsilon_total: float = setting(
+        4.0, Takes("above 0", check_epsilon), "price of a person's one report, and so of the run"
+    )
+    features: int = setting(
+        64,
+        whole_to(MOST_FEATURES),
+        "how many coefficients of the frame describe a row, from the lowest frequency on",
+    )
+    share: float = setting(
+        0.2,
+        between(0, 0.9),
+        "share of the people who report on the mean of all; the others on their direction from it",
+    )
+    batch: int = setting(1 << 12, WHOLE, "people who are asked at a time")
+    at_least: int | None = usual.at_least()
+    most_holders: int = usual.most_holders()
+    seed: int = usual.seed()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,9 +21,9 @@ from understudy.data.described import Rows
 from understudy.data.encoding.slots import Slots, Values
 from understudy.data.kinds import SERIES, population_of
 from understudy.generators.parts import GeneratorParts
-from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
+from understudy.ground.settings import NOT_NEGATIVE, TRUTH, WHOLE, between, setting
 from understudy.models.device import pick_device
 from understudy.models.nets.autoencoder import LocalTraining, fit
 from understudy.models.nets.rwae import Rwae
@@ -59,15 +59,17 @@ class Config(Settings):
     cohort: int = 50
     optimizer: str = "adam"
     top: float | None = 0.05
-    adaptive: bool | None = None
-    magnitude_share: float = 0.1
-    decay: float = 0.5
-    patience: int = 50
-    hidden: int = 32
-    latent: int = 16
-    penalty: float = 1.0
-    pretrain: int = 0
-    most_rows: int = 256
+    adaptive: bool | None = setting(
+        None, TRUTH, "whether γ is lowered by a noisy flag; without it, where signs are sent"
+    )
+    magnitude_share: float = setting(0.1, between(0, 1), "share of a report's ε for that flag")
+    decay: float = setting(0.5, between(1e-06, 1), "what γ is multiplied by when it is lowered")
+    patience: int = setting(50, WHOLE, "rounds before γ is lowered again")
+    hidden: int = setting(32, WHOLE, "width of the hidden layers")
+    latent: int = setting(16, WHOLE, "size of the latent space; without it as in the paper")
+    penalty: float = setting(1.0, between(0, MOST_PENALTY), "weight of the penalty term of the loss")
+    pretrain: int = setting(0, NOT_NEGATIVE, "steps on public rows before anybody is asked")
+    most_rows: int = setting(256, WHOLE, "rows of a person that are used in a round")
 
     def __post_init__(self) -> None:
         if self.adaptive and self.reporter not in SELECTION:
@@ -75,11 +77,6 @@ class Config(Settings):
                 f'adaptive is for reporters that send signs, not "{self.reporter}". Nothing was charged.'
             )
         super().__post_init__()
-        whole(hidden=self.hidden, latent=self.latent, most_rows=self.most_rows, patience=self.patience)
-        in_range(0, MOST_PENALTY, penalty=self.penalty)
-        not_negative(pretrain=self.pretrain)
-        in_range(1e-6, 1, decay=self.decay)
-        in_range(0, 1, magnitude_share=self.magnitude_share)
         if self.adapts and not 0 < self.magnitude_share < 1:
             raise ConfigError(
                 f"magnitude_share must lie between 0 and 1, so that both parts of a report get some of its "

@@ -25,8 +25,8 @@ from understudy.data.described import Rows
 from understudy.data.encoding.slots import Slots, Values
 from understudy.data.kinds import IMAGES, population_of
 from understudy.generators.parts import GeneratorParts
-from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.settings import NOT_NEGATIVE, WHOLE, between, setting
 from understudy.models.device import pick_device
 from understudy.models.nets.autoencoder import LocalTraining, fit
 from understudy.models.nets.wae import ImageWae, TableWae, from_description, paper_sizes
@@ -55,20 +55,12 @@ class Config(Settings):
     rounds: int = 5000
     cohort: int = 10
     optimizer: str = "adam"
-    hidden: int | None = None
-    latent: int | None = None
-    channels: int = 8
-    penalty: float = 1.0
-    pretrain: int = 0
-    most_rows: int = 256
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        whole(
-            hidden=self.hidden or 1, latent=self.latent or 1, channels=self.channels, most_rows=self.most_rows
-        )
-        in_range(0, MOST_PENALTY, penalty=self.penalty)
-        not_negative(pretrain=self.pretrain)
+    hidden: int | None = setting(None, WHOLE, "width of the hidden layers")
+    latent: int | None = setting(None, WHOLE, "size of the latent space; without it as in the paper")
+    channels: int = setting(8, WHOLE, "channels of the layers for images")
+    penalty: float = setting(1.0, between(0, MOST_PENALTY), "weight of the penalty term of the loss")
+    pretrain: int = setting(0, NOT_NEGATIVE, "steps on public rows before anybody is asked")
+    most_rows: int = setting(256, WHOLE, "rows of a person that are used in a round")
 
 
 def build_network(config: Config, rule: Slots | Values) -> TableWae | ImageWae:

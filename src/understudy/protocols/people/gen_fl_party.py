@@ -23,9 +23,9 @@ from torch import Tensor
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
 from understudy.data.kinds import TABLE
-from understudy.ground.check import a_seed, in_range, one_of, positive, whole
 from understudy.ground.errors import MessageError, PartyError, PrivacyError
 from understudy.ground.pack import Value
+from understudy.ground.settings import POSITIVE, TRUTH, WHOLE, Declared, between, choice, setting
 from understudy.models.cohort.classifier import Dense, LogisticRegression, Mlp, from_description
 from understudy.models.device import pick_device, sent
 from understudy.models.nets.cgan import ConditionalGan
@@ -37,9 +37,10 @@ from understudy.privacy.accounts.accounting import (
     epsilon,
     flatten,
 )
-from understudy.privacy.gradients import honest, sound_weights
-from understudy.privacy.gradients.limits import WEIGHT
+from understudy.privacy.gradients import sound_weights
+from understudy.privacy.gradients.limits import WEIGHT, within_limits
 from understudy.protocols.core import Ask, Message, Paid, Reply
+from understudy.protocols.core import settings as usual
 from understudy.protocols.people.gen_fl_local import draw, fit_gan, local_models, ratio
 from understudy.protocols.people.host import Begin, Hosting, HostParty, Round
 
@@ -48,7 +49,7 @@ MODELS = {"logistic": LogisticRegression, "mlp": Mlp}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Declared):
     """The paper's settings (Appendix E.2): 80 rounds of 30 of 50 clients, 5 local steps at 0.02, MLP of 512.
 
     A party builds this anew from what the server sends: its ranges (`gradients/limits.py`) hold whoever the server is.
@@ -61,47 +62,38 @@ class Config:
     `most_holders`: how many parties may hold the same person, as the holders state it; their prices compose.
     """
 
-    target: str | None = None
-    model: str = "mlp"
-    hidden: int = 512
-    share: float = 0.6
-    dp_generator: bool = False
-    rows_are_people: bool = False
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    rounds: int = 80
-    cohort: int = 30
-    cap: int = 48
-    steps: int = 5
-    learning_rate: float = 0.02
-    batch: int = 64
-    rows: int = 1000
-    clip_norm: float = 1.0
-    gan_steps: int = 500
-    gan_rate: float = 0.001
-    gan_hidden: int = 128
-    latent: int = 16
-    ratio_noise: float = 10.0
-    private: bool = True
-    evaluate_every: int = 10
-    checkpoint_every: int = 20
-    at_least: int | None = None
-    most_holders: int = 1
-    device: str = "auto"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        names = (
-            "hidden", "rounds", "steps", "batch", "rows", "gan_steps", "gan_hidden", "latent", "evaluate_every",
-            "checkpoint_every", "learning_rate", "clip_norm", "gan_rate", "ratio_noise",
-        )  # fmt: skip
-        honest(**{name: getattr(self, name) for name in names})
-        whole(cohort=self.cohort, cap=self.cap)
-        positive(epsilon=self.epsilon)
-        in_range(0, 1, share=self.share, delta=self.delta)
-        one_of(MODELS, model=self.model)
-        a_seed(seed=self.seed)
-        whole(at_least=1 if self.at_least is None else self.at_least, most_holders=self.most_holders)
+    target: str | None = usual.target()
+    model: str = setting("mlp", choice(*MODELS), "the classifier")
+    hidden: int = setting(512, within_limits("hidden"), "width of the hidden layers")
+    share: float = setting(0.6, between(0, 1), "share of made-up rows in a batch")
+    dp_generator: bool = setting(
+        False, TRUTH, "whether the generator is private, too; otherwise it stays at the client"
+    )
+    rows_are_people: bool = setting(False, TRUTH, "each row is a different person, who has no other row")
+    epsilon: float = setting(4.0, POSITIVE, "price of everything that a client does in the run")
+    delta: float = setting(1e-5, between(0, 1), "δ of the price")
+    rounds: int = setting(80, within_limits("rounds"), "rounds of training")
+    cohort: int = setting(30, WHOLE, "people who report in a round")
+    cap: int = setting(48, WHOLE, "the most reports of one person")
+    steps: int = setting(5, within_limits("steps"), "local steps of a client in a round")
+    learning_rate: float = setting(0.02, within_limits("learning_rate"), "learning rate")
+    batch: int = setting(64, within_limits("batch"), "people in a step, on average")
+    rows: int = setting(1000, within_limits("rows"), "a public, nominal number of rows of a client")
+    clip_norm: float = setting(1.0, within_limits("clip_norm"), "the longest gradient of one person")
+    gan_steps: int = setting(500, within_limits("gan_steps"), "steps of a client's generator")
+    gan_rate: float = setting(0.001, within_limits("gan_rate"), "learning rate of a client's generator")
+    gan_hidden: int = setting(128, within_limits("gan_hidden"), "width of a client's generator")
+    latent: int = setting(16, within_limits("latent"), "size of the latent space; without it as in the paper")
+    ratio_noise: float = setting(10.0, within_limits("ratio_noise"), "noise on a client's class counts")
+    private: bool = usual.private()
+    evaluate_every: int = setting(
+        10, within_limits("evaluate_every"), "rounds between two tests on public held-out rows"
+    )
+    checkpoint_every: int = setting(20, within_limits("checkpoint_every"), "rounds between two checkpoints")
+    at_least: int | None = usual.at_least()
+    most_holders: int = usual.most_holders()
+    device: str = usual.device()
+    seed: int = usual.seed()
 
     @property
     def rate(self) -> float:

@@ -26,12 +26,13 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import population_of
 from understudy.data.schema import Schema
 from understudy.generators.parts import Network
-from understudy.ground.check import a_seed, in_range, one_of, positive, whole
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.pack import Value
+from understudy.ground.settings import POSITIVE, WHOLE, Declared, between, choice, setting, whole_to
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.local.rappor import BOUNDS, Rappor
 from understudy.protocols.core import Message, Parties, Party
+from understudy.protocols.core import settings as usual
 from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
 from understudy.protocols.people.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.people.reporting import MOST_CAP
@@ -43,7 +44,7 @@ MOST_HASHES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Declared):
     """`epsilon_total` is for all `cap` reports of a person. `bound`: whether p_f follows from Eq. 4.7 ("paper") or
     from the exact figure ("exact", see `privacy/local/rappor.py`).
 
@@ -52,29 +53,20 @@ class Config:
     stay. `most_holders`: how many parties may hold the same person, as the holders state it; their prices compose.
     """
 
-    method: str = "lopub"
-    epsilon_total: float = 8.0
-    cap: int = 1
-    hashes: int = 4
-    bound: str = "paper"
-    threshold: float = 0.4
-    clique: int = 3
-    cells: int = 1024
-    batch: int = 1 << 14
-    at_least: int | None = None
-    most_holders: int = 1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        one_of(METHODS, method=self.method)
-        one_of(BOUNDS, bound=self.bound)
-        positive(epsilon_total=self.epsilon_total)
-        in_range(0, 1, threshold=self.threshold)
-        in_range(1, MOST_CAP, cap=self.cap)
-        in_range(1, MOST_HASHES, hashes=self.hashes)
-        whole(cap=self.cap, hashes=self.hashes, clique=self.clique, cells=self.cells, batch=self.batch)
-        whole(at_least=1 if self.at_least is None else self.at_least, most_holders=self.most_holders)
-        a_seed(seed=self.seed)
+    method: str = setting("lopub", choice(*METHODS), "lopub or locop")
+    epsilon_total: float = setting(8.0, POSITIVE, "price of all reports of a person together")
+    cap: int = setting(1, whole_to(MOST_CAP), "the most reports of one person")
+    hashes: int = setting(4, whole_to(MOST_HASHES), "hash functions of a column's Bloom filter")
+    bound: str = setting(
+        "paper", choice(*BOUNDS), "how the mechanism's parameter follows from ε: by the paper, or exactly"
+    )
+    threshold: float = setting(0.4, between(0, 1), "dependence from which two columns are joined")
+    clique: int = setting(3, WHOLE, "the most columns in a group: a column and those that it depends on")
+    cells: int = setting(1024, WHOLE, "the most cells of a table")
+    batch: int = setting(1 << 14, WHOLE, "people who are asked at a time")
+    at_least: int | None = usual.at_least()
+    most_holders: int = usual.most_holders()
+    seed: int = usual.seed()
 
     def mechanism(self, schema: Schema) -> Rappor:
         """What randomizes a row. ConfigError where two columns have more cells than a table may."""

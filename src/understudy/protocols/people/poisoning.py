@@ -9,13 +9,17 @@ A lie is told before the mechanism, so a liar's report is as private as any othe
 party whose ledger is real refuses it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.ground.check import in_range, one_of, positive
+from understudy.ground.check import in_range, known_keys, one_of, positive
+from understudy.ground.errors import ConfigError
+from understudy.ground.settings import Takes
 from understudy.privacy.noise import Rng
 
 KINDS = ("random", "flip")
@@ -34,6 +38,11 @@ class Poison:
         in_range(0, 1, share=self.share)
         positive(scale=self.scale)
 
+    @classmethod
+    def of(cls, told: "Poison | Mapping[str, Any]") -> "Poison":
+        """From plain settings, if it is not one already."""
+        return told if isinstance(told, Poison) else cls(**told)
+
     def liars(self, people: int, seed: int) -> Tensor:
         """True for each of the people who lies: the same ones for the same seed, (people,)."""
         liars = np.zeros(people, dtype=bool)
@@ -49,3 +58,13 @@ class Poison:
         noise = rng.normal(*true.shape, device=updates.device)
         length = true.norm(dim=1, keepdim=True) / noise.norm(dim=1, keepdim=True)
         updates[liars] = self.scale * length * noise
+
+
+def _check(poison: Any) -> None:
+    if isinstance(poison, Mapping):
+        known_keys(poison, (field.name for field in fields(Poison)), "poison")
+    elif not isinstance(poison, Poison):
+        raise ConfigError(f"poison says who lies by kind, share and scale; it is not {poison!r}.")
+
+
+POISON = Takes("none, or a table of keys", _check, Poison.of)

@@ -14,8 +14,9 @@ import torch
 from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
-from understudy.ground.check import in_range, one_of, positive, whole
+from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.settings import POSITIVE, WHOLE, Declared, between, choice, setting, whole_to
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.local.mean.duchi import Duchi
 from understudy.privacy.local.mean.fedsel import FedSel
@@ -36,7 +37,7 @@ ESTIMATION = ("duchi", "piecewise", "hybrid", "pm-sub", "fedsel")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reporting:
+class Reporting(Declared):
     """`epsilon` is the price of one report, `epsilon_total` that of all `cap` reports of a person together.
 
     `top` is k/d, `chosen` h, `share` ς*, `rate` ρ of SubMDS, `split` FedSel's part of ε for the choice, `clip`
@@ -45,27 +46,26 @@ class Reporting:
     `share` still lies in the top set.
     """
 
-    reporter: str = "em-mds"
-    epsilon: float | None = None
-    epsilon_total: float | None = None
-    cap: int = 1
-    top: float | None = None
-    chosen: int | None = None
-    share: float = 0.8
-    rate: float = 0.1
-    split: float = 0.5
-    clip: float | None = None
+    reporter: str = setting("em-mds", choice(*SELECTION, *ESTIMATION, "none"), "the local mechanism")
+    epsilon: float | None = setting(None, POSITIVE, "price of one report; or give epsilon_total")
+    epsilon_total: float | None = setting(None, POSITIVE, "price of all reports of a person together")
+    cap: int = setting(1, whole_to(MOST_CAP), "the most reports of one person")
+    top: float | None = setting(None, POSITIVE, "share of coordinates that count as the largest")
+    chosen: int | None = setting(None, WHOLE, "coordinates in a report; without it as many as `share` allows")
+    share: float = setting(
+        0.8,
+        between(0, 1),
+        "expected share of a report's coordinates that are among the largest; a small ε cannot reach a large one",
+    )
+    rate: float = setting(0.1, between(0, 1), "SubMDS: share of coordinates that are looked at")
+    split: float = setting(0.5, between(0, 1), "FedSel: part of ε for the choice")
+    clip: float | None = setting(None, POSITIVE, "bound of a value")
 
     def __post_init__(self) -> None:
-        one_of((*SELECTION, *ESTIMATION, "none"), reporter=self.reporter)
-        whole(cap=self.cap, chosen=1 if self.chosen is None else self.chosen)
-        in_range(1, MOST_CAP, cap=self.cap)
-        for name in ("epsilon", "epsilon_total", "top"):
-            if (value := getattr(self, name)) is not None:
-                positive(**{name: value})
+        super().__post_init__()
         if self.clip is not None:
             check_clip(self.clip)
-        in_range(0, 1, share=self.share, rate=self.rate, split=self.split, top=self.top_share)
+        in_range(0, 1, top=self.top_share)
         prices = sum(price is not None for price in (self.epsilon, self.epsilon_total))
         if prices != (self.reporter != "none"):
             wants = "neither epsilon nor" if self.reporter == "none" else "either epsilon (of one report) or"

@@ -26,21 +26,23 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.population import Population
-from understudy.ground.check import a_seed, in_range, known_keys, one_of, whole
-from understudy.ground.errors import ArtefactError, ConfigError, PartyError, PrivacyError
+from understudy.ground.check import in_range
+from understudy.ground.errors import ArtefactError, PartyError, PrivacyError
 from understudy.ground.pack import Value
+from understudy.ground.settings import WHOLE, between, choice, setting
 from understudy.models.cohort.training import OPTIMIZERS
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.local.reporter import Reporter, cohort
 from understudy.protocols.core import Parties, Watcher, public_values, settled
+from understudy.protocols.core import settings as usual
 from understudy.protocols.core.checkpoint import Checkpoint
 from understudy.protocols.core.loop import run_rounds
 from understudy.protocols.core.present import Present
 from understudy.protocols.people.cohorts import Cohorts
 from understudy.protocols.people.host import Begin, Hosting, HostParty, Round, left_out, statement
-from understudy.protocols.people.poisoning import Poison
+from understudy.protocols.people.poisoning import POISON, Poison
 from understudy.protocols.people.reporting import SELECTION, Reporting, to_message
 
 RATES = (1e-12, 1e12)  # learning rates of any sense, and more
@@ -57,32 +59,24 @@ class Settings(Reporting):
     `most_holders`: how many parties may hold the same person, as the holders state it; their prices compose.
     """
 
-    rounds: int = 500
-    cohort: int = 250
-    epochs: int = 10
-    learning_rate: float = 0.001
-    optimizer: str = "sgd"
-    global_rate: float | None = None
-    poison: Poison | None = None
-    checkpoint_every: int = 100
-    at_least: int | None = None
-    most_holders: int = 1
-    device: str = "auto"
-    seed: int = 0
+    rounds: int = setting(500, WHOLE, "rounds of training")
+    cohort: int = setting(250, WHOLE, "people who report in a round")
+    epochs: int = setting(10, WHOLE, "local epochs of a person")
+    learning_rate: float = setting(0.001, between(*RATES), "learning rate")
+    optimizer: str = setting("sgd", choice(*OPTIMIZERS), "local optimiser")
+    global_rate: float | None = setting(
+        None, between(*RATES), "step of the common model; without it as in the paper"
+    )
+    poison: Poison | None = setting(None, POISON, "a simulation: people who lie")
+    checkpoint_every: int = setting(100, WHOLE, "rounds between two checkpoints")
+    at_least: int | None = usual.at_least()
+    most_holders: int = usual.most_holders()
+    device: str = usual.device()
+    seed: int = usual.seed()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = ("rounds", "cohort", "epochs", "checkpoint_every")
-        whole(**{name: getattr(self, name) for name in names})
-        whole(at_least=1 if self.at_least is None else self.at_least, most_holders=self.most_holders)
-        a_seed(seed=self.seed)
-        in_range(*RATES, learning_rate=self.learning_rate, global_rate=self.step)
-        one_of(OPTIMIZERS, optimizer=self.optimizer)
-        if isinstance(self.poison, Mapping):
-            known_keys(self.poison, Poison.__dataclass_fields__, "poison")
-            object.__setattr__(self, "poison", Poison(**self.poison))
-        elif not isinstance(self.poison, Poison | None):
-            raise ConfigError(f"poison says who lies by kind, share and scale; it is not {self.poison!r}.")
+        in_range(*RATES, global_rate=self.step)
 
     @property
     def step(self) -> float:

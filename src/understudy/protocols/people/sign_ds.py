@@ -22,13 +22,14 @@ from understudy.data.encoding.population import Population
 from understudy.data.kinds import TABLE
 from understudy.data.schema import Schema
 from understudy.generators.parts import ClassifierParts
-from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.settings import WHOLE, choice, setting
 from understudy.models.cohort.classifier import Classifier as Network
 from understudy.models.cohort.classifier import LeNet, LogisticRegression, Mlp, from_description
 from understudy.models.cohort.training import ClassifierTraining
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Parties, Watcher
+from understudy.protocols.core import settings as usual
 from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.people.host import Begin, Hosting
@@ -49,15 +50,10 @@ class Config(Settings):
     no weight of a logistic regression further.
     """
 
-    target: str | None = None
-    model: str = "logistic"
-    hidden: int = 96
-    evaluate_every: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        whole(hidden=self.hidden, evaluate_every=self.evaluate_every)
-        one_of(MODELS, model=self.model)
+    target: str | None = usual.target()
+    model: str = setting("logistic", choice(*MODELS), "the classifier")
+    hidden: int = setting(96, WHOLE, "width of the hidden layers")
+    evaluate_every: int = setting(10, WHOLE, "rounds between two tests on public held-out rows")
 
     @property
     def sign_step(self) -> float:

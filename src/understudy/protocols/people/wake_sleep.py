@@ -28,8 +28,8 @@ from torch import Tensor
 from understudy.data.encoding.slots import Slots
 from understudy.data.kinds import population_of
 from understudy.generators.parts import GeneratorParts
-from understudy.ground.check import in_range, not_negative, whole
 from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.settings import NOT_NEGATIVE, WHOLE, between, setting
 from understudy.models.nets.wae import TableWae
 from understudy.models.nets.wake_sleep import cut, decoder_size, encoder_size, first_model, sleep, wake
 from understudy.privacy.local.reporter import Reporter
@@ -59,22 +59,19 @@ class Config(Settings):
     cohort: int = 100
     epochs: int = 1
     learning_rate: float = 1.0
-    hidden: int = 32
-    latent: int = 4
-    average: float = 0.5
-    dreams: int = 5
-    first_dreams: int = 200
-    dream_batch: int = 256
-    dream_rate: float = 0.003
-    most_rows: int = 256
+    hidden: int = setting(32, WHOLE, "width of the hidden layers")
+    latent: int = setting(4, WHOLE, "size of the latent space; without it as in the paper")
+    average: float = setting(
+        0.5, between(0, 1), "share of the rounds, the last ones, over which the decoder is averaged"
+    )
+    dreams: int = setting(5, WHOLE, "batches that teach the encoder in a round")
+    first_dreams: int = setting(200, NOT_NEGATIVE, "batches that teach the encoder before the first round")
+    dream_batch: int = setting(256, WHOLE, "rows of such a batch")
+    dream_rate: float = setting(0.003, between(*RATES), "learning rate of the encoder")
+    most_rows: int = setting(256, WHOLE, "rows of a person that are used in a round")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = ("hidden", "latent", "dreams", "dream_batch", "most_rows")
-        whole(**{name: getattr(self, name) for name in names})
-        in_range(*RATES, dream_rate=self.dream_rate)
-        not_negative(first_dreams=self.first_dreams)
-        in_range(0, 1, average=self.average)
         if (self.epochs, self.learning_rate, self.optimizer) != (1, 1.0, "sgd"):
             raise ConfigError(
                 "wake-sleep reports on a plain gradient: epochs, learning_rate and optimizer cannot be chosen. "

@@ -24,11 +24,12 @@ from understudy.data.encoding.features import Features, Label, TableFeatures
 from understudy.data.kinds import ARRAYS, SERIES
 from understudy.data.schema import Schema
 from understudy.generators.parts import GeneratorParts
-from understudy.ground.check import a_seed, in_range, not_negative, one_of, positive, whole
 from understudy.ground.errors import ConfigError
+from understudy.ground.settings import A_LIST, NOT_NEGATIVE, POSITIVE, WHOLE, between, choice, setting
 from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import Parties, Progress, Watcher, settled
+from understudy.protocols.core import settings as usual
 from understudy.protocols.core.checkpoint import Checkpoint
 from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.core.outcome import Outcome
@@ -64,33 +65,22 @@ class Config(Recipe):
     `most_holders`: with how many silos a person may be, by the silos' word; their prices compose.
     """
 
-    target: str | None = None
-    epsilon: float = 1.5
-    delta: float = 1e-5
-    networks: tuple[str, ...] = NETWORKS
-    largest: int = 1 << 24
-    labels: tuple[Label, ...] = ()
-    silos: tuple[str, ...] = ()
-    cheapest: float | None = None
-    leave_out: str = "flagged"
-    rows: int = 10_000
-    poison: str = "none"
-    poison_share: float = 0.2
-    at_least: int | None = None
-    most_holders: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive(epsilon=self.epsilon)
-        whole(rows=self.rows, largest=self.largest, at_least=1 if self.at_least is None else self.at_least)
-        whole(most_holders=self.most_holders)
-        one_of(("flagged", "nothing"), leave_out=self.leave_out)
-        one_of(LIES, poison=self.poison)
-        in_range(0, 1, poison_share=self.poison_share, delta=self.delta)
-        a_seed(seed=self.seed)
-        not_negative(cheapest=0.0 if self.cheapest is None else self.cheapest)
-        for name in ("networks", "labels", "silos"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+    target: str | None = usual.target()
+    epsilon: float = setting(1.5, POSITIVE, "the most that a generator in the pool may cost")
+    delta: float = setting(1e-5, between(0, 1), "δ of the price")
+    networks: tuple[str, ...] = setting(NETWORKS, A_LIST, "kinds of networks that the pool takes")
+    largest: int = setting(1 << 24, WHOLE, "the most bytes of an offer")
+    labels: tuple[Label, ...] = setting((), A_LIST, "pull: only these classes; empty for all")
+    silos: tuple[str, ...] = setting((), A_LIST, "pull: only offers of these silos; empty for all")
+    cheapest: float | None = setting(None, NOT_NEGATIVE, "pull: only offers with at most this ε")
+    leave_out: str = setting(
+        "flagged", choice("flagged", "nothing"), "pull: whether offers that look poisoned are left out"
+    )
+    rows: int = setting(10_000, WHOLE, "rows that are drawn when a run is saved")
+    poison: str = setting("none", choice(*LIES), "a simulation: silos that lie")
+    poison_share: float = setting(0.2, between(0, 1), "share of the silos that lie")
+    at_least: int | None = usual.at_least()
+    most_holders: int = usual.most_holders()
 
     @property
     def recipe(self) -> dict[str, Any]:

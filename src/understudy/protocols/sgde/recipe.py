@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from understudy.data.kinds import IMAGES, SERIES, TABLE
-from understudy.ground.check import a_seed, in_range, one_of, whole
 from understudy.ground.errors import ConfigError
+from understudy.ground.settings import TRUTH, Declared, between, choice, setting, whole_to
 from understudy.models.moments.offered import MOST_FEATURES
 from understudy.models.nets.beta_vae import CHANNELS
 from understudy.privacy.accounts.accounting import Spend, calibrate
-from understudy.privacy.gradients import honest, honest_layers
+from understudy.privacy.gradients.limits import LAYERS, within_limits
+from understudy.protocols.core import settings as usual
 from understudy.protocols.sgde.fit import step_event
 from understudy.protocols.sgde.offer import ADDED
 from understudy.protocols.sgde.quality import LEAST, MOST
@@ -18,7 +19,7 @@ KINDS = ("beta-vae", "marginals", *ADDED)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(Declared):
     """How a silo trains. `rate` is a row's chance to be in a step's batch; it and `steps` are public.
 
     The paper tunes `latent` and `beta` for each data set; one setting serves all here. `channels` are for images.
@@ -30,43 +31,46 @@ class Recipe:
     card; None: there is no figure. Sums alone have one.
     """
 
-    kind: str = "beta-vae"
-    latent: int = 4
-    channels: tuple[int, ...] = CHANNELS
-    beta: float = 1.0
-    steps: int = 100
-    rate: float = 0.25
-    clip_norm: float = 1.0
-    learning_rate: float = 0.01
-    features: int = 128
-    upright: bool = False
-    quality_epsilon: float | None = None
-    private: bool = True
-    device: str = "auto"
-    seed: int = 0
+    kind: str = setting(
+        "beta-vae",
+        choice(*KINDS),
+        "a network for each class, one-way tables of each, or sums of all, which a pool adds",
+    )
+    latent: int = setting(4, within_limits("latent"), "size of the latent space; without it as in the paper")
+    channels: tuple[int, ...] = setting(CHANNELS, LAYERS, "channels of the layers for images")
+    beta: float = setting(1.0, within_limits("beta"), "weight of the latent term of the loss")
+    steps: int = setting(100, within_limits("steps"), "training steps of a generator")
+    rate: float = setting(0.25, within_limits("rate"), "probability that a row is used in a step")
+    clip_norm: float = setting(1.0, within_limits("clip_norm"), "the longest gradient of one person")
+    learning_rate: float = setting(0.01, within_limits("learning_rate"), "learning rate of a generator")
+    features: int = setting(
+        128,
+        whole_to(MOST_FEATURES),
+        "kind moments: the most coefficients of the frame to measure, from the lowest frequency on",
+    )
+    upright: bool = setting(
+        False, TRUTH, "of kind moments, images are first turned upright (`data/encoding/upright.py`)"
+    )
+    quality_epsilon: float | None = setting(
+        None,
+        between(LEAST, MOST),
+        "kinds gram, moments: the part of the offer's ε for a figure of quality; without it, no figure",
+    )
+    private: bool = usual.private()
+    device: str = usual.device()
+    seed: int = usual.seed()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "channels", tuple(self.channels))
-        one_of(KINDS, kind=self.kind)
-        honest(latent=self.latent, steps=self.steps, beta=self.beta)
-        honest(clip_norm=self.clip_norm, learning_rate=self.learning_rate)
-        honest_layers(channels=self.channels)
-        honest(rate=self.rate)
-        whole(features=self.features)
-        in_range(1, MOST_FEATURES, features=self.features)
-        if type(self.upright) is not bool or (self.upright and self.kind != "moments"):
+        super().__post_init__()
+        if self.upright and self.kind != "moments":
             raise ConfigError(
-                f'upright is true or false, and for kind="moments" alone, not {self.upright!r} for kind="{self.kind}". '
-                "Nothing was charged."
+                f'upright is for kind="moments" alone, not for kind="{self.kind}". Nothing was charged.'
             )
-        a_seed(seed=self.seed)
-        if self.quality_epsilon is not None:
-            in_range(LEAST, MOST, quality_epsilon=self.quality_epsilon)
-            if self.kind not in ADDED or not self.private:
-                raise ConfigError(
-                    'a figure of quality is paid for under noise, and is for kind="gram" or kind="moments" alone: '
-                    "without quality_epsilon there is none. Nothing was charged."
-                )
+        if self.quality_epsilon is not None and (self.kind not in ADDED or not self.private):
+            raise ConfigError(
+                'a figure of quality is paid for under noise, and is for kind="gram" or kind="moments" alone: '
+                "without quality_epsilon there is none. Nothing was charged."
+            )
 
     def spend(self, noise_multiplier: float) -> Spend:
         """What a silo's networks cost together."""

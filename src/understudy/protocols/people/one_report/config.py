@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from understudy.ground.check import a_seed, in_range, whole
-from understudy.ground.errors import ConfigError
+from understudy.ground.settings import WHOLE, Declared, Takes, between, setting, whole_to
 from understudy.models.tables.mixture import MOST_COMPONENTS
 from understudy.privacy.local.reporter import check_epsilon
+from understudy.protocols.core import settings as usual
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Declared):
     """`epsilon_total` is the price of a person's one report, and so of the run. `target` names the column that the
     others are to be good for, such as a label; without it all pairs of columns count alike.
 
@@ -21,26 +21,22 @@ class Config:
     hold the same person, as the holders state it; their prices compose.
     """
 
-    epsilon_total: float = 8.0
-    target: str | None = None
-    share: float | None = None
-    liars: float = 0.0
-    components: int = 128
-    steps: int = 400
-    batch: int = 1 << 14
-    at_least: int | None = None
-    most_holders: int = 1
-    device: str = "auto"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon_total)
-        if self.target is not None and not isinstance(self.target, str):
-            raise ConfigError(f"target must name a column, not {self.target!r}. Nothing was charged.")
-        if self.share is not None:
-            in_range(0, 1, share=self.share)
-        in_range(0, 0.5, liars=self.liars)
-        whole(components=self.components, steps=self.steps, batch=self.batch)
-        in_range(1, MOST_COMPONENTS, components=self.components)
-        whole(at_least=1 if self.at_least is None else self.at_least, most_holders=self.most_holders)
-        a_seed(seed=self.seed)
+    epsilon_total: float = setting(
+        8.0, Takes("above 0", check_epsilon), "price of a person's one report, and so of the run"
+    )
+    target: str | None = usual.target()
+    share: float | None = setting(
+        None,
+        between(0, 1),
+        "share of the people who are asked about single columns; without it by ε; 1: no pairs at all",
+    )
+    liars: float = setting(
+        0.0, between(0, 0.5), "share of the reports that may be made up: single ones then weigh less"
+    )
+    components: int = setting(128, whole_to(MOST_COMPONENTS), "products in the mixture that is fitted")
+    steps: int = setting(400, WHOLE, "the most steps of the fit")
+    batch: int = setting(1 << 14, WHOLE, "people who are asked at a time")
+    at_least: int | None = usual.at_least()
+    most_holders: int = usual.most_holders()
+    device: str = usual.device()
+    seed: int = usual.seed()

@@ -1,0 +1,136 @@
+"""A setting is declared once: its default, which values it takes, and what it means.
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Declared):
+        rounds: int = setting(500, WHOLE, "rounds of training")
+        share: float = setting(0.8, between(0, 1), "expected share of …")
+
+The check when a config is built, at its owner and at a party that a server sends one, the pages and the command line
+follow from that. A config that inherits a setting may give it another default, and needs no other declaration.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from understudy.ground.check import a_seed, in_range, not_negative, one_of, positive, whole
+from understudy.ground.errors import ConfigError
+
+T = TypeVar("T")
+_LARGE = 1 << 16  # a bound that nobody meets is not worth saying
+
+
+@dataclass(frozen=True)
+class Takes:
+    """What a setting takes: in words, and as a check of one value. `kept`: how the value is kept.
+
+    `named`: a check that says the setting's name, as those of `ground.check` do: it takes the value by that keyword.
+    """
+
+    said: str
+    check: Callable[[Any], None] | None = None
+    kept: Callable[[Any], Any] = lambda value: value
+    named: Callable[..., None] | None = None
+
+    def taken(self, name: str, value: Any) -> Any:
+        """The value as it is kept. ConfigError where it is none of these."""
+        if self.named is not None:
+            self.named(**{name: value})
+        if self.check is not None:
+            self.check(value)
+        return self.kept(value)
+
+
+def setting(default: T, takes: Takes, meaning: str) -> T:
+    """One setting of a config. Where the default is None, None is no value, and is taken."""
+    declared: T = dataclasses.field(default=default, metadata={"takes": takes, "meaning": meaning})
+    return declared
+
+
+class Declared:
+    """A config all of whose fields are settings."""
+
+    def __post_init__(self) -> None:
+        for name, field in fields_of(type(self)).items():
+            value = getattr(self, name)
+            if (declared := declaration(type(self), name)) is None or (
+                value is None and field.default is None
+            ):
+                continue
+            object.__setattr__(self, name, declared[0].taken(name, value))
+
+
+def fields_of(config: Any) -> dict[str, "dataclasses.Field[Any]"]:
+    """The fields of a config, or of its class, by name."""
+    return {field.name: field for field in dataclasses.fields(config)}
+
+
+def declaration(config: type, name: str) -> tuple[Takes, str] | None:
+    """The values and the meaning of a setting, as the config or what it inherits from declares them."""
+    for cls in config.__mro__:
+        field = cls.__dict__.get("__dataclass_fields__", {}).get(name)
+        if field is not None and field.metadata:
+            return field.metadata["takes"], field.metadata["meaning"]
+    return None
+
+
+def between(low: float, high: float) -> Takes:
+    """A number from `low` to `high`."""
+    return Takes(f"between {low} and {high}", named=lambda **named: in_range(low, high, **named))
+
+
+def whole_to(most: int, least: int = 1) -> Takes:
+    """A whole number from `least` to `most`."""
+
+    def check(**named: Any) -> None:
+        whole(**named)
+        in_range(least, most, **named)
+
+    said = WHOLE.said if most >= _LARGE else f"a whole number from {least} to {most}"
+    return Takes(said, named=check)
+
+
+def choice(*choices: str) -> Takes:
+    """One of these words."""
+    return Takes(", ".join(choices), named=lambda **named: one_of(choices, **named))
+
+
+def listed(said: str, check: Callable[..., None] = lambda **named: None) -> Takes:
+    """A list, kept as a tuple; the check takes the tuple by the setting's name."""
+
+    def check_all(**named: Any) -> None:
+        for name, values in named.items():
+            if not isinstance(values, tuple | list):
+                raise ConfigError(f"{name} must be a list, not {values!r}.")
+            check(**{name: tuple(values)})
+
+    return Takes(said, kept=tuple, named=check_all)
+
+
+def _true_or_false(**named: object) -> None:
+    for name, value in named.items():
+        if type(value) is not bool:
+            raise ConfigError(f"{name} must be true or false, not {value!r}.")
+
+
+def _text(**named: object) -> None:
+    for name, value in named.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{name} must be a text, not {value!r}.")
+
+
+def _share(**named: Any) -> None:
+    positive(**named)
+    in_range(0, 1, **named)
+
+
+WHOLE = Takes("a whole number of at least 1", named=whole)
+POSITIVE = Takes("above 0", named=positive)
+NOT_NEGATIVE = Takes("0 or above", named=not_negative)
+SHARE = Takes("above 0, 1 at most", named=_share)
+SEED = Takes("a whole number from 0 to 2⁶³ − 1", named=a_seed)
+TRUTH = Takes("true or false", named=_true_or_false)
+TEXT = Takes("a text", named=_text)
+COLUMN = Takes("a column's name", named=_text)
+A_LIST = listed("a list")
