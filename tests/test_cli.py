@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import signal
 import sys
@@ -15,6 +16,7 @@ import pytest
 import tomli_w
 from rich.console import Console
 
+from understudy.cli import console
 from understudy.cli.training import bar_of
 from understudy.data.samples import toy
 from understudy.evaluate.audit import auditing
@@ -127,6 +129,15 @@ def test_the_ledger_is_shown_as_a_table(understudy: Run, ran: Path) -> None:
     assert code == 0
     for word in ("when", "run", "what", "round 1", "ε alone", "ε in all", "clinic", "Left"):
         assert word in out
+
+
+def test_the_ledger_keeps_its_prices_in_a_narrow_terminal(
+    understudy: Run, ran: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console.out, "_width", 50)
+    code, out, _ = understudy("ledger", "show", ran / "ledgers" / "clinic.ledger")
+    assert code == 0
+    assert re.search(r"\n  round 1.*\n  ε [\d.]+ alone, [\d.]+ in all; \d+ uses, everyone\n", out)
 
 
 def test_a_second_run_into_the_same_folder_is_refused(understudy: Run, ran: Path) -> None:

@@ -1,5 +1,6 @@
 """`understudy plan` and `us.plan`: what a run will cost, without a row."""
 
+import math
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from understudy.data.images import ImageSchema
 from understudy.data.infer import infer_schema, write_draft
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Integer, Schema
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import BudgetExceeded, ConfigError
 from understudy.runs.registry import PROTOCOLS
 from visit_cases import clinic
 
@@ -157,3 +158,16 @@ def test_whether_holders_have_the_same_people_follows_from_their_columns() -> No
         one = rehearsal({"a": FRAME}, {"a": a}, budget=1.0, seed=1)
         assert one.same_people is None, "of one holder both are true, and a protocol decides"
         assert len(us.train(protocol, one, **settings).sample(3)) == 3
+
+
+@pytest.mark.usefixtures("short_fits")
+def test_a_rehearsal_without_noise_needs_no_budget_and_a_real_ledger_refuses_it(tmp_path: Path) -> None:
+    rehearsal = us.Federation.rehearsal({"one": FRAME}, {"one": SCHEMA}, budget=4.0, seed=1)
+    made = us.train("gram", rehearsal, private=False, device="cpu")
+    assert made.privacy.epsilon() == math.inf
+    assert "nothing here is private" in str(made.privacy)
+    real = us.Federation({"one": FRAME}, {"one": SCHEMA}, budget=4.0, ledgers=tmp_path)
+    with pytest.raises(BudgetExceeded):
+        us.train("gram", real, private=False, device="cpu")
+    with us.Ledger(tmp_path / "one.ledger") as ledger:
+        assert ledger.spent() == 0

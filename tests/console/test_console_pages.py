@@ -1,5 +1,6 @@
 """What a steward sees and does: every figure is the ledger's, every decision is about one contract."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +10,7 @@ import pytest
 import tomli_w
 from console_cases import MINE, THEIRS, Visitor, contract, holder, hub, visitor, words_of
 
-from understudy.ground.errors import ArtefactError
+from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.network.decisions import Queue
 from understudy.network.serve import offer
 from understudy.network.status import Status
@@ -19,6 +20,7 @@ from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract
 from understudy.services.console.desk import desk_of
+from understudy.services.console.serve import server_for
 
 ONE, OTHER = contract("gram-1"), contract("gram-2", epsilon=7.0)
 
@@ -252,3 +254,10 @@ def test_the_price_that_is_shown_is_the_contract_s(tmp_path: Path) -> None:
     home = holder(tmp_path, free, spent=False)
     with visitor(home) as steward:
         assert "no guarantee" in steward.see(), "a price without end is not shown as a figure"
+
+
+def test_a_port_that_is_taken_is_told_with_the_option_that_chooses_another(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"{port} cannot be used for listening .*--port N"):
+            server_for(desk_of(home), port=port, ready=lambda link: None).run()

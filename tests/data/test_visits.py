@@ -106,6 +106,22 @@ def test_events_alone_make_their_people() -> None:
     assert (codes.people[:, -1] >= 1).all()
 
 
+def test_ids_of_people_alone_let_those_without_events_count(tmp_path: Path) -> None:
+    who, events = frames()
+    schema = VisitSchema(person="patient", events=clinic().events, most_events=3, time="day")
+    quiet = set(who["patient"]) - set(events["patient"])
+    assert quiet
+    who.to_csv(tmp_path / "people.csv", index=False)
+    events.to_csv(tmp_path / "events.csv", index=False)
+    for source in ({"people": who[["patient"]], "events": events}, tmp_path):
+        visits = read_visits(source, schema)
+        assert set(visits.people) == set(who["patient"])
+        assert set(visits.people[visits.numbers == 0]) == quiet
+        assert visits.codes().people.shape == (len(who), 2)
+    with pytest.raises(SchemaError, match="is nobody"):
+        read_visits({"people": who[["patient"]].iloc[1:], "events": events}, schema)
+
+
 def test_without_a_time_there_is_neither_gap_nor_order() -> None:
     who, events = frames()
     schema = VisitSchema(person="patient", people=clinic().people, events=Schema(columns=clinic().events.columns[1:]),
@@ -175,8 +191,5 @@ def test_tables_that_the_schema_does_not_describe_are_refused() -> None:
         read_visits(events, clinic())
     with pytest.raises(SchemaError, match="event"):
         read_visits({"people": who, "evnts": events}, clinic())
-    alone = VisitSchema(person="patient", events=clinic().events, most_events=3)
-    with pytest.raises(SchemaError, match="describes no people"):
-        read_visits({"people": who, "events": events}, alone)
     with pytest.raises(SchemaError, match="visits"):
         read_rows({"people": who, "events": events}, clinic().events)

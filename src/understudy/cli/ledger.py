@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from understudy.privacy.accounts.entries import Entry
     from understudy.privacy.accounts.ledger import Ledger
 
+NARROW = 76  # columns of a terminal: with fewer, a table of entries would lose its prices
 RUN_HEADS = ("run", "first (UTC)", "last (UTC)", "entries", "ε alone")
 ENTRY_HEADS = (
     "number",
@@ -57,21 +59,34 @@ def ledger_show(
             )
             return
         entries = book.entries(merged=True)
-        grid = Grid(title=f"Ledger of {book.holder}", box=SIMPLE_HEAD, title_justify="left", padding=(0, 0))
-        grid.add_column("when (UTC)", no_wrap=True)
-        grid.add_column("run", overflow="fold", min_width=8)
-        grid.add_column("what", overflow="fold", min_width=12)
-        for name in ("uses", "who", "ε alone", "ε in all"):
-            grid.add_column(name, justify="right", no_wrap=True)
+        lines: list[tuple[str, ...]] = []
         for entry in entries[-last:] if last else entries:
             when, run, what, *rest = entry.cells()
-            grid.add_row(
-                when[:16].replace("T", " "), *map(escape, (run, what if keys else without_keys(what), *rest))
-            )
-        out.print(grid, soft_wrap=False)
+            lines.append((when[:16].replace("T", " "), run, what if keys else without_keys(what), *rest))
+        (_as_table if out.width >= NARROW else _as_lines)(f"Ledger of {book.holder}", lines)
         if last and len(entries) > last:
             out.print(f"{len(entries) - last:,} earlier entries; --last 0 shows all.")
         out.print(book.summary(), markup=False)
+
+
+def _as_table(title: str, rows: Iterable[tuple[str, ...]]) -> None:
+    grid = Grid(title=title, box=SIMPLE_HEAD, title_justify="left", padding=(0, 0))
+    grid.add_column("when (UTC)", no_wrap=True)
+    grid.add_column("run", overflow="fold", min_width=8)
+    grid.add_column("what", overflow="fold", min_width=12)
+    for name in ("uses", "who", "ε alone", "ε in all"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        grid.add_row(*map(escape, row))
+    out.print(grid, soft_wrap=False)
+
+
+def _as_lines(title: str, rows: Iterable[tuple[str, ...]]) -> None:
+    """The same for a terminal in which columns would be cut."""
+    out.print(title, markup=False)
+    for when, run, what, uses, who, alone, total in rows:
+        price = f"ε {alone} alone, {total} in all; {uses} uses, {who}" if uses else f"ε {total} in all"
+        out.print(f"{when} UTC {run}".rstrip(), f"  {what}", f"  {price}", sep="\n", markup=False)
 
 
 @app.command("export")

@@ -8,8 +8,9 @@ class here has no part in it.
 A federation's ledgers are real files unless it is a rehearsal; seeds are for rehearsals alone.
 """
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,9 @@ class Federation:
         record = protocol_named(protocol)
         said = [name for name, holder in self.holders.items() if holder.people_are_elsewhere]
         require_priced(record, self.schemas, config, said)
+        holders = self.holders
+        if getattr(config, "private", True) is False:
+            holders = {name: _without_limit(holder) for name, holder in holders.items()}
         return {
             name: record.build(
                 name,
@@ -158,8 +162,18 @@ class Federation:
                 folder=None if folder is None else folder / name,
                 config=config,
             )
-            for name, holder in self.holders.items()
+            for name, holder in holders.items()
         }
+
+
+def _without_limit(holder: Holder) -> Holder:
+    """The holder of a rehearsal without noise, which no budget could pay for. A real ledger keeps its limit."""
+    if holder.ledger.real:
+        return holder
+    budget = replace(holder.budget, epsilon=math.inf)
+    return replace(
+        holder, ledger=Ledger.rehearsal(holder=holder.name, budget=budget), budget=budget, total=None
+    )
 
 
 def _same(tables: Mapping[str, object], schemas: Mapping[str, Any], same_people: bool | None) -> bool | None:

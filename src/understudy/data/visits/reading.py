@@ -1,8 +1,9 @@
 """Tables of people and of their events, read by the public schema, and each person's events brought together.
 
 A holder brings both as `{"people": …, "events": …}` (files, frames, sources), or as a folder in which one file is
-called people and one events (people.csv, events.parquet, events.source.toml); where the schema has no [people], the
-table of events is enough, and whoever has an event is a person.
+called people and one events (people.csv, events.parquet, events.source.toml). Where the schema has no [people], the
+table of events is enough, and whoever has an event is a person; a table of people that is there all the same is read
+for its ids alone, so that people without events count.
 
 Guarantee: `Visits.codes` depends, person by person, on that person's rows and the schema alone (and, where events are
 drawn, on randomness of the holder's own): of nobody more than `most_events` events count.
@@ -26,7 +27,7 @@ from understudy.data.encoding.values import Codes, codes_of, numbers_of
 from understudy.data.ragged import Places, starts_of, taken
 from understudy.data.reading.files import Source
 from understudy.data.reading.sources import SUFFIX, TableSource
-from understudy.data.table import Table, read_table
+from understudy.data.table import Table, id_reader, read_columns, read_table
 from understudy.data.visits.codes import VisitCodes
 from understudy.data.visits.schema import VisitSchema
 from understudy.ground.check import known_keys
@@ -128,13 +129,19 @@ def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | No
     tables = two_sources(source, schema)
     titles = {part: name if name is None or len(tables) == 1 else f"{name}, {part}" for part in tables}
     events = read_table(tables["events"], schema.events, titles["events"], one_row_each=False)
-    if schema.people is None:
-        owner, ids = pd.factorize(events.people)
-        own = np.zeros((len(ids), 0), dtype=np.int32)
-    else:
+    if schema.people is not None:
         people = read_table(tables["people"], schema.people, titles["people"])
-        ids, owner = people.people, _owners(events, people)
+        ids, owner = people.people, _owners(events, people.people, people.source)
         own = _codes(schema.people.columns, people.frame)
+    else:
+        if "people" in tables:
+            reader = {schema.person: id_reader(schema.person, one_row_each=True)}
+            raw, cells = read_columns(tables["people"], reader, titles["people"])
+            ids = cells[schema.person].to_numpy()
+            owner = _owners(events, ids, raw.name)
+        else:
+            owner, ids = pd.factorize(events.people)
+        own = np.zeros((len(ids), 0), dtype=np.int32)
     times = None
     if schema.clock is not None:
         times = numbers_of(schema.clock, events.frame[schema.clock.name]).astype(np.int64)
@@ -158,9 +165,9 @@ def _codes(columns: Iterable[Column], frame: pd.DataFrame) -> Codes:
     return np.column_stack([none, *(codes_of(column, frame[column.name]) for column in columns)])
 
 
-def _owners(events: Table, people: Table) -> Places:
+def _owners(events: Table, ids: NDArray[Any], source: str) -> Places:
     """Whose each event is, as a place among the people."""
-    whose, ids = events.people, people.people
+    whose = events.people
     if whose.dtype != ids.dtype:  # whole numbers in one table, text in the other
         whose, ids = whose.astype(str), ids.astype(str)
     owner = pd.Index(ids).get_indexer(pd.Index(whose))
@@ -169,7 +176,7 @@ def _owners(events: Table, people: Table) -> Places:
         more = f" (and {count - 1:,} more)" if count > 1 else ""
         raise SchemaError(
             f'{events.source}, column "{events.schema.person}": "{whose[at]}" at row {at + 1:,} is nobody in '
-            f"{people.source}{more}: every event is a person's. Nothing was read further."
+            f"{source}{more}: every event is a person's. Nothing was read further."
         )
     return np.asarray(owner, dtype=np.int64)
 
@@ -182,15 +189,16 @@ def _levels(column: Column, values: Places, missing: NDArray[np.bool_]) -> Codes
 
 
 def two_sources(source: Source | TwoSources, schema: "VisitSchema | SeveralVisits") -> dict[str, Source]:
-    """The tables that the schema describes, from whatever the holder brought."""
+    """The tables that the schema describes, from whatever the holder brought, and people where it brought some."""
     wanted = tuple(schema.tables)
+    read = ("people", *wanted) if wanted == ("events",) else wanted  # people who may have no event
     if isinstance(source, Mapping) and not isinstance(source, pd.DataFrame):
         known_keys(source, dict.fromkeys(("people", *wanted)), "a holder's tables", raised=SchemaError)
         found = dict(source)
     elif (place := _folder(source)) is None:
         found = {"events": source}
     else:
-        found = {part: path for part in wanted if (path := _in(place, part)) is not None}
+        found = {part: path for part in read if (path := _in(place, part)) is not None}
         if isinstance(source, TableSource):
             found = {part: replace(source, table=str(path)) for part, path in found.items()}
     if lacking := [part for part in wanted if part not in found]:
@@ -199,7 +207,7 @@ def two_sources(source: Source | TwoSources, schema: "VisitSchema | SeveralVisit
             f"{'both' if len(wanted) == 2 else 'all'}, as {{{', '.join(f'{part} = …' for part in wanted)}}}, or as a "
             f"folder with a file {' and a file '.join(wanted)}. Nothing was read."
         )
-    if extra := [part for part in found if part not in wanted]:
+    if extra := [part for part in found if part not in read]:
         raise SchemaError(
             f"the schema describes no {extra[0]}, and there is a table of them. Nothing was read."
         )

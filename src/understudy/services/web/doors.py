@@ -149,7 +149,10 @@ class DoorsServer(Server):
         except OSError as error:
             for opened in made:
                 opened.close()
-            raise ConfigError(f"{host}:{port} cannot be used for listening ({error.strerror}).") from None
+            raise ConfigError(
+                f"{host}:{port} cannot be used for listening ({error.strerror}). Choose another port: --port N, or "
+                "--listen HOST:PORT where the command has that."
+            ) from None
         return made
 
 
