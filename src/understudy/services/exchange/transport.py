@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from understudy.ground.bounded import parse_json
 from understudy.ground.check import positive, whole
 from understudy.ground.errors import ArtefactError, ConfigError, ExchangeError
 from understudy.services.web.addresses import loopback
@@ -18,6 +19,7 @@ Watch = Callable[[int, int], None]  # bytes so far, bytes in all
 CHUNK = 1 << 16
 _AGAIN = (408, 429, 502, 503, 504)
 _LONGEST_WAIT = 30.0
+MOST_ANSWER = 1 << 26  # bytes of an answer that is no file
 
 
 class Transport:
@@ -45,7 +47,7 @@ class Transport:
         self._tries = tries
         self._http = httpx.Client(
             base_url=f"{url}/v1/",
-            headers={"Authorization": f"Bearer {token.strip()}"},
+            headers={"Authorization": f"Bearer {token.strip()}", "Accept-Encoding": "identity"},
             verify=_trusting(ca) if url.scheme == "https" else False,
             timeout=seconds,
             trust_env=url.scheme == "https",  # a proxy from the environment would read what is not encrypted
@@ -57,8 +59,18 @@ class Transport:
 
     def json(self, method: str, place: str, **options: Any) -> Any:
         """Send a request; the values that it is answered with."""
-        answer = self._patiently(lambda: self._http.request(method, place, **options), again=method != "POST")
-        return _good(answer).json() if answer.content else None
+        answer = self._patiently(lambda: self._ask(method, place, **options), again=method != "POST")
+        try:
+            return parse_json(_good(answer).content.decode()) if answer.content else None
+        except ValueError as error:
+            host = self._http.base_url.host
+            raise ExchangeError(
+                0, f"{host}: what it answers is no JSON ({error}). Nothing was kept."
+            ) from None
+
+    def _ask(self, method: str, place: str, **options: Any) -> httpx.Response:
+        with self._http.stream(method, place, **options) as answer:
+            return _within_bounds(answer)
 
     def upload(self, place: str, data: bytes, watch: Watch | None) -> bool:
         """Put these bytes; False if a try before was stored after all, and only its acknowledgement lost."""
@@ -68,7 +80,7 @@ class Transport:
         def send() -> httpx.Response:
             nonlocal tries
             tries += 1
-            return self._http.put(place, content=_pieces(data, watch), headers=headers)
+            return self._ask("PUT", place, content=_pieces(data, watch), headers=headers)
 
         answer = self._patiently(send, again=True)
         if answer.status_code == 409 and tries > 1:
@@ -82,8 +94,7 @@ class Transport:
         def receive() -> httpx.Response:
             with self._http.stream("GET", place) as answer:
                 if not answer.is_success:
-                    answer.read()
-                    return answer
+                    return _within_bounds(answer)
                 total, done = int(answer.headers.get("content-length", 0)), 0
                 with path.open("wb") as file:
                     for chunk in answer.iter_raw(CHUNK):
@@ -121,6 +132,20 @@ class Transport:
         raise ExchangeError(0, f"{self._http.base_url.host} was tried {self._tries} times: {reason}")
 
 
+def _within_bounds(answer: httpx.Response) -> httpx.Response:
+    """The same with its body, as it came. ArtefactError when that is more than a list of offers can be."""
+    body = bytearray()
+    for chunk in answer.iter_raw(CHUNK):
+        body += chunk
+        if len(body) > MOST_ANSWER:
+            raise ArtefactError(
+                f"the exchange answers with more than {MOST_ANSWER:,} bytes. Nothing was kept."
+            )
+    wait = answer.headers.get("retry-after")
+    headers = {} if wait is None else {"retry-after": wait}
+    return httpx.Response(answer.status_code, headers=headers, content=bytes(body))
+
+
 def _good(answer: httpx.Response) -> httpx.Response:
     if answer.is_success:
         return answer
@@ -130,7 +155,7 @@ def _good(answer: httpx.Response) -> httpx.Response:
 def _detail(answer: httpx.Response) -> str:
     """The server's sentence. It is a stranger's text: cut, and printed nowhere as anything but text."""
     try:
-        detail = answer.json()["detail"]
+        detail = parse_json(answer.content.decode())["detail"]
         if not isinstance(detail, str):
             detail = "; ".join(f"{'.'.join(map(str, part['where']))}: {part['what']}" for part in detail)
         return f"{detail[:1000]}"
