@@ -330,7 +330,8 @@ class Trial:
         elif isinstance(first, Reply):
             for name, value in vars(first).items():
                 other = getattr(second, name)
-                if not self._uniform(first, name, value) and not _same(value.value, other.value):
+                one, two = (_of_one_group(side) for side in (value.value, other.value))
+                if not self._uniform(first, name, value) and not _same(one, two):
                     self.find("course", f"{first.kind()}.{name} depends on a row past all mechanisms")
 
     def _uniform(self, reply: Reply, name: str, value: Any) -> bool:
@@ -340,7 +341,6 @@ class Trial:
         return self.case.same_people and (reply.kind(), name) in (
             ("gram.shared", "blocks"),
             ("gram.shared", "triples"),
-            ("dplt.tables", "cross"),
         )
 
     def price(self, name: str, ledger: Any, budget: Budget) -> None:
@@ -369,6 +369,17 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, Mapping | list | tuple):
         for one in value.values() if isinstance(value, Mapping) else value:
             yield from _tensors(one)
+
+
+def _of_one_group(value: Any) -> Any:
+    """Of parts of blocks by their names, "0×1", those that are not shares of a product of two holders' rows: these are
+    uniform to whoever reads them.
+    """
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: part for key, part in value.items() if "×" not in str(key) or len({*str(key).split("×")}) == 1
+    }
 
 
 def _same(one: Any, other: Any) -> bool:

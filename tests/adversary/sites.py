@@ -26,7 +26,7 @@ from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.secure.tied import reach
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.moments_host import MomentsHost
-from understudy.protocols.dplt.party import DpltParty
+from understudy.protocols.dplt import study as dplt_study
 from understudy.protocols.gans import critic_round
 from understudy.protocols.gram import parts as gram_parts
 from understudy.protocols.gram.trees import Trees
@@ -174,8 +174,8 @@ def tapped(sites: Sites) -> Iterator[None]:
             patch.setattr(stage, "_sums_of", _moments(sites, stage._sums_of))
         patch.setattr(Numbers, "triangle", _triangle(sites, Numbers.triangle))
         patch.setattr(Numbers, "words", _short(sites, Numbers.words))
-        patch.setattr(DpltParty, "_counts", _counts(sites, DpltParty._counts, "two-way tables"))
-        patch.setattr(DpltParty, "_choose", _choice(sites, DpltParty._choose))
+        patch.setattr(dplt_study, "pair_tables", _counts(sites, dplt_study.pair_tables, "two-way tables"))
+        patch.setattr(dplt_study, "_choose", _choice(sites, dplt_study._choose))
         patch.setattr(LearningParty, "told", _told(sites, LearningParty.told))
         patch.setattr(Rappor, "__call__", _bits(sites, Rappor.__call__))
         patch.setattr(UploadParty, "_levels", _split(sites, UploadParty._levels))
@@ -355,8 +355,8 @@ def _vectors(real: Any) -> Any:
 
 
 def _choice(sites: Sites, real: Any) -> Any:
-    def choose(party: Any, plan: Any, scores: Tensor, sensitivity: int) -> Any:
-        chosen = real(party, plan, scores, sensitivity)
+    def choose(noise: float, rng: Any, scores: Tensor, sensitivity: int) -> Any:
+        chosen = real(noise, rng, scores, sensitivity)
         return sites.through("choice", scores, chosen, lambda d: d.abs().max(), 2.0 * float(sensitivity))
 
     return choose

@@ -32,7 +32,6 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.product import Factor
 from understudy.protocols.core import Ask, Party, Reply
 from understudy.protocols.core.products import Swap, relayed
-from understudy.protocols.dplt import messages as dplt
 from understudy.protocols.gram import messages as gram
 from understudy.protocols.joint import messages as joint
 from understudy.runtime.contract import Contract
@@ -200,12 +199,15 @@ def test_other_pairs_are_not_released_under_the_same_pads(tmp_path: Path) -> Non
 
 def test_another_tree_is_not_counted_under_the_same_pads(tmp_path: Path) -> None:
     with carried_out(case_of("DPLT+, three parties"), tmp_path) as (server, ledgers):
-        other, asks = again(server, dplt.Quantify)
-        edges = next(iter(asks.values())).edges
+        other, asks = again(server, joint.Propose, "tree")
+        edges = next(iter(asks.values())).terms["edges"]
         star = torch.tensor([[0, leaf] for leaf in range(1, len(edges) + 1)])
         chain = torch.tensor([[leaf - 1, leaf] for leaf in range(1, len(edges) + 1)])
         another = chain if torch.equal(star, edges) else star  # noise has chosen the first
-        refuses(other, dict.fromkeys(asks, dplt.Quantify(edges=another)), ledgers)
+        told = {name: replace(ask, terms=ask.terms | {"edges": another}) for name, ask in asks.items()}
+        inboxes = _inboxes(other.ask(told))
+        due = {name: joint.Release(stage="tree", inbox=box, corrections={}) for name, box in inboxes.items()}
+        refuses(other, due, ledgers)
 
 
 @pytest.mark.parametrize("stage", ["pooled", "cells"])
@@ -315,7 +317,7 @@ class SameSeeds(LocalParties):
 
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
         asks = addressed(message, self.names)
-        if isinstance(next(iter(asks.values())), gram.Share | dplt.Correlate) or _multiplied(asks):
+        if isinstance(next(iter(asks.values())), gram.Share) or _multiplied(asks):
             raise KeyboardInterrupt
         for name, ask in asks.items():
             if seeds := getattr(ask, "seeds", {}):

@@ -19,9 +19,9 @@ from undisturbed import undisturbed
 
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Party
-from understudy.protocols.dplt import messages as dplt_messages
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gram import messages as gram_messages
+from understudy.protocols.joint.messages import Release
 from understudy.runs.federation import Federation
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
@@ -112,6 +112,11 @@ def at(kind: type[Ask], round: int | None = None) -> Meets:
     )
 
 
+def released(stage: str) -> Meets:
+    """When the second holder is asked for this release: the first has paid and answered by then."""
+    return lambda name, ask: isinstance(ask, Release) and name == "holder 1" and ask.stage == stage
+
+
 def case_of(name: str) -> Case:
     return next(case for case in CASES if case.name == name)
 
@@ -124,7 +129,7 @@ def case_of(name: str) -> Case:
         (case_of("Gram, columns, levels bought, a target"), [at(gram_messages.Widen)]),
         (
             case_of("DPLT, two parties"),
-            [at(dplt_messages.Group), at(dplt_messages.Correlate), at(dplt_messages.Quantify)],
+            [released("groups"), released("pairs"), released("tree")],
         ),
         (
             case_of("VertiGAN, coupled"),

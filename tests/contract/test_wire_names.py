@@ -15,8 +15,6 @@ KINDS = {
     "alignment.aligned", "alignment.found", "alignment.introduce", "alignment.introduced", "alignment.mask-other",
     "alignment.mask-own", "alignment.masked-ids",
     "class-means.begin", "class-means.round",
-    "dplt.agree", "dplt.agreed", "dplt.begin", "dplt.begun", "dplt.correlate", "dplt.group", "dplt.grouped",
-    "dplt.quantify", "dplt.tables",
     "gan.begin", "gan.begun", "gan.gradient", "gen-fl.made", "gen-fl.make",
     "gram.agree", "gram.agreed", "gram.begin", "gram.begun", "gram.fine", "gram.propose", "gram.propose-levels",
     "gram.proposed", "gram.refine", "gram.share", "gram.shared", "gram.take-levels", "gram.taken", "gram.widen",

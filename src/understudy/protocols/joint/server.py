@@ -61,6 +61,8 @@ def measure(
     plan = json.loads(json.dumps({key: config[key] for key in study.settled}))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     saved = store.measured(SAVED, plan) if store is not None and resume else None
+    if saved is not None and len(saved["sums"]) < study.least:
+        saved = None  # nothing is fitted to less: the same is asked again, and recorded answers are repeated
     split = len(study.grid.groups) > 1
     secret = store.secret(resume=resume) if store is not None and split else os.urandom(32)
     server = _Server(study, parties, chunk, secret)
