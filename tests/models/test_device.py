@@ -1,6 +1,7 @@
+import pytest
 import torch
 
-from understudy.models.device import first_weights
+from understudy.models.device import first_weights, sent
 
 
 def test_first_weights_follow_from_their_seed_and_disturb_no_other_draw():
@@ -11,3 +12,10 @@ def test_first_weights_follow_from_their_seed_and_disturb_no_other_draw():
     with first_weights(7):
         assert torch.equal(torch.rand(5), expected)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_a_tensor_is_sent_from_the_host_and_left_where_it_is_there():
+    there = sent(torch.arange(5), torch.device("cuda"))
+    assert sent(there, there.device) is there
+    assert there.tolist() == [0, 1, 2, 3, 4]

@@ -28,10 +28,10 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """The host's tensor on that device. A GPU takes it when its turn comes, from pinned memory that nobody writes to
+    """The tensor on that device. A GPU takes the host's when its turn comes, from pinned memory that nobody writes to
     again: a copy from other memory waits for all that is queued there.
     """
-    held = tensor.pin_memory() if device.type == "cuda" else tensor
+    held = tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
     return held.to(device, non_blocking=True)
 
 
