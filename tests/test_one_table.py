@@ -219,7 +219,7 @@ REFUSED = {
     "a setting that is not there": ({"stpes": 1}, ConfigError, 'Did you mean "steps"'),
     "no noise": ({"private": False}, ConfigError, "rehearsals"),
     "more holders than one": ({"most_holders": 2}, ConfigError, "most_holders=2"),
-    "people with several rows": ({"person": "ill"}, SchemaError, "some have several"),
+    "people with several rows": ({"person": "ill"}, SchemaError, "rows have no id of their own"),
     "an id that is not there": ({"person": "id"}, SchemaError, 'no id column "id"'),
     "no budget": ({"epsilon": 0}, ConfigError, "epsilon must be above 0"),
     "a name that is a path": ({"name": "a/b"}, ConfigError, "plain name"),
@@ -442,6 +442,18 @@ def test_a_long_file_is_read_in_batches_and_its_page_compares_some_of_it(
     assert "that were drawn at random are compared" in page
 
 
+@pytest.mark.filterwarnings(
+    "ignore::understudy.ground.errors.PrivacyWarning", "ignore::understudy.ground.errors.UtilityWarning"
+)
+def test_a_row_without_an_id_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
+    frame = FRAME.assign(who=[None, *(f"p{n}" for n in range(1, PEOPLE))])
+    with pytest.raises(SchemaError, match=r'"who".* 1 rows have no id of their own. Nothing was charged'):
+        us.synthesize(frame, epsilon=1, person="who", kinds={"age": "integer"}, ledgers=tmp_path)
+    for file in tmp_path.glob("*.ledger"):
+        with us.Ledger(file) as ledger:
+            assert ledger.spent() == 0
+
+
 def test_a_long_file_without_a_schema_is_bought_and_fitted_in_batches(
     understudy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -465,4 +477,4 @@ def test_a_long_file_without_a_schema_is_bought_and_fitted_in_batches(
     pd.concat([frame, frame[:1]]).to_parquet("big.parquet")
     code, _, err = understudy(*ask, "--out", "again", "--ledgers", "others")
     assert code == 1
-    assert "some have several. Nothing was charged." in err
+    assert "1 rows have no id of their own. Nothing was charged." in err

@@ -33,10 +33,9 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.coarsen import coarsen, coarsen_long
 from understudy.data.described import ArraySchema
 from understudy.data.kinds import TABLE, load_schema, one_kind_of_row, read_rows
-from understudy.data.reading.batches import batches_of
 from understudy.data.reading.files import Source, open_source
 from understudy.data.reading.sources import TableSource
-from understudy.data.reading.streamed import long_source, open_table
+from understudy.data.reading.streamed import long_source, open_table, parts_of
 from understudy.data.schema import Boolean, Schema
 from understudy.data.table import Table, read_table
 from understudy.ground.check import plain_name
@@ -191,13 +190,11 @@ def _require(source: Source, declared: Kinds, person: str | None, config: gram.C
         return
     if open_source(source, {}).header.count(person) != 1:
         raise SchemaError(f'there is no id column "{person}". Nothing was charged.')
-    if (origin := long_source(source, len(declared))) is not None:
-        several = not first_of(batches_of(origin, {person: False}, origin.name), person).all()
-    else:
-        several = bool(open_source(source, {person: False}).columns[person].duplicated().any())
-    if several:
+    own = first_of(parts_of(source, {person: False}, columns=len(declared)), person)
+    if not own.all():
         raise SchemaError(
-            f'"{person}": a person has one row here, and some have several. Nothing was charged.'
+            f'"{person}": a person has one row here, and {int((~own).sum()):,} rows have no id of their own. '
+            "Nothing was charged."
         )
 
 

@@ -42,7 +42,6 @@ class Table:
     schema: Schema = field(repr=False)
     source: str
     long: ClassVar[bool] = False  # read in batches whenever rows are needed (`reading.streamed`)
-    repeated: ClassVar[int] = 0  # of a long table: rows with the id of an earlier one
 
     @property
     def rows(self) -> int:
@@ -58,6 +57,16 @@ class Table:
     def batches(self) -> Iterator[pd.DataFrame]:
         """All rows, in parts that are read one after the other; here all at once."""
         yield self.frame
+
+    @property
+    def repeated(self) -> int:
+        """How many rows have the id of an earlier one."""
+        return int(pd.Series(self.people).duplicated().sum())
+
+    @property
+    def again(self) -> Source:
+        """Where the same rows can be read again."""
+        return self.frame
 
     def take(self, rows: ArrayLike) -> "Table":
         """The table with these rows alone, in this order."""

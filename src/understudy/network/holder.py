@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from understudy.data.kinds import load_schema, one_kind_of_row
+from understudy.data.kinds import TABLE, load_schema, one_kind_of_row
 from understudy.data.reading.no_rows import NoRows
-from understudy.data.reading.streamed import StreamedTable
 from understudy.ground.bounded import load_toml
 from understudy.ground.check import known_keys
 from understudy.ground.durable import own_file, own_folder, replace
@@ -172,7 +171,7 @@ def seat_from(path: Path) -> Iterator[Seat]:
 
 
 def _people(opened: Opened) -> int:
-    if isinstance(opened, StreamedTable):
+    if TABLE.holds(opened):
         return opened.rows - opened.repeated
     people: Any = opened.people
     return int(people) if isinstance(people, int | np.integer) else len(np.unique(np.asarray(people)))

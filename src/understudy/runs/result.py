@@ -9,12 +9,9 @@ from typing import Any
 import pandas as pd
 import tomli_w
 
-from understudy.data.arrays import ArrayTable
 from understudy.data.kinds import EVENTS, FLAT, TABLE
 from understudy.data.reading.files import Source
-from understudy.data.reading.streamed import StreamedTable
 from understudy.data.reading.writing import typed_like, write_tables
-from understudy.data.table import Table
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts
@@ -115,7 +112,7 @@ class Result:
 
         holders = {} if self.federation is None else self.federation.holders
         tables = {
-            name: _readable(h.table) if h.came is None else h.came
+            name: (h.table.again if TABLE.holds(h.table) else h.table) if h.came is None else h.came
             for name, h in holders.items()
             if FLAT.holds(h.table)
         }
@@ -139,13 +136,6 @@ def load(folder: str | Path) -> Artefact:
     if home.name == "model" or (home / "model" / "card.json").exists():
         return Classifier.load(home)
     return Generator.load(folder)
-
-
-def _readable(table: Table | ArrayTable[Any]) -> Any:
-    """Rows that a page may read: those that are open here, or where they are long, where they lie."""
-    if isinstance(table, StreamedTable):
-        return table.origin
-    return table.frame if TABLE.holds(table) else table
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -1,5 +1,9 @@
 """One object for each kind of rows: tables, images, series, people with events; and of generators what these are side
 by side. What is done in another way for another kind is a method of the object, and nobody else asks which kind it is.
+
+A new kind is a file here and a name in `brought`, and above a file or an entry under its name: how it is drawn
+(`generators.kinds`), compared (`report.compared`), measured for a page (`report.measure`) and pooled
+(`protocols.sgde.kinds`), as far as it is.
 """
 
 from understudy.data.kinds.arrays import ARRAYS

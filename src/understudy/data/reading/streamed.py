@@ -14,14 +14,14 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.reading.batches import batches_of, is_long
-from understudy.data.reading.files import Raw, Source
+from understudy.data.reading.files import Raw, Source, Want, open_source
 from understudy.data.reading.sources import TableSource, source_at
 from understudy.data.schema import Schema
 from understudy.data.table import (
@@ -49,17 +49,23 @@ class StreamedTable(Table):
         ids = Ids()
         for batch in self._read():
             ids.note(batch, schema.person)
-        object.__setattr__(self, "_rows", ids.rows)
-        object.__setattr__(self, "repeated", ids.repeated)
+        object.__setattr__(self, "_counted", (ids.rows, ids.repeated))
 
-    long = True
+    long: ClassVar[bool] = True
     origin: TableSource
-    repeated: int  # type: ignore[misc]
-    _rows: int
+    _counted: tuple[int, int]
 
     @property
     def rows(self) -> int:
-        return self._rows
+        return self._counted[0]
+
+    @property
+    def repeated(self) -> int:
+        return self._counted[1]
+
+    @property
+    def again(self) -> Source:
+        return self.origin
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -148,6 +154,12 @@ def long_source(source: Source, columns: int) -> TableSource | None:
         return None
     described = source if isinstance(source, TableSource) else source_at(source)
     return described if is_long(described, columns) else None
+
+
+def parts_of(source: Source, want: Want, *, columns: int) -> Iterator[Raw]:
+    """The table in parts, in order: one, unless so many columns are too many to hold."""
+    origin = long_source(source, columns)
+    return iter([open_source(source, want)]) if origin is None else batches_of(origin, want, origin.name)
 
 
 def open_table(
