@@ -5,8 +5,8 @@
     python benchmarks/common/readme.py --check             # only says what differs
 
 A table stands between two marks, each on a line of its own: `<!-- table: NAME -->` and `<!-- end -->`. A figure in
-running text stands between `<!-- figure: NAME -->` and `<!-- end -->`. `show.py` of the folder has a dict TABLES: the
-names, and functions without arguments that give the text; where sentences have many figures, so has `findings.py`.
+running text stands between `<!-- figure: NAME -->` and `<!-- end -->`. All are declared in the folder's `tables.toml`
+(`common/declared.py`); what cannot be declared is in `show.py`: a dict TABLES of names and functions.
 `overview.py` has those of benchmarks/README.md.
 """
 
@@ -20,6 +20,7 @@ from types import ModuleType
 
 sys.path.append(str(Path(__file__).parents[1]))
 
+from common.declared import tables
 from common.options import command
 
 BENCHMARKS = Path(__file__).parents[1]
@@ -30,17 +31,24 @@ _MARKED = re.compile(
 )
 
 
-def readmes() -> Iterator[tuple[str, Path, list[Path]]]:
-    """Each README with its name and the scripts that fill it."""
-    yield ".", BENCHMARKS / "README.md", [BENCHMARKS / "common" / "overview.py"]
+def readmes() -> Iterator[tuple[str, list[Path], list[Path]]]:
+    """Each folder's name, its pages (the README, and `TABLES.md` for long tables), and what fills them."""
+    yield ".", [BENCHMARKS / "README.md"], [BENCHMARKS / "common" / "overview.py"]
     for path in sorted(BENCHMARKS.glob("*/README.md")):
-        findings = path.with_name("findings.py")
-        yield path.parent.name, path, [path.with_name("show.py"), *([findings] if findings.exists() else [])]
+        pages, scripts = (("README.md", "TABLES.md"), ("tables.toml", "show.py"))
+        yield path.parent.name, _there(path.parent, pages), _there(path.parent, scripts)
+
+
+def _there(folder: Path, names: Iterable[str]) -> list[Path]:
+    return [folder / name for name in names if (folder / name).exists()]
 
 
 def texts(scripts: Iterable[Path]) -> Texts:
-    """The names and functions of all these scripts."""
-    return {name: text for script in scripts for name, text in _loaded(script).TABLES.items()}
+    """The names of all these declarations and scripts, and what gives their text."""
+    made: dict[str, Callable[[], str]] = {}
+    for script in scripts:
+        made |= tables(script) if script.suffix == ".toml" else _loaded(script).TABLES
+    return made
 
 
 def _loaded(script: Path) -> ModuleType:
@@ -53,27 +61,29 @@ def _loaded(script: Path) -> ModuleType:
     return module
 
 
-def filled(readme: str, tables: Texts, where: str = "README.md") -> str:
+def filled(page: str, tables: Texts, where: str = "README.md") -> str:
     """The same text with what the tables say now between its marks."""
-    unused = set(tables)
 
     def fill(mark: re.Match[str]) -> str:
         kind, name = mark["kind"], mark["name"]
         if name not in tables:
             raise SystemExit(f"{where}: no {kind} has the name {name!r}. There are: {', '.join(tables)}.")
-        unused.discard(name)
         text = tables[name]()
         if kind == "table":
             text = f"\n{text}\n"
         return f"<!-- {kind}: {name} -->{text}<!-- end -->"
 
-    marks = len(_START.findall(readme))
-    made, found = _MARKED.subn(fill, readme)
+    marks = len(_START.findall(page))
+    made, found = _MARKED.subn(fill, page)
     if found != marks:
         raise SystemExit(f"{where}: {marks} marks are opened, and {found} are closed by <!-- end -->.")
-    if unused:
-        raise SystemExit(f"{where}: nothing shows {', '.join(sorted(unused))}.")
     return made
+
+
+def unused(pages: Iterable[str], tables: Texts) -> list[str]:
+    """The tables that no page shows."""
+    shown = {mark["name"] for page in pages for mark in _MARKED.finditer(page)}
+    return sorted(set(tables) - shown)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -85,17 +95,21 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     args = parser().parse_args()
-    every = {name: (path, scripts) for name, path, scripts in readmes()}
+    every = {name: (pages, scripts) for name, pages, scripts in readmes()}
     if unknown := sorted(set(args.names) - set(every)):
         sys.exit(f"There is no README of {', '.join(unknown)}. There are: {', '.join(every)}.")
     differ = []
     for name in args.names or every:
-        path, scripts = every[name]
-        old = path.read_text()
-        if (new := filled(old, texts(scripts), str(path))) != old:
-            differ.append(str(path))
-            if not args.check:
-                path.write_text(new)
+        pages, scripts = every[name]
+        tables = texts(scripts)
+        for path in pages:
+            old = path.read_text()
+            if (new := filled(old, tables, str(path))) != old:
+                differ.append(str(path))
+                if not args.check:
+                    path.write_text(new)
+        if left := unused((path.read_text() for path in pages), tables):
+            sys.exit(f"{name}: nothing shows {', '.join(left)}.")
     print("\n".join(differ) or "Every table says what its CSV file says.")
     if args.check and differ:
         sys.exit("These differ from their CSV files: run `make tables`.")

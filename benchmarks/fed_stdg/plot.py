@@ -10,9 +10,13 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1]))
 
 import pandas as pd
-from show import EPSILONS, FREE, HERE, METHODS, measured
 
 from common.options import command
+
+HERE = Path(__file__).parent
+EPSILONS = (0.5, 2.0, 8.0)
+FREE = ("real", "central", "FL")
+METHODS = ("SignDS-S", "SignDS-E", "SignDS-M", "SubMDS", "AdaSubMDS", "AdaSubMDS, once")
 
 
 def draw(ours: pd.DataFrame) -> None:
@@ -55,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     parser().parse_args()
-    draw(measured())
+    draw(pd.read_csv(HERE / "ours.csv").fillna({"poison": ""}))
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ import argparse
 import math
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1]))
 
 import pandas as pd
 from markupsafe import Markup
-from show import columns_of_two
 
 from common.options import command
 from understudy.report.plots import tag
@@ -61,6 +60,14 @@ path { stroke-width: 1.8; stroke-linejoin: round; } path.line { fill: none; } .o
 .ours { stroke: var(--ours); fill: var(--ours); } .aim { stroke: var(--aim); fill: var(--aim); }
 .mst { stroke: var(--mst); fill: var(--mst); } .papers { stroke: var(--papers); fill: var(--papers); }
 """
+
+
+@cache
+def columns_of_two(epsilon: float | None = None) -> pd.DataFrame:
+    """Two holders of columns, at one ε or at all of them."""
+    rows = pd.read_csv(Path(__file__).with_name("ours.csv"))
+    part = rows[(rows.partition == "columns") & (rows.holders == 2)]
+    return part if epsilon is None else part[part.epsilon == epsilon]
 
 
 def values(dataset: str, figure: str) -> dict[str, list[float]]:

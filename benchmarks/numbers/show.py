@@ -159,13 +159,6 @@ def missed() -> str:
     )
 
 
-def took() -> str:
-    """Seconds of a run, for 20,000 people."""
-    whole = rows()[(rows()["column"] == ALL) & (rows()["people"] == 20_000) & (rows()["method"] == "bought")]
-    return f"{whole['seconds'].min():.0f} to {whole['seconds'].max():.0f}"
-
-
 TABLES = {
     "columns": columns, "tried": tried, "wider": wider, "prices": prices, "tables": tables, "missed": missed,
-    "took": took,
 }  # fmt: skip

@@ -12,10 +12,11 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1]))
 
 import pandas as pd
-from show import HERE, STUDIES
 
 from common.options import command
 
+HERE = Path(__file__).parent
+STUDIES = {"rows": "rows", "split": "share", "parties": "parties", "upload": "upload", "teachers": "teachers"}
 ORDER = ("VertiGAN", "VDGAN-DPSGD", "VDGAN-PATE", "DPLT", "DPLT+", "Gram", "central GAN")
 ENDS = {"independent": ("grey", "--"), "bootstrap": ("black", ":")}
 NAMES = {
