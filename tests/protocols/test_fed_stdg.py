@@ -124,7 +124,7 @@ def test_the_rate_follows_algorithm_7_on_a_scripted_sequence() -> None:
     config = Config(**SMALL | {"patience": 3, "global_rate": 8.0, "rounds": 10, "cap": 10})
     network = fed_stdg.build_network(config, common_rule(federation.schemas))
     parties = LocalParties(federation.parties("fed-stdg", run="r"))
-    run = Rounds(
+    run = Rounds.open(
         config, parties, network.describe(), torch.zeros(network.size), notes={"waited": 0, "rates": []}
     )
     seen = []

@@ -95,7 +95,7 @@ class AggregatorsAudit:
         read: list[Tensor] = []
 
         def train(parties: Parties) -> object:
-            found = FirstAggregator(server, parties, schemas).released()
+            found = FirstAggregator.open(server, parties, schemas).released()
             read[:] = [found["sums"]]  # type: ignore[list-item]
             return found
 

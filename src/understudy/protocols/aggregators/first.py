@@ -52,7 +52,7 @@ def collected(
     if saved is not None and saved["config"] != told:
         raise ConfigError("The saved run has other settings: resume it as it was. Nothing was charged.")
     if saved is None:
-        saved = FirstAggregator(plan, parties, schemas).released() | {"config": told}
+        saved = FirstAggregator.open(plan, parties, schemas).released() | {"config": told}
         if store is not None:
             store.note(RELEASED, saved)
     there = [name for name in saved["begun"] if name not in saved["gone"]]
@@ -94,20 +94,26 @@ class _Hosts:
 class FirstAggregator:
     """The first aggregator: it has uploads made, passes on what is the second's, and adds up its own part."""
 
-    def __init__(self, plan: Terms, parties: Parties, schemas: Mapping[str, Any]) -> None:
+    def __init__(self, plan: Terms, parties: Parties) -> None:
         self.plan, self.parties = plan, parties
         self.hosts = Present(_Hosts(parties, plan.aggregator), plan.config.at_least)
+        self.begun: dict[str, dict[str, Any]] = {}
+        self.total = np.zeros(plan.cells.count, np.uint64)
+        self.mark, self.people, self.refused, self.batches = bytes(32), 0, 0, 0
+
+    @classmethod
+    def open(cls, plan: Terms, parties: Parties, schemas: Mapping[str, Any]) -> "FirstAggregator":
+        """Begin at the second aggregator, and then, with its key, at every host."""
+        first = cls(plan, parties)
         told: dict[str, Any] = {
             "config": asdict(plan.config),
             "schemas": {name: schemas[name].to_dict() for name in parties.names},
         }
-        opened = public_values({plan.aggregator: self._second(Open(**told))})
+        opened = public_values({plan.aggregator: first._second(Open(**told))})
         opened[plan.aggregator]["people"] = 0
-        self.begun = (
-            public_values(self.hosts.ask(Begin(key=opened[plan.aggregator].pop("key"), **told))) | opened
-        )
-        self.total = np.zeros(plan.cells.count, np.uint64)
-        self.mark, self.people, self.refused, self.batches = bytes(32), 0, 0, 0
+        begin = Begin(key=opened[plan.aggregator].pop("key"), **told)
+        first.begun = public_values(first.hosts.ask(begin)) | opened
+        return first
 
     def released(self) -> dict[str, Value]:
         """Everybody's uploads, batch by batch, and the sum of all who passed, with the noise of both aggregators."""

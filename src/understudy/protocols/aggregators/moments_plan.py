@@ -44,11 +44,7 @@ KINDS = ("image", "series")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """Those of `Settings`. `features`: how many coefficients of the frame a row is described by, the slow ones.
-
-    `bits`: of each of these whole numbers, of which the longest row has a norm of 2^(bits−1) − 1. `by_class`: second
-    moments of each class, not of all rows. `share`: of the budget, for counts and means; the rest is second moments'.
-    """
+    """The longest row has a norm of 2^(bits−1) − 1. What `share` leaves of the budget is second moments'."""
 
     features: int = setting(
         64,

@@ -45,12 +45,8 @@ _POWER = 1 / 8
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """Those of `Settings`; `components`, `steps` and `rate` are the fit's.
-
-    `target`: the column to predict from the others, if there is one. All pairs with it have less noise then; `scouting`
-    is the share of the budget that all tables take alike, and what is left is theirs. By default it is .8, and
-    less where `public_people`, about how many people will upload, is told and they are few beside the noise
-    (`gram.terms.again_share`).
+    """All pairs with a `target` have less noise: `scouting` is the share of the budget that all tables take alike, and
+    what is left is theirs (`gram.terms.again_share`).
     """
 
     target: str | None = usual.target()

@@ -38,14 +38,9 @@ KEY = Takes("32 bytes in hex", _check_key)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Declared):
-    """`aggregator`: the party that is the second aggregator; it holds no rows, and all others are hosts of people.
-
-    `key`: its public key in hex, as `understudy aggregate` prints it. Hosts seal to no other then, whatever a server
-    passes on. Without it the aggregator draws a key for the run, which the server passes on.
-    `epsilon`, `delta`: what an upload costs a person, against an outsider and against either aggregator alone.
-    `least_people`: if fewer people pass the check, nothing is released. `batch`: people of a host who upload at a time.
-    `at_least`: the run continues while so many hosts are there; None: all have to stay. `most_holders`: how many
-    hosts may hold the same person, as the hosts state it.
+    """Hosts seal to the aggregator's `key` and to no other, whatever a server passes on. Without it the aggregator
+    draws a key for the run, which the server passes on. `epsilon` and `delta` are against an outsider, and against
+    either aggregator alone.
     """
 
     aggregator: str = setting(

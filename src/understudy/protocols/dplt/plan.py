@@ -35,9 +35,7 @@ WEIGHTS = Takes("three weights", _check_weights, tuple)
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Declared):
-    """`plus` is DPLT+. `group`: binary attributes to a latent one. `split`: the weights by which ε goes to the three
-    steps, latent attributes, correlations and tree parameters. `chunk`: people per message, at most.
-    """
+    """The settings of DPLT and, with `plus`, of DPLT+."""
 
     plus: bool = setting(False, TRUTH, "DPLT+ in place of DPLT")
     group: int = setting(3, WHOLE, "binary attributes to a latent one")

@@ -70,12 +70,14 @@ class _Run(TwoRounds):
         return found
 
     def __init__(
-        self, config: Config, parties: Parties, schema: ArraySchema, checkpoint: Path | None, *, resume: bool
+        self, config: Config, parties: Parties, schema: ArraySchema, checkpoint: Path | None
     ) -> None:
         self.terms = Terms.of(config, schema)
-        super().__init__(config, parties, schema, checkpoint, resume=resume)
-        self.divide(config.share)
+        super().__init__(config, parties, schema, checkpoint)
         self.heard: dict[int, tuple[Tensor, int, int]] = {}
+
+    def plan_turns(self) -> None:
+        self.divide(self.config.share)
 
     def asks(self, round: int) -> dict[str, Round]:
         """What each party is asked in a turn: the same whenever it is asked for."""

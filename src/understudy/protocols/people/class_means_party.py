@@ -38,13 +38,7 @@ _MOST_BLOCKS = 1 << 10  # classes
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Declared):
-    """`epsilon_total` is the price of a person's one report, and so of the run.
-
-    `features`: how many coefficients of the frame a row is described by, the slow ones. `share`: of the people, who
-    report on the mean of all; the others report on their direction from there. `batch`: people of a party who are asked
-    at a time. `at_least`: the run continues while so many parties are there; None: all have to stay.
-    `most_holders`: how many parties may hold the same person, as the holders state it; their prices compose.
-    """
+    """The prices of a person's `most_holders` compose."""
 
     epsilon_total: float = setting(
         4.0, Takes("above 0", check_epsilon), "price of a person's one report, and so of the run"

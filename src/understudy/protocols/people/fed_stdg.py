@@ -192,7 +192,7 @@ def train(
     network = build_network(config, rule)
     reporter = config.local(network.size)
     form, weights = form_of(reporter), _first_model(config, network, public)
-    run = Rounds(
+    run = Rounds.open(
         config, parties, network.describe(), weights, notes={"waited": 0, "rates": [[1, config.step]]},
         checkpoint=checkpoint, resume=resume,
     )  # fmt: skip

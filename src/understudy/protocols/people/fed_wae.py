@@ -124,7 +124,7 @@ def train(
     reporter = config.local(network.size)
     form = form_of(reporter)
     weights = _first_model(config, network, rule, public)
-    run = Rounds(config, parties, network.describe(), weights, checkpoint=checkpoint, resume=resume)
+    run = Rounds.open(config, parties, network.describe(), weights, checkpoint=checkpoint, resume=resume)
 
     def learn(round: int, answers: list[Answer]) -> None:
         run.move([from_message(reports, form, people).total() for reports, people in answers])  # lines 6–9

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
@@ -80,7 +81,7 @@ def train(
     tested = {} if holdout is None else {"the holdout": holdout.features}
     features = common_features({name: schemas[name] for name in parties.names} | tested, config.target)
     network = build_network(config, features)
-    run = _Run(config, parties, network, checkpoint, resume=resume)
+    run = _Run.open(config, parties, network, checkpoint, resume=resume)
 
     def step(round: int) -> None:
         run.step(round)
@@ -102,26 +103,40 @@ class _Run:
     """The server's side: the global model, who was asked how often, and what is saved of it."""
 
     def __init__(
-        self, config: Config, parties: Parties, network: Dense, checkpoint: Path | None, *, resume: bool
+        self,
+        config: Config,
+        parties: Present,
+        weights: Tensor,
+        begun: Mapping[str, dict[str, Any]],
+        store: Checkpoint | None,
     ) -> None:
-        self.config = config
-        self.parties = parties = Present(parties, config.at_least)
-        self.weights = network.init(FastRng(config.seed))
+        self.config, self.parties, self.weights, self.store = config, parties, weights, store
+        self.begun = dict(begun)
         self.done, self.ended, self.history = 0, "", list[dict[str, float]]()
-        self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
-        saved = self.store.load() if self.store is not None and resume else None
-        state: dict[str, Any] = {} if saved is None else saved[1]
-        if saved is not None and state["config"] != asdict(config):
-            raise ArtefactError("The saved run has other settings: resume it as it was. Nothing was charged.")
-        begin = Begin(config=asdict(config), network=network.describe())
-        self.begun = state.get("begun") or public_values(parties.ask(begin))
         self.cohorts = Cohorts(
             {name: info["people"] for name, info in self.begun.items()},
             rounds=config.rounds, cohort=config.cohort, cap=config.most, seed=config.seed,
         )  # fmt: skip
-        if saved is not None:
-            self.done, self.weights, self.history = saved[0], state["weights"], state["history"]
-            self.cohorts.asked = state["asked"].numpy()
+
+    @classmethod
+    def open(
+        cls, config: Config, parties: Parties, network: Dense, checkpoint: Path | None, *, resume: bool
+    ) -> "_Run":
+        """Begin at every party, or go on from what was saved."""
+        present = Present(parties, config.at_least)
+        store = None if checkpoint is None else Checkpoint(checkpoint, present)
+        saved = store.load() if store is not None and resume else None
+        if saved is None:
+            begin = Begin(config=asdict(config), network=network.describe())
+            begun = public_values(present.ask(begin))
+            return cls(config, present, network.init(FastRng(config.seed)), begun, store)
+        done, state = saved
+        if state["config"] != asdict(config):
+            raise ArtefactError("The saved run has other settings: resume it as it was. Nothing was charged.")
+        run = cls(config, present, state["weights"], state["begun"], store)
+        run.done, run.history = done, state["history"]
+        run.cohorts.asked = state["asked"].numpy()
+        return run
 
     def step(self, round: int) -> None:
         """Ask a cohort, and move the global model to the mean of its local ones (line 16)."""

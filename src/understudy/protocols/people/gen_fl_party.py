@@ -59,7 +59,6 @@ class Config(Declared):
     fewer rounds, and with `dp_generator` its GAN.
     `rows` is a nominal, public number of rows per client: a row is in a batch with chance batch/rows, whatever a
     client really has; as many synthetic rows are made. `ratio_noise` is on the class counts.
-    `most_holders`: how many parties may hold the same person, as the holders state it; their prices compose.
     """
 
     target: str | None = usual.target()

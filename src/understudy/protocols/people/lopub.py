@@ -48,9 +48,8 @@ class Config(Declared):
     """`epsilon_total` is for all `cap` reports of a person. `bound`: whether p_f follows from Eq. 4.7 ("paper") or
     from the exact figure ("exact", see `privacy/local/rappor.py`).
 
-    A column of LoPub depends on `clique` − 1 others at most, in a table of `cells` cells. `batch`: people of a party
-    who are asked at a time. `at_least`: the run continues while so many parties are there; None: all have to
-    stay. `most_holders`: how many parties may hold the same person, as the holders state it; their prices compose.
+    A column of LoPub depends on `clique` − 1 others at most, in a table of `cells` cells. The prices of a person's
+    `most_holders` compose.
     """
 
     method: str = setting("lopub", choice(*METHODS), "lopub or locop")
@@ -142,12 +141,13 @@ class _Run(Survey):
     protocol, begin = "lopub", Begin
     config: Config
 
-    def __init__(
-        self, config: Config, parties: Parties, schema: Schema, checkpoint: Path | None, *, resume: bool
-    ) -> None:
+    def __init__(self, config: Config, parties: Parties, schema: Schema, checkpoint: Path | None) -> None:
         self.mechanism, self.reports = config.mechanism(schema), list[Tensor]()
-        super().__init__(config, parties, schema, checkpoint, resume=resume)
-        self.turns = list(product(range(config.cap), range(0, max(self.hosted.values()), config.batch)))
+        super().__init__(config, parties, schema, checkpoint)
+
+    def plan_turns(self) -> None:
+        starts = range(0, max(self.hosted.values()), self.config.batch)
+        self.turns = list(product(range(self.config.cap), starts))
 
     def asks(self, round: int) -> dict[str, Round]:
         start, batch = self.turns[round - 1][1], self.config.batch

@@ -10,7 +10,7 @@ the parties answered.
     def learn(round: int, answers: list[Answer]) -> None:
         run.move([from_message(reports, form, people).total() for reports, people in answers])
 
-    run = Rounds(config, parties, network.describe(), network.init(rng))
+    run = Rounds.open(config, parties, network.describe(), network.init(rng))
     run.take(learn, reporter.event, watch)
 
 A party's side is a `LearningParty`, whose subclass says how a person's rows become an update.
@@ -54,9 +54,7 @@ _CHUNK = 2**26  # update values in work at a time
 class Settings(Reporting):
     """What a protocol's config adds to `Reporting`: how long, with how many, and how people train.
 
-    `global_rate` is γ; a protocol says what it is where none is given. `at_least`: the run continues while so many
-    parties are there; None: all have to stay.
-    `most_holders`: how many parties may hold the same person, as the holders state it; their prices compose.
+    `global_rate` is γ; a protocol says what it is where none is given. The prices of a person's `most_holders` compose.
     """
 
     rounds: int = setting(500, WHOLE, "rounds of training")
@@ -183,6 +181,26 @@ class Rounds:
     def __init__(
         self,
         config: Settings,
+        parties: Present,
+        weights: Tensor,
+        begun: Mapping[str, dict[str, Any]],
+        notes: Mapping[str, Any],
+        store: Checkpoint | None,
+    ) -> None:
+        self.config, self.weights, self.rate = config, weights, config.step
+        self.parties, self.begun, self.store = parties, dict(begun), store
+        self.notes: dict[str, Any] = dict(notes)
+        self.memory: dict[str, Tensor] = {}
+        self.done, self.ended = 0, ""
+        self.cohorts = Cohorts(
+            {name: info["people"] for name, info in self.begun.items()},
+            rounds=config.rounds, cohort=config.cohort, cap=config.cap, seed=config.seed,
+        )  # fmt: skip
+
+    @classmethod
+    def open(
+        cls,
+        config: Settings,
         parties: Parties,
         network: Mapping[str, Any],
         weights: Tensor,
@@ -190,29 +208,20 @@ class Rounds:
         notes: Mapping[str, Any] | None = None,
         checkpoint: Path | None = None,
         resume: bool = False,
-    ) -> None:
-        self.config, self.weights, self.rate = config, weights, config.step
-        self.parties = parties = Present(parties, config.at_least)
-        self.notes: dict[str, Any] = dict(notes or {})
-        self.memory: dict[str, Tensor] = {}
-        self.done, self.ended = 0, ""
-        self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
-        saved = self.store.load() if self.store is not None and resume else None
+    ) -> "Rounds":
+        """Begin at every party, or go on from what was saved."""
+        present = Present(parties, config.at_least)
+        store = None if checkpoint is None else Checkpoint(checkpoint, present)
+        saved = store.load() if store is not None and resume else None
         if saved is None:
             begin = Begin(config=asdict(config), network=dict(network))
-            self.begun = public_values(parties.ask(begin))
-        else:
-            _same_settings(config, saved[1]["config"])
-            self.begun = saved[1]["begun"]
-        self.cohorts = Cohorts(
-            {name: info["people"] for name, info in self.begun.items()},
-            rounds=config.rounds, cohort=config.cohort, cap=config.cap, seed=config.seed,
-        )  # fmt: skip
-        if saved is not None:
-            self.done, state = saved
-            self.weights, self.rate, self.notes = (state[key] for key in ("weights", "rate", "notes"))
-            self.memory = state["memory"]
-            self.cohorts.asked = state["asked"].numpy()
+            return cls(config, present, weights, public_values(present.ask(begin)), notes or {}, store)
+        done, state = saved
+        _same_settings(config, state["config"])
+        run = cls(config, present, state["weights"], state["begun"], state["notes"], store)
+        run.done, run.rate, run.memory = done, state["rate"], state["memory"]
+        run.cohorts.asked = state["asked"].numpy()
+        return run
 
     def take(
         self, learn: Callable[[int, list[Answer]], None], event: DpEvent, watch: Watcher | None = None

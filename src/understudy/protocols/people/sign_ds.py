@@ -131,7 +131,7 @@ def train(
     network = build_network(config, features)
     reporter = config.local(network.size)
     form = form_of(reporter)
-    run = Rounds(
+    run = Rounds.open(
         config, parties, network.describe(), network.init(FastRng(config.seed)),
         notes={"history": []}, checkpoint=checkpoint, resume=resume,
     )  # fmt: skip

@@ -67,26 +67,29 @@ class Survey(ABC):
         reports are saved as they come, and `resume=True` asks for those that are missing.
         """
         schema = cls.common({name: schemas[name] for name in parties.names})
-        return cls(config, parties, schema, checkpoint, resume=resume).run(watch)
+        survey = cls(config, parties, schema, checkpoint)
+        survey.open(resume=resume)
+        return survey.run(watch)
 
     @classmethod
     def common(cls, schemas: Mapping[str, Any]) -> Any:
         """The one schema of all parties."""
         return common_schema(schemas, cls.protocol)
 
-    def __init__(
-        self, config: Any, parties: Parties, schema: Any, checkpoint: Path | None, *, resume: bool
-    ) -> None:
+    def __init__(self, config: Any, parties: Parties, schema: Any, checkpoint: Path | None) -> None:
         self.config, self.schema = config, schema
-        self.parties = parties = Present(parties, config.at_least)
-        self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+        self.parties = Present(parties, config.at_least)
+        self.store = None if checkpoint is None else Checkpoint(checkpoint, self.parties)
+
+    def open(self, *, resume: bool) -> None:
+        """Begin at every party, or go on from what was saved; and plan whom to ask."""
         saved = self.store.load() if self.store is not None and resume else None
         self.done, state = saved or (0, {})
         if saved is None:
-            begin = self.begin(config=asdict(config), schema=schema.to_dict())
-            self.begun = public_values(parties.ask(begin))
+            begin = self.begin(config=asdict(self.config), schema=self.schema.to_dict())
+            self.begun = public_values(self.parties.ask(begin))
         else:
-            if state["config"] != asdict(config):
+            if state["config"] != asdict(self.config):
                 raise ArtefactError(
                     "The saved run has other settings: resume it as it was. Nothing was charged."
                 )
@@ -94,6 +97,11 @@ class Survey(ABC):
             self.take(state)
         self.saved = self.done
         self.hosted = {name: int(info["people"]) for name, info in self.begun.items()}
+        self.plan_turns()
+
+    @abstractmethod
+    def plan_turns(self) -> None:
+        """Set the `turns`, once it is known how many people each party has."""
 
     @abstractmethod
     def asks(self, round: int) -> Mapping[str, Call]:

@@ -25,14 +25,12 @@ class TwoRounds(Survey):
     who: dict[str, tuple[Tensor, Tensor]]  # of each party, by round
     turns: list[tuple[int, int]]  # the round, and the first of the people who are asked
 
-    def __init__(
-        self, config: Any, parties: Parties, schema: Any, checkpoint: Path | None, *, resume: bool
-    ) -> None:
+    def __init__(self, config: Any, parties: Parties, schema: Any, checkpoint: Path | None) -> None:
         self.answers: list[dict[str, Tensor]] = []  # of each turn
         self.chosen: list[
             dict[str, Tensor]
         ] = []  # and what they are about, where people drew that by themselves
-        super().__init__(config, parties, schema, checkpoint, resume=resume)
+        super().__init__(config, parties, schema, checkpoint)
 
     def divide(self, share: float) -> None:
         """A `share` of all people are asked in the first round, `config.batch` of a party at a time."""

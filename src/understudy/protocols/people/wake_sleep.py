@@ -138,7 +138,7 @@ def train(
     network = build_network(config, rule)
     reporter = config.local(decoder_size(network))
     form = form_of(reporter)
-    run = Rounds(
+    run = Rounds.open(
         config, parties, network.describe(), _asleep(config, network), checkpoint=checkpoint, resume=resume
     )
     server = Server(config, network, run)

@@ -61,8 +61,7 @@ class Config(Recipe):
     Pull: `labels` and `silos` choose among the offers (empty: all), `cheapest` takes those of at most that ε, and
     `leave_out` says whether flagged ones stay away. `rows` are drawn when a run is saved: no count of people is known.
     `poison` has a share of the silos lie: classes swapped ("flip") or weights drawn blindly ("random").
-    `at_least`: the run continues while so many silos are there; None: all have to stay.
-    `most_holders`: with how many silos a person may be, by the silos' word; their prices compose.
+    The prices of a person's `most_holders` compose.
     """
 
     target: str | None = usual.target()

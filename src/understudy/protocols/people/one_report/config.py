@@ -10,15 +10,8 @@ from understudy.protocols.core import settings as usual
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Declared):
-    """`epsilon_total` is the price of a person's one report, and so of the run. `target` names the column that the
-    others are to be good for, such as a label; without it all pairs of columns count alike.
-
-    `share`: of the people, who are asked about single columns; 1: all are, and columns stay independent; None: by the
-    rule of `plan`. `liars`: which share of the reports may be made up; above 0 the fit trusts single reports less.
-    `components`,
-    `steps`: of the mixture and its fit. `batch`: people of a party who are asked at a time. `at_least`: with so many
-    parties the run continues when others stay away; None: all have to stay. `most_holders`: how many parties may
-    hold the same person, as the holders state it; their prices compose.
+    """Without a `target` all pairs of columns count alike; without a `share` it is by the rule of `plan`. The prices of
+    a person's `most_holders` compose.
     """
 
     epsilon_total: float = setting(

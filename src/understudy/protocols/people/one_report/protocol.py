@@ -63,21 +63,21 @@ class _Run(TwoRounds):
     protocol, begin = "one-report", Begin
     config: Config
 
-    def __init__(
-        self, config: Config, parties: Parties, schema: Schema, checkpoint: Path | None, *, resume: bool
-    ) -> None:
+    def __init__(self, config: Config, parties: Parties, schema: Schema, checkpoint: Path | None) -> None:
         self.levels = Codec(schema).sizes
         self.target = _place(schema, self.levels, config.target)
-        super().__init__(config, parties, schema, checkpoint, resume=resume)
-        self.plan = Plan.rule(
-            config.epsilon_total, self.levels, sum(self.hosted.values()), target=self.target is not None,
-            classes=2 if self.target is None else self.levels[self.target],
-        )  # fmt: skip
-        if config.share is not None:
-            self.plan = replace(self.plan, share=config.share)
-        self.divide(self.plan.share)
+        super().__init__(config, parties, schema, checkpoint)
         self.asking: dict[int, Asking] = {}
         self.refused: dict[int, int] = {}  # reports of each round that are none
+
+    def plan_turns(self) -> None:
+        self.plan = Plan.rule(
+            self.config.epsilon_total, self.levels, sum(self.hosted.values()), target=self.target is not None,
+            classes=2 if self.target is None else self.levels[self.target],
+        )  # fmt: skip
+        if self.config.share is not None:
+            self.plan = replace(self.plan, share=self.config.share)
+        self.divide(self.plan.share)
 
     def asks(self, round: int) -> dict[str, Round]:
         """What each party is asked in a turn: the same whenever it is asked for."""
