@@ -70,10 +70,19 @@ def test_a_table_has_the_fits_counts_and_beside_them_the_released_ones_with_thei
     assert generator().table("smoker", "age").attrs["bias"] == 0
 
 
-def test_what_was_not_measured_by_itself_is_a_sum_whose_variance_adds_up() -> None:
-    frame = generator().table("sex")  # of the pairs with age and with smoker, that with the least noise
-    np.testing.assert_array_equal(frame["released"], counted((0, 1)).sum(0))
-    np.testing.assert_allclose(frame["sd"], 3 * math.sqrt(SIZES[0]))
+def test_every_table_that_says_a_count_is_in_its_mean_and_its_noise() -> None:
+    frame = generator().table("sex")  # by the pairs with age and with smoker
+    sums = counted((0, 1)).sum(0), counted((1, 2)).sum(1)
+    variances = 3**2 * SIZES[0], 6**2 * SIZES[2]
+    both = np.average(sums, axis=0, weights=[1 / v for v in variances])
+    np.testing.assert_allclose(frame["released"], both)
+    np.testing.assert_allclose(frame["sd"], sum(1 / v for v in variances) ** -0.5)
+    own = Release.from_tensors(Codec(SCHEMA), tensors(), ABOUT).joint(
+        [0]
+    )  # measured by itself, and in two pairs
+    assert own is not None
+    each = 2.0**2, 3**2 * SIZES[1], 3**2 * SIZES[2]
+    np.testing.assert_allclose(own.variance, 1 / sum(1 / v for v in each))
     frame = generator().table("age", where="sex == 'F'")
     np.testing.assert_array_equal(frame["released"], counted((0, 1))[:, 0])
     assert set(frame["sd"]) == {3.0}
@@ -121,12 +130,16 @@ def test_figures_of_a_table_are_those_of_its_counts() -> None:
     frame = generator(pairs=1.0).figures("age", "sex").set_index("figure")
     table = counted((0, 1))
     people = frame.loc["people"]
-    assert (people["released"], people["sd"]) == (counted((0,)).sum(), 2 * math.sqrt(SIZES[0]))
+    assert people["released"] == counted((0,)).sum()
+    both = 2.0**2 * SIZES[0], 4.0**2 * SIZES[3]  # the sums of age and of income
+    assert people["sd"] == pytest.approx(sum(1 / v for v in both) ** -0.5)
+    each = 2.0**2, 1.0 * SIZES[1], 1.0 * SIZES[2]  # age by itself, and with sex and with smoker
+    of_age = sum(1 / v for v in each) ** -0.5
     there, middles = counted((0,))[:3], np.array([14.5, 44.5, 74.5])
     mean = there @ middles / there.sum()
     own = frame.loc["mean of age"]
     assert own["released"] == pytest.approx(mean)
-    assert own["sd"] == pytest.approx(2 * np.linalg.norm(middles - mean) / there.sum())
+    assert own["sd"] == pytest.approx(of_age * np.linalg.norm(middles - mean) / there.sum())
     part = table[:3]
     even = np.outer(part.sum(1), part.sum(0)) / part.sum()
     v = frame.loc["Cramér's V of age and sex"]

@@ -108,20 +108,19 @@ class Release:
     def joint(self, places: Sequence[int]) -> Noisy | None:
         """The released table of these columns, one axis for each, in their order. None where nothing was measured.
 
-        What was measured twice is the mean, weighted by 1/variance; what was not measured by itself is a sum over the
-        table with the least noise that has these columns and one more.
+        Every table that says it counts: those of these columns, and the sums of those with one column more, whose
+        noise is independent. What was measured several times is the mean, weighted by 1/variance.
         """
         rising = tuple(sorted(places))
-        found = self._direct(rising)
-        if found is None and len(rising) < max(KINDS.values()):
-            sums = [
+        found = [own] if (own := self._direct(rising)) is not None else []
+        if len(rising) < max(KINDS.values()):
+            found += [
                 own.sum(rising_plus.index(extra))
                 for extra in range(len(self.levels.sizes))
                 if extra not in rising
                 and (own := self._direct(rising_plus := tuple(sorted((*rising, extra))))) is not None
             ]
-            found = min(sums, key=lambda own: float(own.variance.sum()), default=None)
-        return None if found is None else found.moved([rising.index(place) for place in places])
+        return mean_of(found).moved([rising.index(place) for place in places]) if found else None
 
     def _direct(self, rising: tuple[int, ...]) -> Noisy | None:
         found = [
