@@ -246,8 +246,12 @@ class Answers:
         counts = share.numpy() * self.release.people * said.get("probability", 1.0)
         assert found is not None
         made = bars.figures(places, counts, found, self.levels)
-        frame = pd.DataFrame([vars(one) for one in made]).rename(columns={"name": "figure"})
+        frame = (
+            pd.DataFrame([vars(one) for one in made]).rename(columns={"name": "figure"}).drop(columns="why")
+        )
         frame.attrs |= said | ({"released": found.table} if isinstance(found.table, str) else {})
+        if why := {one.name: one.why for one in made if one.why}:
+            frame.attrs["why"] = why
         return frame
 
     def _places(self, names: Sequence[str]) -> list[int]:

@@ -25,6 +25,9 @@ from understudy.data.column import Categorical, Column, Integer, Real
 from understudy.data.pieces import Pieces
 
 _CLEAR = 3.0
+_ANY = (-math.inf, math.inf)
+_UNCLEAR = "a count that it divides by does not stand out of the noise"
+_NO_SPREAD = "all who were counted are alike in one of the columns"
 
 
 def released_table(
@@ -57,7 +60,7 @@ def _whole_levels(allowed: Any, pieces: Pieces) -> Any:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: by the fit, and as released with its bars; NaN where there is none."""
+    """One figure: by the fit, and as released with its bars; NaN where there is none, and then `why`."""
 
     name: str
     fit: float
@@ -65,6 +68,7 @@ class Figure:
     sd: float = math.nan
     low: float = math.nan
     high: float = math.nan
+    why: str = ""
 
 
 def figures(places: Sequence[int], fit: Numbers, found: "Found", levels: Levels) -> list[Figure]:
@@ -77,16 +81,20 @@ def figures(places: Sequence[int], fit: Numbers, found: "Found", levels: Levels)
         if own is not None:
             rest = tuple(other for other in range(len(columns)) if other != axis)
             part, noisy = fit.sum(rest)[there[axis]], _part(found.each[axis], (there[axis],))
-            made.append(_figure(f"mean of {column.name}", _mean(own), part, noisy, np.sum))
+            low, high = bounds(levels, column.name)
+            ends = float(low.min()), float(high.max())
+            made.append(_figure(f"mean of {column.name}", _mean(own), part, noisy, np.sum, ends))
     if len(columns) != 2:
         return made
     part, noisy = fit[there], _part(found.table, there)
     both = f"of {columns[0].name} and {columns[1].name}"
     if values[0] is not None and values[1] is not None:
-        made.append(_figure(f"correlation {both}", _pearson(values[0], values[1]), part, noisy, np.sum))
+        made.append(
+            _figure(f"correlation {both}", _pearson(values[0], values[1]), part, noisy, np.sum, (-1.0, 1.0))
+        )
     made.append(_cramer(f"Cramér's V {both}", part, noisy))
     if part.shape == (2, 2):
-        made.append(_figure(f"odds ratio {both}", _log_odds, part, noisy, lambda own: own, through=math.exp))
+        made.append(_figure(f"odds ratio {both}", _log_odds, part, noisy, lambda own: own, _ANY, math.exp))
     return made
 
 
@@ -102,7 +110,7 @@ class Found:
     def of(
         cls, release: Release, places: Sequence[int], boxes: Sequence[Box], pieces: Mapping[int, Pieces]
     ) -> "Found":
-        """Each from the measurement with the least noise."""
+        """Each from all that was measured of it."""
         table, total, *each = (
             released_table(release, some, boxes, pieces)
             for some in (places, [], *([place] for place in places))
@@ -110,15 +118,15 @@ class Found:
         return cls(table, each, total)
 
 
-def _part(found: Noisy | str, there: tuple[slice, ...]) -> Noisy | None:
+def _part(found: Noisy | str, there: tuple[slice, ...]) -> Noisy | str:
     if isinstance(found, str):
-        return None
+        return found
     return Noisy(found.counts[there], found.variance[there], found.whole)
 
 
 def _total(fit: Numbers, found: Noisy | str) -> Figure:
     if isinstance(found, str):
-        return Figure("people", float(fit.sum()))
+        return Figure("people", float(fit.sum()), why=found)
     count, half = float(found.counts), float(found.half)
     return Figure("people", float(fit.sum()), count, float(found.deviation), count - half, count + half)
 
@@ -127,27 +135,42 @@ def _figure(
     name: str,
     function: Callable[[Tensor], Tensor],
     fit: Numbers,
-    found: Noisy | None,
+    found: Noisy | str,
     divisors: Callable[[Numbers], Any],
+    ends: tuple[float, float],
     through: Callable[[float], float] = lambda value: value,
 ) -> Figure:
     """A function of counts, with its deviation to first order. `divisors` are the counts that it divides by.
 
-    The interval is that of the function, and goes with it `through` to the figure.
+    The interval is that of the function, and goes with it `through` to the figure. It is cut to what is possible:
+    to between the `ends`.
     """
     said = _applied(through, float(function(torch.from_numpy(np.ascontiguousarray(fit)))))
-    if found is None or not (divisors(found.counts) > _CLEAR * np.sqrt(divisors(found.variance))).all():
-        return Figure(name, said)
+    if isinstance(found, str):
+        return Figure(name, said, why=found)
+    if not (divisors(found.counts) > _CLEAR * np.sqrt(divisors(found.variance))).all():
+        return Figure(name, said, why=_UNCLEAR)
     counts = torch.tensor(found.counts, requires_grad=True)
     value = function(counts)
     (slope,) = torch.autograd.grad(value, counts)
-    sd = math.sqrt(float((slope.square() * torch.from_numpy(found.variance.copy())).sum()))
-    return _with_bars(name, said, float(value.detach()), sd, through)
+    variance = float((slope.square() * torch.from_numpy(found.variance.copy())).sum())
+    if not math.isfinite(float(value.detach())) or not math.isfinite(variance):
+        return Figure(name, said, why=_NO_SPREAD)
+    return _with_bars(name, said, float(value.detach()), math.sqrt(variance), through, ends)
 
 
-def _with_bars(name: str, fit: float, value: float, sd: float, through: Callable[[float], float]) -> Figure:
+def _with_bars(
+    name: str,
+    fit: float,
+    value: float,
+    sd: float,
+    through: Callable[[float], float],
+    ends: tuple[float, float],
+) -> Figure:
     low, middle, high = (_applied(through, value + step * sd) for step in (-Z, 0.0, Z))
-    return Figure(name, fit, middle, (high - low) / (2 * Z), low, high)
+    cut = (min(max(end, ends[0]), ends[1]) for end in (low, middle, high))
+    low_cut, middle, high_cut = cut
+    return Figure(name, fit, middle, (high - low) / (2 * Z), low_cut, high_cut)
 
 
 def _applied(through: Callable[[float], float], value: float) -> float:
@@ -182,17 +205,23 @@ def _square(counts: Tensor) -> Tensor:
     return ((counts - even).square() / even.clamp(min=1e-300)).sum() / total
 
 
-def _cramer(name: str, fit: Numbers, found: Noisy | None) -> Figure:
-    """V, without what noise alone adds to it: noise on independent columns looks like dependence."""
+def _cramer(name: str, fit: Numbers, found: Noisy | str) -> Figure:
+    """V, without what noise alone adds to it: noise on independent columns looks like dependence.
+
+    Where that leaves less than nothing, the interval begins at 0 and ends where noise alone would.
+    """
     fewest = min(fit.shape) - 1
 
     def through(square: float) -> float:
         return math.sqrt(max(0.0, square) / fewest) if fewest else math.nan
 
     said = _applied(through, float(_square(torch.from_numpy(np.ascontiguousarray(fit)))))
-    margins = [found.sum(axis) for axis in (0, 1)] if found is not None else []
-    if found is None or not all((own.counts > _CLEAR * own.deviation).all() for own in margins):
-        return Figure(name, said)
+    if isinstance(found, str):
+        return Figure(name, said, why=found)
+    if not fewest:
+        return Figure(name, said, why=_NO_SPREAD)
+    if not all((own.counts > _CLEAR * own.deviation).all() for own in (found.sum(0), found.sum(1))):
+        return Figure(name, said, why=_UNCLEAR)
     counts = torch.tensor(found.counts, requires_grad=True)
     value = _square(counts)
     (slope,) = torch.autograd.grad(value, counts)
@@ -200,7 +229,7 @@ def _cramer(name: str, fit: Numbers, found: Noisy | None) -> Figure:
     with torch.no_grad():
         extra = variance / torch.outer(counts.sum(1), counts.sum(0))  # what noise adds to φ², cell by cell
         sd = math.sqrt(float((slope.square() * variance).sum() + 2 * extra.square().sum()))
-    return _with_bars(name, said, float(value.detach() - extra.sum()), sd, through)
+    return _with_bars(name, said, max(0.0, float(value.detach() - extra.sum())), sd, through, (0.0, 1.0))
 
 
 def _level_values(levels: Levels, place: int) -> Numbers | None:

@@ -149,6 +149,8 @@ def tables(
     if generator.release is not None:
         figures = generator.figures(*columns, where=where)
         out.print(figures.round(4).to_string(index=False), markup=False, soft_wrap=True)
+        for figure, why in figures.attrs.get("why", {}).items():
+            out.print(f"{figure}: no released value, as {why}.", markup=False)
     out.print(_about_bars(dict(table.attrs)), markup=False)
 
 
