@@ -165,3 +165,12 @@ def test_nobody_but_the_kinds_of_rows_asks_for_a_class_of_rows() -> None:
                 assert not asked & KINDS_OF_ROWS, (
                     f"{file}, line {node.lineno}: ask `data.kinds` which kind it is"
                 )
+
+
+def test_every_file_that_a_text_names_is_there() -> None:
+    """`models/nets/wae.py`, `privacy/local`: in docstrings and comments."""
+    named = re.compile(r"`((?:[a-z_]+/)+\w+)(?:\.py)?(?:[.:][\w.]+)?`")
+    for file in FILES:
+        for place in named.findall(file.read_text()):
+            if (ROOT / place.split("/")[0]).is_dir():
+                assert (ROOT / place).exists() or (ROOT / f"{place}.py").exists(), f"{file}: {place}"

@@ -23,7 +23,7 @@ from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.local.nearest_codes import NearestCodes
 from understudy.privacy.local.rappor import Rappor
-from understudy.privacy.secure.tied import reach
+from understudy.privacy.secure.tied import sensitivity
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.moments_host import MomentsHost
 from understudy.protocols.dplt import study as dplt_study
@@ -315,7 +315,7 @@ def _triangle(sites: Sites, real: Any) -> Any:
     def triangle(numbers: Numbers) -> Any:
         sums = real(numbers)
         weights = torch.where(on_diagonal(numbers.rows.shape[1]), math.sqrt(0.5), 1.0)
-        bound = 2.0 * reach(numbers.scale, across=False)
+        bound = 2.0 * sensitivity(numbers.scale, across=False)
         return sites.through("second moments", sums, sums, lambda d: length(d * weights), bound)
 
     return triangle
@@ -335,7 +335,7 @@ def _short(sites: Sites, real: Any) -> Any:
 def _events(sites: Sites, real: Any) -> Any:
     def count(codes: Any, layout: Any, unit: int) -> Any:
         cells = torch.from_numpy(real(codes, layout, unit))
-        return sites.through("tables of events", cells, cells, length, 2.0 * layout.reach(unit)).numpy()
+        return sites.through("tables of events", cells, cells, length, 2.0 * layout.sensitivity(unit)).numpy()
 
     return count
 

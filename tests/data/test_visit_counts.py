@@ -77,7 +77,7 @@ def test_one_person_moves_all_tables_by_no_more_than_reach(n: int, unit: int, sa
     )
     moved = count_visits(both, LAYOUT, unit) - count_visits(others, LAYOUT, unit)
     assert (moved >= 0).all()
-    assert math.sqrt(int(np.square(moved).sum())) <= LAYOUT.reach(unit)
+    assert math.sqrt(int(np.square(moved).sum())) <= LAYOUT.sensitivity(unit)
     for kind, table in ((block[0], table) for block, table in LAYOUT.split(moved).items()):
         enough = n >= {"person": 0, "next": 2, "later": 3}.get(kind, 1)
         assert table.sum() == (LAYOUT.unit_of(kind, unit) if enough else 0), kind
@@ -88,7 +88,7 @@ def test_the_bound_is_reached_by_a_person_whose_events_are_all_alike() -> None:
         np.zeros((1, 3), dtype=np.int32), np.zeros((4, 2), dtype=np.int32), np.array([0, 4], dtype=np.int64)
     )
     moved = count_visits(codes, LAYOUT, 60)
-    assert math.sqrt(int(np.square(moved).sum())) == pytest.approx(LAYOUT.reach(60))
+    assert math.sqrt(int(np.square(moved).sum())) == pytest.approx(LAYOUT.sensitivity(60))
 
 
 def test_parts_of_a_unit_add_up_to_it_for_any_number_of_events() -> None:

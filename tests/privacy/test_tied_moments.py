@@ -20,7 +20,7 @@ from understudy.privacy.secure.tied import (
     block_multipliers,
     levels_as_numbers,
     one_for,
-    reach,
+    sensitivity,
     squares,
     triangle,
 )
@@ -60,7 +60,7 @@ def test_a_person_moves_all_blocks_together_by_one_over_the_multiplier(
     vectors += [levels_as_numbers(one_hot(np.array([own]), (3, 3)), one)[0] for own in codes]
     blocks = list(combinations_with_replacement(range(len(vectors)), 2))
     each = block_multipliers(2.5, dict(zip(blocks, weights, strict=False)))
-    sigmas = {(h, k): each[h, k] * reach(scale, across=h != k) for h, k in blocks}
+    sigmas = {(h, k): each[h, k] * sensitivity(scale, across=h != k) for h, k in blocks}
     assert moved(vectors, sigmas) <= 1 / 2.5
 
 
@@ -68,7 +68,7 @@ def test_the_reach_is_reached_by_vectors_of_full_length() -> None:
     vectors = [np.array([181.0, 0]), np.array([0, 0, -181.0])]
     blocks = [(0, 0), (0, 1), (1, 1)]
     each = block_multipliers(1.0, dict.fromkeys(blocks, 1.0))
-    sigmas = {(h, k): each[h, k] * reach(181, across=h != k) for h, k in blocks}
+    sigmas = {(h, k): each[h, k] * sensitivity(181, across=h != k) for h, k in blocks}
     assert moved(vectors, sigmas) == pytest.approx(1.0, abs=1e-9)
 
 
@@ -77,7 +77,7 @@ def test_by_class_a_person_moves_one_triangle_alone() -> None:
     w = bounded(np.random.default_rng(0).normal(size=(1, 4)), 1.0, 181)
     cells = np.outer(squares(w)[0], one_hot(np.array([[2]]), (5,))[0])
     weights = np.where(on_diagonal(4).numpy(), 0.5, 1.0)[:, None]
-    assert math.sqrt((cells**2 * weights).sum()) <= reach(181, across=False)
+    assert math.sqrt((cells**2 * weights).sum()) <= sensitivity(181, across=False)
     assert (cells[:, [0, 1, 3, 4]] == 0).all()
 
 

@@ -310,7 +310,7 @@ def test_parts_are_as_fine_as_the_noise_allows_and_never_change_it() -> None:
         sigma, unit = noise_of(multiplier)
         seen.add(unit)
         assert unit in UNITS
-        least = multiplier * VisitLayout.of(clinic()).reach(unit)
+        least = multiplier * VisitLayout.of(clinic()).sensitivity(unit)
         if multiplier * unit > 10:
             assert sigma == pytest.approx(least, rel=1e-2)
         assert sigma >= least

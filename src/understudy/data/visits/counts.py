@@ -18,10 +18,10 @@ number of the kind's tables. So units follow from public numbers (`weights`), wi
 
 *One person.* In a block the person's cells are no less than 0 and add up to its unit or, without events, to 0; so their
 squares add up to its square at most, and all of the person's vector has a length of at most the root of the sum of
-these (`reach`). Adding or removing a person changes no other person's part, as parts depend on the person's own rows
-alone.
+these (`sensitivity`). Adding or removing a person changes no other person's part, as parts depend on the person's own
+rows alone.
 
-Guarantee: `count_visits` returns whole numbers that one person, with all rows, moves by at most `reach`, in L2.
+Guarantee: `count_visits` returns whole numbers that one person, with all rows, moves by at most `sensitivity`, in L2.
 Edges: who has no events, or of those that follow one another too few, adds nothing to those tables.
 """
 
@@ -76,7 +76,7 @@ class Blocks:
         """In how many parts each block counts a person."""
         return tuple(self.unit_of(kind, unit) for kind, _, _ in self.blocks)
 
-    def reach(self, unit: int) -> float:
+    def sensitivity(self, unit: int) -> float:
         """By how much a person moves all blocks together, in L2."""
         return math.sqrt(sum(own**2 for own in self.units(unit))) * (1 + 2.0**-40)
 

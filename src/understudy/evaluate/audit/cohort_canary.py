@@ -1,6 +1,6 @@
 """The audit's case for protocols in which people report for themselves: local privacy, over whole runs.
 
-The promise is about what a person's reports say, not about whether they report (`protocols/horizontal.ADJACENCY`).
+The promise is about what a person's reports say, not about whether they report (`protocols/people.ADJACENCY`).
 So in both worlds the canary is asked, in every round that the cap allows. In one its row differs from everybody's
 in every column, in the other it is like everybody's. The server reads the canary's own reports, laid out over all
 parameters: sign · 1 at the chosen ones, or the noisy values. A linear rule is learned from half of the runs.

@@ -25,7 +25,7 @@ is post-processing of the Gaussian mechanism with √(σ_b² − 9), which `mome
 *Two holders* of a block add that noise each, so that σ_b is left against either of them and the server; what is
 released of it has the variance 2σ_b².
 
-Guarantee: whatever rows hold and whatever a server chooses, one person moves block b by at most `reach`.
+Guarantee: whatever rows hold and whatever a server chooses, one person moves block b by at most `sensitivity`.
 """
 
 import math
@@ -59,7 +59,7 @@ def levels_as_numbers(rows: Bits, one: int) -> Whole:
     return rows.astype(np.float64) * one
 
 
-def reach(scale: int, *, across: bool) -> float:
+def sensitivity(scale: int, *, across: bool) -> float:
     """By how much a person with vectors of norm `scale` moves a block, in terms of its σ."""
     return scale**2 * (1.0 if across else math.sqrt(0.5)) * _ROOM
 

@@ -27,7 +27,7 @@ from understudy.data.encoding.triangles import on_diagonal
 from understudy.data.kinds import TABLE, schema_from
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.ground.settings import TRUTH, between, setting, whole_to
-from understudy.models.moments.released import Released, moments_reach, read_moments
+from understudy.models.moments.released import Released, moments_sensitivity, read_moments
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
@@ -132,7 +132,7 @@ class MomentsPlan(Terms):
         radius, holders = self.cells.radius, self.config.most_holders
         first = math.hypot(radius, self.weight) * (1 + 2.0**-40)
         one, other = self.multipliers
-        return noise_for(one, holders * first), noise_for(other, holders * moments_reach(radius))
+        return noise_for(one, holders * first), noise_for(other, holders * moments_sensitivity(radius))
 
     @property
     def weight(self) -> int:

@@ -13,7 +13,14 @@ from torch import Tensor
 
 from understudy.data.encoding.frame import Frame
 from understudy.models.moments.labels import Labels
-from understudy.models.moments.released import COUNT, SCALE, Released, levels_reach, levels_size, read_levels
+from understudy.models.moments.released import (
+    COUNT,
+    SCALE,
+    Released,
+    levels_sensitivity,
+    levels_size,
+    read_levels,
+)
 from understudy.privacy.secure.moments import bounded, cell_sums
 from understudy.protocols.moments.rows import Rows, Sums, even, of_all
 
@@ -27,7 +34,7 @@ class Levels(Sums):
 
     @property
     def sensitivity(self) -> float:
-        return levels_reach(self.labels)
+        return levels_sensitivity(self.labels)
 
     @property
     def size(self) -> int:

@@ -34,7 +34,7 @@ from understudy.models.moments.released import (
     Released,
     bins_of,
     first_size,
-    moments_reach,
+    moments_sensitivity,
     read_first,
     read_moments,
 )
@@ -102,7 +102,7 @@ class Pooled(Sums):
 
     @property
     def sensitivity(self) -> float:
-        return moments_reach(self.scale)
+        return moments_sensitivity(self.scale)
 
     @property
     def size(self) -> int:

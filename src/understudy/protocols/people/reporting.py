@@ -1,7 +1,7 @@
 """How the clients of a run report: which local mechanism, at which price, how often.
 
-A protocol's config inherits these settings and asks them for the mechanism. Selection (`privacy/selection`)
-sends a sign and a few indices, estimation (`privacy/mean`) noisy values, and "none" the updates as they are,
+A protocol's config inherits these settings and asks them for the mechanism. Selection (`privacy/local/selection`)
+sends a sign and a few indices, estimation (`privacy/local/mean`) noisy values, and "none" the updates as they are,
 which only a rehearsal with an infinite budget allows.
 """
 

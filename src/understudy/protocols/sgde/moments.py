@@ -24,7 +24,7 @@ from understudy.data.encoding.population import Population
 from understudy.data.kinds import TABLE
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.offered import OfferedMoments, middle
-from understudy.models.moments.released import FIRST, bins_of, moments_reach, read_first
+from understudy.models.moments.released import FIRST, bins_of, moments_sensitivity, read_first
 from understudy.privacy.accounts.accounting import DpEvent, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
@@ -74,7 +74,7 @@ def blank(
     frame, classes = frame_of(requirements, features, upright), max(1, len(requirements.labels))
     each = [multiplier / share**0.5 for share in SHARES]
     scales = [finest(one, 1) for one in each[1:]]
-    reaches = (FIRST, *map(moments_reach, scales))
+    reaches = (FIRST, *map(moments_sensitivity, scales))
     noise = [noise_for(one, reach) for one, reach in zip(each, reaches, strict=True)]
     return OfferedMoments(frame, classes=classes, scales=scales, noise=noise)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from understudy.data.encoding.triangles import on_diagonal
 from understudy.ground.errors import ArtefactError, PrivacyError
 from understudy.models.moments.offered import OfferedMoments
-from understudy.models.moments.released import COUNT, ENERGY, FIRST, SCALE, SHADES, moments_reach
+from understudy.models.moments.released import COUNT, ENERGY, FIRST, SCALE, SHADES, moments_sensitivity
 from understudy.models.tables.offered import OfferedGram
 
 FAR = 12.0  # deviations
@@ -34,7 +34,7 @@ def check_noise(card: Mapping[str, Any]) -> None:
     """PrivacyError unless the noise of the sums on this card is worth its ε, at its δ. Other offers state no noise."""
     network = card["network"]
     if network["kind"] == "moments":
-        reaches = (FIRST, *map(moments_reach, network["scales"]))
+        reaches = (FIRST, *map(moments_sensitivity, network["scales"]))
         moved = [
             (reach, sigma**2 - _SMOOTH, 1) for reach, sigma in zip(reaches, network["noise"], strict=True)
         ]

@@ -11,7 +11,7 @@ from typing import Any
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import noise_for
-from understudy.privacy.secure.tied import block_multipliers, one_for, reach
+from understudy.privacy.secure.tied import block_multipliers, one_for, sensitivity
 from understudy.protocols.core.forecast import Forecast, figure
 from understudy.protocols.tied.study import TiedStudy
 
@@ -56,7 +56,7 @@ def _counts(study: TiedStudy, noise: float) -> list[str]:
     scale, each = study.scale("joint", noise), block_multipliers(noise, study.weights)
     said = []
     for group, sizes in study.sizes.items():
-        sigma = noise_for(each[group, group], reach(scale, across=False))
+        sigma = noise_for(each[group, group], sensitivity(scale, across=False))
         deviation = sigma / one_for(scale, len(sizes)) ** 2
         said.append(f"each count of a pair of columns of {study.names[group]}: ±{figure(deviation)} people")
     return said

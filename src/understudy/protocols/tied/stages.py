@@ -1,7 +1,7 @@
 """The releases of tied: what a holder counts in each, what two multiply, and by how much a person moves it.
 
 Guarantee: whatever rows hold, and whatever centre, radius or directions a server tells, a vector is no longer than
-`scale`, so that a person moves a block by `privacy.secure.tied.reach` at most.
+`scale`, so that a person moves a block by `privacy.secure.tied.sensitivity` at most.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy.data.encoding.triangles import on_diagonal
 from understudy.data.grid import Block as Groups
-from understudy.privacy.secure.tied import reach
+from understudy.privacy.secure.tied import sensitivity
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Product, Shares, Stage
 from understudy.protocols.moments.rows import Sums
@@ -80,7 +80,7 @@ class Joint(Stage[People]):
         for (a, b), weight in self.weights.items():
             own, other = self.widths[a], self.widths[b]
             shape = (own * (own + 1) // 2,) if a == b else (own, other)
-            moved, diagonal = reach(self.scale, across=a != b), on_diagonal(own) if a == b else None
+            moved, diagonal = sensitivity(self.scale, across=a != b), on_diagonal(own) if a == b else None
             found[named((a, b))] = BlockSpec((a, b), shape, moved, weight=weight, diagonal=diagonal)
         return found
 
@@ -132,7 +132,7 @@ class Classes(Stage[People]):
             first, marked = array < self.label.group, on_diagonal(int(basis.shape[1]))
             diagonal = marked[:, None].expand(-1, self.label.classes)
             diagonal = diagonal if first else diagonal.T
-            groups, moved = self._groups(array), reach(self.scale, across=False)
+            groups, moved = self._groups(array), sensitivity(self.scale, across=False)
             found[named(groups)] = BlockSpec(groups, tuple(diagonal.shape), moved, diagonal=diagonal)
         return found
 

@@ -27,7 +27,7 @@ from understudy.models.moments.norms import bought_norm
 from understudy.models.moments.released import SCALE
 from understudy.models.tied.fit import Tied
 from understudy.privacy.secure.ring import Ring
-from understudy.privacy.secure.tied import block_multipliers, one_for, reach
+from understudy.privacy.secure.tied import block_multipliers, one_for, sensitivity
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
@@ -162,7 +162,9 @@ class TiedStudy(Study[People]):
         for number, name in enumerate(self.releases):
             if name in ("joint", "classes") and people is not None:
                 scale = self.scale(name, noise[number])
-                sigmas = [reach(scale, across=True) * each for each in self._multipliers(name, noise[number])]
+                sigmas = [
+                    sensitivity(scale, across=True) * each for each in self._multipliers(name, noise[number])
+                ]
                 most.append(people * scale**2 + 3 * _FAR * max(sigmas))
         return Ring.holding(max(most))
 

@@ -69,7 +69,7 @@ class Tables(Stage[Rows]):
     def blocks(self) -> Mapping[str, BlockSpec]:
         """Weights by what a person moves: so all cells have noise of one size."""
         if (split := self.split) is None:
-            return {"tables": BlockSpec((0, 0), (self.layout.size,), self.layout.reach(self.unit))}
+            return {"tables": BlockSpec((0, 0), (self.layout.size,), self.layout.sensitivity(self.unit))}
         units = dict(zip(self.layout.blocks, self.layout.units(self.unit), strict=True))
         squares = dict.fromkeys(split.grid.blocks, 0)
         for block, own in units.items():
@@ -189,7 +189,7 @@ class VisitStudy(Study[Rows]):
         """In parts of the finest unit whose noise can be drawn."""
         expect(terms)
         for unit in UNITS if self.split is None else (root**2 for root in ROOTS):
-            if noise * self.config.most_holders * self.layout.reach(unit) * 1.03 <= LARGEST / 1.5:
+            if noise * self.config.most_holders * self.layout.sensitivity(unit) * 1.03 <= LARGEST / 1.5:
                 break
         return Tables(self.layout, self.split, unit)
 
