@@ -7,7 +7,8 @@ outputs and the released ones. Within a party the critics alone decide.
 
     d = Σ (PᵀP/n − target)² · precision over the cells across parties, P (n, width) the generator's odds on n latents
 
-Target and precision are those of `models/tables/fit_gram.read_tables`, in its basis: noisy cells, drawn to what is likely.
+Target and precision are those of `models/tables/fit_gram.read_tables`, in its basis: noisy cells, drawn to what is
+likely.
 The second gradient is scaled to `weight` times the length of the critics' one, and fades out as the mean square
 residual, in units of the noise, comes down to 1, what noise alone would leave.
 

@@ -8,7 +8,7 @@ Differs from the paper: the encoding of rows is public and fitted on nothing, an
 bins of the schema; a sampled row draws each column from the decoder's odds, where the paper takes the largest
 (`sample(draw="argmax")`); EM-MDS, SubMDS and the mean estimators can report, too.
 
-Tables and images go through the same lines; what differs is the network (`models/nets/wae`). The defaults are the paper's.
+Tables and images go through the same lines; what differs is the network (`models/nets/wae`). Defaults are the paper's.
 For tables `wake_sleep.py` learns far more from as many reports, and without noise the plain gradient (`epochs=1` of
 "sgd", `learning_rate=3.7`) far more than ten epochs of Adam on two rows: benchmarks/fed_wae says why.
 """

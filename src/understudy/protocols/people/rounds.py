@@ -99,7 +99,7 @@ class Settings(Reporting):
 class LearningParty(HostParty):
     """A host of people who train the global model on their own rows. Their models and rows stay with it.
 
-    Guarantee: a report is ε-LDP in the content of the person's rows (`privacy/local/selection`, `privacy/local/mean`), and
+    Guarantee: a report is ε-LDP in the content of the person's rows (`privacy/local`), and
     stands in the ledger before a row is touched. It depends on nobody else's rows, not even by rounding: people train
     in batches whose shapes are nobody else's doing (`Population.apart`).
     Edges: a person without rows, or whose update is not finite, reports on a zero update, which is noise alone: a
