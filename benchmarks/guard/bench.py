@@ -355,6 +355,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     args = parser().parse_args()
+    warnings.simplefilter("ignore")  # of so few people a run says that it is of little use
     torch.set_num_threads(1)
     rows: dict[str, Row] = {row["figure"]: row for row in read(args.out)}
     gpu = torch.cuda.is_available()
