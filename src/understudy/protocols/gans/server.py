@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.described import AnySchema
-from understudy.data.kinds import MixedSchema, side_by_side
+from understudy.data.kinds import side_by_side
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import PartyError
 from understudy.models.device import first_weights
@@ -153,9 +153,8 @@ class Server:
         self._weights()
         privacy, people = self.statement(), next(iter(self.begun.values()))["people"]
         schema = side_by_side(self.schemas)
-        owners = {column: name for name, part in self.schemas.items() for column in part.names}
-        if isinstance(schema, MixedSchema):
-            owners = schema.owners
+        plain = {column: name for name, part in self.schemas.items() for column in part.names}
+        owners = getattr(schema, "owners", plain)
         card = {
             "protocol": self.config.protocol,
             "config": asdict(self.config),
