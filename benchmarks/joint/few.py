@@ -36,7 +36,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 from understudy.privacy.noise.rng import FastRng
-from understudy.protocols.gram.terms import again_share
+from understudy.protocols.gram.settings import again_share
 
 QUICK, DELTA, FIFTH = quick(), 1e-5, 0.2
 CHOSEN, APART = ("adult", "credit"), ("bank", "randhie")

@@ -104,7 +104,7 @@ def serve(
     tell: Callable[[Any], None],
 ) -> None:
     """The hub."""
-    kinds = gram.GramParty.messages
+    kinds = gram.PROTOCOL.messages
     with GrpcParties(contract, load_server(folder), kinds=kinds, listen="127.0.0.1:0") as parties:
         tell(parties.port)
         parties.wait(600)

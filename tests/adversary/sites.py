@@ -28,7 +28,8 @@ from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.moments_host import MomentsHost
 from understudy.protocols.dplt import study as dplt_study
 from understudy.protocols.gans import critic_round
-from understudy.protocols.gram import parts as gram_parts
+from understudy.protocols.gram import rows as gram_rows
+from understudy.protocols.gram import stages as gram_stages
 from understudy.protocols.gram.trees import Trees
 from understudy.protocols.moments.levels import Levels
 from understudy.protocols.moments.rows import Lengths
@@ -165,9 +166,11 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(GradientVote, "decide", _vote(sites, GradientVote.decide))
         patch.setattr(sgde_gram, "gram_matrix", _counts(sites, sgde_gram.gram_matrix, "Gram matrix"))
         patch.setattr(sgde_figure, "judged", _counts(sites, sgde_figure.judged, "figure of quality"))
-        patch.setattr(gram_parts, "gram_matrix", _counts(sites, gram_parts.gram_matrix, "Gram block"))
+        patch.setattr(gram_rows, "gram_matrix", _counts(sites, gram_rows.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
-        patch.setattr(gram_parts, "triple_table", _counts(sites, gram_parts.triple_table, "three-way table"))
+        patch.setattr(
+            gram_stages, "triple_table", _counts(sites, gram_stages.triple_table, "three-way table")
+        )
         patch.setattr(visits_study, "count_visits", _events(sites, visits_study.count_visits))
         patch.setattr(visits_study, "person_vectors", _vectors(visits_study.person_vectors))
         for stage in (Lengths, First, Levels, Pooled, Within):

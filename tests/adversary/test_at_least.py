@@ -12,7 +12,9 @@ from understudy.data.schema import Boolean, Schema
 from understudy.ground.errors import BudgetExceeded, PartyAway
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.base import Ask
-from understudy.protocols.gram.releases import Plan, release
+from understudy.protocols.gram import protocol as gram
+from understudy.protocols.gram.study import Gram
+from understudy.protocols.joint.server import measure
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties, addressed
 
@@ -43,7 +45,8 @@ class OneAway(LocalParties):
 def test_who_is_away_is_left_out(tmp_path: Path) -> None:
     federation = holders(tmp_path)
     parties = OneAway(federation.parties("gram", run="r"))
-    assert list(release(parties, federation.schemas, Plan(), at_least=2).begun) == ["one", "two"]
+    study = Gram(gram.Config(fine=0.0), federation.schemas)
+    assert list(measure(study, parties, at_least=2).record.begun) == ["one", "two"]
     assert not federation.holders["three"].ledger.spend(run="r")
 
 
@@ -54,5 +57,5 @@ def test_who_refuses_ends_the_run_and_nobody_has_paid(tmp_path: Path) -> None:
         spent.charge(GaussianDpEvent(20.0), run="earlier", what="spent before")
     parties = LocalParties(federation.parties("gram", run="r"))
     with pytest.raises(BudgetExceeded, match="three"):
-        release(parties, federation.schemas, Plan(), at_least=2)
+        measure(Gram(gram.Config(fine=0.0), federation.schemas), parties, at_least=2)
     assert not any(holder.ledger.spend(run="r") for holder in federation.holders.values())

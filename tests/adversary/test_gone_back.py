@@ -32,7 +32,6 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.product import Factor
 from understudy.protocols.core import Ask, Party, Reply
 from understudy.protocols.core.products import Swap, relayed
-from understudy.protocols.gram import messages as gram
 from understudy.protocols.joint import messages as joint
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
@@ -156,7 +155,7 @@ def _inboxes(replies: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "seeded", "last"),
     [
-        ("Gram, columns, three parties", gram.Agree, gram.Share),
+        ("Gram, columns, three parties", joint.Agree, joint.Release),
         ("Tied, a table, images and series, two releases", joint.Agree, joint.Release),
     ],
 )
@@ -188,13 +187,15 @@ def test_other_pairs_are_not_released_under_the_same_pads(tmp_path: Path) -> Non
     plain = case_of("Gram, rows, three parties")
     case = replace(plain, settings=plain.settings | {"refined": 1})
     with carried_out(case, tmp_path) as (server, ledgers):
-        other, asks = again(server, gram.Propose)
-        chosen = next(iter(asks.values())).pairs.tolist()
-        pairs = torch.tensor([[0, 1] if chosen != [[0, 1]] else [0, 2]])
-        said = other.ask(gram.Propose(pairs=pairs))
-        inboxes = relayed({name: reply.outbox for name, reply in said.items()}, other.names)
-        refine = {name: gram.Refine(pairs=pairs, inbox=inbox) for name, inbox in inboxes.items()}
-        refuses(other, refine, ledgers)
+        other, asks = again(server, joint.Propose)
+        terms = next(iter(asks.values())).terms
+        pairs = torch.tensor([[0, 1] if terms["pairs"].tolist() != [[0, 1]] else [0, 2]])
+        told = {name: replace(ask, terms=terms | {"pairs": pairs}) for name, ask in asks.items()}
+        inboxes = _inboxes(other.ask(told))
+        release = {
+            name: joint.Release(stage="again", inbox=inbox, corrections={}) for name, inbox in inboxes.items()
+        }
+        refuses(other, release, ledgers)
 
 
 def test_another_tree_is_not_counted_under_the_same_pads(tmp_path: Path) -> None:
@@ -317,7 +318,7 @@ class SameSeeds(LocalParties):
 
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
         asks = addressed(message, self.names)
-        if isinstance(next(iter(asks.values())), gram.Share) or _multiplied(asks):
+        if _multiplied(asks):
             raise KeyboardInterrupt
         for name, ask in asks.items():
             if seeds := getattr(ask, "seeds", {}):
@@ -351,7 +352,7 @@ def test_seeds_that_are_dealt_again_in_another_session_make_other_masks(name: st
 @pytest.mark.parametrize(
     ("name", "agree"),
     [
-        ("Gram, columns, three parties", gram.Agree),
+        ("Gram, columns, three parties", joint.Agree),
         ("Visits, columns, two tables and events that are drawn", joint.Agree),
     ],
 )
@@ -380,12 +381,12 @@ def test_pairs_on_other_levels_are_multiplied_under_other_masks(tmp_path: Path, 
     with carried_out(case, tmp_path) as (server, _):
         first = masked.copy()
         masked.clear()
-        other, asks = again(server, gram.ProposeLevels)
-        groups = next(iter(asks.values())).groups
+        other, asks = again(server, joint.Propose)
+        groups = next(iter(asks.values())).terms["groups"]
         (age,) = (place for place, group in groups.items() if len(group) > 16)
         levels = (torch.arange(len(groups[age])) % 3).int()
-        inboxes = _inboxes(other.ask(gram.ProposeLevels(groups=groups | {age: levels})))
-        other.ask({name: gram.TakeLevels(inbox=inbox) for name, inbox in inboxes.items()})
-        other.ask(Swap(chunk=0, inbox={}))
+        told = {name: replace(ask, terms={"groups": groups | {age: levels}}) for name, ask in asks.items()}
+        inboxes = _inboxes(other.ask(told))
+        other.ask({name: Swap(chunk=0, inbox=inbox) for name, inbox in inboxes.items()})
         assert masked
         assert not tell_rows(first, masked)

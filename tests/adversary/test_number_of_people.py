@@ -1,7 +1,7 @@
 """How many people a holder has: over rows within ε, so that no refusal tells it; elsewhere on record first."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,8 +11,9 @@ from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.alignment import Introduce
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.messages import Begin
-from understudy.protocols.gram.releases import release
+from understudy.protocols.gram.study import Gram
+from understudy.protocols.joint.messages import Begin
+from understudy.protocols.joint.server import measure
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
@@ -33,7 +34,7 @@ def federation(tmp_path: Path, people: int) -> Federation:
 def test_a_holder_of_one_person_releases_noisy_counts_as_one_of_two_does(people: int, tmp_path: Path) -> None:
     holders = federation(tmp_path, people)
     parties = LocalParties(holders.parties("gram", run="r", config=gram.Config()))
-    assert release(parties, holders.schemas, gram.Config().plan, config={}).people is None
+    assert measure(Gram(gram.Config(), holders.schemas), parties).record.people is None
     assert holders.holders["small"].ledger.spent() > 0
 
 
@@ -46,17 +47,18 @@ def test_how_many_people_there_are_is_on_the_record_before_it_is_told(tmp_path: 
 
 
 @pytest.mark.parametrize("told", [1, 3])
-def test_a_holder_moves_counts_as_the_settings_say_whatever_the_opening_says_besides(
+def test_a_holder_moves_counts_as_its_settings_say_whatever_the_opening_says(
     told: int, tmp_path: Path
 ) -> None:
     """Noise for a person at one holder would be too little for one at two."""
     holders = federation(tmp_path, 2)
-    party = holders.parties("gram", run="r")["small"]  # built without the settings: it knows what it is told
-    settings: dict[str, Any] = {"private": True, "target": None, "refined": 0, "triples": (), "colluding": 1}
+    config = gram.Config(most_holders=2)
+    party = holders.parties("gram", run="r", config=config)["small"]
     begin = Begin(
-        config=settings | {"most_holders": 2}, schemas={name: s.to_dict() for name, s in holders.schemas.items()},
-        private=True, triples=[], colluding=1, most_holders=told,
-    )  # fmt: skip
+        family="gram",
+        config=asdict(config) | {"most_holders": told},
+        schemas={name: s.to_dict() for name, s in holders.schemas.items()},
+    )
     with pytest.raises(MessageError, match=f"most_holders={told} was asked for, and 2 was agreed to"):
         party.answer(begin)
     assert not holders.holders["small"].ledger.spend(run="r")

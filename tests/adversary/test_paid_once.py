@@ -20,8 +20,7 @@ from undisturbed import undisturbed
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Party
 from understudy.protocols.gans import verti_gan
-from understudy.protocols.gram import messages as gram_messages
-from understudy.protocols.joint.messages import Release
+from understudy.protocols.joint import messages as joint
 from understudy.runs.federation import Federation
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
@@ -105,16 +104,13 @@ def trained(case: Case, network: Network, folder: Path, federation: Federation, 
     return outcome
 
 
-def at(kind: type[Ask], round: int | None = None) -> Meets:
-    """When the second holder is asked this: the first has paid and answered by then."""
+def at(kind: type[Ask], which: int | str | None = None) -> Meets:
+    """When the second holder is asked this, of this round or stage: the first has paid and answered by then."""
     return lambda name, ask: (
-        isinstance(ask, kind) and name == "holder 1" and round in (None, getattr(ask, "round", None))
+        isinstance(ask, kind)
+        and name == "holder 1"
+        and which in (None, getattr(ask, "round", None), getattr(ask, "stage", None))
     )
-
-
-def released(stage: str) -> Meets:
-    """When the second holder is asked for this release: the first has paid and answered by then."""
-    return lambda name, ask: isinstance(ask, Release) and name == "holder 1" and ask.stage == stage
 
 
 def case_of(name: str) -> Case:
@@ -124,16 +120,16 @@ def case_of(name: str) -> Case:
 @pytest.mark.parametrize(
     ("case", "deaths"),
     [
-        (case_of("Gram, columns, three parties"), [at(gram_messages.Share)]),
-        (case_of("Gram, columns, a target"), [at(gram_messages.Share), at(gram_messages.Refine)]),
-        (case_of("Gram, columns, levels bought, a target"), [at(gram_messages.Widen)]),
+        (case_of("Gram, columns, three parties"), [at(joint.Release)]),
+        (case_of("Gram, columns, a target"), [at(joint.Release, "pairs"), at(joint.Release, "again")]),
+        (case_of("Gram, columns, levels bought, a target"), [at(joint.Propose, "again")]),
         (
             case_of("DPLT, two parties"),
-            [released("groups"), released("pairs"), released("tree")],
+            [at(joint.Release, "groups"), at(joint.Release, "pairs"), at(joint.Release, "tree")],
         ),
         (
             case_of("VertiGAN, coupled"),
-            [at(gram_messages.Share), at(verti_gan.Begin), at(verti_gan.Round, 2)],
+            [at(joint.Release), at(verti_gan.Begin), at(verti_gan.Round, 2)],
         ),
     ],
     ids=lambda value: value.name if isinstance(value, Case) else "",
@@ -144,7 +140,7 @@ def test_a_killed_server_that_comes_back_has_nobody_pay_twice(
     federation, plain = case.federation(seed=None), undisturbed(case).federation
     outcome = trained(case, network, tmp_path, federation, *deaths)
     assert is_usable(outcome)
-    without_last = ("after the first of two", "after the second of three")
+    without_last = ("after 1 of 2", "after 2 of 3")
     first_alone = outcome.trained.card["ended"].startswith(without_last)
     for name, holder in federation.holders.items():
         paid, whole = holder.ledger.spend(), plain.holders[name].ledger.spend()

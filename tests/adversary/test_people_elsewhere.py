@@ -24,7 +24,9 @@ from understudy.privacy.secure.counts import spend_of
 from understudy.privacy.secure.set_intersection import match
 from understudy.protocols.core import alignment
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.releases import Plan, Released, release
+from understudy.protocols.gram.measured import Measured
+from understudy.protocols.gram.study import Gram
+from understudy.protocols.joint.server import measure
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
 from understudy.runtime.contract import Contract
@@ -102,11 +104,12 @@ def released(fed: Federation, **settings: Any) -> tuple[PrivacyStatement, dict[s
 def test_a_person_at_two_holders_moves_the_released_counts_by_two() -> None:
     """Without noise: so noise for one is too little, whatever any ledger says."""
     free = Budget(math.inf, 0.0)
-    seen: list[Released] = []
+    seen: list[Measured] = []
     for everywhere in (0, 2):
         fed = federation(everywhere=everywhere, budget=free)
-        parties = fed.parties("gram", run="r", config=gram.Config(private=False, fine=0.0))
-        seen.append(release(LocalParties(parties), fed.schemas, Plan(private=False)))
+        config = gram.Config(private=False, fine=0.0)
+        parties = LocalParties(fed.parties("gram", run="r", config=config))
+        seen.append(Measured.of(measure(Gram(config, fed.schemas), parties)))
     assert (seen[1].gram - seen[0].gram).max() == 2
 
 
@@ -191,11 +194,12 @@ def test_over_a_grid_a_departing_server_counts_a_person_as_often_as_every_column
 ) -> None:
     """Every two holders share the same people, so that they notice nothing. Noise for one is too little then."""
     monkeypatch.setattr(alignment, "match_grid", matched_twice)
-    free, seen = Budget(math.inf, 0.0), list[Released]()
+    free, seen = Budget(math.inf, 0.0), list[Measured]()
     for everywhere in (0, 2):
         fed = two_by_two(everywhere, free)
-        parties = fed.parties("gram", run="r", config=gram.Config(private=False, fine=0.0))
-        seen.append(release(LocalParties(parties), fed.schemas, Plan(private=False)))
+        config = gram.Config(private=False, fine=0.0)
+        parties = LocalParties(fed.parties("gram", run="r", config=config))
+        seen.append(Measured.of(measure(Gram(config, fed.schemas), parties)))
     assert (seen[1].gram - seen[0].gram).max() == 2
     with pytest.raises(ConfigError, match="so many holders or more"):
         released(two_by_two(2), most_holders=3)

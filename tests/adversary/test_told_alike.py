@@ -16,7 +16,19 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 sys.path.append(str(Path(__file__).parent.parent / "protocols"))
-from gram_cases import BUDGET, Parts, Schemas, Seen, all_parties, by_columns, by_grid, by_rows
+from gram_cases import (
+    BUDGET,
+    Parts,
+    Plan,
+    Schemas,
+    Seen,
+    all_parties,
+    by_columns,
+    by_grid,
+    by_rows,
+    release,
+    told,
+)
 from protocol_cases import CASES
 
 from understudy.data.schema import Integer, Schema
@@ -24,8 +36,7 @@ from understudy.ground.errors import MessageError
 from understudy.protocols.core import Ask, Assembly
 from understudy.protocols.core.keyed import Keys
 from understudy.protocols.core.products import Swap
-from understudy.protocols.gram.messages import Agree, Begin, Fine, Share
-from understudy.protocols.gram.releases import Plan, release
+from understudy.protocols.joint.messages import Agree, Begin, Release
 from understudy.runtime.local import LocalParties, addressed
 
 Lie = Callable[[str, Any], Any]
@@ -76,17 +87,15 @@ def _one_of(schema: Schema) -> str:
     return AGE.name if AGE.name in schema.names else schema.names[0]
 
 
-def to_one(kind: type[Any], **changes: Any) -> Lie:
-    """The first holder alone is told something else."""
-    return lambda name, ask: (
-        replace(ask, **changes) if isinstance(ask, kind) and name[-1] == "0" and name[0] in "ha" else ask
-    )
+def to_one(**settings: Any) -> Lie:
+    """The first holder alone is told other settings."""
+    return lambda name, ask: told(ask, **settings) if name[-1] == "0" and name[0] in "ha" else ask
 
 
 def louder(name: str, ask: Any) -> Any:
     """More noise than all others have, which its budget allows."""
     changed = isinstance(ask, Agree) and name[-1] == "0"
-    return replace(ask, sigmas=[2 * sigma for sigma in ask.sigmas]) if changed else ask
+    return replace(ask, noise=[2 * sigma for sigma in ask.noise]) if changed else ask
 
 
 def test_a_server_that_tells_holders_of_fewer_columns_would_have_less_noise_on_all_of_them() -> None:
@@ -96,7 +105,7 @@ def test_a_server_that_tells_holders_of_fewer_columns_would_have_less_noise_on_a
         seen = Seen(all_parties(tables, schemas), meddle)
         with ends:
             release(seen, schemas, BOUGHT)
-        needed[meddle] = [reply.sigmas.value[0] for _, reply in seen.replies(Begin)]
+        needed[meddle] = [reply.needed.value[0] for _, reply in seen.replies(Begin)]
     assert max(needed[narrower]) < min(needed[truth])
 
 
@@ -105,16 +114,16 @@ LIES: dict[str, tuple[Callable[[], tuple[Parts, Schemas]], Plan, Lie]] = {
     "others have fewer columns, three holders": (lambda: columns(3), BOUGHT, narrower),
     "others have fewer columns, over a grid": (grid, BOUGHT, narrower),
     "others have fewer columns, levels as declared": (lambda: columns(2), Plan(), narrower),
-    "fine tables get more": (lambda: columns(2), BOUGHT, to_one(Begin, fine=0.5)),
+    "fine tables get more": (lambda: columns(2), BOUGHT, to_one(fine=0.5)),
     "pairs are released twice": (
         lambda: columns(2),
         replace(BOUGHT, refined=3, scouting=0.8),
-        to_one(Begin, refined=2),
+        to_one(refined=2),
     ),
-    "holders pool what they know": (grid, BOUGHT, to_one(Begin, colluding=2)),
+    "holders pool what they know": (grid, BOUGHT, to_one(colluding=2)),
     "there is more noise": (lambda: columns(2), BOUGHT, louder),
     "there is more noise, over rows": (rows, BOUGHT, louder),
-    "a person may be with two, over rows": (rows, Plan(), to_one(Begin, most_holders=2)),
+    "a person may be with two, over rows": (rows, Plan(), to_one(most_holders=2)),
 }
 
 
@@ -135,7 +144,7 @@ def test_without_the_others_greetings_nothing_is_charged_or_sent(cut: Any, plan:
     parties, first = all_parties(tables, schemas), set[str]()
 
     def silent(name: str, message: Any) -> Any:
-        if isinstance(message, Fine | Swap | Share) and name not in first:
+        if isinstance(message, Swap | Release) and name not in first:
             first.add(name)
             with pytest.raises(MessageError, match="greeting of another holder is missing"):
                 parties[name].answer(replace(message, inbox={}))

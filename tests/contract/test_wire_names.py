@@ -16,8 +16,6 @@ KINDS = {
     "alignment.mask-own", "alignment.masked-ids",
     "class-means.begin", "class-means.round",
     "gan.begin", "gan.begun", "gan.gradient", "gen-fl.made", "gen-fl.make",
-    "gram.agree", "gram.agreed", "gram.begin", "gram.begun", "gram.fine", "gram.propose", "gram.propose-levels",
-    "gram.proposed", "gram.refine", "gram.share", "gram.shared", "gram.take-levels", "gram.taken", "gram.widen",
     "joint.agree", "joint.agreed", "joint.begin", "joint.begun", "joint.propose", "joint.proposed", "joint.release",
     "joint.released", "joint.swap", "joint.swapped",
     "lopub.begin", "lopub.round",

@@ -94,7 +94,7 @@ def test_all_batches_together_are_the_table(tmp_path: Path, kind: str) -> None:
     pd.testing.assert_frame_equal(table.frame, whole)
 
 
-def party(table: Table, folder: Path | None = None) -> gram.GramParty:
+def party(table: Table, folder: Path | None = None) -> Any:
     ledger = Ledger.rehearsal(holder="one", budget=BUDGET)
     return gram.PROTOCOL.build(
         "one", table, ledger, run="r", budget=BUDGET, rng=SecureRng.from_seed(7), folder=folder

@@ -11,13 +11,14 @@ from torch import Tensor
 from understudy.data.schema import Boolean, Integer, Real, Schema
 from understudy.evaluate.audit.audit_file import audit_run_file
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
-from understudy.evaluate.audit.gram_canary import GramAudit
+from understudy.evaluate.audit.joint_canary import JointAudit
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on
-from understudy.protocols.gram import parts as gram_parts
 from understudy.protocols.gram import protocol as gram
+from understudy.protocols.gram.study import Gram
+from understudy.protocols.joint import pricing
 
 XY = Schema(columns=(Boolean(name="x"), Boolean(name="y")))
 Z = Schema(columns=(Boolean(name="z"),))
@@ -30,9 +31,15 @@ pytestmark = pytest.mark.usefixtures("few_trials")
 
 
 def audited(
-    schemas: dict[str, Schema], trials: int = 14, budget: Budget = BUDGET, **settings: Any
+    schemas: dict[str, Schema],
+    trials: int = 14,
+    budget: Budget = BUDGET,
+    stages: tuple[str, ...] = (),
+    **settings: Any,
 ) -> AuditResult:
-    case = GramAudit(
+    case = JointAudit(
+        study=Gram,
+        stages=stages,
         config=gram.Config(**settings),
         schemas=schemas,
         budgets=dict.fromkeys(schemas, budget),
@@ -71,10 +78,10 @@ def test_where_levels_are_bought_all_releases_together_are_within_the_claim(
 
 def test_fine_tables_with_a_tenth_of_their_noise_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
-        return noise_on(cells, scale / 10 if cells.ndim == 1 else scale, rng)  # trees are rows of nodes
+        return noise_on(cells, scale / 10 if len(cells) > 10 else scale, rng)  # trees have many nodes
 
-    monkeypatch.setattr(gram_parts, "noise_on", quiet)
-    assert not audited({"a": Schema(columns=(AGE,))}, budget=STRICT, fine=0.9).passed
+    monkeypatch.setattr(pricing, "noise_on", quiet)
+    assert not audited({"a": Schema(columns=(AGE,))}, budget=STRICT, fine=0.9, stages=("fine",)).passed
 
 
 @pytest.mark.parametrize("schemas", [{"a": XY}, {"a": XY, "b": Z}], ids=["one holder", "columns"])
@@ -84,7 +91,7 @@ def test_holders_that_add_a_tenth_of_their_noise_are_found_out(
     def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
         return noise_on(cells, scale / 10, rng)
 
-    monkeypatch.setattr(gram_parts, "noise_on", quiet)
+    monkeypatch.setattr(pricing, "noise_on", quiet)
     assert not audited(schemas, budget=STRICT).passed
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, wraps
 from typing import Any
 
@@ -22,9 +22,21 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core.base import Ask, Reply
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.party import GramParty
-from understudy.protocols.gram.releases import Plan, Released, release
+from understudy.protocols.gram.measured import Measured
+from understudy.protocols.gram.study import Gram
+from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.messages import Begin, Release
+from understudy.protocols.joint.party import AlignedJointParty
+from understudy.protocols.joint.server import measure
 from understudy.runtime.local import LocalParties, addressed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(gram.Config):
+    """Levels as declared, unless said."""
+
+    fine: float = 0.0
+
 
 OPEN = Plan(private=False)
 BUDGET = Budget(epsilon=2.0, delta=1e-5)
@@ -100,7 +112,7 @@ def party(
     seed: int | None = 1,
     ledger: Ledger | None = None,
     **more: Any,
-) -> GramParty:
+) -> AlignedJointParty:
     place = list(tables).index(name)
     return gram.PROTOCOL.build(
         name,
@@ -113,7 +125,7 @@ def party(
     )
 
 
-def all_parties(tables: Parts, schemas: Schemas, **more: Any) -> dict[str, GramParty]:
+def all_parties(tables: Parts, schemas: Schemas, **more: Any) -> dict[str, AlignedJointParty]:
     return {name: party(name, tables, schemas, **more) for name in tables}
 
 
@@ -153,7 +165,7 @@ class Seen(LocalParties):
 
     def __init__(
         self,
-        parties: Mapping[str, GramParty],
+        parties: Mapping[str, AlignedJointParty],
         meddle: Callable[[str, Any], Any] = lambda name, message: message,
     ) -> None:
         super().__init__(parties)
@@ -175,6 +187,69 @@ class Seen(LocalParties):
 
     def replies(self, kind: type[Ask]) -> list[tuple[str, Any]]:
         return [(name, reply) for name, ask, reply in self.log if isinstance(ask, kind)]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Chooses as told, in place of a fit."""
+
+    choose: Callable[[Any, Tensor], Tensor] | None = None
+    choose_triples: Callable[[Any, Tensor, int, float], Tensor] | None = None
+
+    def pairs(self, found: Any, besides: Tensor) -> Tensor:
+        assert self.choose is not None
+        return self.choose(found, besides)
+
+    def tables(self, found: Any, among: Tensor, most: int, noise: float) -> Tensor:
+        if self.choose_triples is None:
+            return torch.empty(0, 2, dtype=torch.int64)
+        return self.choose_triples(found, among, most, noise)
+
+
+class Released:
+    """What was measured, with what is on record of it."""
+
+    def __init__(self, found: Found) -> None:
+        self.record, self.partition = found.record, found.study.grid.partition
+        self.sigmas, self.made = found.record.noise, found.record.made
+        self.measure = Measured.of(found)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.measure if hasattr(self.measure, name) else self.record, name)
+
+
+def release(
+    parties: Any,
+    schemas: Mapping[str, Schema],
+    plan: Plan | None = None,
+    *,
+    choose: Any = None,
+    choose_triples: Any = None,
+    chunk: int = 1 << 15,
+    secret: bytes | None = None,
+    study: type[Gram] = Gram,
+    **settings: Any,
+) -> Released:
+    """All releases of the plan."""
+    config = replace(plan or Plan(), **settings)
+    made = study(config, {name: schemas[name] for name in parties.names})
+    if choose or choose_triples:
+        made.chooser = Chosen(choose, choose_triples)  # type: ignore[assignment]
+    return Released(measure(made, parties, at_least=config.at_least, chunk=chunk, secret=secret))
+
+
+def told(message: Any, **settings: Any) -> Any:
+    """The opening with other settings, and whatever else as it is."""
+    return replace(message, config=message.config | settings) if isinstance(message, Begin) else message
+
+
+def asked(message: Any, stage: str, kind: type[Ask] = Release) -> bool:
+    """Whether it is this ask, for this stage."""
+    return isinstance(message, kind) and getattr(message, "stage", "") == stage
+
+
+def due(stage: str, **more: Any) -> Release:
+    return Release(stage=stage, **{"inbox": {}, "corrections": {}} | more)
 
 
 def measured(tables: Parts, schemas: Schemas, plan: Plan | None = None, **more: Any) -> Released:

@@ -23,9 +23,9 @@ from understudy.protocols.gans import verti_gan
 from understudy.protocols.gans.coupling import Coupling
 from understudy.protocols.gans.server import Server
 from understudy.protocols.gans.verti_gan import Couple
-from understudy.protocols.gram import messages as gram_messages
-from understudy.protocols.gram.party import DEALT
-from understudy.protocols.gram.releases import Released
+from understudy.protocols.gram.measured import Measured
+from understudy.protocols.joint import messages as joint
+from understudy.protocols.joint.multiply import DEALT
 from understudy.runs import registry
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -77,14 +77,7 @@ def test_release_and_critics_together_stay_within_each_budget() -> None:
 def test_joint_tables_are_refused_where_no_coupling_was_agreed() -> None:
     federation = Federation.rehearsal(*strangers(), budget=Budget(2.0, 1e-4))
     schemas = federation.schemas
-    begin = gram_messages.Begin(
-        config={},
-        schemas={n: s.to_dict() for n, s in schemas.items()},
-        private=True,
-        across=True,
-        triples=[],
-        colluding=1,
-    )
+    begin = joint.Begin(family="verti-gan", config={}, schemas={n: s.to_dict() for n, s in schemas.items()})
     with pytest.raises(MessageError, match="not expected"):
         federation.parties("verti-gan", run="r")["a"].answer(begin)
 
@@ -111,7 +104,7 @@ def test_no_state_is_saved_while_joint_tables_are_measured(tmp_path: Any) -> Non
         names = local.names
 
         def ask(self, message: Any) -> dict[str, Any]:
-            if isinstance(message, dict) and isinstance(next(iter(message.values())), gram_messages.Share):
+            if isinstance(message, dict) and isinstance(next(iter(message.values())), joint.Release):
                 local.ask(Keep(round=1))
             return local.ask(message)
 
@@ -132,12 +125,12 @@ def test_no_joint_tables_are_released_once_the_critics_noise_is_fixed() -> None:
         names = local.names
 
         def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
-            if isinstance(message, dict) and isinstance(next(iter(message.values())), gram_messages.Agree):
+            if isinstance(message, dict) and isinstance(next(iter(message.values())), joint.Agree):
                 begin = {n: network.describe(only=n) for n in local.names}
                 local.ask({n: verti_gan.Begin(config=asdict(config), network=begin[n]) for n in begin})
             return local.ask(message)
 
-    with pytest.raises(MessageError, match=r"gram\.agree was not expected"):
+    with pytest.raises(MessageError, match=r"joint\.agree was not expected"):
         verti_gan.train(config, Hasty(), federation.schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
@@ -188,7 +181,7 @@ def test_the_second_gradient_fades_where_the_tables_agree_within_the_noise_and_n
         gram = counts.clone()
         gram[:2, 2:] += shift
         gram[2:, :2] += shift.T
-        measured = Released("columns", gram, deviation, released, [[noise, 1]], 1_000, {})
+        measured = Measured(gram, deviation, released, [[noise, 1]], 1_000)
         with load_bench("guard", "waits").Waits() as waits:
             coupling = Coupling(measured, schemas, weight=1.0, device=torch.device(device))
             there = deepcopy(network).to(device)

@@ -1,6 +1,6 @@
 """Gram with three-way tables of the target that the first release chose."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +11,18 @@ from gram_cases import (
     FREE,
     SCHEMA,
     SMALL,
+    Plan,
+    Released,
     Seen,
     all_parties,
+    asked,
     by_columns,
     by_grid,
     by_rows,
     cells,
     party,
+    release,
+    told,
 )
 from torch import Tensor
 
@@ -25,12 +30,12 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.grid import Grid
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
-from understudy.protocols.core.products import Swap
+from understudy.protocols.core.products import Swap, Swapped
 from understudy.protocols.gram import layout as gram_layout
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.messages import Begin, Propose, Refine, Widen
-from understudy.protocols.gram.releases import Plan, Released, release
+from understudy.protocols.gram.study import Gram
+from understudy.protocols.joint.messages import Propose, Release
 from understudy.runtime.local import LocalParties
 
 TARGET = SCHEMA.names[2]
@@ -40,7 +45,7 @@ ACROSS = [CUTS[0], CUTS[2], CUTS[3]]
 
 
 def beside(schemas: Any) -> Tensor:
-    return Layout(schemas).beside(TARGET)
+    return Layout(schemas).tables_beside(TARGET)
 
 
 def first(found: Released, pairs: Tensor, most: int, noise: float) -> Tensor:
@@ -54,7 +59,7 @@ def mixed(found: Released, pairs: Tensor, most: int, noise: float) -> Tensor:
 
 
 def most(schemas: Any, plan: Plan = PLAN) -> int:
-    return Layout(schemas).choosable(TARGET, plan.chosen_triples)
+    return Gram(plan, schemas).most_triples
 
 
 def counts(names: list[str]) -> Tensor:
@@ -116,16 +121,16 @@ def test_other_tables_than_were_agreed_on_are_refused_and_not_charged() -> None:
     tried = []
 
     def odd(name: str, message: Any) -> Any:
-        if isinstance(message, Propose | Refine):
-            for why, triples in BAD.items():
+        if isinstance(message, Propose):
+            for why, tables in BAD.items():
                 with pytest.raises(MessageError, match="at most 2 different pairs"):
-                    parties[name].answer(replace(message, triples=triples))
-                tried.append((type(message), why))
+                    parties[name].answer(replace(message, terms=message.terms | {"tables": tables}))
+                tried.append(why)
             assert parties[name].ledger.spend().total() == cells(), "the first release alone"
         return message
 
     release(Seen(parties, odd), schemas, PLAN, choose_triples=first)
-    assert len(tried) == 2 * 2 * len(BAD)
+    assert len(tried) == 2 * len(BAD)
 
 
 def test_a_table_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,17 +144,23 @@ def test_tables_that_nobody_agreed_on_are_refused() -> None:
     tables, schemas = by_rows(2)
 
     def odd(name: str, message: Any) -> Any:
-        return replace(message, triples=torch.tensor([[0, 1]])) if isinstance(message, Refine) else message
+        return tables_told(message, [[0, 1]])
 
+    plan = replace(PLAN, chosen_triples=0, refined=1)
     with pytest.raises(MessageError, match="no three-way table was due"):
-        release(Seen(all_parties(tables, schemas), odd), schemas, replace(PLAN, chosen_triples=0))
+        release(
+            Seen(all_parties(tables, schemas), odd),
+            schemas,
+            plan,
+            choose=lambda found, besides: torch.tensor([[0, 1]]),
+        )
 
 
 def test_columns_of_three_holders_are_refused() -> None:
     tables, schemas = by_columns(3)
     layout = Layout(schemas)
     every = torch.combinations(torch.tensor([n for n in range(8) if layout.joint.names[n] != TARGET]))
-    odd = next(pair for pair in every.tolist() if pair not in layout.beside(TARGET).tolist())
+    odd = next(pair for pair in every.tolist() if pair not in layout.tables_beside(TARGET).tolist())
     with pytest.raises(MessageError, match="in two groups of holders or one"):
         release(
             LocalParties(all_parties(tables, schemas)),
@@ -159,29 +170,31 @@ def test_columns_of_three_holders_are_refused() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "told", [(Propose, Refine), (Propose,), (Refine,)], ids=["both", "proposed", "asked"]
-)
-def test_a_server_that_asks_holders_for_other_tables_than_each_other_gets_none(told: Any) -> None:
+def tables_told(message: Any, tables: list[list[int]]) -> Any:
+    """The proposal, of these tables."""
+    if not isinstance(message, Propose):
+        return message
+    return replace(message, terms=message.terms | {"tables": torch.tensor(tables)})
+
+
+def test_a_server_that_asks_holders_for_other_tables_than_each_other_gets_none() -> None:
     tables, schemas = by_rows(3)
     parties = all_parties(tables, schemas)
 
     def apart(name: str, message: Any) -> Any:
-        if isinstance(message, told) and name == "host 1":
-            return replace(message, triples=torch.tensor([[4, 5], [4, 6]]))
-        return message
+        return tables_told(message, [[4, 5], [4, 6]]) if name == "host 1" else message
 
     seen = Seen(parties, apart)
-    with pytest.raises(MessageError, match=r"told other pairs|other pairs were proposed"):
+    with pytest.raises(MessageError, match="told other terms"):
         release(seen, schemas, PLAN, choose_triples=first)
-    assert not seen.replies(Refine), "nothing came out of the second release"
+    assert not any(asked(ask, "again") for _, ask, _ in seen.log), "nothing came out of the second release"
 
 
 def test_without_a_target_or_with_two_columns_beside_nothing_is_chosen() -> None:
     _, schemas = by_rows(2)
-    assert Layout(schemas).choosable(None, 5) == 0
+    assert most(schemas, Plan(chosen_triples=5)) == 0
     _, schemas = by_grid()  # two columns are with the target, two with others, and three with others again
-    assert Layout(schemas).choosable(TARGET, 99) == 1 + 2 * 5 + 1 + 3
+    assert most(schemas, Plan(target=TARGET, chosen_triples=99)) == 1 + 2 * 5 + 1 + 3
 
 
 @pytest.mark.parametrize("many", [-1, 1.5, True, "all"])
@@ -190,7 +203,7 @@ def test_a_number_of_tables_that_is_none_is_refused_and_nothing_is_charged(many:
     parties = all_parties(tables, schemas)
 
     def odd(name: str, message: Any) -> Any:
-        return replace(message, chosen_triples=many) if isinstance(message, Begin) else message
+        return told(message, chosen_triples=many)
 
     with pytest.raises(ConfigError, match="chosen_triples"):
         release(Seen(parties, odd), schemas, PLAN, choose_triples=first)
@@ -211,26 +224,15 @@ def test_a_number_of_tables_that_is_none_is_refused_and_nothing_is_charged(many:
 def test_by_default_tables_are_chosen_where_many_people_are_public(
     target: str | None, people: int | None, wanted: int | None, due: int
 ) -> None:
-    config = gram.Config(target=target, public_people=people, chosen_triples=wanted)
-    assert config.plan.chosen_triples == due
-    tables, schemas = by_rows(2)
-    told = asdict(config)
-    release(
-        LocalParties(all_parties(tables, schemas)), schemas, config.plan, config=told, choose_triples=first
-    )
-    other = replace(config.plan, chosen_triples=due + 1)
-    with pytest.raises(
-        MessageError, match=f"chosen_triples={due + 1} was asked for, and {due} was agreed to"
-    ):
-        release(LocalParties(all_parties(tables, schemas)), schemas, other, config=told)
+    assert Plan(target=target, public_people=people, chosen_triples=wanted).most_triples == due
 
 
 def test_a_server_that_asks_for_more_tables_than_the_settings_say_is_refused() -> None:
     tables, schemas = by_rows(2)
-    config = gram.Config(target=TARGET, chosen_triples=1)
+    config = Plan(target=TARGET, chosen_triples=1)
     parties = all_parties(tables, schemas, **gram.PROTOCOL.agreed(config))
     with pytest.raises(MessageError, match="chosen_triples=2 was asked for, and 1 was agreed to"):
-        release(LocalParties(parties), schemas, replace(config.plan, chosen_triples=2), choose_triples=first)
+        release(LocalParties(parties), schemas, replace(config, chosen_triples=2), choose_triples=first)
 
 
 def test_a_whole_run_chooses_by_what_was_released_and_its_plan_says_so() -> None:
@@ -238,7 +240,8 @@ def test_a_whole_run_chooses_by_what_was_released_and_its_plan_says_so() -> None
     parties = all_parties(tables, schemas, budget=(budget := replace(BUDGET, epsilon=200.0)))
     config = gram.Config(target=TARGET, chosen_triples=2, fine=0, **SMALL)
     outcome = gram.train(config, seen := Seen(parties), schemas)
-    assert seen.replies(Widen), "some lie across holders"
+    stages = [getattr(ask, "stage", type(ask)) for _, ask, _ in seen.log]
+    assert Swap in stages[stages.index("again") :], "some lie across holders"
     release_card = outcome.trained.card["release"]
     assert "three-way tables" in str(release_card)
     for name, one in parties.items():
@@ -263,36 +266,47 @@ def test_a_table_across_holders_has_the_noise_of_both_and_what_crosses_is_in_the
     parties = all_parties(tables, schemas)
     found = release(LocalParties(parties), schemas, PLAN, choose_triples=crossing)
     joint, layout = Grid.of(schemas).join(schemas).names, Layout(schemas)
+    crossed = set[str]()
     for one in found.triples:
         place = layout.place([joint[column] for column in one["columns"]])
         assert place is not None
         assert place.across
-        holders = len(layout.holders(place.block))
+        crossed |= {*layout.grid.holders(place.block)}
+        holders = len(layout.grid.holders(place.block))
         assert one["noise"] == pytest.approx(found.sigmas[-1] * (holders / (holders - 1)) ** 0.5, rel=0.01)
-    for each in parties.values():
+    for name, each in parties.items():
         said = [entry.what for entry in each.ledger.entries()]
-        assert sum("for three-way tables" in what for what in said) == 1
-        assert "some pairs once more" in said[-1]
+        assert sum("masked rows" in what and "once more" in what for what in said) == (name in crossed)
+        assert "some pairs of the joint Gram matrix once more" in said[-1]
 
 
-def apart(kind: Any, **other: Any) -> Any:
-    """A server that tells one holder something else in messages of this kind."""
+def changed(kind: Any, **other: Any) -> Any:
+    """A server that tells one holder something else in asks of this kind, about the second release."""
 
     def meddle(name: str, message: Any) -> Any:
-        return replace(message, **other) if isinstance(message, kind) and name == "holder 1" else message
+        if name != "holder 1" or not isinstance(message, kind):
+            return message
+        if "tables" in other:
+            return tables_told(message, other["tables"])
+        later = asked(message, "again") or (isinstance(message, Swap) and "again" in seen_stages)
+        return replace(message, **other) if later else message
 
-    return meddle
+    seen_stages: set[str] = set()
+
+    def noting(name: str, message: Any) -> Any:
+        seen_stages.add(getattr(message, "stage", ""))
+        return meddle(name, message)
+
+    return noting
 
 
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        (apart(Propose, triples=torch.tensor([[0, 2]])), "other pairs"),
-        (apart(Widen, triples=torch.tensor([[0, 2]])), "other pairs were proposed"),
-        (apart(Widen, inbox={}), "missing or too many"),
-        (apart(Refine, triples=torch.tensor([[0, 2]])), "other pairs were proposed"),
-        (apart(Refine, inbox={}), "missing or too many"),
-        (apart(Refine, corrections={}), "correction is missing"),
+        (changed(Propose, tables=[[0, 2]]), "told other terms"),
+        (changed(Swap, inbox={}), "missing or too many"),
+        (changed(Release, inbox={}), "missing or too many"),
+        (changed(Release, corrections={}), "correction is missing"),
     ],
 )
 def test_tables_across_holders_are_those_that_all_were_told_of(told: Any, said: str) -> None:
@@ -311,9 +325,9 @@ def test_masks_are_for_the_tables_that_were_proposed_and_for_no_others() -> None
     seeds: list[bytes] = []
 
     def look(name: str, message: Any) -> Any:
-        agreement = parties[name].agreement
-        if isinstance(message, Swap) and name == "holder 0":
-            seeds.append(agreement.products.factors["holder 1"].seed)  # type: ignore[union-attr]
+        session = parties[name].agreement
+        if isinstance(message, Swapped) and name == "holder 0":
+            seeds.append(session.products.factors["holder 1"].seed)  # type: ignore[union-attr]
         return message
 
     for chosen in (crossing, mixed):
@@ -331,7 +345,7 @@ def test_a_party_that_was_stopped_before_any_of_its_answers_goes_on_from_its_sta
         parties = all_parties(tables, schemas, budget=FREE)
 
         def stop(name: str, message: Any) -> Any:
-            if stopped and isinstance(message, Widen | Swap | Refine):
+            if stopped and isinstance(message, Propose | Swap | Release):
                 state = parties[name].state_dict()
                 seen.parties[name] = parties[name] = party(name, tables, schemas, budget=FREE)
                 parties[name].load_state_dict(state)
@@ -344,33 +358,14 @@ def test_a_party_that_was_stopped_before_any_of_its_answers_goes_on_from_its_sta
         assert torch.equal(one["table"], other["table"])
 
 
-@pytest.mark.parametrize(
-    ("cut", "said"), [(CUTS[0], "gram.widen was not expected"), (CUTS[1], "no table lies across")]
-)
-def test_tables_are_multiplied_once_and_only_where_some_lie_across(cut: Any, said: str) -> None:
-    tables, schemas = cut()
-    parties = all_parties(tables, schemas)
-
-    def widen(name: str, message: Any) -> Any:
-        if isinstance(message, Refine):
-            parties[name].answer(Widen(pairs=message.pairs, triples=message.triples, inbox={}))
-        return message
-
-    seen = Seen(parties, widen)
-    with pytest.raises(MessageError, match=said):
-        release(seen, schemas, PLAN, choose_triples=crossing)
-    assert not seen.replies(Refine)
-
-
 def test_tables_that_were_not_multiplied_are_not_released() -> None:
     tables, schemas = by_columns(2)
     parties, within = all_parties(tables, schemas), torch.tensor([[0, 2]])
 
     def odd(name: str, message: Any) -> Any:
         """The server chose a table within a holder, and proposes one across."""
-        asked = isinstance(message, Propose | Refine)
-        return replace(message, triples=torch.tensor([[0, 5]])) if asked else message
+        return tables_told(message, [[0, 5]])
 
-    with pytest.raises(MessageError, match="were not multiplied"):
+    with pytest.raises(MessageError, match="was not expected"):
         release(Seen(parties, odd), schemas, PLAN, choose_triples=lambda *_: within)
     assert all(one.ledger.spend().total() == cells() for one in parties.values()), "the first release alone"

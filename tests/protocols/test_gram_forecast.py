@@ -1,28 +1,26 @@
 """What gram says before it is spent: noise, errors, price and levels, as they turn out to be."""
 
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from gram_cases import BUDGET, FRAME, SCHEMA, SMALL, all_parties, by_columns, by_grid, by_rows
+from gram_cases import BUDGET, FRAME, SCHEMA, SMALL, Plan, all_parties, by_columns, by_grid, by_rows, release
 from torch import Tensor
 
 import understudy as us
 from understudy.api.train import train
-from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 from understudy.protocols.core.forecast import Forecast
-from understudy.protocols.gram import parts
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import WIDEST, Layout
-from understudy.protocols.gram.releases import release
+from understudy.protocols.joint.pricing import BlockSpec, Pricing
 from understudy.runs.result import Result
 from understudy.runtime.local import LocalParties
 
@@ -55,23 +53,14 @@ def rehearsed(cut: str, **settings: Any) -> tuple[Forecast, Result]:
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
     """The scale of every holder's noise in each block of each release, as it is drawn."""
-    found: Drawn = defaultdict(dict)
-    real_noise, real_blinded = parts.noise_on, parts.Blinding._blinded
-    scales: list[Fraction] = []
+    found: Drawn = defaultdict(list)
+    real = Pricing.noise
 
-    def noise_on(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
-        scales.append(scale)
-        return real_noise(cells, scale, rng)
+    def noise(pricing: Pricing, block: BlockSpec, sigma: float, holders: int, rng: Rng) -> Tensor:
+        found[sigma, block.groups].append(pricing.share(sigma, holders))
+        return real(pricing, block, sigma, holders, rng)
 
-    def blinded(
-        self: parts.Blinding, part: Tensor, cells: Tensor, stream: int, block: tuple[int, int]
-    ) -> Tensor:
-        sent = real_blinded(self, part, cells, stream, block)
-        found[self.number, block][self.name] = scales[-1]
-        return sent
-
-    monkeypatch.setattr(parts, "noise_on", noise_on)
-    monkeypatch.setattr(parts.Blinding, "_blinded", blinded)
+    monkeypatch.setattr(Pricing, "noise", noise)
     return found
 
 
@@ -82,14 +71,16 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
 def test_the_noise_that_is_foretold_is_the_noise_that_is_added(cut: str, settings: str, drawn: Drawn) -> None:
     said, result = rehearsed(cut, **SETTINGS[settings])
     layout = Layout(CUTS[cut][1])
-    assert len(said.stages) == len({number for number, _ in drawn})
-    for number, stage in enumerate(said.stages):
-        blocks = {block: held for (release, block), held in drawn.items() if release == number}
-        assert len(blocks) == len(stage.noise)
-        for block, held in blocks.items():
-            names = " × ".join(" + ".join(layout.grid.groups[group]) for group in sorted(set(block)))
-            added = sum(DiscreteGaussianNoise(scale).variance for scale in held.values())
-            assert stage.noise[names] == pytest.approx(added**0.5, rel=1e-12)
+    foretold = {
+        (names, noise) for stage in said.stages for names, noise in stage.noise.items() if stage.moved
+    }
+    for (_, block), shares in drawn.items():
+        names = " × ".join(" + ".join(layout.grid.groups[group]) for group in sorted(set(block)))
+        added = sum(DiscreteGaussianNoise(share).variance for share in shares) ** 0.5
+        assert any(
+            whose == names and noise == pytest.approx(added, rel=1e-12) for whose, noise in foretold
+        ), block
+    assert len({sigma for sigma, _ in drawn}) >= len(said.stages)
     assert {party.name: result.privacy.epsilon(party.name) for party in result.privacy.parties} == said.price
     assert all(price <= BUDGET.epsilon for price in said.price.values())
 
@@ -99,11 +90,9 @@ def test_the_errors_that_are_foretold_are_those_of_the_released_counts(settings:
     tables, schemas = CUTS["columns"]
     schemas = {name: opened(schema) for name, schema in schemas.items()}
     said = us.plan("gram", schemas, budget=BUDGET, people=len(FRAME), **SETTINGS[settings])
-    done = release(
-        LocalParties(all_parties(tables, schemas)), schemas, gram.Config(**SETTINGS[settings]).plan
-    )
-    layout = Layout(schemas, fine=bool(done.levels))
-    layout = layout.on(Levels.from_tensors(layout.joint, done.levels)) if done.levels else layout
+    config = replace(Plan(), **asdict(gram.Config(**SETTINGS[settings])))
+    done = release(LocalParties(all_parties(tables, schemas)), schemas, config)
+    layout = replace(Layout(schemas, fine=bool(done.levels)), levels=done.levels)
     column = torch.repeat_interleave(torch.tensor(layout.sizes))
     holder = torch.repeat_interleave(torch.tensor(layout.widths))
     pair = (column[:, None] != column).triu()

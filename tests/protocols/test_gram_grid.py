@@ -17,6 +17,7 @@ from gram_cases import (
     SCHEMA,
     SMALL,
     TRIPLE,
+    Plan,
     Seen,
     all_parties,
     all_sizes,
@@ -27,6 +28,7 @@ from gram_cases import (
     measured,
     party,
     pick,
+    release,
     true_gram,
     upper,
 )
@@ -40,13 +42,16 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.channel import Channel
 from understudy.protocols.core.products import Swap
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.messages import Agree, Begin, Share
-from understudy.protocols.gram.releases import Plan, release
+from understudy.protocols.gram.study import Gram
+from understudy.protocols.joint.messages import Agree, Begin, Release
 from understudy.runs.federation import Federation
 from understudy.runtime.local import BytesParties, LocalParties
 
 # A grid of holders
+
+
+class Across(Gram):
+    across = True
 
 
 def test_the_schemas_show_the_grid() -> None:
@@ -128,7 +133,7 @@ def test_no_other_noise_of_the_blocks_at_this_price_leaves_less_variance(
 ) -> None:
     """Σ n·r·σ² · Σ n/σ² is at least (Σ n·√r)², by Cauchy and Schwarz, and this reaches it."""
     _, schemas = by_grid(firsts=firsts, seconds=seconds)
-    (spread,) = Layout(schemas).spreads(colluding, across=across)
+    (spread,) = (Across if across else Gram)(Plan(colluding=colluding), schemas).spreads.values()
     holders, columns = [firsts, seconds, 1], [3, 2, 3]
     variance = price = least = 0.0
     counted: dict[float, int] = {}
@@ -151,25 +156,22 @@ def test_no_other_noise_of_the_blocks_at_this_price_leaves_less_variance(
 
 def test_over_rows_and_for_one_holder_all_cells_have_the_same_noise() -> None:
     for parties, colluding in itertools.product((1, 2, 5), (1, 3)):
-        (spread,) = Layout(by_rows(parties)[1]).spreads(colluding)
+        (spread,) = Gram(Plan(colluding=colluding), by_rows(parties)[1]).spreads.values()
         assert spread.moved == ((1.0, cells()),)
 
 
 def test_pairs_across_holders_are_refused_where_there_are_none() -> None:
-    tables, schemas = by_rows(2)
     with pytest.raises(ConfigError, match="no pair of columns"):
-        measured(tables, schemas, Plan(across=True))
+        Across(Plan(), by_rows(2)[1])
 
 
 def test_of_a_grid_the_server_gets_uniform_parts_and_their_noisy_sum() -> None:
     tables, schemas = by_grid()
     seen = Seen(all_parties(tables, schemas, seed=None))
     release(seen, schemas)
-    for name, reply in seen.replies(Share):
-        for place, part in reply.blocks.value.items():
-            alone = (name == "b0" and place == "3") or (
-                name == "c0" and place == "5"
-            )  # one holder's own columns
+    for name, reply in seen.replies(Release):
+        for place, part in reply.parts.value.items():
+            alone = (name, place) in (("b0", "1-1"), ("c0", "2-2"))  # one holder's own columns
             top = torch.bincount(((part.flatten() >> 29) & 7), minlength=8)
             assert (chisquare(top.numpy()).pvalue > 1e-7) != alone, (name, place)
 
@@ -178,21 +180,22 @@ def test_every_two_who_have_a_part_in_a_block_pad_it_and_no_pad_is_used_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A share of a product is uniform by itself, but not to the server, which dealt the masks."""
-    drawn = Counter[tuple[str, str, int]]()
+    drawn = Counter[tuple[str, str, int, bytes]]()
     pad = Channel.pad
 
     def counted(line: Channel, ring: Any, stream: int, *shape: int, about: bytes) -> Any:
-        drawn[line.own, line.peer, stream] += 1
+        drawn[line.own, line.peer, stream, about] += 1
         return pad(line, ring, stream, *shape, about=about)
 
     monkeypatch.setattr(Channel, "pad", counted)
     tables, schemas = by_grid()
     release(LocalParties(all_parties(tables, schemas)), schemas)
-    layout = Layout(schemas)
+    (about,) = {about for *_, about in drawn}
+    grid = Grid.of(schemas)
     assert drawn == Counter(
-        (own, peer, place)
-        for place, block in enumerate(layout.blocks)
-        for own, peer in itertools.permutations(layout.holders(block), 2)
+        (own, peer, place, about)
+        for place, block in enumerate(grid.blocks)
+        for own, peer in itertools.permutations(grid.holders(block), 2)
     )
 
 
@@ -220,7 +223,7 @@ def test_a_grid_runs_from_a_federation() -> None:
     assert len(result.generator.sample(5, seed=0)) == 5
 
 
-@pytest.mark.parametrize("step", [Begin, Agree, Swap, Share])
+@pytest.mark.parametrize("step", [Begin, Agree, Swap, Release])
 def test_whoever_goes_away_from_a_grid_ends_the_run_and_nothing_is_charged(step: Any) -> None:
     tables, schemas = by_grid()
     parties = all_parties(tables, schemas)

@@ -21,11 +21,13 @@ from gram_cases import (
     SMALL,
     TRIPLE,
     Parts,
+    Plan,
     Schemas,
     all_parties,
     by_columns,
     by_grid,
     by_rows,
+    release,
 )
 
 from understudy.answers.bars import Found, figures
@@ -36,7 +38,6 @@ from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.releases import Plan, release
 from understudy.runtime.local import LocalParties
 
 OPENED = {

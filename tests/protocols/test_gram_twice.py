@@ -15,16 +15,22 @@ from gram_cases import (
     SCHEMA,
     SMALL,
     TRIPLE,
+    Plan,
+    Released,
     Seen,
     all_parties,
     all_sizes,
+    asked,
     by_columns,
     by_grid,
     by_rows,
     cells,
+    due,
     measured,
     party,
     pick,
+    release,
+    told,
     triple_counts,
     true_gram,
     upper,
@@ -36,9 +42,8 @@ from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.messages import Agree, Begin, Propose, Refine, Share
-from understudy.protocols.gram.releases import Plan, Released, release
-from understudy.protocols.gram.terms import again_share
+from understudy.protocols.gram.settings import again_share
+from understudy.protocols.joint.messages import Agree, Propose
 from understudy.runtime.local import LocalParties
 
 # Pairs measured once more, and three-way tables
@@ -94,14 +99,12 @@ def test_the_second_release_shows_the_chosen_pairs_alone() -> None:
     tables, schemas = by_rows(2)
     seen = Seen(all_parties(tables, schemas, budget=FREE))
     release(seen, schemas, Plan(private=False, refined=3, scouting=0.5), choose=pick)
-    (_, a), (_, b) = seen.replies(Refine)
-    total = a.blocks.value["0"] + b.blocks.value["0"]
+    a, b = (reply for _, ask, reply in seen.log if asked(ask, "again"))
+    total = a.parts.value["0-0"] + b.parts.value["0-0"]
     column = torch.repeat_interleave(torch.tensor(all_sizes()))
     chosen = torch.zeros(len(SCHEMA.columns), len(SCHEMA.columns), dtype=torch.bool)
     chosen[PAIRS[:, 0], PAIRS[:, 1]] = True
-    chosen |= chosen.T.clone()
-    asked = chosen[column[:, None], column]
-    assert torch.equal(total, true_gram(SCHEMA) * asked)
+    assert torch.equal(total, true_gram(SCHEMA)[chosen[column[:, None], column]])
 
 
 def test_other_pairs_than_were_announced_are_refused_and_not_charged() -> None:
@@ -111,62 +114,61 @@ def test_other_pairs_than_were_announced_are_refused_and_not_charged() -> None:
     tried = []
 
     def odd(name: str, message: Any) -> Any:
-        if isinstance(message, Propose | Refine):
+        if isinstance(message, Propose):
             for pairs in (
                 PAIRS[:2], PAIRS[[0, 0, 1]], PAIRS.flip(1), PAIRS + 6, PAIRS - 1, PAIRS.double(), PAIRS.flatten()
             ):  # fmt: skip
                 with pytest.raises(MessageError, match="pairs of columns were due"):
-                    parties[name].answer(replace(message, pairs=pairs))
-                tried.append(type(message))
-        if isinstance(message, Refine):
+                    parties[name].answer(replace(message, terms=message.terms | {"pairs": pairs}))
+                tried.append(name)
             assert parties[name].ledger.spend().total() == cells(), "the first release alone"
         return message
 
     release(Seen(parties, odd), schemas, Plan(refined=3, scouting=0.5), choose=pick)
-    assert tried.count(Propose) == tried.count(Refine) == 2 * 7
+    assert len(tried) == 2 * 7
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("settings", "why"),
     [
         *(({"scouting": share}, "scouting must lie") for share in (0.0, 1e-12, 1 - 1e-12, 1.0, math.nan)),
         *(({"refined": pairs}, "28 pairs of columns") for pairs in (29, 10**18, 10**400)),
     ],
 )
 def test_a_second_release_that_cannot_be_made_is_refused_before_the_first_is_priced(
-    told: dict[str, Any], why: str
+    settings: dict[str, Any], why: str
 ) -> None:
     """A share near 0 or 1, or pairs without end, would need noise that no machine can price."""
     tables, schemas = by_rows(2)
     parties = all_parties(tables, schemas)
 
     def endless(name: str, message: Any) -> Any:
-        return replace(message, **told) if isinstance(message, Begin) else message
+        return told(message, **settings)
 
     with pytest.raises(ConfigError, match=why):
         release(Seen(parties, endless), schemas, Plan(refined=3, scouting=0.5), choose=pick)
-    if "refined" in told:
+    if "refined" in settings:
         with pytest.raises(ConfigError, match=why):
-            release(LocalParties(parties), schemas, Plan(scouting=0.5, **told), choose=pick)
+            release(LocalParties(parties), schemas, Plan(scouting=0.5, **settings), choose=pick)
     assert not any(one.ledger.entries()[1:] for one in parties.values())
 
 
 def test_after_a_first_release_neither_it_nor_the_second_is_made_again() -> None:
     tables, schemas = by_rows(2)
     parties = all_parties(tables, schemas)
-    asked: dict[str, Any] = {}
+    before: dict[str, Any] = {}
 
     def again(name: str, message: Any) -> Any:
-        if isinstance(message, Agree | Share):
-            asked[type(message).__name__] = message
-        if isinstance(message, Refine):
-            for old in asked.values():
+        if isinstance(message, Agree) or asked(message, "pairs"):
+            before[type(message).__name__] = message
+        if asked(message, "again"):
+            for old in before.values():
                 with pytest.raises(MessageError, match="not expected"):
                     parties[name].answer(old)
             parties[name].answer(message)
         return message
 
-    with pytest.raises(MessageError, match=r"gram\.refine was not expected"):
+    with pytest.raises(MessageError, match=r"joint\.release was not expected"):
         release(Seen(parties, again), schemas, Plan(refined=3, scouting=0.5), choose=pick)
     assert parties["host 0"].ledger.spend().total() == cells() + 3
 
@@ -176,7 +178,7 @@ def test_one_who_goes_between_the_releases_has_paid_for_the_first_alone() -> Non
     parties = all_parties(tables, schemas)
 
     def leave(name: str, message: Any) -> Any:
-        if name == "holder 1" and isinstance(message, Refine):
+        if name == "holder 1" and asked(message, "again"):
             raise PartyError(f"{name} went away.")
         return message
 
@@ -196,35 +198,26 @@ APART = [
 
 
 @pytest.mark.parametrize(("why", "cut", "one", "other"), APART, ids=[why for why, *_ in APART])
-@pytest.mark.parametrize(
-    ("when", "target"),
-    [
-        ((Propose, Refine), None),
-        ((Propose, Refine), SCHEMA.names[7]),
-        ((Propose,), None),
-        ((Refine,), SCHEMA.names[7]),
-    ],
-    ids=["both", "both, with a target", "proposed", "asked, with a target"],
-)
+@pytest.mark.parametrize("target", [None, SCHEMA.names[7]], ids=["pairs", "with a target"])
 def test_a_server_that_asks_holders_for_other_pairs_than_each_other_gets_none(
-    why: str, cut: Any, one: Any, other: Any, when: Any, target: str | None
+    why: str, cut: Any, one: Any, other: Any, target: str | None
 ) -> None:
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
     first = next(iter(parties))
 
     def apart(name: str, message: Any) -> Any:
-        if isinstance(message, when) and name != first:
-            pairs = message.pairs.clone()
+        if isinstance(message, Propose) and name != first:
+            pairs = message.terms["pairs"].clone()
             pairs[-len(other) :] = torch.tensor(other)
-            return replace(message, pairs=pairs)
+            return replace(message, terms=message.terms | {"pairs": pairs})
         return message
 
     plan = Plan(target=target, refined=len(one), scouting=0.5)
     seen = Seen(parties, apart)
-    with pytest.raises(MessageError, match=r"told other pairs|other pairs were proposed"):
+    with pytest.raises(MessageError, match="told other terms"):
         release(seen, schemas, plan, choose=lambda found, chosen: torch.tensor(one))
-    assert not seen.replies(Refine), "nothing came out of the second release"
+    assert not any(asked(ask, "again") for _, ask, _ in seen.log), "nothing came out of the second release"
 
 
 @pytest.mark.parametrize("cut", [lambda: by_rows(3), lambda: by_columns(2)])
@@ -234,12 +227,12 @@ def test_chosen_pairs_are_proposed_once_and_not_released_without(cut: Any) -> No
 
     def hasty(name: str, message: Any) -> Any:
         if isinstance(message, Propose):
-            with pytest.raises(MessageError, match="other pairs were proposed"):
-                parties[name].answer(Refine(pairs=message.pairs, inbox={}))
+            with pytest.raises(MessageError, match="terms of pairs, tables were due"):
+                parties[name].answer(due("again"))
             parties[name].answer(message)  # the server's own is then the second
         return message
 
-    with pytest.raises(MessageError, match=r"gram\.propose was not expected"):
+    with pytest.raises(MessageError, match=r"joint\.propose was not expected"):
         release(Seen(parties, hasty), schemas, Plan(refined=3, scouting=0.5), choose=pick)
     assert all(one.ledger.spend().total() == cells() for one in parties.values())
 
@@ -343,13 +336,15 @@ def test_a_number_of_people_that_is_none_is_refused_and_nothing_is_charged(peopl
 def test_a_server_that_leaves_a_pair_with_the_target_for_another_is_refused() -> None:
     tables, schemas = by_rows(2)
     parties = all_parties(tables, schemas)
-    other = torch.cat([WITH_TARGET[1:], torch.tensor([[0, 1]])])
+    other = torch.cat([WITH_TARGET[1:], torch.tensor([[0, 1], [0, 3]])])
 
     def odd(name: str, message: Any) -> Any:
-        return replace(message, pairs=other) if isinstance(message, Refine) else message
+        changed = isinstance(message, Propose)
+        return replace(message, terms=message.terms | {"pairs": other}) if changed else message
 
+    plan = Plan(target=TARGET, refined=1, scouting=0.5)
     with pytest.raises(MessageError, match=f"all pairs with {TARGET} were due"):
-        release(Seen(parties, odd), schemas, Plan(target=TARGET, scouting=0.5))
+        release(Seen(parties, odd), schemas, plan, choose=lambda found, chosen: torch.tensor([[0, 1]]))
     assert [one.ledger.spend().total() for one in parties.values()] == [cells(), cells()]
 
 
@@ -367,7 +362,7 @@ def test_fewer_pairs_than_the_target_has_cannot_be_asked_for() -> None:
     parties = all_parties(tables, schemas)
 
     def fewer(name: str, message: Any) -> Any:
-        return replace(message, refined=-3) if isinstance(message, Begin) else message
+        return told(message, refined=-3)
 
     with pytest.raises(ConfigError, match="refined"):
         release(Seen(parties, fewer), schemas, Plan(target=TARGET, scouting=0.5))
@@ -378,16 +373,18 @@ def test_pairs_are_chosen_besides_those_with_the_target() -> None:
     tables, schemas = by_rows(2)
     seen = Seen(all_parties(tables, schemas))
     gram.train(gram.Config(target=TARGET, refined=4, **SMALL), seen, schemas)
-    (asked,) = {tuple(map(tuple, ask.pairs.tolist())) for _, ask, _ in seen.log if isinstance(ask, Refine)}
+    (pairs,) = {
+        tuple(map(tuple, ask.terms["pairs"].tolist())) for _, ask, _ in seen.log if isinstance(ask, Propose)
+    }
     mine = set(map(tuple, WITH_TARGET.tolist()))
-    assert len(asked) == len(set(asked)) == len(mine) + 4
-    assert mine < set(asked)
+    assert len(pairs) == len(set(pairs)) == len(mine) + 4
+    assert mine < set(pairs)
 
 
 @pytest.mark.parametrize("triple", [("age", "age", "smoker"), (*SCHEMA.names[:2], SCHEMA.names[-1])])
 def test_a_triple_of_columns_of_two_holders_is_refused(triple: Any) -> None:
     tables, schemas = by_grid()
-    with pytest.raises(ConfigError, match="three columns of one holder"):
+    with pytest.raises(ConfigError, match="three columns"):
         measured(tables, schemas, Plan(triples=(triple,)))
 
 

@@ -12,14 +12,17 @@ from gram_cases import (
     SCHEMA,
     SMALL,
     TRIPLE,
+    Plan,
     Seen,
     all_parties,
+    asked,
     by_columns,
     by_grid,
     by_rows,
     cells,
     party,
     pick,
+    release,
 )
 
 from understudy.generators.generator import Generator
@@ -29,8 +32,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.counts import spend_of
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.messages import Propose, Refine
-from understudy.protocols.gram.releases import Plan, release
+from understudy.protocols.joint.messages import Propose
 from understudy.runtime.local import LocalParties
 
 TARGET = SCHEMA.names[2]
@@ -44,7 +46,8 @@ def leaving(who: str, step: Any) -> Any:
     gone: set[str] = set()
 
     def leave(name: str, message: Any) -> Any:
-        if name in gone or (isinstance(message, step) and name == who):
+        there = asked(message, "again") if step == "again" else isinstance(message, step)
+        if name in gone or (there and name == who):
             gone.add(name)
             raise PartyAway(f"{name} is not connected.")
         return message
@@ -55,10 +58,10 @@ def leaving(who: str, step: Any) -> Any:
 @pytest.mark.parametrize(
     ("cut", "step", "settings"),
     [
-        (lambda: by_columns(2), Refine, {"target": TARGET}),
+        (lambda: by_columns(2), "again", {"target": TARGET}),
         (lambda: by_columns(3), Propose, {"refined": 3}),
-        (lambda: by_rows(3), Refine, {"refined": 3, "scouting": 0.4, "triples": (TRIPLE,)}),
-        (by_grid, Refine, {"target": TARGET, "refined": 2}),
+        (lambda: by_rows(3), "again", {"refined": 3, "scouting": 0.4, "triples": (TRIPLE,)}),
+        (by_grid, "again", {"target": TARGET, "refined": 2}),
     ],
     ids=["columns, a target", "columns, before it is proposed", "rows, with a triple", "a grid"],
 )
@@ -71,12 +74,12 @@ def test_a_run_that_loses_a_holder_between_two_releases_ends_with_the_first(
     gone = list(parties)[-1]
     outcome = gram.train(config, Seen(parties, leaving(gone, step)), schemas, checkpoint=tmp_path)
     card = outcome.trained.card
-    assert card["ended"] == f"after the first of two releases: {gone} went away"
+    assert card["ended"] == f"after 1 of 2 releases: {gone} went away"
     assert len(Generator.of(outcome.trained).sample(5, seed=0)) == 5
     assert sum(count for _, count in card["releases"]) == cells(), "the first release, and nothing else"
-    assert any("second of two releases" in text and gone in text for text in outcome.privacy.outside)
-    assert "second of two releases" in str(outcome.privacy)
-    asked_twice = step is Refine
+    assert any("release 2 of 2" in text and gone in text for text in outcome.privacy.outside)
+    assert "release 2 of 2" in str(outcome.privacy)
+    asked_twice = step == "again"
     for one in outcome.privacy.parties:
         paid = parties[one.name].ledger.spend()
         assert paid.total() == cells() + (asked_twice and one.name != gone) * again(config)
@@ -105,7 +108,7 @@ def test_the_first_release_is_on_disk_before_the_second_is_asked_for(cut: Any, t
         return message
 
     gram.train(gram.Config(refined=3, **SMALL), Seen(parties, look), schemas, checkpoint=tmp_path)
-    assert seen == [["first-release.safetensors"]] * len(parties)
+    assert seen == [["released.safetensors"]] * len(parties)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["released.safetensors"], "no secret stays"
 
 
@@ -130,7 +133,7 @@ def test_a_server_that_is_killed_between_two_releases_is_resumed_from_the_first(
         gram.train(other, LocalParties(parties), schemas, checkpoint=tmp_path, resume=True)
     # Parties that are still there hold what the second release is made of.
     resumed = gram.train(config, LocalParties(parties), schemas, checkpoint=tmp_path, resume=True)
-    assert resumed.trained.card["ended"] == "after both releases"
+    assert resumed.trained.card["ended"] == "after all releases"
     for name, ledger in ledgers.items():
         assert ledger.spend().total() == cells() + 3
         assert ledger.spent() == pytest.approx(resumed.privacy.epsilon(name))
@@ -146,7 +149,7 @@ def test_parties_that_died_with_the_server_leave_the_first_release_and_pay_nothi
     config = gram.Config(target=TARGET, **SMALL)
 
     def killed(name: str, message: Any) -> Any:
-        if isinstance(message, Refine):
+        if asked(message, "again"):
             raise SystemExit
         return message
 
@@ -157,7 +160,7 @@ def test_parties_that_died_with_the_server_leave_the_first_release_and_pay_nothi
         gram.train(config, Seen(built(), killed), schemas, checkpoint=tmp_path)
     for _ in range(2):  # a resumed run can be resumed
         outcome = gram.train(config, LocalParties(built()), schemas, checkpoint=tmp_path, resume=True)
-        assert outcome.trained.card["ended"].startswith("after the first of two releases: ")
+        assert outcome.trained.card["ended"].startswith("after 1 of 2 releases: ")
         assert json.loads(json.dumps(outcome.privacy.to_dict()))["outside"][-1].endswith("asked for it")
         assert all(ledger.spend().total() == cells() for ledger in ledgers.values())
 
@@ -191,7 +194,7 @@ def test_what_a_fresh_run_is_refused_is_not_taken_for_an_absence(refusal: Any) -
     tables, schemas = by_rows(2)
 
     def refuse(name: str, message: Any) -> Any:
-        if isinstance(message, Refine):
+        if asked(message, "again"):
             raise refusal(f"{name}: no.")
         return message
 
@@ -217,7 +220,7 @@ def test_the_first_release_alone_costs_what_its_share_says() -> None:
 
 
 def leave_all(message: Any) -> Any:
-    if isinstance(message, Refine):
+    if asked(message, "again"):
         raise PartyAway("nobody is connected.")
     return message
 
@@ -229,11 +232,11 @@ def test_what_was_agreed_about_some_people_ends_when_they_are_aligned_anew() -> 
     holder = parties["holder 0"]
 
     def aligned_anew(name: str, message: Any) -> Any:
-        if isinstance(message, Refine):
+        if asked(message, "again"):
             align_people(LocalParties(parties))
         return message
 
-    with pytest.raises(MessageError, match=r"refine was not expected here\. Nothing was computed or sent"):
+    with pytest.raises(MessageError, match=r"release was not expected here\. Nothing was computed or sent"):
         release(Seen(parties, aligned_anew), schemas, Plan(target=TARGET, scouting=0.8))
     assert holder.agreement is None
     assert holder.pair is None

@@ -19,7 +19,6 @@ from understudy.evaluate.audit.aggregators_canary import AggregatorsAudit
 from understudy.evaluate.audit.auditing import AuditResult, Case, audit_protocol
 from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, VertiGanAudit, cut_down
 from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
-from understudy.evaluate.audit.gram_canary import GramAudit
 from understudy.evaluate.audit.joint_canary import joint_case
 from understudy.ground.bounded import read_json
 from understudy.ground.check import one_of, whole
@@ -29,6 +28,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.core import Party
 from understudy.protocols.core.alignment import AlignedParty
+from understudy.protocols.gram.study import Gram
 from understudy.protocols.joint.stage import Study
 from understudy.protocols.moments.study import Moments
 from understudy.protocols.protocol import Protocol
@@ -172,7 +172,8 @@ def _joint(study: type[Study[Any]], **how: Any) -> Callable[[Subject], Case]:
 CASES: dict[str, Callable[[Subject], Case]] = {
     "plain": _plain,
     "critic": _critic,
-    "gram": lambda of: _whole_run(GramAudit)(replace(of, schemas=of.tables)),
+    # without refined pairs, whose choice takes a fit: their budget goes into the others
+    "gram": lambda of: _joint(Gram)(replace(of, schemas=of.tables, config=replace(of.config, refined=0))),
     "moments": _joint(Moments),
     "tied": _joint(TiedStudy),
     "visits": _joint(VisitStudy, alone=True),

@@ -11,7 +11,7 @@ canary is with all holders, and across them the server faces the noise of two; t
 discloses, differs by one between the worlds. The fit is left out: it is post-processing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -36,7 +36,10 @@ from understudy.protocols.joint.stage import Holding, Study
 
 @dataclass(frozen=True, kw_only=True)
 class JointAudit:
-    """A study of these parties with so many made-up people: one party over rows, all of them over columns."""
+    """A study of these parties with so many made-up people: one party over rows, all of them over columns.
+
+    `stages`: those that are searched; none for all.
+    """
 
     study: type[Study[Any]]
     config: Any
@@ -44,6 +47,7 @@ class JointAudit:
     budgets: Mapping[str, Budget]
     target: str
     people: int
+    stages: tuple[str, ...] = ()
 
     def case(self) -> Case:
         """One person, with all rows, there or not, searched by whoever sees the released sums."""
@@ -63,7 +67,7 @@ class JointAudit:
             return heard[0]
 
         def score(party: Any, replies: list[Reply]) -> float:
-            return evidence(heard[0], canary, others, self.people)
+            return evidence(heard[0], canary, others, self.people, self.stages)
 
         return Case(
             target=self.target,
@@ -99,11 +103,17 @@ class JointAudit:
         )
 
 
-def evidence(found: Found, canary: Mapping[str, Any], others: Mapping[str, Any], people: int) -> float:
-    """How much likelier what was found is with the canary's rows than without, as a logarithm."""
+def evidence(
+    found: Found,
+    canary: Mapping[str, Any],
+    others: Mapping[str, Any],
+    people: int,
+    stages: Collection[str] = (),
+) -> float:
+    """How much likelier what was found (in these stages) is with the canary's rows than without, as a logarithm."""
     total = 0.0
     own_parts, rest_parts = _counted(found, canary, 1), _counted(found, others, people - 1)
-    for name in found:
+    for name in stages or found:
         noise, own, rest = found.deviations(name), own_parts[name], rest_parts[name]
         for key, block in found.stage(name).blocks.items():
             more, less = own[key].double(), rest[key].double()

@@ -38,7 +38,7 @@ from understudy.privacy.secure.table_shares import Cells
 from understudy.protocols.aggregators.terms import Settings, Terms, require_seats
 from understudy.protocols.aggregators.upload import Format
 from understudy.protocols.core import settings as usual
-from understudy.protocols.gram.terms import again_share
+from understudy.protocols.gram.settings import again_share
 
 _POWER = 1 / 8
 
@@ -46,7 +46,7 @@ _POWER = 1 / 8
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
     """All pairs with a `target` have less noise: `scouting` is the share of the budget that all tables take alike, and
-    what is left is theirs (`gram.terms.again_share`).
+    what is left is theirs (`gram.settings.again_share`).
     """
 
     target: str | None = usual.target()

@@ -11,12 +11,12 @@ from understudy.protocols.core import Ask, Done, Keep, Message, Public, Reply
 from understudy.protocols.core.products import Swap
 from understudy.protocols.gans.coupling import coupling_party
 from understudy.protocols.gans.verti_gan_party import Config, Couple, VertiGanParty
-from understudy.protocols.gram import messages as gram_messages
-from understudy.protocols.gram.party import GramParty
+from understudy.protocols.joint import messages as joint
+from understudy.protocols.joint.party import AlignedJointParty
 
 
 class CoupledParty(VertiGanParty):
-    """A holder who agreed to a coupling: before its critic begins, a `GramParty` over the same rows has its part in
+    """A holder who agreed to a coupling: before its critic begins, a `JointParty` over the same rows has its part in
     the release of the joint tables, for a share of the budget.
 
     Guarantee: that of both; the critic's noise is the least with which they stay within the budget together.
@@ -25,17 +25,17 @@ class CoupledParty(VertiGanParty):
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
-        *dict.fromkeys((*VertiGanParty.messages, Couple, *GramParty.messages)),
+        *dict.fromkeys((*VertiGanParty.messages, Couple, *AlignedJointParty.messages)),
     )
 
     def __init__(self, *holder: Any, **more: Any) -> None:
         super().__init__(*holder, **more)
-        self.side: GramParty | None = None
+        self.side: AlignedJointParty | None = None
         self.share = 0.0
 
     def answer(self, ask: Ask) -> Reply:
         if isinstance(ask, Keep) and self.side is not None and self.side.pair is not None:
-            raise self.unexpected(ask)  # as in `GramParty`
+            raise self.unexpected(ask)  # as in `KeyedParty`
         return super().answer(ask)
 
     def respond(self, ask: Ask) -> Reply:
@@ -44,15 +44,15 @@ class CoupledParty(VertiGanParty):
                 case Couple():
                     self.share = Config(**ask.config).coupling_share
                     return Done(round=Public(0, "the server's own number"))
-                case gram_messages.Begin() if self.share:
+                case joint.Begin() if self.share:
                     paid, self.side = self.paid_before(), self._side()
                     self.side.paid = paid
                     return self.side.answer(ask)
-                case gram_messages.Agree() | Swap() | gram_messages.Share() if self.side is not None:
+                case joint.Agree() | Swap() | joint.Release() if self.side is not None:
                     return self.side.answer(ask)
         return super().respond(ask)
 
-    def _side(self) -> GramParty:
+    def _side(self) -> AlignedJointParty:
         if not TABLE.holds(self.rows):
             raise PartyError(f"{self.name}: {self.rows.source} is no table, and columns are to be counted.")
         budget = replace(self.budget, epsilon=self.share * self.budget.epsilon)

@@ -1,7 +1,7 @@
 """What ties one party's columns to another's in VertiGAN: their joint two-way tables, measured once, as a second loss.
 
 VertiGAN's critics each see one party, so any coupling of the parties' distributions is optimal to them. Here the
-blocks X_iᵀX_k of the Gram matrix across parties (`gram/releases.py`) are released once, before the first round, and in
+blocks X_iᵀX_k of the Gram matrix across parties (`gram/stages.py`) are released once, before the first round, and in
 every round the generator's gradient is the critics' plus that of a distance between the two-way tables of its own
 outputs and the released ones. Within a party the critics alone decide.
 
@@ -15,12 +15,13 @@ residual, in units of the noise, comes down to 1, what noise alone would leave.
 Budget. `share` of a party's ε goes into the release, which alone costs (share·ε, δ); the critic's noise is then the
 least with which both together stay within (ε, δ). The release is one for all parties and every ledger holds it, so a
 person's price over all parties counts it once for each of them: more than it is.
-Guarantee: the release is that of `gram.party`, with its edges: the server deals the masks of products.
+Guarantee: the release is that of `joint.party`, with its edges: the server deals the masks of products.
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -36,24 +37,32 @@ from understudy.models.tables.noisy_tables import read_tables
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import FastRng, Rng
-from understudy.protocols.core import Parties
 from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.gram.party import GramParty
-from understudy.protocols.gram.releases import Plan, Released, release
+from understudy.protocols.gans.verti_gan_party import Config
+from understudy.protocols.gram.measured import Measured
+from understudy.protocols.gram.settings import Config as GramConfig
+from understudy.protocols.gram.study import Gram
+from understudy.protocols.joint.party import AlignedJointParty
 
 
-def measure_across(
-    parties: Parties, schemas: Mapping[str, Any], config: Mapping[str, Any], secret: bytes | None = None
-) -> Released:
-    """Align the parties, and release their joint tables across parties. ConfigError where one holds no table."""
-    tables = TABLE.among(schemas)
-    if other := sorted(schemas.keys() - tables.keys()):
-        raise ConfigError(
-            f'{other[0]} holds no table, and coupling="gram" counts columns. Nothing was charged.'
-        )
-    return release(
-        parties, tables, Plan(private=config["private"], across=True), config=config, secret=secret
-    )
+class AcrossTables(Gram):
+    """The blocks of the joint Gram matrix across parties, as a part of a run of VertiGAN, whose settings it is told."""
+
+    family: ClassVar[str] = "verti-gan"
+    settings: ClassVar[type[Any]] = Config
+    settled: ClassVar[tuple[str, ...]] = ("private", "coupling", "coupling_share")
+    across: ClassVar[bool] = True
+
+    def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
+        if other := sorted(schemas.keys() - TABLE.among(schemas).keys()):
+            raise ConfigError(
+                f'{other[0]} holds no table, and coupling="gram" counts columns. Nothing was charged.'
+            )
+        super().__init__(GramConfig(fine=0.0, private=config.private), schemas)
+        self.whole_run = config
+
+    def told(self) -> dict[str, Any]:
+        return asdict(self.whole_run)
 
 
 def coupling_party(
@@ -65,10 +74,11 @@ def coupling_party(
     run: str,
     rng: Rng,
     folder: Path | None,
-) -> GramParty:
+) -> AlignedJointParty:
     """The holder's side of the release, over the rows that the party has aligned."""
-    terms = {"across": True, "target": None, "refined": 0, "triples": (), "chosen_triples": 0, "colluding": 1}
-    side = GramParty(party.name, table, ledger, run=run, budget=budget, rng=rng, folder=folder, agreed=terms)
+    side = AlignedJointParty(
+        AcrossTables, party.name, table, ledger, run=run, budget=budget, rng=rng, folder=folder
+    )
     side.load_state_dict({"alignment": AlignedParty.state_dict(party)["alignment"]})
     return side
 
@@ -77,7 +87,7 @@ class Coupling:
     """The server's second loss, from what was released."""
 
     def __init__(
-        self, measured: Released, schemas: Mapping[str, Schema], *, weight: float, device: torch.device
+        self, measured: Measured, schemas: Mapping[str, Schema], *, weight: float, device: torch.device
     ) -> None:
         sizes = [size for schema in schemas.values() for size in Codec(schema).sizes]
         noise = torch.where(measured.measured, measured.noise, torch.inf)

@@ -33,7 +33,7 @@ from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.gans.coupled_party import CoupledParty
-from understudy.protocols.gans.coupling import Coupling, measure_across
+from understudy.protocols.gans.coupling import AcrossTables, Coupling
 from understudy.protocols.gans.server import Server
 from understudy.protocols.gans.verti_gan_party import (
     SECRET_BYTES,
@@ -44,8 +44,10 @@ from understudy.protocols.gans.verti_gan_party import (
     VertiGanParty,
     split_like,
 )
-from understudy.protocols.gram.party import DEALT
-from understudy.protocols.gram.releases import Released
+from understudy.protocols.gram.measured import Measured
+from understudy.protocols.joint.found import Found, Record
+from understudy.protocols.joint.multiply import DEALT
+from understudy.protocols.joint.server import measure
 from understudy.protocols.protocol import Protocol
 
 __all__ = ["PROTOCOL", "Begin", "Config", "Couple", "CoupledParty", "Round", "VertiGanParty", "train"]
@@ -80,8 +82,8 @@ def train(
     def couple(parties: Parties) -> None:
         parties.ask(Couple(config=settings))
         secret = None if server.store is None else server.store.secret(resume=resume)
-        measured = measure_across(parties, server.schemas, settings, secret)
-        server.held = {"measured": dict(vars(measured))}
+        found = measure(AcrossTables(config, server.schemas), parties, secret=secret)
+        server.held = {"measured": dict(vars(found.record))}
 
     if config.coupling == "gram":
         align, server.unguarded = couple, DEALT
@@ -93,7 +95,8 @@ def train(
 
     coupling = None
     if server.held:
-        measured, tables = Released(**server.held["measured"]), cast(dict[str, Schema], server.schemas)
+        study, tables = AcrossTables(config, server.schemas), cast(dict[str, Schema], server.schemas)
+        measured = Measured.of(Found(study, Record(**server.held["measured"])))
         coupling = Coupling(measured, tables, weight=config.coupling_weight, device=server.device)
 
     parts = {name: list(network.party_parameters(name).values()) for name in parties.names}

@@ -1,6 +1,5 @@
-"""Gram: all one- and two-way tables of the joint data are released once, under noise, and a mixture is fitted to
-them.
+"""Gram: all one- and two-way tables of the joint data are released once under noise, and a mixture is fitted to them.
 
-`protocol` has the settings and `train`; `party` is a holder's side, `releases` the server's, `layout` what both
-see alike, `across` three-way tables of two holders' columns.
+`protocol` has `train`, `settings` what it takes, `study` what is released and chosen, `stages` what is counted,
+`layout` the matrix as both sides see it, `measured` all releases as one matrix.
 """

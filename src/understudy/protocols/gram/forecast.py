@@ -1,6 +1,6 @@
 """What a joint Gram matrix will be, before anything is asked: its releases, their noise, and what can be told by them.
 
-The noise is what `party` and `adder` come to, by the same functions: from schemas, settings and budgets alone.
+The noise is what both sides come to, by the same functions: from schemas, settings and budgets alone.
 Guarantee: reads no row.
 Edges: with several holders the strictest budget decides. Levels that are bought follow from what will be released; here
 stands what the rule gives for so many people.
@@ -26,9 +26,8 @@ from understudy.models.tables.with_target import MOST_LEVELS
 from understudy.privacy.accounts.accounting import DpEvent, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.forecast import MORE, Error, Expectation, Forecast, Stage, figure
-from understudy.protocols.gram.layout import Layout, Spread
-from understudy.protocols.gram.releases import Plan, begin
-from understudy.protocols.gram.terms import Terms
+from understudy.protocols.gram.layout import Layout
+from understudy.protocols.gram.study import Gram
 
 _CLEAR = 2.0  # deviations of its noise: a count of fewer people tells nothing
 _FEW = 4.0  # so many deviations: people who are no more than that cannot be told from noise
@@ -52,17 +51,18 @@ def forecast(
     Over rows they are those of all holders together, over columns those whom all share.
     Edges: whatever a run refuses by its settings and schemas → the same ConfigError.
     """
-    plan: Plan = config.plan
-    Layout(schemas, plan.triples, plan.fine > 0).check_width()
-    name, schema = next(iter(schemas.items()))
-    terms = Terms.of(name, schema, begin(plan, schemas, config.colluding), {})
-    layout, spreads, moves = terms.layout, terms.spreads, terms.moves
+    study = Gram(config, schemas)
+    layout, pricing = study.layout, study.pricing
     shared = people if layout.grid.partition == "columns" else None
-    shares = terms.shares(min(budgets.values(), key=lambda budget: budget.epsilon), shared)
-    needed = (terms.sigmas(budget, shared) for budget in budgets.values())
+    shares = pricing.shares(min(budgets.values(), key=lambda budget: budget.epsilon), shared)
+    nothing = [0.0] * len(study.releases)
+    needed = (pricing.needed(budget, shared) if config.private else nothing for budget in budgets.values())
     sigmas = [max(scales) for scales in zip(*needed, strict=True)]
-    noise = [_noise(layout, spread, sigma) for spread, sigma in zip(spreads, sigmas, strict=True)]
-    spend = sum(map(terms.price, range(len(sigmas)), sigmas), Counter[DpEvent]())
+    noise = [
+        {block: study.deviation(name, sigma, block, [*schemas]) for block in layout.grid.blocks}
+        for name, sigma in zip(study.releases, sigmas, strict=True)
+    ]
+    spend = sum(map(pricing.spend, range(len(sigmas)), sigmas), Counter[DpEvent]())
     first, pairs = noise[0], noise[int(layout.buys)]
     widths = _widths(layout, people, max(pairs.values()))
     expected = None
@@ -82,18 +82,18 @@ def forecast(
         budgets=budgets,
         price={name: epsilon(spend, budget.delta) for name, budget in budgets.items()},
         person="A person pays this once, for all holders together."
-        if layout.grid.partition != "rows" or moves > 1
+        if layout.grid.partition != "rows" or config.most_holders > 1
         else "A person pays at the holder who has them.",
         people=people,
-        stages=_stages(layout, plan, spreads, shares, noise),
-        errors=_errors(layout, plan, noise),
+        stages=_stages(study, shares, noise),
+        errors=_errors(layout, config, noise),
         levels=_said(layout, widths, people, max(pairs.values())),
         too_fine=too_fine,
         takes=takes,
         memory=memory,
         warnings=(
             *_warnings(budgets, people, noise, expected, too_fine, memory),
-            *_shares_warning(plan, layout, people),
+            *_shares_warning(config, layout, people),
         ),
         expected=expected,
     )
@@ -116,25 +116,18 @@ def _levels(columns: Iterable[Column], buys: bool) -> tuple[float, ...]:
     return tuple(math.inf if buys and is_tree(column) else column.size for column in columns)
 
 
-def _noise(layout: Layout, spread: Spread, sigma: float) -> dict[Block, float]:
-    return {b: spread.deviation(b, len(layout.holders(b)), sigma) for b in layout.blocks}
-
-
 def _name(layout: Layout, block: Block) -> str:
     return " × ".join(" + ".join(layout.grid.groups[group]) for group in sorted(set(block)))
 
 
 def _stages(
-    layout: Layout,
-    plan: Plan,
-    spreads: tuple[Spread, ...],
-    shares: list[float],
-    noise: list[dict[Block, float]],
+    study: Gram, shares: Sequence[float], noise: Sequence[Mapping[Block, float]]
 ) -> tuple[Stage, ...]:
     """What each release is of."""
-    words = _words(layout, plan)
+    layout, spreads = study.layout, study.spreads.values()
+    words = _words(study)
     within = [(g, g) for g in range(len(layout.grid.groups))]
-    used = [within if layout.buys and number == 0 else list(layout.blocks) for number in range(len(spreads))]
+    used = [within if name == "fine" else layout.grid.blocks for name in study.releases]
     return tuple(
         Stage(
             what=what,
@@ -146,8 +139,9 @@ def _stages(
     )
 
 
-def _words(layout: Layout, plan: Plan) -> list[str]:
+def _words(study: Gram) -> list[str]:
     """What each release is of, in words."""
+    layout, config = study.layout, study.config
     pairs = f"{math.comb(layout.columns, 2):,} pairs"
     columns = f"{layout.columns} column{'s' if layout.columns > 1 else ''}"
     words = [f"{columns} and {pairs}"]
@@ -157,21 +151,22 @@ def _words(layout: Layout, plan: Plan) -> list[str]:
             f"fine tables of {columns}" + (f", and the ends of {', '.join(ended)}" if ended else ""),
             f"all {pairs}" if layout.columns > 1 else "the column on its levels",
         ]
-    twice = [f"{layout.columns - 1:,} with {plan.target}"] if plan.target and layout.columns > 1 else []
-    twice += [f"the {plan.refined:,} strongest"] if plan.refined else []
+    twice = [f"{layout.columns - 1:,} with {config.target}"] if config.target and layout.columns > 1 else []
+    twice += [f"the {config.refined:,} strongest"] if config.refined else []
     words += [f"pairs once more: {', '.join(twice)}"] if twice else []
-    words[-1] += f", and {len(layout.triples)} three-way tables" if layout.triples else ""
-    if chosen := layout.choosable(plan.target, plan.chosen_triples):
+    words[-1] += f", and {len(config.triples)} three-way tables" if config.triples else ""
+    if study.most_triples:
         words[-1] += (
-            f", and up to {chosen} three-way tables with {plan.target}, the strongest by what was released"
+            f", and up to {study.most_triples} three-way tables with {config.target}, the strongest by what was "
+            "released"
         )
     return words
 
 
-def _errors(layout: Layout, plan: Plan, noise: list[dict[Block, float]]) -> tuple[Error, ...]:
+def _errors(layout: Layout, config: Any, noise: Sequence[Mapping[Block, float]]) -> tuple[Error, ...]:
     """Of counts of one column and of cells of a pair; those with the target are the mean of two measurements."""
     within = [(g, g) for g in range(len(layout.grid.groups))]
-    across = [block for block in layout.blocks if block[0] != block[1]]
+    across = [block for block in layout.grid.blocks if block[0] != block[1]]
     pairs = noise[int(layout.buys)]
     several = len(layout.grid.groups) > 1
     found = [_error("a count of one column", [noise[0][block] for block in within])]
@@ -186,15 +181,15 @@ def _errors(layout: Layout, plan: Plan, noise: list[dict[Block, float]]) -> tupl
         )
     if across:
         found.append(_error("a cell of a pair across holders", [pairs[b] for b in across]))
-    if plan.target is not None and layout.columns > 1:
+    if config.target is not None and layout.columns > 1:
         own = next(
             g
             for g, schema in enumerate(layout.grid.one_each(layout.schemas).values())
-            if plan.target in schema.names
+            if config.target in schema.names
         )
         with_target = [b for b in (*inside, *across) if own in b]
         twice = [_mean(pairs[b], noise[-1][b]) for b in with_target]
-        found.append(_error(f"a cell of a pair with {plan.target}", twice))
+        found.append(_error(f"a cell of a pair with {config.target}", twice))
     return tuple(found)
 
 
@@ -271,7 +266,7 @@ def _too_fine(
 def _warnings(
     budgets: Mapping[str, Budget],
     people: int | None,
-    noise: list[dict[Block, float]],
+    noise: Sequence[Mapping[Block, float]],
     expected: Expectation | None,
     too_fine: Mapping[str, str],
     memory: float,
@@ -294,16 +289,10 @@ def _warnings(
         yield f"It takes about {memory / 1e9:.0f} GB, and this machine has {there / 1e9:.0f}."
 
 
-def _shares_warning(plan: Plan, layout: Layout, people: int | None) -> Iterable[str]:
-    if (
-        plan.target is None
-        or plan.scouting is not None
-        or people is not None
-        or plan.public_people is not None
-    ):
-        return
-    if layout.grid.partition == "columns":
-        yield f"With few people the pairs with {plan.target} take more of the budget: say how many there are."
+def _shares_warning(config: Any, layout: Layout, people: int | None) -> Iterable[str]:
+    told = (config.scouting, people, config.public_people)
+    if config.target is not None and told == (None, None, None) and layout.grid.partition == "columns":
+        yield f"With few people the pairs with {config.target} take more of the budget: say how many there are."
 
 
 def _takes(

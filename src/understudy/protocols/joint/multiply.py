@@ -83,6 +83,8 @@ def products_of(
     }
 
     def rows(start: int, stop: int) -> Any:
+        if start == stop:
+            return np.zeros((0, product.widths.get(own, 0)), dtype=np.bool_)
         made = vectors(start, stop)
         return made if made.dtype == np.bool_ else ring.words(made)
 

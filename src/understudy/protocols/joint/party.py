@@ -13,6 +13,7 @@ Edges: where columns are split the server deals the masks, so it must not pool w
 """
 
 import hmac
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from torch import Tensor
 from understudy.data.kinds import kind_of, schema_from
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError, MessageError, PrivacyError, SchemaError
+from understudy.privacy.accounts.accounting import Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng, SecureRng
 from understudy.privacy.secure.channel import fingerprint
@@ -68,6 +70,7 @@ class JointParty(KeyedParty[Session]):
         super().__init__(name, *self._roster(rows), ledger, **more)
         rows.schema.require_public(f"the schema of {name}")
         self.kind_of_study, self.held = study, rows
+        self.paid: Spend = {}  # over all sessions
 
     def forget(self) -> None:
         super().forget()
@@ -107,9 +110,10 @@ class JointParty(KeyedParty[Session]):
             raise MessageError(
                 f"{self.name}: this is a party of {kind.family}, not of {ask.family!r}. Nothing was charged or sent."
             )
-        self.as_agreed(ask.config, kind.settled)
         with self._refusing():
-            config = settings_of(kind.settings, ask.config)
+            config = settings_of(kind.settings, ask.config, kind.settled)
+        self.as_agreed(vars(config), kind.settled)
+        with self._refusing():
             schemas = {name: schema_from(schema) for name, schema in ask.schemas.items()}
             if self.name not in schemas:
                 raise self.other_schema()
@@ -243,6 +247,7 @@ class JointParty(KeyedParty[Session]):
         sigmas = pricing.sigmas(number, stage.blocks, noise)
         what = f"{self.study.releases[name]} with {session.peers or 'nobody'}"
         receipt = self.pay(pricing.event(number, noise), what, session, of=len(self.study.releases))
+        self.paid = Counter(self.paid) + pricing.spend(number, noise)
         session.products = None
         if isinstance(stage, Choice):
             return Released(parts=Paid({"chosen": stage.choose(self.rows, noise, self.rng)}, receipt))
@@ -304,6 +309,15 @@ class JointParty(KeyedParty[Session]):
             raise type(error)(words + more) from None
 
     # The state, as it is saved
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        state["paid"] = {event_to_json(event): count for event, count in self.paid.items()}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.paid = {event_from_json(event): count for event, count in state.get("paid", {}).items()}
 
     def kept(self, agreement: Session) -> dict[str, Any]:
         return agreement.state_dict()

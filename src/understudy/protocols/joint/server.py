@@ -7,7 +7,7 @@ noise of all of them. Whatever it does with them is post-processing.
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,13 @@ def measure(
     chunk: int = 1 << 15,
     checkpoint: Path | None = None,
     resume: bool = False,
+    secret: bytes | None = None,
 ) -> Found:
     """All releases, at the noise that the strictest budget needs.
 
     With a `checkpoint` folder each release is saved before anything else is asked; `resume=True` continues from there:
-    nothing is measured, or charged, twice.
+    nothing is measured, or charged, twice. `secret`: what masks are dealt by, for a server that may have to deal the
+    same ones again and has no folder of its own here.
     Edges: over rows, who goes away before the first release is left out while `at_least` remain, and who goes during it
     ends the run, as does whoever goes before the study's `least` releases are made: nothing can be unmasked without
     one of them, and who has released by then has paid. Who goes away later, or has too little left, leaves what was
@@ -57,14 +59,15 @@ def measure(
     nothing that a further release could be made of, it leaves what was released, too.
     """
     study.pricing.check_parties(len(parties.names))
-    config = asdict(study.config)
+    config = study.told()
     plan = json.loads(json.dumps({key: config[key] for key in study.settled}))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     saved = store.measured(SAVED, plan) if store is not None and resume else None
     if saved is not None and len(saved["sums"]) < study.least:
         saved = None  # nothing is fitted to less: the same is asked again, and recorded answers are repeated
     split = len(study.grid.groups) > 1
-    secret = store.secret(resume=resume) if store is not None and split else os.urandom(32)
+    if secret is None:
+        secret = store.secret(resume=resume) if store is not None and split else os.urandom(32)
     server = _Server(study, parties, chunk, secret)
     if saved is None:
         begin = Begin(

@@ -16,7 +16,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from itertools import combinations
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -128,6 +128,10 @@ class Study(ABC, Generic[R]):
         """Edges: what cannot be measured → ConfigError or SchemaError, before anything is charged."""
         self.config, self.schemas = config, schemas
 
+    def told(self) -> dict[str, Any]:
+        """The settings, as all holders are told them."""
+        return asdict(self.config)
+
     @property
     @abstractmethod
     def grid(self) -> Grid:
@@ -181,9 +185,11 @@ def public_part(schema: Any) -> dict[str, Any]:
     return {key: value for key, value in schema.to_dict().items() if key not in ("person", "note")}
 
 
-def settings_of(kind: type[Any], told: Mapping[str, Any]) -> Any:
-    """The settings that were told, held to the same checks as where they were written."""
+def settings_of(kind: type[Any], told: Mapping[str, Any], settled: Sequence[str] = ()) -> Any:
+    """The settings that were told, held to the same checks as where they were written; those settled are all there."""
     names = [one.name for one in fields(kind)]
+    if missing := [key for key in settled if key not in told]:
+        raise MessageError(f"the settings lack {missing[0]}.")
     if odd := [key for key in told if key not in names]:
         raise ConfigError(f"there is no setting {odd[0]!r}.{nearest(odd[0], names)}")
     return kind(**told)

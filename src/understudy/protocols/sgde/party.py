@@ -39,7 +39,7 @@ from understudy.privacy.accounts.rehearsal import rehearsed
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.counts import spend_of
 from understudy.protocols.core import Ask, Message, Paid, Party, Public, Reply
-from understudy.protocols.gram.party import composed
+from understudy.protocols.joint.pricing import composed
 from understudy.protocols.sgde import gram as sgde_gram
 from understudy.protocols.sgde import marginals as sgde_marginals
 from understudy.protocols.sgde import moments as sgde_moments

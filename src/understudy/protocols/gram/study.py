@@ -1,0 +1,240 @@
+"""Gram as a study: fine tables where levels are bought, all pairs, and some of them once more.
+
+Where levels are bought (`data.encoding.fine`), the fine tables of all columns come first. By them, and by nothing else,
+levels are chosen, on which pairs are then released. Some pairs may be released twice: after the whole matrix, those
+with a `target`, and those that are strongest by the first release, with three-way tables that are chosen likewise. What
+is paid for the last release is fixed before any of it is chosen.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from understudy.answers.rules import with_rules
+from understudy.data.encoding.levels import Levels
+from understudy.data.grid import Block, Grid
+from understudy.data.kinds import TABLE
+from understudy.data.reading.streamed import StreamedTable
+from understudy.data.schema import Schema
+from understudy.ground.errors import ConfigError, MessageError, SchemaError
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise import DiscreteGaussianNoise
+from understudy.privacy.secure.counts import scaled
+from understudy.privacy.secure.ring import Ring
+from understudy.protocols.gram.choosing import Chooser
+from understudy.protocols.gram.layout import Layout
+from understudy.protocols.gram.measured import Measured
+from understudy.protocols.gram.rows import Rows, StreamedRows
+from understudy.protocols.gram.settings import AGAIN, Config, again_share
+from understudy.protocols.gram.stages import FineTables, Pairs, Spread
+from understudy.protocols.gram.trees import FineTables as Trees
+from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.pricing import CellPricing
+from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
+
+_FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
+
+
+@dataclass(frozen=True)
+class GramPricing(CellPricing):
+    """Each release's share of the budget: of the fine tables, of all pairs, and of some once more."""
+
+    config: Config = field(default_factory=Config)
+    buys: bool = False
+    again: bool = False
+
+    def shares(self, budget: Budget, people: int | None) -> Sequence[float]:
+        config, known = self.config, people or self.config.public_people
+        scouting = config.scouting
+        if scouting is None:
+            scouting = 1 - AGAIN
+            if config.target is not None and known is not None and self.again and config.private:
+                # of all pairs, with that part of the budget
+                noise = self.noise_within(budget, self._split(scouting))[-2]
+                scouting = 1 - again_share(known, noise * scouting**0.5)
+        return self._split(scouting)
+
+    def _split(self, scouting: float) -> list[float]:
+        pairs = [scouting, 1 - scouting] if self.again else [1.0]
+        fine = self.config.fine
+        return [fine, *((1 - fine) * share for share in pairs)] if self.buys else pairs
+
+
+class Gram(Study[Rows]):
+    """Over rows, columns or a grid: tables, and groups of holders with the same columns."""
+
+    family: ClassVar[str] = "gram"
+    settings: ClassVar[type[Any]] = Config
+    settled: ClassVar[tuple[str, ...]] = (
+        "private", "fine", "target", "refined", "scouting", "public_people", "triples", "chosen_triples", "colluding",
+        "most_holders",
+    )  # fmt: skip
+    across: ClassVar[bool] = False  # only the pairs of columns that are with different groups
+
+    def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
+        super().__init__(config, schemas)
+        if other := [name for name, schema in schemas.items() if not TABLE.describes(schema)]:
+            raise SchemaError(f"{other[0]} holds no table, and gram takes nothing else. Nothing was charged.")
+        self.layout = Layout(schemas, config.fine > 0)
+        for names in config.triples:
+            self.layout.check_table(names)
+        self.layout.check_width()
+        self.grid.check_most_holders(config.most_holders)
+        self.twice = config.refined + len(self.layout.pairs_with(config.target))
+        self.most_triples = 0
+        if config.target is not None:
+            self.most_triples = min(config.most_triples, len(self.layout.tables_beside(config.target)))
+        self.chooser = Chooser(config, self.schema)
+        self._fine: tuple[Any, Trees] | None = None
+        _ = self.spreads
+
+    @property
+    def grid(self) -> Grid:
+        return self.layout.grid
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Of all columns, with the run's rules."""
+        return with_rules(self.layout.joint, self.config.rules)
+
+    @cached_property
+    def releases(self) -> Mapping[str, str]:
+        words = {"pairs": "one joint Gram matrix"}
+        if self.layout.buys:
+            words = {"fine": "the fine tables of all columns"} | words
+        return words | ({"again": "some pairs of the joint Gram matrix once more"} if self.twice else {})
+
+    @cached_property
+    def spreads(self) -> dict[str, Spread]:
+        """The noise of each release, by what is public.
+
+        Pairs that are measured again all have the same noise, and three-way tables with them: the price is agreed on
+        before some are chosen, and with noise by block it would depend on how many of them lie across holders.
+        Edges: nothing to release, or more to refine than there are pairs → ConfigError.
+        """
+        layout, triples, colluding = self.layout, self.config.triples, self.config.colluding
+        if self.twice > (pairs := layout.count_pairs()):
+            raise ConfigError(
+                f"there are {pairs:,} pairs of columns, those with a target among them, and no more can be measured "
+                "twice. Nothing was charged."
+            )
+        wanted = layout.all_pairs(across=self.across)
+        cells = Counter({block: layout.marked_in(block, wanted) for block in layout.grid.blocks})
+        for names in triples if not self.twice else ():
+            place = layout.place(names)
+            assert place is not None
+            cells[place.block] += 1
+        if not +cells:
+            raise ConfigError("no pair of columns lies across holders. Nothing was charged.")
+        nodes = (
+            Counter({(g, g): trees.moved for g, trees in enumerate(layout.trees)}) if layout.buys else None
+        )
+        again = self.twice + len(triples) + self.most_triples
+        found = {
+            "fine": None if nodes is None else Spread.least(layout, nodes, colluding),
+            "pairs": Spread.least(layout, cells, colluding),
+            "again": Spread.even(layout, again) if self.twice else None,
+        }
+        return {name: spread for name, spread in found.items() if spread is not None}
+
+    @cached_property
+    def pricing(self) -> GramPricing:
+        config, moved = self.config, tuple(spread.moved for spread in self.spreads.values())
+        again = bool(self.twice)
+        return GramPricing(config.colluding, config.most_holders, moved, config, self.layout.buys, again)
+
+    def check_noise(self, noise: Sequence[float], parties: int) -> None:
+        """In every share that a holder may have of it."""
+        for spread, sigma in zip(self.spreads.values(), noise, strict=True):
+            for block, factor in spread.factors.items():
+                holders = min(parties, len(self.grid.holders(block)))
+                share = self.pricing.share(scaled(sigma, factor), holders)
+                for scale in {Fraction(sigma), share} - {Fraction(0)}:
+                    DiscreteGaussianNoise(scale)
+
+    def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
+        if people is None:
+            return Ring(64)
+        return Ring.holding(people + len(self.schemas) * _FAR * max(noise))
+
+    def rows(self, holding: Holding) -> Rows:
+        group = self.grid.group_of(holding.name)
+        table = holding.rows
+        if holding.aligned is None and isinstance(table, StreamedTable):
+            return StreamedRows(table, self.layout, group)
+        frame = table.frame if holding.aligned is None else holding.aligned
+        rows = Rows(frame, table.schema, self.layout, group)
+        rows.check()
+        return rows
+
+    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Stage[Rows]:
+        spread, layout = self.spreads[name], self.layout
+        if name == "fine":
+            expect(terms)
+            return FineTables(layout, spread)
+        if name == "pairs":
+            expect(terms, *(["groups"] if layout.buys else []))
+            if layout.buys:
+                layout = layout.on_levels(terms["groups"])
+            tables = () if self.twice else self.config.triples
+            return Pairs(layout, layout.all_pairs(across=self.across), tables, spread)
+        first = before["pairs"]
+        assert isinstance(first, Pairs)
+        layout, target, tables = first.layout, self.config.target, self.config.triples
+        expect(terms, *(["pairs", "tables"] if self._chooses else []))
+        pairs = terms["pairs"] if self._chooses else layout.pairs_with(target)
+        wanted = layout.marked(pairs, self.twice, target)
+        if self.most_triples and target is not None:
+            tables += layout.chosen_tables(terms["tables"], self.most_triples, target)
+        elif self._chooses and not (isinstance(terms["tables"], Tensor) and not len(terms["tables"])):
+            raise MessageError("no three-way table was due. Nothing was charged or sent.")
+        return Pairs(layout, wanted, tables, spread, again=True)
+
+    @property
+    def _chooses(self) -> bool:
+        """Whether pairs or tables are named after the first release: else they follow from the settings."""
+        return bool(self.config.refined or self.most_triples)
+
+    # What the server makes of releases
+
+    def terms(self, name: str, found: Found) -> Terms:
+        if name == "pairs" and self.layout.buys:
+            groups = self.levels(found).groups
+            return {"groups": {str(place): torch.from_numpy(group) for place, group in enumerate(groups)}}
+        if name != "again" or not self._chooses:
+            return {}
+        layout, target, so_far = self.layout, self.config.target, Measured.of(found)
+        pairs, tables = layout.pairs_with(target), torch.empty(0, 2, dtype=torch.int64)
+        if self.config.refined:
+            pairs = torch.cat([pairs, self.chooser.pairs(so_far, pairs)])
+        if self.most_triples and target is not None:
+            among = layout.tables_beside(target)
+            tables = self.chooser.tables(so_far, among, self.most_triples, self.loudest(found, "again"))
+        return {"pairs": pairs, "tables": tables}
+
+    def fine_tables(self, found: Found) -> Trees:
+        """What the trees of all columns say."""
+        if self._fine is None or self._fine[0] is not found["fine"]:
+            sums, noise = found["fine"]
+            self._fine = found["fine"], Trees.of(self.layout.trees, sums, noise, found.record.people)
+        return self._fine[1]
+
+    def levels(self, found: Found) -> Levels:
+        """Those that the fine tables, and the noise of a pair's cells, allow."""
+        return self.fine_tables(found).levels(self.layout.joint, self.loudest(found, "pairs"))
+
+    def loudest(self, found: Found, name: str) -> float:
+        """The largest standard deviation of a block's noise, in a release that may still be due."""
+        sigma = found.noise(name)
+        return max(self.deviation(name, sigma, block, [*found.record.begun]) for block in self.grid.blocks)
+
+    def deviation(self, name: str, sigma: float, block: Block, present: Sequence[str]) -> float:
+        """The standard deviation of the noise in a block, of a release of noise σ, by those who are present."""
+        holders = [one for one in self.grid.holders(block) if one in present]
+        return self.pricing.deviation(scaled(sigma, self.spreads[name].factors[block]), len(holders))
