@@ -4,7 +4,7 @@
 
 Tables are cut to so many people. All pairs are released with noise, and those with the target once more, as `gram` does
 with one holder of all columns and declared levels, but simulated: whole-number noise of the same size on the exact
-tables. `share` is the second release's part: .2, and what `terms.again_share` gives for so many people, so many columns
+tables. `share` is the second release's part: .2, and what `again_share` gives for so many people, so many columns
 and this ε. Gradient boosting learns from as many drawn rows, and is tested on the rows that were held out. At the end
 stand the rule's means over the seeds beside the fifth's: ratios of distances, differences of F1 and AUC. The rule was
 chosen on adult and credit; bank and randhie had no part in it. QUICK=1: one small table.

@@ -338,10 +338,7 @@ class Trial:
         """Whether it is uniform to whoever reads it: masked or sealed by randomness that only the holders have."""
         if isinstance(value, Public) and "sealed" in value.reason:
             return True
-        return self.case.same_people and (reply.kind(), name) in (
-            ("gram.shared", "blocks"),
-            ("gram.shared", "triples"),
-        )
+        return self.case.same_people and (reply.kind(), name) == ("joint.released", "parts")
 
     def price(self, name: str, ledger: Any, budget: Budget) -> None:
         """The ledger holds at least what was used, and its ε is at least that of the second accountant."""

@@ -1,7 +1,7 @@
 """What gram has measured so far, over all its releases, as one matrix."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,9 +11,6 @@ from understudy.data.encoding.levels import Levels
 from understudy.privacy.secure.counts import scaled
 from understudy.protocols.gram.stages import Counts, Pairs
 from understudy.protocols.joint.found import Found
-
-if TYPE_CHECKING:
-    from understudy.protocols.gram.study import Gram
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Measured:
     @classmethod
     def of(cls, found: Found) -> "Measured":
         """All that a run has found."""
-        study: Gram = found.study  # type: ignore[assignment]
+        study: Any = found.study  # Gram, which chooses by this
         releases = [
             [scaled(found.noise(name), factor), cells]
             for name in found

@@ -108,5 +108,6 @@ class StreamedRows(Rows):
             yield from self._table.batches()
         except SchemaError as error:
             raise PartyError(
-                "the table cannot be read again as it was when it was opened. Nothing was charged or sent."
+                "the table cannot be read again as it was when it was opened. The release is paid for, and nothing "
+                "was sent."
             ) from error

@@ -29,7 +29,7 @@ class Config:
     all pairs, takes then. What a classifier learns gains much by it, most on wide tables, and the distance of other
     pairs hardly suffers (benchmarks/joint). The fit is drawn to tables of three columns with it that have no more than
     the pairs say (`tables/with_target.py`), and rows draw it by their other columns (`tables/target_effects.py`).
-    By default `scouting` is .8, and less where people are few beside the noise (`terms.again_share`). How many there
+    By default `scouting` is .8, and less where people are few beside the noise (`again_share`). How many there
     are is known where columns are split; elsewhere `public_people` says it, if it is public: about so many, or a bound.
     `refined`: so many other pairs, the strongest by the first release (`tables/strongest_pairs.py`), are measured once
     more, too. By default none are, however wide the table: the fit reads wide tables by what their pairs share
@@ -39,7 +39,7 @@ class Config:
     where pairs are measured twice they share the second release's part of the budget.
     `chosen_triples`: with a target, up to so many three-way tables of it and two other columns, the strongest by the
     first release (`tables/strongest_triples.py`), in the second release: of one holder's columns, or of two holders'
-    (`gram/across.py`), for which pairs of levels are multiplied as all levels were before. By default four where
+    (`gram/stages.py`), for which pairs of levels are multiplied as all levels were before. By default four where
     `public_people` says that there are 10,000 or more, and else none: they make all of that release noisier, by a sixth
     with 13 columns, and where people are few that costs more than it tells.
     `rules`: what every row keeps across holders, besides the rules of their schemas (`data/rules.py`). Nothing is
