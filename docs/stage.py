@@ -26,7 +26,10 @@ def pages() -> dict[Path, str]:
         path: f"benchmarks/{path.parent.name}_tables.md"
         for path in sorted(ROOT.glob("benchmarks/*/TABLES.md"))
     }
-    found |= {ROOT / "benchmarks" / "README.md": "benchmarks/index.md"}
+    found |= {
+        ROOT / "benchmarks" / "README.md": "benchmarks/index.md",
+        ROOT / "examples" / "phone.md": "upload.md",
+    }
     return found | {ROOT / "CHANGELOG.md": "changelog.md", ROOT / "SECURITY.md": "security.md"}
 
 
