@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import understudy as us
@@ -16,6 +17,7 @@ from test_cli import Run
 from test_docs_sessions import typed
 from understudy.data.kinds import load_schema, schema_from
 from understudy.data.samples import toy
+from understudy.data.series import Series, SeriesSchema, read_series
 from understudy.generators.generator import Generator
 from understudy.protocols.gram.protocol import Config as Gram
 from understudy.protocols.tied.protocol import Config as Tied
@@ -199,3 +201,15 @@ def test_parties_of_flower_get_their_identity_as_the_page_says(
     for place in bundle["tool"]["flwr"]["app"]["components"].values():
         assert re.search(rf"^{place.partition(':')[2]}\b", source, re.MULTILINE), place
     assert all(f'"{key}"' in source for key in bundle["tool"]["flwr"]["app"]["config"])
+
+
+def test_a_schema_of_series_reads_a_table_of_steps_and_an_array_that_is_cut_already() -> None:
+    Path("stays.toml").write_text(text_of("moments.md", "toml")[0])
+    schema = SeriesSchema.load("stays.toml")
+    array = np.random.default_rng(0).uniform(40, 180, (6, 24, 1)).round()
+    ids = np.array([3, 3, 5, 6, 7, 7])
+    steps = {"stay": np.repeat(np.arange(6), 24), "hour": np.tile(np.arange(24), 6)}
+    pd.DataFrame(steps | {"patient": np.repeat(ids, 24), "heart_rate": array.ravel()}).to_csv("stays.csv")
+    read, taken = read_series("stays.csv", schema), Series.from_array(array, schema, people=ids)
+    np.testing.assert_array_equal(read.values, taken.values)
+    np.testing.assert_array_equal(read.starts, taken.starts)

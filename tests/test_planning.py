@@ -14,7 +14,7 @@ from test_cli import Run, change, nothing_was_charged
 from understudy.data.images import ImageSchema
 from understudy.data.infer import infer_schema, write_draft
 from understudy.data.samples import toy
-from understudy.data.schema import Boolean, Integer, Schema
+from understudy.data.schema import Boolean, Integer, Real, Schema
 from understudy.ground.errors import BudgetExceeded, ConfigError
 from understudy.runs.registry import PROTOCOLS
 from visit_cases import clinic
@@ -107,6 +107,14 @@ def test_a_method_that_buys_no_levels_says_which_numbers_it_will_cut_evenly() ->
     assert warned("sgde", pay, kind="gram", target="class")
     assert not warned("sgde", replace(pay, bins=(0, 500, 1_000_000)), kind="gram", target="class")
     assert not warned("gram", pay), "which buys them"
+
+
+def test_events_with_numbers_that_will_be_cut_evenly_are_named_too() -> None:
+    schema, cost = clinic(), Real(name="cost", low=0.0, high=1e6)
+    for bins, named in ((None, True), ((0.0, 50.0, 1e6), False)):
+        events = replace(schema.events, columns=(*schema.events.columns, replace(cost, bins=bins)))
+        made = us.plan("visits", {"one": replace(schema, events=events)}, budget=1.0)
+        assert any(said.startswith("cost: without `bins`") for said in made.warnings) is named
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

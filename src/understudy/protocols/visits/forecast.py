@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from understudy.answers.rules import with_rules
+from understudy.data.encoding.fine import cut_evenly
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.forecast import Error, Forecast, Stage
@@ -47,6 +48,7 @@ def forecast(
         warnings = (f"{people:,} people are no more than noise of {noise:.4g} on every count hides.",)
     elif people is not None:
         warnings = tuple(wide_columns(schema, layout, cells, people))
+    declared = [own for part in schema.parts for own in (part.people, part.events)]
     return Forecast(
         protocol="visits",
         cut=study.grid.partition,
@@ -75,7 +77,7 @@ def forecast(
         errors=tuple(
             Error(what=counted(kind), least=min(own), largest=max(own)) for kind, own in noises.items()
         ),
-        warnings=warnings,
+        warnings=(*warnings, *cut_evenly(*declared)),
     )
 
 
