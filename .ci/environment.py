@@ -80,17 +80,31 @@ def missing(python: Path, layer: str) -> list[str]:
 
 
 def install(venv: Path, layer: str) -> None:
-    """This layer, by uv where it is there and can, otherwise by pip. Modules are compiled when they are first used."""
+    """This layer, by uv where it is there and can, otherwise by pip. The demo compiles the modules that it uses; for
+    tests all are compiled here, on all processors, so that no worker has to.
+    """
     what: list[Any] = ["--constraint", ROOT / "constraints.txt"]
     what += ["--editable", f"{ROOT}[{','.join(LAYERS[layer])}]"] if layer == "demo" else requirements(layer)
     python, uv = venv / "bin" / "python", shutil.which("uv")
-    if uv and not subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *what]).returncode:
-        return
-    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
-    if subprocess.run([*pip, *what]).returncode:
+    pip: list[Any] = [
+        python,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-compile",
+    ]
+    ways = [[uv, "pip", "install", "--quiet", "--python", python]] * bool(uv) + [pip]
+    if all(subprocess.run([*way, *what]).returncode for way in ways):
         sys.exit(
             f"{venv}: what {layer} needs could not be installed, see above. Make tries it again next time."
         )
+    if layer == "tests":
+        compiling = [python, "-m", "compileall", "-qq", "-j", "0", *venv.glob("lib/python*/site-packages")]
+        subprocess.run(
+            compiling
+        )  # some templates among the packages are no programs, which it says by its code
 
 
 def ready(venv: Path, layer: str) -> None:
