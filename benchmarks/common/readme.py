@@ -52,7 +52,7 @@ def texts(scripts: Iterable[Path]) -> Texts:
 
 
 def _loaded(script: Path) -> ModuleType:
-    """A script under a name of its own: all folders have a `show.py`."""
+    """A script under a name of its own: several folders have a `show.py`."""
     spec = importlib.util.spec_from_file_location(f"{script.parent.name}_{script.stem}", script)
     assert spec is not None
     assert spec.loader is not None
