@@ -33,7 +33,7 @@ from understudy.models.plan import Plan
 
 S = TypeVar("S", bound=AnySchema)
 R = TypeVar("R")
-_NO_SERIES = 'series are offered with kind="moments" alone. Nothing was charged.'
+_NO_NETWORK = 'series are offered with kind="moments" alone. Nothing was charged.'
 
 
 class Pooled(ABC, Generic[S, R]):
@@ -50,12 +50,8 @@ class Pooled(ABC, Generic[S, R]):
         return schema
 
     @abstractmethod
-    def check(self, schema: S, target: str, classes: Sequence[Label]) -> None:
-        """ConfigError where the class is not one that such rows may have."""
-
-    @abstractmethod
     def labels(self, schema: S, target: str, classes: tuple[Label, ...]) -> tuple[Label, ...]:
-        """The classes, in the order in which they are numbered."""
+        """The classes, in the order in which they are numbered. ConfigError where such rows cannot have these."""
 
     @abstractmethod
     def labels_beside(self, rows: R) -> tuple[Label, ...]:
@@ -69,13 +65,13 @@ class Pooled(ABC, Generic[S, R]):
     def fits(self, schema: S, plan: Plan, network: Mapping[str, Any], classes: int) -> bool:
         """Whether a network draws such rows, of so many classes."""
 
-    @abstractmethod
     def vae(self, schema: S, target: str, classes: int, latent: int, **more: Any) -> BetaVae:
         """The networks of all classes, untrained. `more`: `channels` of images, and `seed`."""
+        raise ConfigError(_NO_NETWORK)
 
-    @abstractmethod
     def decoder(self, schema: S, target: str, *, channels: Any, hidden: Any) -> dict[str, Any]:
         """What a decoder of the first class is described by."""
+        raise ConfigError(_NO_NETWORK)
 
     def mass(self, drawn: Tensor, schema: S, target: str, label: int) -> float:
         """How many of the drawn rows are of this class, where the rows say it: else all of them."""
@@ -89,12 +85,10 @@ class Pooled(ABC, Generic[S, R]):
 class PooledTable(Pooled[Schema, Table]):
     looks = 256
 
-    def check(self, schema: Schema, target: str, classes: Sequence[Label]) -> None:
-        TableFeatures(schema, target)  # the target is a class
-        _require_classes(not classes, classes)
-
     def labels(self, schema: Schema, target: str, classes: tuple[Label, ...]) -> tuple[Label, ...]:
-        return TableFeatures(schema, target).labels
+        features = TableFeatures(schema, target)  # the target is a class
+        _require_classes(not classes, classes)
+        return features.labels
 
     def labels_beside(self, rows: Table) -> tuple[Label, ...]:
         return ()
@@ -151,10 +145,8 @@ class PooledImages(_PooledArrays[ImageSchema]):
         """Without their class: a pool names it beside their schema."""
         return replace(schema, label=None, classes=(), labels=())
 
-    def check(self, schema: ImageSchema, target: str, classes: Sequence[Label]) -> None:
-        _require_classes(bool(classes), classes)
-
     def labels(self, schema: ImageSchema, target: str, classes: tuple[Label, ...]) -> tuple[Label, ...]:
+        _require_classes(bool(classes), classes)
         return classes
 
     def vae(self, schema: ImageSchema, target: str, classes: int, latent: int, **more: Any) -> BetaVae:
@@ -165,18 +157,10 @@ class PooledImages(_PooledArrays[ImageSchema]):
 
 
 class PooledSeries(_PooledArrays[SeriesSchema]):
-    def check(self, schema: SeriesSchema, target: str, classes: Sequence[Label]) -> None:
-        if (target or None) != schema.label or tuple(classes) not in ((), schema.classes):
-            raise ConfigError("series have the class that their schema names. Nothing was exchanged.")
-
     def labels(self, schema: SeriesSchema, target: str, classes: tuple[Label, ...]) -> tuple[Label, ...]:
+        if (target or None) != schema.label or classes not in ((), schema.classes):
+            raise ConfigError("series have the class that their schema names. Nothing was exchanged.")
         return schema.classes
-
-    def vae(self, schema: SeriesSchema, target: str, classes: int, latent: int, **more: Any) -> BetaVae:
-        raise ConfigError(_NO_SERIES)
-
-    def decoder(self, schema: SeriesSchema, target: str, *, channels: Any, hidden: Any) -> dict[str, Any]:
-        raise ConfigError(_NO_SERIES)
 
 
 _POOLED: dict[str, Pooled[Any, Any]] = {

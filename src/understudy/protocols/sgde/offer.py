@@ -85,7 +85,7 @@ class Requirements:
         object.__setattr__(self, "classes", tuple(self.classes))
         self.schema.require_public()
         one_label(self.schema, "a pool")
-        pooled(self.schema).check(self.schema, self.target, self.classes)
+        _ = self.labels  # says what is wrong with them
         positive(epsilon=self.epsilon)
         in_range(0, 1, delta=self.delta)
         whole(largest=self.largest, networks=len(self.networks))
