@@ -14,7 +14,7 @@ MOST = {
     f"{PROTOCOLS}.core": 30,
     f"{PROTOCOLS}.core.keyed": 36,
     f"{PROTOCOLS}.protocol": 38,
-    f"{PROTOCOLS}.dplt.protocol": 90,
+    f"{PROTOCOLS}.dplt.protocol": 130,
     f"{PROTOCOLS}.gans.vd_gan_pate": 130,
     f"{PROTOCOLS}.people.one_report.protocol": 130,
     f"{PROTOCOLS}.people.sign_ds": 140,

@@ -20,7 +20,7 @@ from understudy.ground.settings import (
 )
 from understudy.runs.registry import PROTOCOLS
 
-UNDECLARED = {"gram", "tied"}  # they check settings where they use them
+UNDECLARED = {"gram"}  # it checks settings where it uses them
 
 
 @dataclass(frozen=True, kw_only=True)
