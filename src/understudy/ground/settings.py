@@ -44,8 +44,8 @@ class Takes:
 
 def setting(default: T, takes: Takes, meaning: str) -> T:
     """One setting of a config. Where the default is None, None is no value, and is taken."""
-    declared: T = dataclasses.field(default=default, metadata={"takes": takes, "meaning": meaning})
-    return declared
+    field: T = dataclasses.field(default=default, metadata={"takes": takes, "meaning": meaning})
+    return field
 
 
 class Declared:
@@ -53,12 +53,9 @@ class Declared:
 
     def __post_init__(self) -> None:
         for name, field in fields_of(type(self)).items():
-            value = getattr(self, name)
-            if (declared := declaration(type(self), name)) is None or (
-                value is None and field.default is None
-            ):
-                continue
-            object.__setattr__(self, name, declared[0].taken(name, value))
+            if (value := getattr(self, name)) is not None or field.default is not None:
+                takes, _ = declared(type(self), name)
+                object.__setattr__(self, name, takes.taken(name, value))
 
 
 def fields_of(config: Any) -> dict[str, "dataclasses.Field[Any]"]:
@@ -66,13 +63,13 @@ def fields_of(config: Any) -> dict[str, "dataclasses.Field[Any]"]:
     return {field.name: field for field in dataclasses.fields(config)}
 
 
-def declaration(config: type, name: str) -> tuple[Takes, str] | None:
+def declared(config: Any, name: str) -> tuple[Takes, str]:
     """The values and the meaning of a setting, as the config or what it inherits from declares them."""
     for cls in config.__mro__:
         field = cls.__dict__.get("__dataclass_fields__", {}).get(name)
         if field is not None and field.metadata:
             return field.metadata["takes"], field.metadata["meaning"]
-    return None
+    raise TypeError(f"{config.__name__}.{name} is no declared setting")
 
 
 def between(low: float, high: float) -> Takes:
@@ -120,6 +117,12 @@ def _text(**named: object) -> None:
             raise ConfigError(f"{name} must be a text, not {value!r}.")
 
 
+def _none_or_more(**named: Any) -> None:
+    for name, value in named.items():
+        if type(value) is not int or value < 0:
+            raise ConfigError(f"{name} must be a whole number of 0 or above, not {value!r}.")
+
+
 def _share(**named: Any) -> None:
     positive(**named)
     in_range(0, 1, **named)
@@ -128,6 +131,7 @@ def _share(**named: Any) -> None:
 WHOLE = Takes("a whole number of at least 1", named=whole)
 POSITIVE = Takes("above 0", named=positive)
 NOT_NEGATIVE = Takes("0 or above", named=not_negative)
+NONE_OR_MORE = Takes("a whole number of 0 or above", named=_none_or_more)
 SHARE = Takes("above 0, 1 at most", named=_share)
 SEED = Takes("a whole number from 0 to 2⁶³ − 1", named=a_seed)
 TRUTH = Takes("true or false", named=_true_or_false)

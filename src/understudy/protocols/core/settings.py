@@ -1,6 +1,9 @@
 """Settings that many protocols have, with what they mean in all of them."""
 
+from understudy.data.rules import read_rules
 from understudy.ground.settings import COLUMN, SEED, TEXT, TRUTH, WHOLE, Takes, setting
+
+RULES = Takes("a list", kept=lambda rules: tuple(rule.to_dict() for rule in read_rules(rules)))
 
 
 def at_least() -> int | None:

@@ -4,9 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from understudy.data.rules import read_rules
-from understudy.ground.check import a_seed, in_range, positive, whole
+from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError
+from understudy.ground.settings import NONE_OR_MORE, POSITIVE, WHOLE, Declared, Takes, between, setting
+from understudy.protocols.core import settings as usual
+from understudy.protocols.core.settings import RULES
 
 # the fine tables' share of the budget: towards 0 and 1 noise grows without end
 LEAST_FINE = 0.02
@@ -16,8 +18,31 @@ AGAIN, _MOST_AGAIN = 0.2, 0.9  # of the pairs' budget, for those that are measur
 _FEW = 4.0  # that share is so much over the root of how many deviations of the noise the people are
 
 
+def _check_triples(triples: Any) -> None:
+    if isinstance(triples, tuple | list) and all(isinstance(names, tuple | list) for names in triples):
+        named = all(isinstance(name, str) for names in triples for name in names)
+        different = len({tuple(names) for names in triples}) == len(triples) if named else False
+        if different and all(len(names) == len({*names}) == 3 for names in triples):
+            return
+    raise ConfigError("triples must be different sets of three columns.")
+
+
+TRIPLES = Takes(
+    "a list of lists of three columns", _check_triples, lambda triples: tuple(map(tuple, triples))
+)
+
+
+def _fine(**named: Any) -> None:
+    for name, share in named.items():
+        if share != 0 or type(share) not in (int, float):
+            in_range(LEAST_FINE, MOST_FINE, **{name: share})
+
+
+FINE = Takes(f"0, or between {LEAST_FINE} and {MOST_FINE}", named=_fine)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Declared):
     """`components`, `steps` and `rate` are the fit's.
 
     `fine`: where a number has no declared bins, or a list of categories is long, this share of the budget buys fine
@@ -51,53 +76,46 @@ class Config:
     parties that go away early as long as `at_least` are left (None: all must stay). `chunk`: people per message.
     """
 
-    components: int = 512
-    steps: int = 1200
-    rate: float = 0.2
-    fine: float = 0.2
-    target: str | None = None
-    refined: int = 0
-    scouting: float | None = None
-    public_people: int | None = None
-    triples: tuple[tuple[str, str, str], ...] = ()
-    chosen_triples: int | None = None
-    rules: tuple[dict[str, Any], ...] = ()
-    colluding: int = 1
-    at_least: int | None = None
-    most_holders: int = 1
-    chunk: int = 1 << 15
-    private: bool = True
-    device: str = "auto"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        whole(components=self.components, steps=self.steps, colluding=self.colluding, chunk=self.chunk)
-        whole(most_holders=self.most_holders)
-        if self.at_least is not None:
-            whole(at_least=self.at_least)
-        positive(rate=self.rate)
-        a_seed(seed=self.seed)
-        for name, count in (("refined", self.refined), ("chosen_triples", self.chosen_triples)):
-            if count is not None and (type(count) is not int or count):
-                whole(**{name: count})
-        if type(self.private) is not bool:
-            raise ConfigError(f"private is true or false, not {self.private!r}.")
-        if self.public_people is not None:
-            whole(public_people=self.public_people)
-        if self.scouting is not None:
-            in_range(0.05, 0.95, scouting=self.scouting)
-        if self.fine:
-            in_range(LEAST_FINE, MOST_FINE, fine=self.fine)
-        triples = tuple(tuple(names) for names in self.triples)
-        named = all(isinstance(name, str) for names in triples for name in names)
-        if (
-            not named
-            or any(len({*names}) != 3 or len(names) != 3 for names in triples)
-            or len({*triples}) < len(triples)
-        ):
-            raise ConfigError("triples must be different sets of three columns.")
-        object.__setattr__(self, "triples", triples)
-        object.__setattr__(self, "rules", tuple(rule.to_dict() for rule in read_rules(self.rules)))
+    components: int = setting(512, WHOLE, "products in the mixture that is fitted")
+    steps: int = setting(1200, WHOLE, "the most steps of the fit")
+    rate: float = setting(0.2, POSITIVE, "learning rate of the fit")
+    fine: float = setting(
+        0.2,
+        FINE,
+        "share of the budget for fine tables, by which levels are chosen where none are declared; 0: even bins",
+    )
+    target: str | None = usual.target()
+    refined: int = setting(
+        0, NONE_OR_MORE, "how many other pairs are measured a second time: the strongest by the first release"
+    )
+    scouting: float | None = setting(
+        None,
+        between(0.05, 0.95),
+        "share of the budget for all pairs, where some are measured twice; by default .8, less for few people",
+    )
+    public_people: int | None = setting(
+        None,
+        WHOLE,
+        "about how many people there are, if that is public; for few, a target's pairs get more budget",
+    )
+    triples: tuple[tuple[str, str, str], ...] = setting(
+        (), TRIPLES, "further three-way tables to measure, each with columns of one holder only"
+    )
+    chosen_triples: int | None = setting(
+        None,
+        NONE_OR_MORE,
+        "three-way tables of the target, chosen by the first release; 4 with many public people",
+    )
+    rules: tuple[dict[str, Any], ...] = setting(
+        (), RULES, "what every row keeps across holders, besides the rules of their schemas (`data/rules.py`)"
+    )
+    colluding: int = usual.colluding()
+    at_least: int | None = usual.at_least()
+    most_holders: int = usual.most_holders()
+    chunk: int = usual.chunk()
+    private: bool = usual.private()
+    device: str = usual.device()
+    seed: int = usual.seed()
 
     @property
     def most_triples(self) -> int:

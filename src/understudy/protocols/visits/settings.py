@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from understudy.data.rules import read_rules
-from understudy.ground.settings import POSITIVE, WHOLE, Declared, Takes, setting
+from understudy.ground.settings import POSITIVE, WHOLE, Declared, setting
 from understudy.protocols.core import settings as usual
-
-RULES = Takes("a list", kept=lambda rules: tuple(rule.to_dict() for rule in read_rules(rules)))
+from understudy.protocols.core.settings import RULES
 
 
 @dataclass(frozen=True, kw_only=True)
