@@ -10,8 +10,8 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec, Codes
 from understudy.data.encoding.levels import merged
-from understudy.data.reading.streamed import StreamedTable
 from understudy.data.schema import Schema
+from understudy.data.table import Table
 from understudy.ground.errors import PartyError, SchemaError
 from understudy.privacy.secure.counts import gram_matrix
 from understudy.protocols.gram.layout import Layout
@@ -85,7 +85,7 @@ class StreamedRows(Rows):
     Edges: rows that fit the schema no more, or a person who comes twice by now → PartyError, which names neither.
     """
 
-    def __init__(self, table: StreamedTable, layout: Layout, group: int) -> None:
+    def __init__(self, table: Table, layout: Layout, group: int) -> None:
         super().__init__(pd.DataFrame(), table.schema, layout, group)
         self._table = table
 

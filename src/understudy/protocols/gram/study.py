@@ -20,7 +20,6 @@ from understudy.answers.rules import with_rules
 from understudy.data.encoding.levels import Levels
 from understudy.data.grid import Block, Grid
 from understudy.data.kinds import TABLE
-from understudy.data.reading.streamed import StreamedTable
 from understudy.data.schema import Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.privacy.accounts.budget import Budget
@@ -166,7 +165,7 @@ class Gram(Study[Rows]):
     def rows(self, holding: Holding) -> Rows:
         group = self.grid.group_of(holding.name)
         table = holding.rows
-        if holding.aligned is None and isinstance(table, StreamedTable):
+        if holding.aligned is None and table.long:
             return StreamedRows(table, self.layout, group)
         frame = table.frame if holding.aligned is None else holding.aligned
         rows = Rows(frame, table.schema, self.layout, group)
