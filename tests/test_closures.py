@@ -8,22 +8,22 @@ import pytest
 
 SRC = Path(__file__).parent.parent / "src"
 PROTOCOLS = "understudy.protocols"
-# Ceilings: they may be lowered, not raised. What keeps a family above 90 files is the fit of its own model and what
-# kinds of rows bring with them.
+# Ceilings: they may be lowered, not raised. What keeps a family above 90 files is the engine of joint releases, the fit
+# of its own model, and what kinds of rows bring with them.
 MOST = {
     f"{PROTOCOLS}.core": 30,
     f"{PROTOCOLS}.core.keyed": 36,
     f"{PROTOCOLS}.protocol": 38,
-    f"{PROTOCOLS}.dplt.protocol": 130,
+    f"{PROTOCOLS}.dplt.protocol": 102,
     f"{PROTOCOLS}.gans.vd_gan_pate": 125,
     f"{PROTOCOLS}.people.one_report.protocol": 130,
     f"{PROTOCOLS}.people.sign_ds": 135,
-    f"{PROTOCOLS}.gram.protocol": 170,
-    f"{PROTOCOLS}.moments.protocol": 160,
-    f"{PROTOCOLS}.gans.verti_gan": 185,
+    f"{PROTOCOLS}.gram.protocol": 149,
+    f"{PROTOCOLS}.moments.protocol": 158,
+    f"{PROTOCOLS}.gans.verti_gan": 167,
     f"{PROTOCOLS}.aggregators.protocol": 160,
-    f"{PROTOCOLS}.visits.protocol": 165,
-    f"{PROTOCOLS}.tied.protocol": 170,
+    f"{PROTOCOLS}.visits.protocol": 159,
+    f"{PROTOCOLS}.tied.protocol": 166,
     f"{PROTOCOLS}.sgde.protocol": 205,
     "understudy.privacy.accounts.accounting": 12,
 }

@@ -234,7 +234,7 @@ def release(
     config = replace(plan or Plan(), **settings)
     made = study(config, {name: schemas[name] for name in parties.names})
     if choose or choose_triples:
-        made.chooser = Chosen(choose, choose_triples)  # type: ignore[assignment]
+        made.chooser = Chosen(choose, choose_triples)
     return Released(measure(made, parties, at_least=config.at_least, chunk=chunk, secret=secret))
 
 

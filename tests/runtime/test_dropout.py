@@ -122,15 +122,15 @@ def test_a_holder_that_goes_away_between_two_releases_leaves_the_first(desk: Des
     holders = {name: desk.join(name) for name in COLUMNS}
     server = desk.serve("--away", 0.5, hold="understudy.protocols.gram.choosing:strongest_pairs")
     server.holds()  # where it looks for the pairs that it will ask for again
-    assert (desk.folder / "joint" / "checkpoint" / "first-release.safetensors").exists()
+    assert (desk.folder / "joint" / "checkpoint" / "released.safetensors").exists()
     holders["insurer"].kill()
     server.go_on()
     assert server.end() == 0, server.err
     assert holders["clinic"].end() == 0, holders["clinic"].err
     generator = Generator.load(desk.folder / "joint")
-    assert generator.card["ended"] == "after the first of two releases: insurer went away"
+    assert generator.card["ended"] == "after 1 of 2 releases: insurer went away"
     assert len(generator.sample(5, seed=1)) == 5
-    assert "second of two releases" in (desk.folder / "joint" / "privacy.json").read_text()
+    assert "release 2 of 2" in (desk.folder / "joint" / "privacy.json").read_text()
     for name in COLUMNS:
         with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
             assert 0 < ledger.spent() < 3.0, "the first release, and the run's price is not used up"

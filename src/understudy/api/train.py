@@ -23,8 +23,8 @@ from types import FrameType
 from typing import Any
 
 from understudy.answers.rules import check_rules
-from understudy.data.grid import distinct
 from understudy.data.kinds import TABLE, VISITS, one_kind_of_row, side_by_side
+from understudy.data.kinds.mixed import distinct
 from understudy.data.reading.no_rows import NoRows
 from understudy.ground.check import plain_name
 from understudy.ground.durable import own_folder, replace, replace_json

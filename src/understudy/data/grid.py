@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import TypeVar
 
-from understudy.data.kinds.table import TABLE
 from understudy.data.schema import Schema, join
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
@@ -76,10 +75,3 @@ class Grid:
         """The columns of all groups side by side. Edges: a column in two groups → SchemaError."""
         joint = join(self.one_each(schemas))
         return replace(joint, rules=tuple(dict.fromkeys(r for one in schemas.values() for r in one.rules)))
-
-
-def distinct(parts: Mapping[str, T]) -> dict[str, T]:
-    """One holder for each set of columns; whatever is no table stays as it is."""
-    tables = TABLE.among(parts)
-    first = {group[0] for group in Grid.of(tables).groups}
-    return {name: part for name, part in parts.items() if name in first or name not in tables}

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from understudy.data.described import AnySchema, PublicSchema
 from understudy.data.document import Document, read
+from understudy.data.grid import Grid
 from understudy.data.kinds.brought import kind_of, one_kind_of_row, schema_from
 from understudy.data.kinds.table import TABLE
 from understudy.data.schema import join
@@ -83,6 +84,13 @@ class MixedSchema(Document):
         if not isinstance(parts, Mapping) or not all(isinstance(part, Mapping) for part in parts.values()):
             raise SchemaError("a mixed schema needs parts, a table of keys for each party.")
         return cls(parts={name: one_kind_of_row(schema_from(dict(part))) for name, part in parts.items()})
+
+
+def distinct(parts: Mapping[str, AnySchema]) -> dict[str, AnySchema]:
+    """One holder for each set of columns; whatever is no table stays as it is."""
+    tables = TABLE.among(parts)
+    first = {group[0] for group in Grid.of(tables).groups}
+    return {name: part for name, part in parts.items() if name in first or name not in tables}
 
 
 def side_by_side(parts: Mapping[str, AnySchema]) -> AnySchema | MixedSchema:

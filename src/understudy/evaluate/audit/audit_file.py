@@ -28,7 +28,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.core import Party
 from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.gram.study import Gram
+from understudy.protocols.gram.choosing import ServerGram
 from understudy.protocols.joint.stage import Study
 from understudy.protocols.moments.study import Moments
 from understudy.protocols.protocol import Protocol
@@ -173,7 +173,9 @@ CASES: dict[str, Callable[[Subject], Case]] = {
     "plain": _plain,
     "critic": _critic,
     # without refined pairs, whose choice takes a fit: their budget goes into the others
-    "gram": lambda of: _joint(Gram)(replace(of, schemas=of.tables, config=replace(of.config, refined=0))),
+    "gram": lambda of: _joint(ServerGram)(
+        replace(of, schemas=of.tables, config=replace(of.config, refined=0))
+    ),
     "moments": _joint(Moments),
     "tied": _joint(TiedStudy),
     "visits": _joint(VisitStudy, alone=True),

@@ -2,6 +2,7 @@
 mixture. All of it is free.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from understudy.answers.rule_boxes import rule_ties
+from understudy.answers.rules import with_rules
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Schema
@@ -21,6 +23,16 @@ from understudy.models.tables.strongest_pairs import strongest_pairs
 from understudy.models.tables.strongest_triples import strongest_triples
 from understudy.protocols.gram.measured import Measured
 from understudy.protocols.gram.settings import Config
+from understudy.protocols.gram.study import Gram
+
+
+class ServerGram(Gram):
+    """The study at the server, which chooses."""
+
+    def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
+        super().__init__(config, schemas)
+        self.schema = with_rules(self.layout.joint, config.rules)
+        self.chooser: Chooser = Chooser(config, self.schema)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from understudy.models.tables.noise_alone import levels_of_none, never_drawn
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.loop import two_steps
 from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.gram.choosing import ServerGram
 from understudy.protocols.gram.forecast import expectation
 from understudy.protocols.gram.forecast import forecast as forecast
 from understudy.protocols.gram.measured import Measured
@@ -60,7 +61,7 @@ def train(
     from there: nothing is measured, or charged, twice. Where a second release was due and does not take place, the
     first is what is fitted, and card and statement say so.
     """
-    study = Gram(config, {name: schemas[name] for name in parties.names})
+    study = ServerGram(config, {name: schemas[name] for name in parties.names})
     found = measure(
         study, parties, at_least=config.at_least, chunk=config.chunk, checkpoint=checkpoint, resume=resume
     )

@@ -16,17 +16,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from understudy.answers.rules import with_rules
 from understudy.data.encoding.levels import Levels
 from understudy.data.grid import Block, Grid
-from understudy.data.kinds import TABLE
-from understudy.data.schema import Schema
-from understudy.ground.errors import ConfigError, MessageError, SchemaError
+from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure.counts import scaled
 from understudy.privacy.secure.ring import Ring
-from understudy.protocols.gram.choosing import Chooser
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.measured import Measured
 from understudy.protocols.gram.rows import Rows, StreamedRows
@@ -75,11 +71,10 @@ class Gram(Study[Rows]):
         "most_holders",
     )  # fmt: skip
     across: ClassVar[bool] = False  # only the pairs of columns that are with different groups
+    chooser: Any = None  # the server's, which names pairs and tables by what was released (`choosing`)
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
-        if other := [name for name, schema in schemas.items() if not TABLE.describes(schema)]:
-            raise SchemaError(f"{other[0]} holds no table, and gram takes nothing else. Nothing was charged.")
         self.layout = Layout(schemas, config.fine > 0)
         for names in config.triples:
             self.layout.check_table(names)
@@ -89,18 +84,12 @@ class Gram(Study[Rows]):
         self.most_triples = 0
         if config.target is not None:
             self.most_triples = min(config.most_triples, len(self.layout.tables_beside(config.target)))
-        self.chooser = Chooser(config, self.schema)
         self._fine: tuple[Any, Trees] | None = None
         _ = self.spreads
 
     @property
     def grid(self) -> Grid:
         return self.layout.grid
-
-    @cached_property
-    def schema(self) -> Schema:
-        """Of all columns, with the run's rules."""
-        return with_rules(self.layout.joint, self.config.rules)
 
     @cached_property
     def releases(self) -> Mapping[str, str]:

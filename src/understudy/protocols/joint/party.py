@@ -24,7 +24,6 @@ from dp_accounting import ComposedDpEvent
 from dp_accounting.dp_event import NoOpDpEvent
 from torch import Tensor
 
-from understudy.data.kinds import kind_of, schema_from
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError, MessageError, PrivacyError, SchemaError
 from understudy.privacy.accounts.accounting import Spend, event_from_json, event_to_json
@@ -67,7 +66,7 @@ class JointParty(KeyedParty[Session]):
     )  # fmt: skip
 
     def __init__(self, study: type[Study[Any]], name: str, rows: Any, ledger: Ledger, **more: Any) -> None:
-        super().__init__(name, *self._roster(rows), ledger, **more)
+        super().__init__(name, *self._roster(study, rows), ledger, **more)
         rows.schema.require_public(f"the schema of {name}")
         self.kind_of_study, self.held = study, rows
         self.paid: Spend = {}  # over all sessions
@@ -114,7 +113,7 @@ class JointParty(KeyedParty[Session]):
             config = settings_of(kind.settings, ask.config, kind.settled)
         self.as_agreed(vars(config), kind.settled)
         with self._refusing():
-            schemas = {name: schema_from(schema) for name, schema in ask.schemas.items()}
+            schemas = {name: kind.schema_of(schema) for name, schema in ask.schemas.items()}
             if self.name not in schemas:
                 raise self.other_schema()
             study = kind(config, schemas)
@@ -286,7 +285,7 @@ class JointParty(KeyedParty[Session]):
     # Over rows nobody is aligned
 
     @staticmethod
-    def _roster(rows: Any) -> tuple[Any, ...]:
+    def _roster(study: type[Study[Any]], rows: Any) -> tuple[Any, ...]:
         """What a party is built with, besides its name and its ledger."""
         return ()
 
@@ -336,8 +335,8 @@ class AlignedJointParty(JointParty, AlignedParty):
     )  # fmt: skip
 
     @staticmethod
-    def _roster(rows: Any) -> tuple[Any, ...]:
-        return (kind_of(rows.schema).roster(rows, several=True),)
+    def _roster(study: type[Study[Any]], rows: Any) -> tuple[Any, ...]:
+        return (study.roster(rows),)
 
     def _shared_people(self) -> pd.DataFrame | None:
         return self.aligned if self.split else None

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from understudy.data.grid import Block as Groups
 from understudy.data.grid import Grid
+from understudy.data.schema import Schema
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.pack import Value
@@ -127,6 +128,16 @@ class Study(ABC, Generic[R]):
     def __init__(self, config: Any, schemas: Mapping[str, Any]) -> None:
         """Edges: what cannot be measured → ConfigError or SchemaError, before anything is charged."""
         self.config, self.schemas = config, schemas
+
+    @classmethod
+    def schema_of(cls, told: dict[str, Any]) -> Any:
+        """A schema as it was told: of a table, where the family takes nothing else."""
+        return Schema.from_dict(told)
+
+    @classmethod
+    def roster(cls, rows: Any) -> Any:
+        """What of a holder's rows is aligned: a table itself."""
+        return rows
 
     def told(self) -> dict[str, Any]:
         """The settings, as all holders are told them."""

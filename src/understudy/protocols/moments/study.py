@@ -13,6 +13,7 @@ import numpy as np
 from understudy.data.described import public_of
 from understudy.data.encoding.frame import Frame
 from understudy.data.grid import Grid
+from understudy.data.kinds import schema_from
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
 from understudy.models.moments.fit import Centres, Directions, centres, directions
@@ -43,6 +44,10 @@ class Moments(Study[Callable[[], Rows]]):
     family: ClassVar = "moments"
     settings: ClassVar = Config
     settled: ClassVar = ("features", "upright", "norms", "shares", "colluding", "most_holders", "private")
+
+    @classmethod
+    def schema_of(cls, told: dict[str, Any]) -> Any:
+        return schema_from(told)
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)

@@ -19,7 +19,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.frame import Frame
 from understudy.data.grid import Block as Groups
 from understudy.data.grid import Grid
-from understudy.data.kinds import TABLE, places, side_by_side
+from understudy.data.kinds import TABLE, kind_of, places, schema_from, side_by_side
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.models.moments.fit import Centres, centres
@@ -50,6 +50,14 @@ class TiedStudy(Study[People]):
     family: ClassVar = "tied"
     settings: ClassVar = Config
     settled: ClassVar = ("features", "norms", "directions", "shares", "target", "private")
+
+    @classmethod
+    def schema_of(cls, told: dict[str, Any]) -> Any:
+        return schema_from(told)
+
+    @classmethod
+    def roster(cls, rows: Any) -> Any:
+        return kind_of(rows.schema).roster(rows, several=True)
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.grid import Grid
-from understudy.data.kinds import TABLE, VISITS, places
+from understudy.data.kinds import TABLE, VISITS, kind_of, places, schema_from
 from understudy.data.visits import (
     SeveralLayout,
     SeveralVisits,
@@ -138,6 +138,14 @@ class VisitStudy(Study[Rows]):
     settings: ClassVar = Config
     settled: ClassVar = ("colluding", "most_holders", "private")
     releases: ClassVar[Mapping[str, str]] = {"tables": "tables of people and their events"}
+
+    @classmethod
+    def schema_of(cls, told: dict[str, Any]) -> Any:
+        return schema_from(told)
+
+    @classmethod
+    def roster(cls, rows: Any) -> Any:
+        return kind_of(rows.schema).roster(rows, several=True)
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
