@@ -88,6 +88,14 @@ def test_bounds_and_categories_are_bought_within_the_one_price(bought: tuple[Res
     assert made.privacy.outside[0].startswith("the names and the kinds")
 
 
+def test_what_is_printed_of_a_result_is_a_few_lines_with_its_price(bought: tuple[Result, Path]) -> None:
+    made, _ = bought
+    assert len(repr(made)) < 200
+    assert repr(made.generator) == "<Generator by gram of ill, age, colour, pay: sample(n) draws rows>"
+    assert str(made).splitlines()[0] == repr(made)
+    assert str(made.privacy) in str(made)
+
+
 def deltas(told: Any) -> set[float]:
     """Every δ that stands beside an ε in what was written."""
     if isinstance(told, list | tuple):

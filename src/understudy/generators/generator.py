@@ -201,6 +201,10 @@ class Generator(GeneratorParts):
         several = len(named) > 1
         return self.schema.unscaled(values), pd.DataFrame(named) if several else next(iter(named.values()))
 
+    def __repr__(self) -> str:
+        made = self.card.get("protocol", "hand")
+        return f"<Generator by {made} of {', '.join(self.schema.names)}: sample(n) draws rows>"
+
     def _repr_html_(self) -> str:
         said = first_said(self.card).get("rehearsal", "")
         names = getattr(self.schema, "names", ())

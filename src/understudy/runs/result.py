@@ -27,7 +27,7 @@ Artefact = Generator | Classifier
 MOST_DRAWN = 1_000_000  # rows, where nobody says how many
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What a run gives: a generator or a classifier, its price, and the messages exchanged."""
 
@@ -124,6 +124,13 @@ class Result:
             return write_report(
                 home, out=out, publish=publish, tables=tables, holdout=holdout, target=target
             ).resolve()
+
+    def __repr__(self) -> str:
+        what = "sample(n) draws rows" if isinstance(self.artefact, Generator) else "model predicts"
+        return f"<Result of {self.run}: {what}, report(file) writes a page, privacy says what it costs>"
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{self.privacy}"
 
     def _repr_html_(self) -> str:
         own: str = self.artefact._repr_html_() if isinstance(self.artefact, Generator) else ""
