@@ -128,8 +128,7 @@ OTHERWISE_CHECKED = {  # what else is not typed to the last value, and why no se
     "class-means.begin.schema": "the party compares it with its own",
     "sgde.subscribe.requirements": "held to the settings and to the party's schema",
     "sgde.pull.offers": "other silos' cards and weights, rebuilt under the pool's requirements",
-    "gram.agree.cells": "numbers of people and names of parties, held to the alignment",
-    "joint.agree.cells": "the same",
+    "joint.agree.cells": "numbers of people and names of parties, held to the alignment",
     "joint.propose.terms": "the stage of this name checks them, whatever they are, and nothing else is made of them",
 }
 
