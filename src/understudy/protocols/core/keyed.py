@@ -1,4 +1,4 @@
-"""Holders who agree on keys, and then release under pads: what Gram, DPLT, moments, visits and tied have in common.
+"""Holders who agree on keys, and then release under pads: what the engine of joint releases rests on.
 
     Begin   the settings and everybody's schema: a party checks them, states what its budget needs, and draws a key
     Agree   everybody's keys and the noise: it checks them, and seals a greeting for every other party
@@ -20,8 +20,6 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
-
-from dp_accounting.dp_event import NoOpDpEvent
 
 from understudy.ground.check import not_negative
 from understudy.ground.errors import MessageError, PartyError, PrivacyError, SchemaError
@@ -137,10 +135,6 @@ class KeyedParty(Party, Generic[H]):
         """Whether who takes part may still change."""
         return False
 
-    def ready(self, agreement: H) -> str:
-        """Make ready what was agreed on. What will leave at no price, for the ledger, if anything will."""
-        return ""
-
     def kept(self, agreement: H) -> dict[str, Any]:
         """The state of an agreement, besides what is common."""
         return {}
@@ -179,8 +173,6 @@ class KeyedParty(Party, Generic[H]):
 
     def _agree(self, ask: Keys) -> Reply:
         agreement, mark = self.open(ask), fingerprint(ask.keys)
-        if what := self.ready(agreement):
-            self.ledger.charge(NoOpDpEvent(), run=self.run, what=f"{what}; keys {mark}")
         self.agreement = agreement
         return self.beginnings.agreed(
             fingerprint=Public(mark, "a hash of public keys"),

@@ -21,7 +21,7 @@ from understudy.ground.errors import MessageError
 from understudy.privacy.secure.channel import Channel, fingerprint
 from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Bits, Ring, Words
-from understudy.protocols.core.base import Ask, Assembly, Parties, Public, Reply
+from understudy.protocols.core.base import Ask, Assembly, Public, Reply
 
 SEALED = "rows under one-time masks, sealed for another holder: uniform to it, unreadable to the server"
 Chunk = tuple[int, int, tuple[str, ...]]  # people from, to, and who else holds them
@@ -276,29 +276,6 @@ class Dealing:
         return {
             i: self.ring.signed(dealer.correction()) for (i, k), dealer in self.dealers.items() if name == k
         }
-
-
-def swap_all(
-    parties: Parties,
-    cells: Cells,
-    chunk: int,
-    dealing: Dealing,
-    greetings: Mapping[str, Mapping[str, Tensor]],
-) -> dict[str, dict[str, Tensor]]:
-    """The server's side: relay what the holders of each cell send each other, chunk by chunk, and deal their masks.
-
-    `greetings` come with the first ask of each holder; returned are the inboxes of the ask that is due next.
-    """
-    inbox = {name: dict(greetings.get(name, {})) for name in parties.names}
-    swapped = dict.fromkeys(parties.names, 0)
-    for cell, people in cells.items():
-        for start in range(0, people, chunk):
-            replies = parties.ask({name: Swap(chunk=swapped[name], inbox=inbox[name]) for name in cell})
-            inbox |= relayed({name: replies[name].outbox for name in cell}, cell)
-            for name in cell:
-                swapped[name] += 1
-            dealing.deal(min(chunk, people - start), cell)
-    return inbox
 
 
 def relayed(outboxes: Mapping[str, Public], names: Sequence[str]) -> dict[str, dict[str, Tensor]]:
