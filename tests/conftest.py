@@ -327,3 +327,14 @@ def home(tmp_path: Path) -> Path:
     body = {"protocol": "verti-gan", "out": "joint", "rows": 50, "settings": settings, "parties": parties}
     (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
     return tmp_path
+
+
+@pytest.fixture
+def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As few as a bound can be made of: 14 trials without a mistake prove an ε of 4 at δ = 0.001. How much of it is
+    searched for coarsely, which can only find less.
+    """
+    from understudy.evaluate.audit import auditing, bounds
+
+    monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
+    monkeypatch.setattr(bounds, "_NEAR", 0.25)

@@ -35,6 +35,10 @@ def test_a_record_has_all_that_runs_plans_audits_and_pages_read(record: Protocol
     assert ("holdout" in asked) <= (record.artefact == "model")
     assert ("public" in asked) == record.public_rows
     assert record.audit in CASES
+    held_by = getattr(record.party, "args", ())
+    assert bool(held_by) == (record.study is not None)
+    assert all(issubclass(record.study, study) for study in held_by)  # type: ignore[arg-type]
+    assert not record.audit.startswith("joint") or record.study is not None
     assert all(isinstance(value, bool | dict) for value in record.agreed(config).values())
     if record.forecast is not None:
         assert [*inspect.signature(record.forecast).parameters] == ["config", "schemas", "budgets", "people"]

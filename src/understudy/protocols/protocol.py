@@ -29,6 +29,7 @@ class Protocol:
     `agreed(config)`: what a holder who knows the settings tells its party by itself, so that no server is believed.
     `one_release`: a person pays once for all parties together.
     `forecast(config, schemas, budgets, people)`: what a run will release. None: what settings and budgets say of it.
+    `study`: of joint releases, the server's (`protocols.joint`): that of `party`, or one that can also choose.
     `audit`: how its canary is looked for, one of the keys of `evaluate.audit.audit_file.CASES`.
     """
 
@@ -45,6 +46,7 @@ class Protocol:
     one_release: bool = False
     agreed: Callable[[Any], dict[str, Any]] = lambda config: {}
     forecast: Callable[..., Forecast] | None = None
+    study: type[Any] | None = None
     audit: str = "plain"
 
     @property

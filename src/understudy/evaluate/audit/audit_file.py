@@ -8,6 +8,7 @@ import math
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.core import Party
 from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.gram.choosing import ServerGram
-from understudy.protocols.joint.stage import Study
-from understudy.protocols.moments.study import Moments
 from understudy.protocols.protocol import Protocol
-from understudy.protocols.tied.study import TiedStudy
-from understudy.protocols.visits.study import VisitStudy
 
 ASSUMED_RATE = 0.1
 PEOPLE = 40
@@ -156,16 +152,24 @@ def _critic(of: Subject) -> Case:
     return replace(case, notes=(*notes, *case.notes))
 
 
+def _in_few_rounds(of: Subject) -> Any:
+    """Its settings; where it takes rounds, so few that it can be run many times."""
+    if "rounds" not in of.protocol.settings:
+        return of.config
+    return replace(of.config, rounds=min(of.config.rounds, ROUNDS))
+
+
 def _plain(of: Subject) -> Case:
-    config = of.config
-    if "rounds" in of.protocol.settings:
-        config = replace(config, rounds=min(config.rounds, ROUNDS))
-    return plain_case(of.protocol, config, of.tables, of.budgets, target=of.target, people=of.few)
+    return plain_case(of.protocol, _in_few_rounds(of), of.tables, of.budgets, target=of.target, people=of.few)
 
 
-def _joint(study: type[Study[Any]], **how: Any) -> Callable[[Subject], Case]:
-    """The case of a joint release of this study."""
-    return lambda of: joint_case(study, of.config, of.schemas, of.budgets, of.target, of.few, **how)
+def _joint(of: Subject, *, alone: bool = False) -> Case:
+    """Joint releases of the record's study."""
+    if of.protocol.study is None:
+        raise ConfigError(f"{of.protocol.name} names no study of joint releases. Nothing was audited.")
+    return joint_case(
+        of.protocol.study, _in_few_rounds(of), of.schemas, of.budgets, of.target, of.few, alone=alone
+    )
 
 
 # How a protocol is audited (`Protocol.audit`).
@@ -173,12 +177,9 @@ CASES: dict[str, Callable[[Subject], Case]] = {
     "plain": _plain,
     "critic": _critic,
     # without refined pairs, whose choice takes a fit: their budget goes into the others
-    "gram": lambda of: _joint(ServerGram)(
-        replace(of, schemas=of.tables, config=replace(of.config, refined=0))
-    ),
-    "moments": _joint(Moments),
-    "tied": _joint(TiedStudy),
-    "visits": _joint(VisitStudy, alone=True),
+    "gram": lambda of: _joint(replace(of, schemas=of.tables, config=replace(of.config, refined=0))),
+    "joint": _joint,
+    "joint-alone": partial(_joint, alone=True),
     "aggregators": _whole_run(AggregatorsAudit),
     "reports": lambda of: cohort_case(
         of.protocol, of.config, of.tables[of.target], of.budget, target=of.target

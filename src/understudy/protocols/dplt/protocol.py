@@ -103,4 +103,5 @@ PROTOCOL = Protocol(
     same_people=True,
     one_release=True,
     agreed=agree_on(LatentTree.settled),
+    study=LatentTree,
 )

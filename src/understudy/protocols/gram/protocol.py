@@ -127,5 +127,6 @@ PROTOCOL = Protocol(
     same_people=None,
     agreed=agree_on(Gram.settled),
     forecast=forecast,
+    study=ServerGram,
     audit="gram",
 )

@@ -25,10 +25,10 @@ family writes:
 
     PROTOCOL = Protocol(                                # AlignedJointParty where columns may be split
         name="averages", paper=__doc__, config=Config, party=partial(JointParty, Averages), parties=(JointParty,),
-        train=train, same_people=False, agreed=agree_on(Averages.settled), forecast=forecast, …
+        train=train, same_people=False, agreed=agree_on(Averages.settled), study=Averages, audit="joint", …
     )
 
-`protocols/moments` is such a family, over rows. Rules:
+`examples/dp_fedavg.py` is one in a file; `protocols/moments` is a larger one, over rows. Rules:
 
 - A person moves block b by at most `sensitivity`, for every row and whatever terms are accepted: bound vectors in whole
   numbers after all that the server chose. That is all a family promises; keys, pads, the price, the ledger's entry, the

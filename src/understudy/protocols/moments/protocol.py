@@ -96,5 +96,6 @@ PROTOCOL = Protocol(
     kinds=("image", "series"),
     agreed=agree_on(Moments.settled),
     forecast=forecast,
-    audit="moments",
+    study=Moments,
+    audit="joint",
 )

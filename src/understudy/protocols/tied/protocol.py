@@ -99,5 +99,6 @@ PROTOCOL = Protocol(
     one_release=True,
     agreed=agree_on(TiedStudy.settled),
     forecast=forecast,
-    audit="tied",
+    study=TiedStudy,
+    audit="joint",
 )

@@ -115,5 +115,6 @@ PROTOCOL = Protocol(
     kinds=("visits", "table"),
     agreed=agree_on(VisitStudy.settled),
     forecast=forecast,
-    audit="visits",
+    study=VisitStudy,
+    audit="joint-alone",
 )
