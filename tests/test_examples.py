@@ -1,5 +1,6 @@
 """The examples run, with as little work as they allow."""
 
+import re
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from PIL import Image
 from understudy.data import samples
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.people import fed_stdg
+from understudy.runs import registry
 
 pytestmark = pytest.mark.usefixtures("light_masks")
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -71,6 +73,14 @@ def test_three_holders_of_images_draw_a_sheet(run: Run, tmp_path: Path) -> None:
     assert "one person, over all holders: ε ≤" in out
     with Image.open(sheet) as image:
         assert image.size == (2 * 12 * 8, 2 * 3 * 8)
+
+
+def test_two_clinics_train_a_protocol_of_one_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "PROTOCOLS", dict(registry.PROTOCOLS))  # it stays in no other test's
+    out = run("dp_fedavg.py")
+    right, base = (int(share) for share in re.findall(r"(\d+)%", out.splitlines()[0]))
+    assert right > base + 15
+    assert "ε=1 at δ=1e-05 against anyone" in out
 
 
 def test_every_example_is_tested() -> None:

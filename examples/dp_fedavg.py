@@ -1,0 +1,309 @@
+"""DP-FedAvg: holders of different people train one classifier; each round adds up clipped updates under common noise.
+
+McMahan, Ramage, Talwar, Zhang, "Learning differentially private recurrent language models" (ICLR 2018), Algorithm 1,
+with the estimator of a noisy sum over a noisy count.
+Paper → code: T → rounds, S → clip, η → learning_rate, θ → weights, Δ_k → an update, z → the noise of a release.
+Differs from the paper: everybody takes part in every round, by one full-batch step of logistic regression. The noise is
+the sum of what all holders add under pads, so the server sees no holder's own sum, and need not be trusted to add it.
+
+Guarantee: a person moves a round's sums by at most `sensitivity`, whatever rows and weights are. Scores, gradients and
+sums are of whole numbers: nobody's part depends on who else is there, not even by rounding.
+
+    python examples/dp_fedavg.py        # a rehearsal: two clinics, made-up rows
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.encoding.population import Population
+from understudy.data.grid import Grid
+from understudy.generators.parts import ClassifierParts
+from understudy.ground.check import in_range
+from understudy.ground.errors import MessageError
+from understudy.ground.settings import Declared, between, setting, whole_to
+from understudy.models.cohort.classifier import LogisticRegression
+from understudy.privacy.accounts.accounting import epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.secure.moments import LARGEST, Places, Whole, bounded
+from understudy.protocols.core import Parties, Watcher
+from understudy.protocols.core import settings as usual
+from understudy.protocols.core.common_rule import common_features
+from understudy.protocols.core.forecast import Error, Forecast, figure
+from understudy.protocols.core.loop import two_steps
+from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.joint.found import Found, ended, statement
+from understudy.protocols.joint.party import JointParty
+from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
+from understudy.protocols.joint.server import measure
+from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
+from understudy.protocols.protocol import Protocol, agree_on
+
+# What stands for 1, in whole numbers: (features) · INPUT · FAR is below 2⁵³, so every score is exact.
+INPUT, WEIGHT, SLOPE = 1 << 10, 1 << 16, 1 << 16
+FAR = 1 << 24  # the largest weight
+MOST_INPUTS = 1 << 16
+FINEST = 1 << 12  # of an update as long as `clip`
+PIECE = 1 << 11  # people at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Declared):
+    """The rounds share the budget evenly. The noise hides a person who is with `most_holders` of the holders, too."""
+
+    rounds: int = setting(20, whole_to(1_000), "rounds of training")
+    clip: float = setting(1.0, between(1e-6, 1e6), "the longest update of a person in a round")
+    learning_rate: float = setting(1.0, between(1e-6, 1e6), "learning rate")
+    target: str | None = usual.target()
+    colluding: int = usual.colluding()
+    at_least: int | None = usual.at_least()
+    most_holders: int = usual.most_holders()
+    private: bool = usual.private()
+
+
+class Rows(NamedTuple):
+    """A holder's people, each with the rows starts[i] … starts[i + 1]."""
+
+    inputs: Whole  # (rows, features + 1), the last for the bias
+    classes: Places  # (rows,)
+    starts: Places  # (people + 1,)
+
+
+class Sums(NamedTuple):
+    """What a round says: the sum of all updates, in weights, and of how many people."""
+
+    updates: Tensor  # (classes, features + 1)
+    people: float
+
+
+# Algorithm 1, UserUpdateFedAvg and FlatClip, for all people of a holder
+@dataclass(frozen=True, eq=False)
+class Round(Stage[Rows]):
+    """One round from these weights: Σ over people of (their clipped update, 1)."""
+
+    weights: Tensor  # int64 (classes, features + 1)
+    clip: float
+    learning_rate: float
+    scale: int  # what `clip` becomes, in whole numbers
+
+    @property
+    def one(self) -> int:
+        """What a person adds to the count, so small that it costs the updates little: √(1 + 1/64)."""
+        return self.scale // 8
+
+    @property
+    def blocks(self) -> Mapping[str, BlockSpec]:
+        reach = math.hypot(self.scale, self.one)
+        return {"sums": BlockSpec((0, 0), (self.weights.numel() + 1,), sensitivity=reach)}
+
+    def count(self, rows: Rows) -> dict[str, Tensor]:
+        slopes, people = self._slopes(rows), len(rows.starts) - 1
+        total = np.zeros(self.weights.numel() + 1)
+        for first in range(0, people, PIECE):
+            some = rows.starts[first : first + PIECE + 1]
+            total[:-1] += bounded(self._updates(rows.inputs, slopes, some), self.clip, self.scale).sum(0)
+        total[-1] = people * self.one
+        return {"sums": torch.from_numpy(total.astype(np.int64))}
+
+    def _slopes(self, rows: Rows) -> Whole:
+        """Probability − truth of every class: whole numbers (rows, classes)."""
+        scores = rows.inputs @ self.weights.double().numpy().T / (INPUT * WEIGHT)
+        odds = np.exp(scores - scores.max(1, keepdims=True))
+        odds /= odds.sum(1, keepdims=True)
+        odds[np.arange(len(odds)), rows.classes] -= 1
+        slopes: Whole = np.rint(odds * SLOPE)
+        return slopes
+
+    def _updates(self, inputs: Whole, slopes: Whole, starts: Places) -> Whole:
+        """A step down the mean gradient of each person's own rows: (people, weights)."""
+        # down, and a mean: a − b is minus the number of a person's rows
+        steps = [(slopes[a:b].T @ inputs[a:b]).flatten() / (a - b) for a, b in pairwise(starts)]
+        return np.stack(steps) * (self.learning_rate / (SLOPE * INPUT))
+
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Sums:
+        updates, people = sums["sums"][:-1].double().view_as(self.weights), sums["sums"][-1]
+        return Sums(updates * (self.clip / self.scale), float(people) / self.one)
+
+
+class FedAvg(Study[Rows]):
+    """Over rows: holders whose tables have the same columns. The first round starts from zeros."""
+
+    family: ClassVar = "dp-fedavg"
+    settings: ClassVar = Config
+    settled: ClassVar = (
+        "rounds", "clip", "learning_rate", "target", "colluding", "most_holders", "private",
+    )  # fmt: skip
+
+    def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
+        super().__init__(config, schemas)
+        self.features = common_features(schemas, config.target)
+        self.shape = len(self.features.labels), math.prod(self.features.shape) + 1
+        in_range(2, MOST_INPUTS, **{"features and a bias": self.shape[1]})
+        self.grid.check_most_holders(config.most_holders)
+
+    @cached_property
+    def grid(self) -> Grid:
+        return Grid((tuple(self.schemas),))
+
+    @cached_property
+    def releases(self) -> Mapping[str, str]:
+        return {f"round {n + 1}": f"clipped updates of round {n + 1}" for n in range(self.config.rounds)}
+
+    @cached_property
+    def pricing(self) -> VectorPricing:
+        return VectorPricing(self.config.colluding, self.config.most_holders, (1.0,) * self.config.rounds)
+
+    def people_at(self, rows: Any) -> int:
+        return len(np.unique(rows.people))
+
+    def rows(self, holding: Holding) -> Rows:
+        held = Population.from_table(holding.rows, self.config.target)
+        inputs = np.rint(held.features.expand(held.rows).double().numpy() * INPUT)
+        bias = np.full((len(inputs), 1), float(INPUT))
+        return Rows(np.concatenate([inputs, bias], 1), held.codes.numpy(), held.starts.numpy())
+
+    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Round:
+        weights = torch.zeros(self.shape, dtype=torch.int64)
+        if name != next(iter(self.releases)):
+            expect(terms, "weights")
+            weights = terms["weights"]
+        else:
+            expect(terms)
+        if not isinstance(weights, Tensor) or weights.dtype != torch.int64 or weights.shape != self.shape:
+            raise MessageError(f"the weights are not {self.shape} whole numbers. Nothing was charged.")
+        if not -FAR <= int(weights.min()) <= int(weights.max()) <= FAR:
+            raise MessageError(f"a weight is beyond ±{FAR // WEIGHT}. Nothing was charged.")
+        finest = LARGEST / (1.6 * max(noise, 1.0) * self.config.most_holders)  # whose noise can be drawn
+        scale = max(16, min(FINEST, int(finest)))
+        return Round(weights, self.config.clip, self.config.learning_rate, scale)
+
+    # Algorithm 1, the server
+    def terms(self, name: str, found: Found) -> Terms:
+        return {"weights": self.weights(found, len(found))} if len(found) else {}
+
+    def weights(self, found: Found, rounds: int) -> Tensor:
+        """After so many rounds, of at least one: the average update is the noisy sum over the noisy count."""
+        last = [*found][rounds - 1]
+        step = found[last].updates * (WEIGHT / self.people(found, rounds))
+        start: Any = found.stage(last)
+        moved: Tensor = start.weights + step.round().long()
+        return moved.clamp(-FAR, FAR)
+
+    def people(self, found: Found, rounds: int) -> float:
+        """As all counts so far have it: they are of the same people."""
+        return max(1.0, math.fsum(found[name].people for name in [*found][:rounds]) / rounds)
+
+
+def train(
+    config: Config,
+    parties: Parties,
+    schemas: Mapping[str, Any],
+    *,
+    holdout: Population | None = None,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+) -> Outcome:
+    """Train one classifier over all holders' people; what it says right of public `holdout` rows stands in the card.
+
+    A run that a holder leaves, or whose budget ends, after the first round gives what the rounds so far made.
+    """
+    study = FedAvg(config, {name: schemas[name] for name in parties.names})
+    if holdout is not None:
+        common_features({**study.schemas, "the holdout": holdout.features}, config.target)
+    found = measure(study, parties, at_least=config.at_least, checkpoint=checkpoint, resume=resume)
+    privacy = statement(found, parties, at_least=config.at_least)
+    look = two_steps(watch, privacy.per_party)
+    look(1)
+    people = round(study.people(found, len(found)))
+    card: dict[str, Any] = {
+        "protocol": PROTOCOL.name,
+        "config": asdict(config),
+        "rounds": len(found),
+        "ended": ended(found),
+        "left_out": [name for name in parties.names if name not in found.record.begun],
+        "people": people,
+        "noise": found.record.noise[0],
+        "privacy": privacy.to_dict(),
+    }
+    each = [_classifier(study, study.weights(found, n + 1), card) for n in range(len(found))]
+    if holdout is not None:
+        card["history"] = [{"round": n, "accuracy": one.accuracy(holdout)} for n, one in enumerate(each, 1)]
+    look(2)
+    return Outcome(each[-1], privacy, people)
+
+
+def _classifier(study: FedAvg, weights: Tensor, card: Mapping[str, Any]) -> ClassifierParts:
+    classes, inputs = study.shape
+    flat = torch.cat([weights[:, :-1].flatten(), weights[:, -1]]).float() / WEIGHT
+    return ClassifierParts(LogisticRegression(inputs - 1, classes), flat, study.features, card)
+
+
+def forecast(
+    config: Config, schemas: Mapping[str, Any], budgets: Mapping[str, Budget], people: int | None = None
+) -> Forecast:
+    """What a run will release. Whatever it refuses by its settings and schemas is refused here, too."""
+    study = FedAvg(config, schemas)
+    pricing = study.pricing
+    pricing.check_parties(len(schemas))
+    noise = max(pricing.needed(budget, None)[0] for budget in budgets.values()) if config.private else 0.0
+    stage = study.stage("round 1", {}, noise, {})
+    off = pricing.deviation(pricing.sigmas(0, stage.blocks, noise)["sums"], len(schemas)) / stage.one
+    spend = dict.fromkeys(pricing.spend(0, noise), config.rounds)
+    size = study.shape[0] * study.shape[1]
+    return Forecast(
+        protocol=PROTOCOL.name,
+        cut="rows",
+        budgets=budgets,
+        price={name: epsilon(spend, budget.delta) for name, budget in budgets.items()},
+        person=f"A person is with at most {config.most_holders} of the holders, and pays this once for all of them.",
+        people=people,
+        facts=(
+            f"{config.rounds:,} rounds: in each the sum of all people's updates of {size:,} weights, and their number",
+            f"noise {figure(noise)} times what a person moves, in each round",
+        ),
+        errors=(Error(what="how many people there are, in a round", least=off, largest=off),),
+    )
+
+
+PROTOCOL = Protocol(
+    name="dp-fedavg",
+    paper=__doc__,
+    config=Config,
+    party=partial(JointParty, FedAvg),
+    parties=(JointParty,),
+    train=train,
+    same_people=False,
+    artefact="model",
+    agreed=agree_on(FedAvg.settled),
+    forecast=forecast,
+    study=FedAvg,
+    audit="joint",
+)
+
+
+def main() -> None:
+    import understudy as us
+    from understudy.data.samples import toy
+    from understudy.runs.registry import PROTOCOLS
+
+    PROTOCOLS[PROTOCOL.name] = PROTOCOL  # a protocol of the package has a line in runs/registry.py
+    rows, schema = toy(rows=4_000)
+    tables, new = {"north": rows[:1_500], "south": rows[1_500:3_000]}, rows[3_000:]
+    clinics = us.Federation.rehearsal(tables, dict.fromkeys(tables, schema), budget=us.Budget(1, 1e-5))
+    result = us.train("dp-fedavg", clinics, target="smoker")
+    right = (result.model.predict(new) == new["smoker"].to_numpy()).mean()
+    print(f"{right:.0%} of new people are told right; {1 - rows['smoker'].mean():.0%} do not smoke")
+    print(result.privacy)
+
+
+if __name__ == "__main__":
+    main()
