@@ -90,6 +90,20 @@ def test_pads_cancel_between_the_two_ends_and_differ_from_all_others() -> None:
         assert len({words.tobytes() for words in seen}) == 4
 
 
+def test_pads_cancel_only_where_each_end_read_what_the_other_sent_since_it_came_back() -> None:
+    ring, (clinic, bank) = Ring(64), ends()
+    before = clinic.state_dict()
+    first = clinic.seal(b"masked for one question")
+    clinic.load_state_dict(before)
+    second = clinic.seal(b"masked for another")
+    bank.open(first)
+    assert (clinic.pad(ring, 0, 50) + bank.pad(ring, 0, 50)).all()
+    bank.load_state_dict(before)
+    bank.open(second)
+    clinic.open(bank.seal(b"back"))
+    assert not (clinic.pad(ring, 0, 50) + bank.pad(ring, 0, 50)).any()
+
+
 def test_a_list_of_keys_without_the_own_or_with_a_swapped_or_doubled_one_is_refused() -> None:
     for keys in ({"bank": PUBLIC["bank"]}, PUBLIC | {"clinic": PUBLIC["shop"]}):
         with pytest.raises(MessageError, match="does not hold"):

@@ -21,7 +21,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import Ask, Keep
-from understudy.protocols.core.products import Swap
+from understudy.protocols.core.products import Swap, cut_as, mask_seed, relayed
 from understudy.protocols.joint.found import Found, statement
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.joint.party import AlignedJointParty
@@ -471,3 +471,51 @@ def test_who_has_too_little_left_is_asked_for_nothing() -> None:
     with pytest.raises(BudgetExceeded):
         measure(study_of(ROWS), LocalParties(inside))
     assert not any(map(charged, inside.values()))
+
+
+class Mixing(LocalParties):
+    """A server that has rows masked for other terms first, has all go back, and hands the first what it got then."""
+
+    asked: dict[str, Agree]
+    earlier: Tensor
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks: dict[str, Any] = addressed(message, self.names)
+        kind = asks[self.names[0]]
+        if isinstance(kind, Agree):
+            self.asked = dict(asks)
+        if isinstance(kind, Propose):
+            states = {name: party.state_dict() for name, party in self.parties.items()}
+            told = super().ask(
+                {name: replace(ask, terms=ask.terms | {"by": 1}) for name, ask in asks.items()}
+            )
+            words = relayed({name: told[name].outbox for name in asks}, self.names)
+            masked = super().ask({name: Swap(chunk=0, inbox=words[name]) for name in asks})
+            self.earlier = masked["two"].outbox.value["one"]
+            for name, state in states.items():
+                self.parties[name].load_state_dict(state)
+        if isinstance(kind, Release) and kind.stage == "squares":
+            asks["one"] = replace(kind, inbox={"two": self.earlier})
+        return super().ask(asks)
+
+
+def test_rows_that_were_masked_before_all_went_back_are_not_multiplied_with_later_ones() -> None:
+    """Else R₂ᵀ(Y₁ − Y₂) would be in the sum: rows times masks that the server dealt, beside which noise is nothing."""
+    held = {name: COLUMNS[name] for name in ("one", "two")}
+    server = Mixing(parties(held, seed=None))
+    found = measure(study_of(held), server, secret=bytes(32))
+    ring, noise, terms = Ring(64), found.noise("squares"), found.record.terms["squares"]
+
+    def mask(name: str, peer: str, by: int, width: int) -> Any:
+        agree = server.asked[name]
+        told = cut_as(agree.bits, agree.chunk, agree.cells) + digest(1, "squares", noise, terms | {"by": by})
+        return ring.uniform(mask_seed(agree.seeds[peer], agree.keys, told), 0, 40, width)
+
+    r, s_before, s = mask("one", "two", 2, 2), mask("two", "one", 1, 1), mask("two", "one", 2, 1)
+    rows = X[server.parties["one"].aligned["id"].to_numpy()]
+    x = ring.words(rows[:, :2])
+    for guess in range(10):  # of one person's number, by a server that knows all others
+        y = ring.words(np.concatenate([[[guess]], rows[1:, 2:3]]))
+        fits = ring.product(x * ring.words(np.array(4)), y) + ring.product(r, s - s_before - y)
+        off = ring.signed(ring.words(found["squares"]["01"]) - fits)
+        assert bool((off.abs() > 2**40).all()), "the guess cannot be told from any other"

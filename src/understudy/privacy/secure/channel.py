@@ -69,13 +69,14 @@ class Channel:
         low, high, self._pad = keys[:_KEY], keys[_KEY : 2 * _KEY], keys[2 * _KEY :]
         self._out, self._in = map(ChaCha20Poly1305, (low, high) if self.first else (high, low))
         self.sent = self.received = 0
+        self._said = self._heard = b""  # which messages these were
 
     def seal(self, data: bytes) -> bytes:
         """The next message, readable by the peer alone."""
         # not a counter: an end that comes back from an old state must not repeat one
         nonce = os.urandom(_NONCE)
         sealed = self._out.encrypt(nonce, data, self._header(self.own, self.peer, self.sent))
-        self.sent += 1
+        self.sent, self._said = self.sent + 1, _after(self._said, nonce)
         return nonce + sealed
 
     def open(self, sealed: bytes) -> bytes:
@@ -88,16 +89,19 @@ class Channel:
                 f"{self.own}: this is not message {self.received + 1} of {self.peer} in this run: it was changed, "
                 "repeated or put out of order, or the two were told different things. Nothing was computed."
             ) from None
-        self.received += 1
+        self.received, self._heard = self.received + 1, _after(self._heard, sealed[:_NONCE])
         return data
 
     def pad(self, ring: Ring, stream: int, *shape: int, about: bytes = b"") -> Words:
         """Uniform words that cancel: this end's and the peer's add up to zero.
 
-        `about`: what both must have been told of the message; where they were not, nothing cancels.
+        `about`: what both must have been told of the message; where they were not, nothing cancels. Nor does it where
+        one end has read other messages than the other has sent, since that one went back to an old state: masked rows
+        of one question, multiplied with the masks of another, would be in the sum.
         Guarantee: for everybody else they are random. Edges: a stream is for one message alone.
         """
-        seed = hmac.digest(self._pad, about, "sha256") if about else self._pad
+        said, heard = (self._said, self._heard) if self.first else (self._heard, self._said)
+        seed = hmac.digest(self._pad, json.dumps([said.hex(), heard.hex(), about.hex()]).encode(), "sha256")
         words = ring.uniform(seed, stream, *shape)
         return words if self.first else ring.negative(words)
 
@@ -105,10 +109,16 @@ class Channel:
         return json.dumps([self._context.decode(), sender, receiver, number]).encode()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sent": self.sent, "received": self.received}
+        return {"sent": self.sent, "received": self.received, "said": self._said, "heard": self._heard}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.sent, self.received = int(state["sent"]), int(state["received"])
+        self._said, self._heard = state["said"], state["heard"]
+
+
+def _after(before: bytes, nonce: bytes) -> bytes:
+    """Which messages there were, with one more: no two have the same nonce."""
+    return hashlib.sha256(before + nonce).digest()
 
 
 def connect(
