@@ -442,6 +442,25 @@ def test_a_run_is_resumed_and_nothing_is_measured_twice(tmp_path: Path) -> None:
         measure(study_of(COLUMNS, private=False), LocalParties(inside), checkpoint=tmp_path, resume=True)
 
 
+def test_a_release_that_some_paid_for_before_another_refused_is_stated_as_such(tmp_path: Path) -> None:
+    inside = parties(COLUMNS)
+
+    def interrupt(ask: Any) -> Ask:
+        if isinstance(ask, Release) and ask.stage == "again":
+            raise KeyboardInterrupt
+        return ask
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(study_of(COLUMNS), Crooked(inside, interrupt), checkpoint=tmp_path)
+    inside["three"] = parties(COLUMNS, seed=9)["three"]  # which holds no keys of that run
+    found = measure(study_of(COLUMNS), LocalParties(inside), checkpoint=tmp_path, resume=True)
+    assert "joint.release was not expected" in found.record.ended
+    assert [len(charged(party)) for party in inside.values()] == [3, 3, 0]
+    assert "a party that had answered by then has paid for it" in " ".join(
+        statement(found, LocalParties(inside)).outside
+    )
+
+
 def test_choices_are_each_holders_own() -> None:
     found = measure(study_of(ROWS, choosing=True), LocalParties(parties(ROWS)))
     sums = {name: rows.frame[["a", "b"]].sum().to_numpy() for name, rows in ROWS.items()}

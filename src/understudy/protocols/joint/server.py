@@ -91,7 +91,7 @@ def measure(
         except (MessageError, PartyError) as refusal:
             if saved is None or record.made < study.least:
                 raise
-            found.record = replace(record, ended=str(refusal))
+            found.record = replace(record, ended=str(refusal), lost=server.releasing)
         if store is not None:
             store.note(SAVED, dict(vars(found.record)) | {"plan": plan})
     if store is not None:
