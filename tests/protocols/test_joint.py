@@ -538,3 +538,30 @@ def test_rows_that_were_masked_before_all_went_back_are_not_multiplied_with_late
         fits = ring.product(x * ring.words(np.array(4)), y) + ring.product(r, s - s_before - y)
         off = ring.signed(ring.words(found["squares"]["01"]) - fits)
         assert bool((off.abs() > 2**40).all()), "the guess cannot be told from any other"
+
+
+def test_keys_that_are_listed_in_another_order_get_no_second_release() -> None:
+    inside = parties(COLUMNS, seed=None)
+    everybody, states, agreed = LocalParties(inside), dict[str, Any](), dict[str, Agree]()
+
+    def release(asks: Mapping[str, Agree]) -> None:
+        told = everybody.ask(asks)
+        words = relayed({name: told[name].outbox for name in asks}, everybody.names)
+        everybody.ask({name: Release(stage="totals", inbox=words[name], corrections={}) for name in asks})
+
+    class Stopping(LocalParties):
+        def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+            asks: dict[str, Any] = addressed(message, self.names)
+            if isinstance(asks["one"], Agree):
+                states.update({name: party.state_dict() for name, party in inside.items()})
+                agreed.update(asks)
+                raise KeyboardInterrupt
+            return super().ask(asks)
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(study_of(COLUMNS), Stopping(inside))
+    release(agreed)
+    for name, state in states.items():
+        inside[name].load_state_dict(state)
+    with pytest.raises(PrivacyError, match="once in a run"):
+        release({name: replace(ask, keys=dict([*ask.keys.items()][::-1])) for name, ask in agreed.items()})

@@ -69,14 +69,14 @@ class Channel:
         low, high, self._pad = keys[:_KEY], keys[_KEY : 2 * _KEY], keys[2 * _KEY :]
         self._out, self._in = map(ChaCha20Poly1305, (low, high) if self.first else (high, low))
         self.sent = self.received = 0
-        self._said = self._heard = b""  # which messages these were
+        self._said = self._heard = bytes(32)  # which messages these were
 
     def seal(self, data: bytes) -> bytes:
         """The next message, readable by the peer alone."""
         # not a counter: an end that comes back from an old state must not repeat one
         nonce = os.urandom(_NONCE)
         sealed = self._out.encrypt(nonce, data, self._header(self.own, self.peer, self.sent))
-        self.sent, self._said = self.sent + 1, _after(self._said, nonce)
+        self.sent, self._said = self.sent + 1, _after(self._said, data)
         return nonce + sealed
 
     def open(self, sealed: bytes) -> bytes:
@@ -89,7 +89,7 @@ class Channel:
                 f"{self.own}: this is not message {self.received + 1} of {self.peer} in this run: it was changed, "
                 "repeated or put out of order, or the two were told different things. Nothing was computed."
             ) from None
-        self.received, self._heard = self.received + 1, _after(self._heard, sealed[:_NONCE])
+        self.received, self._heard = self.received + 1, _after(self._heard, data)
         return data
 
     def pad(self, ring: Ring, stream: int, *shape: int, about: bytes = b"") -> Words:
@@ -116,9 +116,11 @@ class Channel:
         self._said, self._heard = state["said"], state["heard"]
 
 
-def _after(before: bytes, nonce: bytes) -> bytes:
-    """Which messages there were, with one more: no two have the same nonce."""
-    return hashlib.sha256(before + nonce).digest()
+def _after(before: bytes, data: bytes) -> bytes:
+    """Which messages there were, with one more."""
+    told = hashlib.sha256(before)
+    told.update(data)
+    return told.digest()
 
 
 def connect(

@@ -75,7 +75,8 @@ class Agreement:
 
     @property
     def peers(self) -> str:
-        return ", ".join(self.channels)
+        """In one order, whichever the keys came in: a release is charged once by its words."""
+        return ", ".join(sorted(self.channels))
 
 
 def masked_rows(peers: str) -> str:
