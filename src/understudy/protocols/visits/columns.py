@@ -31,7 +31,6 @@ from understudy.data.visits.counts import Block
 from understudy.ground.errors import ConfigError
 from understudy.protocols.joint.stage import public_part
 
-_MESSAGE = 1 << 24  # bytes
 _EACH = "over columns a holder has events, or a table of the same people with their ids"
 
 
@@ -90,12 +89,6 @@ class Split:
         """Who stands for the group where one is named."""
         return self.grid.groups[group][0]
 
-    def colluding(self, groups: Groups, most: int) -> int:
-        """How many of those who have a part in the tables of these groups may pool what they know: at most so many,
-        and no more than all others.
-        """
-        return min(most, max(1, len(self.grid.holders(groups)) - 1))
-
     def own(self, group: int) -> VisitLayout:
         """The tables of this group's columns alone."""
         people = tuple(self.layout.people[place] for place in self._columns(group))
@@ -122,16 +115,6 @@ class Split:
         """How long a person's vector is in this group."""
         own = self.own(group)
         return sum(own.people) + sum(own.events)
-
-    def width_of(self, name: str) -> int:
-        """How long a person's vector is at this holder."""
-        return self.width(self.grid.group_of(name))
-
-    def chunk(self, most: int) -> int:
-        """People per message: so many at most, and no more than a message holds."""
-        groups = range(len(self.grid.groups))
-        row = 8 * max(map(self.width, groups)) * (len(groups) - 1)  # bytes per person, at most
-        return max(1, min(most, _MESSAGE // row))
 
     def across(self, groups: Groups, product: Tensor) -> dict[Block, Tensor]:
         """The tables of columns of both groups, out of the product of their vectors."""
