@@ -22,6 +22,7 @@ found again by that trial's own seed.
 import argparse
 import math
 import random
+import re
 import sys
 import tempfile
 import time
@@ -336,9 +337,7 @@ class Trial:
 
     def _uniform(self, reply: Reply, name: str, value: Any) -> bool:
         """Whether it is uniform to whoever reads it: masked or sealed by randomness that only the holders have."""
-        if isinstance(value, Public) and "sealed" in value.reason:
-            return True
-        return self.case.same_people and (reply.kind(), name) == ("joint.released", "parts")
+        return isinstance(value, Public) and "sealed" in value.reason
 
     def price(self, name: str, ledger: Any, budget: Budget) -> None:
         """The ledger holds at least what was used, and its ε is at least that of the second accountant."""
@@ -374,9 +373,8 @@ def _of_one_group(value: Any) -> Any:
     """
     if not isinstance(value, dict):
         return value
-    return {
-        key: part for key, part in value.items() if "×" not in str(key) or len({*str(key).split("×")}) == 1
-    }
+    groups = {key: re.match(r"(\d+)×(\d+)", str(key)) for key in value}
+    return {key: part for key, part in value.items() if not (at := groups[key]) or at[1] == at[2]}
 
 
 def _same(one: Any, other: Any) -> bool:

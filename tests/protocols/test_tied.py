@@ -35,9 +35,9 @@ from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.joint.server import measure
+from understudy.protocols.joint.stage import block_name
 from understudy.protocols.tied import protocol as tied
 from understudy.protocols.tied.reading import classwise_of
-from understudy.protocols.tied.stages import named
 from understudy.protocols.tied.study import TiedStudy
 from understudy.protocols.tied.vectors import ArrayPeople
 from understudy.runs.federation import Federation
@@ -89,7 +89,8 @@ def measured(fed: Federation, config: tied.Config, parties: Any = None) -> tuple
 def group(study: TiedStudy, *names: str) -> str:
     """A block by the names of its holders."""
     one, *others = map(study.names.index, names)
-    return named(tuple(sorted((one, others[0] if others else one))))
+    other = others[0] if others else one
+    return block_name((min(one, other), max(one, other)))
 
 
 def begin_of(fed: Federation, config: tied.Config) -> Begin:

@@ -73,11 +73,14 @@ class Channel:
 
     def seal(self, data: bytes) -> bytes:
         """The next message, readable by the peer alone."""
-        # not a counter: an end that comes back from an old state must not repeat one
-        nonce = os.urandom(_NONCE)
+        nonce = self._nonce()
         sealed = self._out.encrypt(nonce, data, self._header(self.own, self.peer, self.sent))
         self.sent, self._said = self.sent + 1, _after(self._said, data)
         return nonce + sealed
+
+    def _nonce(self) -> bytes:
+        """Not a counter: an end that comes back from an old state must not repeat one."""
+        return os.urandom(_NONCE)
 
     def open(self, sealed: bytes) -> bytes:
         """The peer's next message. Edges: any other → MessageError, and the right one may still come."""

@@ -45,7 +45,17 @@ from understudy.protocols.dplt.tree import (
 )
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec, Pricing
-from understudy.protocols.joint.stage import Choice, Holding, Product, Shares, Stage, Study, Terms, expect
+from understudy.protocols.joint.stage import (
+    Choice,
+    Holding,
+    Product,
+    Shares,
+    Stage,
+    Study,
+    Terms,
+    block_name,
+    expect,
+)
 
 _FAR = 64  # noise beyond so many scales would wrap around: once in e^64
 Chosen = dict[str, list[list[int]]]  # a holder's `groups` of attributes, and the edges of its `index`
@@ -148,7 +158,7 @@ class Tables(Stage[Rows]):
             self._groups(one, other): len(self._own(one) if one == other else some)
             for (one, other), some in self.pairs.items()
         }
-        return {_name(at): BlockSpec(at, (n, 2, 2), float(n)) for at, n in counts.items() if n}
+        return {block_name(at): BlockSpec(at, (n, 2, 2), float(n)) for at, n in counts.items() if n}
 
     @property
     def product(self) -> Product | None:
@@ -159,7 +169,7 @@ class Tables(Stage[Rows]):
     def count(self, rows: Rows) -> dict[str, Tensor]:
         if not (own := self._own(self.names[rows.group])):
             return {}
-        return {_name((rows.group, rows.group)): pair_tables(rows.bits(), own)}
+        return {block_name((rows.group, rows.group)): pair_tables(rows.bits(), own)}
 
     def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[Any]:
         return both(rows.bits()[start:stop, self.latent[self.names[rows.group]]])
@@ -170,7 +180,7 @@ class Tables(Stage[Rows]):
             if some := self.pairs[self.names[g], self.names[h]]:
                 one, other = map(torch.from_numpy, _columns(some))
                 cells = share.reshape(share.shape[0] // 2, 2, share.shape[1] // 2, 2)
-                found[_name((g, h))] = cells[one, :, other]
+                found[block_name((g, h))] = cells[one, :, other]
         return found
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[Any, Array]:
@@ -179,7 +189,7 @@ class Tables(Stage[Rows]):
         starts = dict(zip(widths, accumulate(widths.values(), initial=0), strict=False))
         tables: dict[Any, Array] = {}
         for (one, other), some in self.pairs.items():
-            released = sums.get(_name(self._groups(one, other)))
+            released = sums.get(block_name(self._groups(one, other)))
             keys = [(starts[one] + a, starts[other] + b) for a, b in some]
             if one == other:
                 keys += [(one, leaf) for leaf in self.leaves.get(one, [])]  # type: ignore[misc]
@@ -336,7 +346,3 @@ def _lists_of_numbers(told: Any) -> bool:
 
 def _columns(pairs: Sequence[Edge]) -> NDArray[np.int64]:
     return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-
-
-def _name(groups: Groups) -> str:
-    return "{}×{}".format(*groups)

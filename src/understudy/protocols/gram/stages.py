@@ -30,7 +30,7 @@ from understudy.privacy.secure.ring import Bits
 from understudy.protocols.gram.layout import Layout, Names, Place
 from understudy.protocols.gram.rows import Rows
 from understudy.protocols.joint.pricing import BlockSpec
-from understudy.protocols.joint.stage import Product, Shares, Stage
+from understudy.protocols.joint.stage import Product, Shares, Stage, block_name
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Pairs(Stage[Rows]):
     def blocks(self) -> Mapping[str, BlockSpec]:
         factors = self.spread.factors
         pairs = {
-            _named(block): BlockSpec(
+            block_name(block): BlockSpec(
                 block,
                 (int(marked.sum()),),
                 math.sqrt(self.layout.marked_in(block, self.wanted)),
@@ -149,7 +149,9 @@ class Pairs(Stage[Rows]):
             for block, marked in self.marks.items()
         }
         return pairs | {
-            _table(n): BlockSpec(place.block, self.layout.shape_of(place), 1.0, factor=factors[place.block])
+            self._table(n): BlockSpec(
+                place.block, self.layout.shape_of(place), 1.0, factor=factors[place.block]
+            )
             for n, place in enumerate(self.places)
         }
 
@@ -165,13 +167,13 @@ class Pairs(Stage[Rows]):
         own = (rows.group, rows.group)
         parts = {}
         if own in self.marks:
-            parts[_named(own)] = rows.matrix(self.layout)[self.marks[own]]
+            parts[block_name(own)] = rows.matrix(self.layout)[self.marks[own]]
         held = {n: place for n, place in enumerate(self.places) if place.block == own}
         for codes in rows.code_batches(self.layout) if held else ():
             for n, place in held.items():
                 columns = [column for _, column in place.columns]
                 table = triple_table(codes, self.layout.group_sizes[rows.group], columns)
-                parts[_table(n)] = parts[_table(n)] + table if _table(n) in parts else table
+                parts[self._table(n)] = parts[self._table(n)] + table if self._table(n) in parts else table
         return parts
 
     def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[Any]:
@@ -182,14 +184,14 @@ class Pairs(Stage[Rows]):
 
     def across(self, shares: Shares) -> dict[str, Tensor]:
         held = shares.get("pairs", {})
-        parts = {_named(b): held[b][marked] for b, marked in self.marks.items() if b in held}
+        parts = {block_name(b): held[b][marked] for b, marked in self.marks.items() if b in held}
         for n, place in enumerate(self.places):
             if place.across and place.block in shares.get("again", {}):
                 low, high = (self._table_spans(side)[n] for side in place.block)
                 axes = [axis for side in place.block for axis in place.axes(side)]
                 shape = [self.layout.shape_of(place)[axis] for axis in axes]
                 table = shares["again"][place.block][low, high].reshape(shape)
-                parts[_table(n)] = table.permute(*map(axes.index, range(3))).contiguous()
+                parts[self._table(n)] = table.permute(*map(axes.index, range(3))).contiguous()
         return parts
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Counts:
@@ -199,15 +201,15 @@ class Pairs(Stage[Rows]):
         released = torch.zeros(width, width, dtype=torch.bool)
         for block, marked in self.marks.items():
             at = layout.corner(block)
-            gram[at][marked] = sums[_named(block)]
-            loud[at][marked] = noise[_named(block)]
+            gram[at][marked] = sums[block_name(block)]
+            loud[at][marked] = noise[block_name(block)]
             released[at] = marked
         names = layout.joint.names
         tables = [
             {
                 "columns": [names.index(column) for column in triple],
-                "table": sums[_table(n)],
-                "noise": noise[_table(n)],
+                "table": sums[self._table(n)],
+                "noise": noise[self._table(n)],
             }
             for n, triple in enumerate(self.tables)
         ]
@@ -227,6 +229,9 @@ class Pairs(Stage[Rows]):
         ]
         return one_hot(np.stack(columns, axis=1), list(sizes.values()))
 
+    def _table(self, n: int) -> str:
+        return block_name(self.places[n].block, n)
+
     def _table_shape(self, n: int, group: int) -> Sequence[int]:
         place = self.places[n]
         return tuple(self.layout.shape_of(place)[axis] for axis in place.axes(group))
@@ -240,11 +245,3 @@ class Pairs(Stage[Rows]):
         sizes = self._table_sizes(group)
         ends = accumulate(sizes.values())
         return {n: slice(end - size, end) for (n, size), end in zip(sizes.items(), ends, strict=True)}
-
-
-def _named(block: Block) -> str:
-    return f"{block[0]}-{block[1]}"
-
-
-def _table(n: int) -> str:
-    return f"table {n}"

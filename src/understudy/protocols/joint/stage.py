@@ -206,6 +206,11 @@ def settings_of(kind: type[Any], told: Mapping[str, Any], settled: Sequence[str]
     return kind(**told)
 
 
+def block_name(groups: Groups, table: int | None = None) -> str:
+    """What a block of these groups is called: "0×1"; of several such, by the number of its table: "0×1 table 2"."""
+    return f"{groups[0]}×{groups[1]}" + ("" if table is None else f" table {table}")
+
+
 def expect(terms: Mapping[str, Any], *names: str) -> None:
     """Terms of these names, and of no other. Edges: any other → MessageError."""
     if terms.keys() != set(names):

@@ -17,7 +17,7 @@ from understudy.data.encoding.triangles import on_diagonal
 from understudy.data.grid import Block as Groups
 from understudy.privacy.secure.tied import sensitivity
 from understudy.protocols.joint.pricing import BlockSpec
-from understudy.protocols.joint.stage import Product, Shares, Stage
+from understudy.protocols.joint.stage import Product, Shares, Stage, block_name
 from understudy.protocols.moments.rows import Sums
 from understudy.protocols.moments.stages import First
 from understudy.protocols.tied.vectors import ArrayPeople, Numbers, TablePeople
@@ -47,7 +47,7 @@ class Alone(Stage[People]):
     @property
     def blocks(self) -> Mapping[str, BlockSpec]:
         return {
-            named((group, group)): BlockSpec((group, group), (stage.size,), stage.sensitivity)
+            block_name((group, group)): BlockSpec((group, group), (stage.size,), stage.sensitivity)
             for group, stage in self.each.items()
         }
 
@@ -56,11 +56,11 @@ class Alone(Stage[People]):
         if isinstance(people, TablePeople):
             return {}
         stage = self.each[rows.group]
-        return {named((rows.group,) * 2): stage.sums(people.rows(shaded=isinstance(stage, First)))}
+        return {block_name((rows.group,) * 2): stage.sums(people.rows(shaded=isinstance(stage, First)))}
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[int, dict[str, Tensor]]:
         """What each says, by group."""
-        keys = {group: named((group, group)) for group in self.each}
+        keys = {group: block_name((group, group)) for group in self.each}
         return {group: self.each[group].read_sums(sums[key], noise[key]) for group, key in keys.items()}
 
 
@@ -81,7 +81,7 @@ class Joint(Stage[People]):
             own, other = self.widths[a], self.widths[b]
             shape = (own * (own + 1) // 2,) if a == b else (own, other)
             moved, diagonal = sensitivity(self.scale, across=a != b), on_diagonal(own) if a == b else None
-            found[named((a, b))] = BlockSpec((a, b), shape, moved, weight=weight, diagonal=diagonal)
+            found[block_name((a, b))] = BlockSpec((a, b), shape, moved, weight=weight, diagonal=diagonal)
         return found
 
     @property
@@ -95,20 +95,22 @@ class Joint(Stage[People]):
         return people.joint(self.centre[group], self.radius[group], self.scale)
 
     def count(self, rows: People) -> dict[str, Tensor]:
-        return {named((rows.group,) * 2): rows.vectors(self).triangle()}
+        return {block_name((rows.group,) * 2): rows.vectors(self).triangle()}
 
     def vectors(self, rows: People, start: int, stop: int) -> NDArray[Any]:
         words: NDArray[Any] = rows.vectors(self).words(start, stop)
         return words
 
     def across(self, shares: Shares) -> dict[str, Tensor]:
-        return {named(groups): part for groups, part in shares.get("joint", {}).items()}
+        return {block_name(groups): part for groups, part in shares.get("joint", {}).items()}
 
     def read(
         self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
     ) -> dict[Groups, tuple[Tensor, float]]:
         """Every block as whole numbers, with the deviation of its noise."""
-        return {groups: (sums[named(groups)].double(), noise[named(groups)]) for groups in self.weights}
+        return {
+            groups: (sums[block_name(groups)].double(), noise[block_name(groups)]) for groups in self.weights
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +135,7 @@ class Classes(Stage[People]):
             diagonal = marked[:, None].expand(-1, self.label.classes)
             diagonal = diagonal if first else diagonal.T
             groups, moved = self._groups(array), sensitivity(self.scale, across=False)
-            found[named(groups)] = BlockSpec(groups, tuple(diagonal.shape), moved, diagonal=diagonal)
+            found[block_name(groups)] = BlockSpec(groups, tuple(diagonal.shape), moved, diagonal=diagonal)
         return found
 
     @property
@@ -162,13 +164,13 @@ class Classes(Stage[People]):
         return words
 
     def across(self, shares: Shares) -> dict[str, Tensor]:
-        return {named(groups): part for groups, part in shares.get("classes", {}).items()}
+        return {block_name(groups): part for groups, part in shares.get("classes", {}).items()}
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[int, tuple[Tensor, float]]:
         """Of each array (classes, triangle), with the deviation beside the diagonal."""
         found = {}
         for array in self.basis:
-            key = named(self._groups(array))
+            key = block_name(self._groups(array))
             part = sums[key].double()
             found[array] = part.T if array < self.label.group else part, noise[key]
         return found
@@ -182,8 +184,3 @@ class Label:
     column: int
     place: int
     classes: int
-
-
-def named(groups: tuple[int, ...]) -> str:
-    """A block by its two groups."""
-    return "{}×{}".format(*groups)

@@ -30,12 +30,12 @@ from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.tied import block_multipliers, one_for, sensitivity
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import VectorPricing
-from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
+from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, block_name, expect
 from understudy.protocols.moments.rows import Lengths, Sums
 from understudy.protocols.moments.stages import First, check_basis, check_means, finest
 from understudy.protocols.tied.reading import joint_of
 from understudy.protocols.tied.settings import Config
-from understudy.protocols.tied.stages import Alone, Classes, Joint, Label, People, named
+from understudy.protocols.tied.stages import Alone, Classes, Joint, Label, People
 from understudy.protocols.tied.vectors import ArrayPeople, TablePeople
 
 # Of the joint release: a table's own pairs need little, since counts are large beside their noise.
@@ -277,7 +277,7 @@ class TiedStudy(Study[People]):
                 found["norms"][group],
                 numbers=frame.features,
                 classes=1,
-                noise=noise[named((group, group))] / SCALE,
+                noise=noise[block_name((group, group))] / SCALE,
             )
             for group, frame in self.frames.items()
         }

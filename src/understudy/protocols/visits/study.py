@@ -34,7 +34,7 @@ from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.visits.tables import VisitTables
 from understudy.privacy.secure.moments import LARGEST
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
-from understudy.protocols.joint.stage import Holding, Product, Shares, Stage, Study, Terms, expect
+from understudy.protocols.joint.stage import Holding, Product, Shares, Stage, Study, Terms, block_name, expect
 from understudy.protocols.visits.columns import Split, grid_of
 from understudy.protocols.visits.settings import Config
 
@@ -75,7 +75,7 @@ class Tables(Stage[Rows]):
         for block, own in units.items():
             squares[split.groups(block)] += own**2
         return {
-            _name(groups): BlockSpec(
+            block_name(groups): BlockSpec(
                 groups,
                 (split.own(groups[0]).size,) if groups[0] == groups[1] else tuple(map(split.width, groups)),
                 math.sqrt(square) * (1 + 2.0**-40),
@@ -94,7 +94,7 @@ class Tables(Stage[Rows]):
             assert isinstance(self.layout, VisitLayout)  # over rows
             name, own = "tables", self.layout
         else:
-            name, own = _name((rows.group, rows.group)), self.split.own(rows.group)
+            name, own = block_name((rows.group, rows.group)), self.split.own(rows.group)
         return {name: torch.from_numpy(count_visits(rows.codes(), own, self.unit))}
 
     def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[np.int64]:
@@ -103,7 +103,7 @@ class Tables(Stage[Rows]):
         return person_vectors(rows.codes(), self.split.own(rows.group), root, start, stop)
 
     def across(self, shares: Shares) -> dict[str, Tensor]:
-        return {_name(groups): part for groups, part in shares.get("tables", {}).items()}
+        return {block_name(groups): part for groups, part in shares.get("tables", {}).items()}
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> VisitTables:
         """In people."""
@@ -111,7 +111,7 @@ class Tables(Stage[Rows]):
             return VisitTables.read(self.layout, sums["tables"], noise["tables"], self.unit)
         tables: dict[Block, Tensor] = {}
         for groups in split.grid.blocks:
-            total, (one, other) = sums[_name(groups)], groups
+            total, (one, other) = sums[block_name(groups)], groups
             if one == other:
                 cut = split.own(one).split(total.numpy())
                 tables |= {split.joint(one, block): torch.from_numpy(np.array(cut[block])) for block in cut}
@@ -126,7 +126,7 @@ class Tables(Stage[Rows]):
         units = zip(self.layout.blocks, self.layout.units(self.unit), strict=True)
         split = self.split
         return {
-            block: noise["tables" if split is None else _name(split.groups(block))] / own
+            block: noise["tables" if split is None else block_name(split.groups(block))] / own
             for block, own in units
         }
 
@@ -209,7 +209,3 @@ class VisitStudy(Study[Rows]):
         return stage.table_noise(
             {name: self.pricing.deviation(sigmas[name], holders[name]) for name in sigmas}
         )
-
-
-def _name(groups: tuple[int, int]) -> str:
-    return "{}×{}".format(*groups)
