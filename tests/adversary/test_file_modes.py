@@ -143,7 +143,7 @@ def test_an_exchange_in_a_folder_that_was_there(tmp_path: Path) -> None:
         (data / old).chmod(0o644)
     exchange = serve.open_exchange(data)
     try:
-        with exchange.store.receive(10) as upload:
+        with exchange.store.receive("silo", 10, exchange.limits) as upload:
             upload.write(b"12")
             assert mode(upload.path) == 0o600
             upload.keep("ab" * 32)

@@ -28,7 +28,7 @@ def test_each_run_is_checked_as_it_is_and_with_bugs_by_seeds_of_its_own() -> Non
 
 def test_one_person_twice_counts_twice() -> None:
     case = RUNS["gram"].case()
-    people = case.parties(True, 0)["a"].table.rows
+    people = case.parties(True, 0)["a"].held.rows
     with planted(PLANTED["one person twice"][1]):
-        assert case.parties(True, 0)["a"].table.rows == people + 1
-    assert case.parties(True, 0)["a"].table.rows == people
+        assert case.parties(True, 0)["a"].held.rows == people + 1
+    assert case.parties(True, 0)["a"].held.rows == people

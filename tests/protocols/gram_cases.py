@@ -233,7 +233,7 @@ def release(
     """All releases of the plan."""
     config = replace(plan or Plan(), **settings)
     made = study(config, {name: schemas[name] for name in parties.names})
-    if choose or choose_triples:
+    if choose or choose_triples or made.chooser is None:
         made.chooser = Chosen(choose, choose_triples)
     return Released(measure(made, parties, at_least=config.at_least, chunk=chunk, secret=secret))
 

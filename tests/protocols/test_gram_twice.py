@@ -100,7 +100,7 @@ def test_the_second_release_shows_the_chosen_pairs_alone() -> None:
     seen = Seen(all_parties(tables, schemas, budget=FREE))
     release(seen, schemas, Plan(private=False, refined=3, scouting=0.5), choose=pick)
     a, b = (reply for _, ask, reply in seen.log if asked(ask, "again"))
-    total = a.parts.value["0-0"] + b.parts.value["0-0"]
+    total = a.parts.value["0×0"] + b.parts.value["0×0"]
     column = torch.repeat_interleave(torch.tensor(all_sizes()))
     chosen = torch.zeros(len(SCHEMA.columns), len(SCHEMA.columns), dtype=torch.bool)
     chosen[PAIRS[:, 0], PAIRS[:, 1]] = True
