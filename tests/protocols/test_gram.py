@@ -245,7 +245,7 @@ def test_all_that_the_server_gets_of_a_product_is_uniform_but_for_the_noisy_sum(
             assert sealed.dtype == torch.uint8
     sealed = torch.cat([box for _, reply in seen.replies(Swap) for box in reply.outbox.value.values()])
     assert chisquare(np.bincount(sealed.numpy(), minlength=256)).pvalue > 1e-7
-    halves = [reply.parts.value["0-1"] for _, reply in seen.replies(Release)]
+    halves = [reply.parts.value["0×1"] for _, reply in seen.replies(Release)]
     assert len(halves) == 2
     for half in halves:
         assert _uniform(half, 32) > 1e-7
@@ -263,7 +263,7 @@ def test_a_dealer_that_takes_its_masks_off_a_blinded_share_still_sees_uniform_nu
     seen = Seen(parties)
     release(seen, schemas, Plan(private=False))
     agree = next(ask for name, ask, _ in seen.log if isinstance(ask, Agree) and name == "holder 0")
-    first = seen.replies(Release)[0][1].parts.value["0-1"]
+    first = seen.replies(Release)[0][1].parts.value["0×1"]
     widths = [Codec(schema).width for schema in schemas.values()]
     first = first.view(*widths)
     own = ring.words(first) - ring.uniform(agree.seeds["holder 1"], 2**64 - 1, *first.shape)
@@ -355,7 +355,7 @@ def test_each_blinded_sum_is_uniform_and_a_single_holder_needs_no_blinding() -> 
     seen = Seen(all_parties(tables, schemas, seed=None))
     release(seen, schemas)
     for _, reply in seen.replies(Release):
-        assert _uniform(reply.parts.value["0-0"], 64) > 1e-7
+        assert _uniform(reply.parts.value["0×0"], 64) > 1e-7
     assert all(reply.people.value is None for _, reply in seen.replies(Begin))
 
 
@@ -650,7 +650,7 @@ def test_parts_of_a_wrong_shape_are_discarded() -> None:
         if isinstance(message, Reply):
             part = message.parts.value
             assert isinstance(part, dict)
-            return replace(message, parts=Paid({"0-0": part["0-0"][:-1]}, message.parts.receipt))
+            return replace(message, parts=Paid({"0×0": part["0×0"][:-1]}, message.parts.receipt))
         return message
 
     with pytest.raises(MessageError, match="discarded"):

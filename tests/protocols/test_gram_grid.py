@@ -171,7 +171,7 @@ def test_of_a_grid_the_server_gets_uniform_parts_and_their_noisy_sum() -> None:
     release(seen, schemas)
     for name, reply in seen.replies(Release):
         for place, part in reply.parts.value.items():
-            alone = (name, place) in (("b0", "1-1"), ("c0", "2-2"))  # one holder's own columns
+            alone = (name, place) in (("b0", "1×1"), ("c0", "2×2"))  # one holder's own columns
             top = torch.bincount(((part.flatten() >> 29) & 7), minlength=8)
             assert bool((part.abs() < 1 << 16).all()) == alone, (name, place)
             assert alone or chisquare(top.numpy()).pvalue > 1e-7, (name, place)
