@@ -8,11 +8,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.frame import Frame
 from understudy.models.moments.released import (
     CELLS,
@@ -21,6 +23,7 @@ from understudy.models.moments.released import (
     SCALE,
     SHADES,
     Released,
+    bins_of,
     read_lengths,
 )
 from understudy.privacy.secure.moments import Crowd, Places, Whole, bounded, cell_sums
@@ -38,6 +41,17 @@ class Rows:
     histograms: Whole  # (rows, channels · bins)
     classes: Places  # (rows,)
     crowd: Crowd
+
+    @classmethod
+    def of(cls, table: ArrayTable[Any], frame: Frame) -> "Rows":
+        """Images or series, person after person; without classes all are of one."""
+        none = np.zeros(table.rows, dtype=np.int64)
+        return cls(
+            frame.coefficients(table.values),
+            frame.histograms(table.values, bins_of(frame)),
+            none if table.classes is None else table.classes,
+            Crowd.of(table.starts),
+        )
 
 
 class Sums(Stage[Callable[[], Rows]]):

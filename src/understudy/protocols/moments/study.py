@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-
 from understudy.data.described import public_of
 from understudy.data.encoding.frame import Frame
 from understudy.data.grid import Grid
@@ -18,8 +16,7 @@ from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
 from understudy.models.moments.fit import Centres, Directions, centres, directions
 from understudy.models.moments.norms import bought_norm
-from understudy.models.moments.released import SCALE, bins_of
-from understudy.privacy.secure.moments import Crowd
+from understudy.models.moments.released import SCALE
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
@@ -95,19 +92,7 @@ class Moments(Study[Callable[[], Rows]]):
 
     def rows(self, holding: Holding) -> Callable[[], Rows]:
         """In the frame: made when they are first counted, and kept."""
-        table, frame = holding.rows, self.frame
-        none = np.zeros(table.rows, dtype=np.int64)
-
-        @cache
-        def made() -> Rows:
-            return Rows(
-                frame.coefficients(table.values),
-                frame.histograms(table.values, bins_of(frame)),
-                none if table.classes is None else table.classes,
-                Crowd.of(table.starts),
-            )
-
-        return made
+        return cache(lambda: Rows.of(holding.rows, self.frame))
 
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Any]]) -> Sums:
         """Whatever is told, a person moves the sums by as much: terms are held to what rows can have."""
