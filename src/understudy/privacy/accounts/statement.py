@@ -43,6 +43,7 @@ from understudy.privacy.accounts.budget import ADJACENCY, Budget
 from understudy.privacy.accounts.common_sample import together
 from understudy.privacy.accounts.events import describe, event_to_json
 from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.guessing import in_words, right_guesses
 from understudy.privacy.accounts.rehearsal import rehearsed
 
 AGAINST = {
@@ -156,20 +157,28 @@ class PrivacyStatement:
         if party is not None:
             (found,) = [one for one in self.parties if one.name == party]
             return self._price([found], against, found.budget.delta)
+        return self._of_person(against, self.delta)
+
+    def guesses(self, against: str = "server") -> float:
+        """How often, at most, whoever guesses whether a person took part is right: a share, one half being a coin."""
+        one_of(AGAINST, against=against)
+        return right_guesses(lambda delta: self._of_person(against, delta))
+
+    def _of_person(self, against: str, delta: float) -> float:
         if against != "another_party":
-            return self._over(self.parties, against)
+            return self._over(self.parties, against, delta)
         rest = [[other for other in self.parties if other is not party] for party in self.parties]
-        return max(self._over(tuple(others), against) for others in rest)
+        return max(self._over(tuple(others), against, delta) for others in rest)
 
     def per_party(self, against: str = "server") -> dict[str, float]:
         """Each party's ε at its own δ."""
         return {party.name: self.epsilon(party.name, against) for party in self.parties}
 
-    def _over(self, parties: tuple[PartyPrivacy, ...], against: str) -> float:
+    def _over(self, parties: tuple[PartyPrivacy, ...], against: str, delta: float) -> float:
         most = len(parties) if self.same_people else self.most_holders
         if most > 1 and not self.one_release:
-            return self._price(list(parties), against, self.delta, most=most)
-        return max((self._price([party], against, self.delta) for party in parties), default=0.0)
+            return self._price(list(parties), against, delta, most=most)
+        return max((self._price([party], against, delta) for party in parties), default=0.0)
 
     def _price(
         self,
@@ -211,6 +220,7 @@ class PrivacyStatement:
                 "common_sample": self.common_steps is not None,
                 "delta": self.delta,
                 "epsilon": {who: _finite(self.epsilon(None, who)) for who in AGAINST},
+                "right_guesses": {who: self.guesses(who) for who in AGAINST},
                 "together": [[who, _finite(price)] for who, price in self._pooled()],
             },
             "assumed": list(self.assumed),
@@ -269,6 +279,7 @@ class PrivacyStatement:
         prices = [[AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom()]
         prices += [[who, shown(price)] for who, price in self._pooled()]
         lines += _aligned([["against", "ε"], *prices])
+        lines += [f"  {in_words(max(map(self.guesses, self._whom())), self.adjacency)}"]
         if self.assumed:
             lines += ["", "Assumed", *(f"  - {text}" for text in self.assumed)]
         lines += ["", "Outside ε", *(f"  - {text}" for text in self.outside)]

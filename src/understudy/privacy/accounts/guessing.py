@@ -1,0 +1,37 @@
+"""What a price means to one person: how often whoever sees the release guesses right whether they took part.
+
+(ε, δ)-differential privacy bounds the share of right guesses, where being in or out are equally likely, by
+(e^ε + δ) / (1 + e^ε) (Kairouz, Oh, Viswanath 2015). A run has such a bound at every δ. The least of them is exact: it
+stands where δ is the distance of the two worlds.
+"""
+
+import math
+from collections.abc import Callable
+
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
+
+from understudy.privacy.accounts.budget import ADJACENCY
+
+_LEAST, _MOST = math.log(1e-6), math.log(0.999)  # of δ, as logarithms
+
+
+def right_guesses(price: Callable[[float], float]) -> float:
+    """The largest share of right guesses, from ε at each δ. Every δ gives a bound, so any search is sound.
+
+    Edges: no finite price → 1.
+    """
+
+    def bound(log_delta: float) -> float:
+        epsilon = price(math.exp(log_delta))
+        return float(expit(epsilon) + math.exp(log_delta) * expit(-epsilon))
+
+    found = minimize_scalar(bound, bounds=(_LEAST, _MOST), method="bounded", options={"xatol": 0.03})
+    return min(1.0, float(found.fun), bound(_LEAST))
+
+
+def in_words(share: float, adjacency: str = ADJACENCY) -> str:
+    """That share as a sentence, rounded up; of what, by what the two worlds differ in."""
+    what = "whether one person took part" if adjacency == ADJACENCY else f"between two worlds ({adjacency})"
+    of_hundred = min(100, math.ceil(share * 100 - 1e-9))
+    return f"Whoever guesses {what} is right at most {of_hundred} of 100 times, 50 being a coin."
