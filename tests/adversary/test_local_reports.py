@@ -18,18 +18,11 @@ from understudy.data.encoding.population import Population
 from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.local.mean.duchi import Duchi, DuchiValue
-from understudy.privacy.local.mean.fedsel import FedSel
-from understudy.privacy.local.mean.hybrid import Hybrid
-from understudy.privacy.local.mean.piecewise import Piecewise, PiecewiseValue
-from understudy.privacy.local.mean.pm_sub import PmSub
+from understudy.privacy.local.duchi import Duchi, DuchiValue
+from understudy.privacy.local.em_mds import EmMds, MagRr, SubMds
+from understudy.privacy.local.piecewise import FedSel, Hybrid, Piecewise, PiecewiseValue, PmSub
 from understudy.privacy.local.reporter import LEAST_EPSILON, MOST_EPSILON, cohort, within
-from understudy.privacy.local.selection.em_mds import EmMds
-from understudy.privacy.local.selection.mag_rr import MagRr
-from understudy.privacy.local.selection.naive import Naive
-from understudy.privacy.local.selection.proportional import Proportional
-from understudy.privacy.local.selection.ps import Ps
-from understudy.privacy.local.selection.sub_mds import SubMds
+from understudy.privacy.local.selection import Naive, Proportional, Ps
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.dplt import plan as dplt_plan
 from understudy.protocols.people import class_means, fed_stdg, fed_wae, lopub, sign_ds, wake_sleep

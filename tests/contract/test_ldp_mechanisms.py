@@ -17,17 +17,10 @@ from scipy.stats import chisquare
 
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp, epsilon
-from understudy.privacy.local.mean.duchi import Duchi, DuchiValue
-from understudy.privacy.local.mean.fedsel import FedSel
-from understudy.privacy.local.mean.hybrid import Hybrid, HybridValue
-from understudy.privacy.local.mean.piecewise import Piecewise
-from understudy.privacy.local.mean.pm_sub import PmSub
-from understudy.privacy.local.selection.em_mds import EmMds
-from understudy.privacy.local.selection.mag_rr import MagRr
-from understudy.privacy.local.selection.naive import Naive
-from understudy.privacy.local.selection.proportional import Proportional
-from understudy.privacy.local.selection.ps import Ps
-from understudy.privacy.local.selection.sub_mds import SubMds
+from understudy.privacy.local.duchi import Duchi, DuchiValue
+from understudy.privacy.local.em_mds import EmMds, MagRr, SubMds
+from understudy.privacy.local.piecewise import FedSel, Hybrid, HybridValue, Piecewise, PmSub
+from understudy.privacy.local.selection import Naive, Proportional, Ps
 from understudy.privacy.noise.rng import SecureRng
 
 Law = dict[tuple, float]

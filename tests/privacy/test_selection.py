@@ -9,13 +9,9 @@ import torch
 from scipy.stats import chisquare
 
 from understudy.ground.errors import ConfigError
-from understudy.privacy.local.reporter import Report, fine
-from understudy.privacy.local.selection.draw import TopSets, categorical, distinct, subset
-from understudy.privacy.local.selection.em_mds import EmMds, largest_size
-from understudy.privacy.local.selection.mag_rr import MagRr, RateDecay
-from understudy.privacy.local.selection.naive import Naive
-from understudy.privacy.local.selection.ps import Ps
-from understudy.privacy.local.selection.sub_mds import SubMds
+from understudy.privacy.local.em_mds import EmMds, MagRr, RateDecay, SubMds, largest_size
+from understudy.privacy.local.reporter import Report, TopSets, categorical, distinct, fine, subset
+from understudy.privacy.local.selection import Naive, Ps
 from understudy.privacy.noise.rng import SecureRng
 
 
@@ -267,7 +263,7 @@ def test_a_report_is_a_sign_and_h_indices():
     report = EmMds(dims=1000, top=100, chosen=5, epsilon=4.0).report(
         torch.randn(3, 1000), SecureRng.from_seed(1)
     )
-    assert report.bytes_per_client == 1 + 5 * 4
+    assert report.values.element_size() + 5 * report.indices.element_size() == 1 + 5 * 4
     assert report.values.dtype == torch.int8
     assert report.indices.dtype == torch.int32
 

@@ -24,21 +24,19 @@ from scipy.special import bdtr, ndtr, ndtri
 from torch import Tensor
 
 from understudy.ground.check import in_range, whole
-from understudy.privacy.accounts.accounting import DpEvent, PureDp
-from understudy.privacy.local.reporter import check_epsilon
+from understudy.privacy.local.reporter import GRAIN, LocalMechanism, check_epsilon, exact_odds, kept_share
 from understudy.privacy.noise import Rng
 from understudy.privacy.noise.aes import BLOCK, keystream, keystream_at
 
 MOST_CODES = 1 << 10
 STEP = BLOCK // 2  # a codeword's dimensions are a multiple of it: they are two bytes each
-_GRAIN = 1 << 62
 _NEARLY = 0.97
 
 Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NearestCodes:
+class NearestCodes(LocalMechanism):
     """A report names one of `codes` codewords, of which `near` are nearest to a person's vector.
 
     Guarantee: ε-LDP: whatever other vector stood in its place, no report is more than e^ε times likelier (`odds` is
@@ -48,13 +46,12 @@ class NearestCodes:
 
     codes: int
     near: int
-    epsilon: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         whole(codes=self.codes, near=self.near)
         in_range(2, MOST_CODES, codes=self.codes)
         in_range(1, self.codes - 1, near=self.near)
-        check_epsilon(self.epsilon)
 
     @classmethod
     @cache
@@ -66,26 +63,20 @@ class NearestCodes:
         most = max(one.length for one in tried)
         return next(one for one in tried if one.length >= _NEARLY * most)
 
-    @property
-    def event(self) -> DpEvent:
-        return PureDp(self.epsilon)
-
     @cached_property
     def kept(self) -> int:
-        """How many of 2⁶² reports name a near codeword, rounded down."""
-        # Two floats below `exp`, whose last digit may be wrong.
-        lift = Fraction(math.nextafter(math.nextafter(math.exp(self.epsilon), 0), 0))
-        return math.floor(self.near * lift / (self.near * lift + self.codes - self.near) * _GRAIN)
+        """How many of 2⁶² reports name a near codeword."""
+        return kept_share(self.near, self.codes, self.epsilon)
 
     @property
     def odds(self) -> Fraction:
-        """How much likelier a near codeword is named than another one, exactly."""
-        return Fraction(self.kept * (self.codes - self.near), (_GRAIN - self.kept) * self.near)
+        """How much likelier a near codeword is named than another one."""
+        return exact_odds(self.kept, self.near, self.codes)
 
     @cached_property
     def length(self) -> float:
         """How long the named codeword is, on the mean, along the person's own vector of length 1."""
-        named = self.kept / _GRAIN
+        named = self.kept / GRAIN
         return _largest(self.codes, self.near) * (named - (1 - named) * self.near / (self.codes - self.near))
 
     def __call__(self, scores: Tensor, rng: Rng) -> Tensor:
@@ -94,7 +85,7 @@ class NearestCodes:
             raise ValueError(f"scores must be those of {self.codes} codewords. Nothing was drawn.")
         n = len(scores)
         order = torch.nan_to_num(scores, nan=-torch.inf).argsort(dim=1, descending=True, stable=True)
-        hit = rng.integers(_GRAIN, n) < self.kept
+        hit = rng.integers(GRAIN, n) < self.kept
         near, far = rng.integers(self.near, n), self.near + rng.integers(self.codes - self.near, n)
         return order[torch.arange(n), torch.where(hit, near, far)]
 

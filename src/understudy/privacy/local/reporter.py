@@ -1,23 +1,27 @@
-"""What a cohort of clients sends under local privacy, and what the server makes of it.
+"""What a cohort of clients sends under local privacy, what the server makes of it, and the exact draws behind it.
 
 A `Reporter` turns one update a client into one small message a client; the server adds the messages up. What
-chooses (`selection/`) sends a sign and a few indices, what estimates a mean (`mean/`) sends noisy values.
-Both are a `Report`, so a protocol takes either.
+chooses (`selection`, `em_mds`) sends a sign and a few indices, what estimates a mean (`duchi`, `piecewise`) noisy
+values. Both are a `Report`, so a protocol takes either.
 
 SignDS-FL, Algorithm 1, lines 6–9: Δ̂[j] = s for j ∈ J, else 0; the mean over the N clients.
+
+Every draw refuses and draws again. Refusal looks at nothing but classes and collisions, so relabelling the
+members of a class relabels the result: all outcomes of one pattern are equally likely, exactly.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from understudy.ground.check import in_range, positive
+from understudy.ground.check import in_range, positive, whole
 from understudy.ground.errors import ConfigError
-from understudy.privacy.accounts.accounting import DpEvent
+from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.noise import Device, Rng
 
 LEAST_EPSILON = 1e-6  # 1 − e^−ε still has ten digits, and no answer is too large for a float32
@@ -25,6 +29,7 @@ MOST_EPSILON = 50.0  # e⁻⁵⁰ is still far above 2⁻¹⁰⁶, the grain of 
 # with dims up to 10⁹, all that is made of them is far from the ends of a float
 LEAST_CLIP = 1e-12
 MOST_CLIP = 1e12
+GRAIN = 1 << 62  # of a share that no float may stand before
 _CHUNK = 2**24  # update values in work at a time
 
 
@@ -44,12 +49,6 @@ class Report:
     @property
     def clients(self) -> int:
         return len(self.values)
-
-    @property
-    def bytes_per_client(self) -> int:
-        """The bytes of one client's tensors, without the envelope."""
-        sent = (self.values,) if self.indices is None else (self.values, self.indices)
-        return sum(part.element_size() * part.shape[1] for part in sent)
 
     def total(self) -> Tensor:
         """The sum of all claims: (dims,), float64."""
@@ -95,6 +94,47 @@ def check_clip(clip: float) -> None:
     in_range(LEAST_CLIP, MOST_CLIP, clip=clip)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LocalMechanism:
+    """One use, for each of whom it reports on, is ε-LDP."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+
+    @property
+    def event(self) -> DpEvent:
+        return PureDp(self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanMechanism(LocalMechanism):
+    """A vector in [−clip, clip]^d: values outside are clipped, a non-finite update counts as zero (`cohort`)."""
+
+    dims: int
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole(dims=self.dims)
+        check_clip(self.clip)
+
+
+def kept_share(named: int, options: int, epsilon: float) -> int:
+    """How many of 2⁶² reports name one of so many of the options, so that each is e^ε times likelier than another.
+
+    Rounded down, from two floats below `exp`, whose last digit may be wrong.
+    """
+    lift = Fraction(math.nextafter(math.nextafter(math.exp(epsilon), 0), 0))
+    return math.floor(named * lift / (named * lift + options - named) * GRAIN)
+
+
+def exact_odds(kept: int, named: int, options: int) -> Fraction:
+    """How much likelier one of the named options is than another, exactly, where `kept` of 2⁶² reports name one."""
+    return Fraction(kept * (options - named), (GRAIN - kept) * named)
+
+
 def cohort(updates: Tensor, dims: int | None = None) -> Tensor:
     """The updates that a mechanism works on: one a row, and finite.
 
@@ -129,3 +169,82 @@ def fine(rng: Rng, *shape: int, device: Device) -> Tensor:
     With 53 bits, what should happen once in e³⁶ draws never happens, and its absence tells.
     """
     return rng.uniform(*shape, device=device).add_(rng.uniform(*shape, device=device), alpha=2**-53)
+
+
+def categorical(law: Tensor, n: int, rng: Rng, device: Device) -> Tensor:
+    """n draws from {0, …, len(law) − 1} with the probabilities `law` (float64): (n,).
+
+    The smallest probabilities lie next to 0, where floats are dense, so that each holds to a relative
+    len(law) · 2⁻⁵²; only those near 2⁻¹⁰⁶ do not.
+    """
+    order = law.argsort(stable=True)
+    steps = law[order].cumsum(0)[:-1].to(device)  # what lies above the last step is the likeliest outcome
+    return order.to(device)[torch.searchsorted(steps, fine(rng, n, device=device), right=True)]
+
+
+def repeats(picks: Tensor) -> Tensor:
+    """True where an entry equals an earlier one of its row."""
+    ordered, place = picks.sort(dim=1, stable=True)
+    return torch.zeros_like(picks, dtype=torch.bool).scatter_(
+        1, place[:, 1:], ordered[:, 1:] == ordered[:, :-1]
+    )
+
+
+def distinct(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tensor:
+    """`size` of {0, …, high − 1} for every row, without repetition, in random order: (rows, size)."""
+    picks = rng.integers(high, rows, size, device=device)
+    while (again := repeats(picks)).any():
+        picks[again] = rng.integers(high, int(again.sum()), device=device)
+    return picks
+
+
+def subset(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tensor:
+    """The same for a large `size`, in ascending order: time and memory grow with `high`, not with its sort.
+
+    Each pass throws as many darts as places are missing, so a row never gets one too many.
+    """
+    fewer = min(size, high - size)
+    hit = torch.zeros(rows, high, dtype=torch.bool, device=device)
+    while (missing := fewer - hit.view(torch.uint8).sum(1, dtype=torch.int32)).any():
+        row = torch.arange(rows, device=device).repeat_interleave(missing)
+        hit.view(-1)[row * high + rng.integers(high, len(row), device=device)] = True
+    return (hit if size == fewer else ~hit).nonzero()[:, 1].view(rows, size)
+
+
+@dataclass(frozen=True)
+class TopSets:
+    """The top-k set of every row, by its smaller side: the top set itself, or all others if those are fewer.
+
+    Edges: ties at the border fall to either side, but exactly k indices are in.
+    """
+
+    few: Tensor  # (n, min(k, d − k)) indices
+    in_few: Tensor  # (n, d)
+    few_is_top: bool
+
+    @classmethod
+    def of(cls, scores: Tensor, top: int) -> "TopSets":
+        dims = scores.shape[1]
+        few_is_top = 2 * top <= dims
+        few = scores.topk(min(top, dims - top), dim=1, largest=few_is_top, sorted=False).indices
+        return cls(few, torch.zeros_like(scores, dtype=torch.bool).scatter_(1, few, True), few_is_top)
+
+    def pick(self, inside: Tensor, rng: Rng, *, repeat: bool = False) -> Tensor:
+        """An index for each slot of `inside` (n, h): from the row's top set where True, else from outside.
+
+        Guarantee: uniform over all such rows, without an index twice unless `repeat`.
+        Edges: the order of a row is that of `inside`: who sends it as it is sends `inside` too.
+        Time grows like k ln k as h nears k.
+        """
+        (dims, size), device = (self.in_few.shape[1], self.few.shape[1]), inside.device
+        from_few = inside == self.few_is_top
+        picks = torch.empty_like(inside, dtype=torch.int64)
+        again = torch.ones_like(inside)
+        while again.any():
+            row = again.nonzero()[:, 0]
+            listed = self.few[row, rng.integers(size, len(row), device=device)]
+            picks[again] = torch.where(from_few[again], listed, rng.integers(dims, len(row), device=device))
+            again = ~from_few & self.in_few.gather(1, picks)
+            if not repeat:
+                again |= repeats(picks)
+        return picks

@@ -22,17 +22,15 @@ import torch
 from torch import Tensor
 
 from understudy.ground.check import in_range, whole
-from understudy.privacy.accounts.accounting import DpEvent, PureDp
-from understudy.privacy.local.reporter import check_epsilon
+from understudy.privacy.local.reporter import GRAIN, LocalMechanism, exact_odds, kept_share
 from understudy.privacy.noise import Rng
 
 MOST_CELLS = 1 << 16
-_GRAIN = 1 << 62
 _DRAWN = 1 << 22  # keys in work at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubsetSelection:
+class SubsetSelection(LocalMechanism):
     """Reports on one of `cells` cells.
 
     Guarantee: ε-LDP: whatever other cell stood in its place, no report is more than e^ε times likelier (`odds` is
@@ -42,16 +40,11 @@ class SubsetSelection:
     """
 
     cells: int
-    epsilon: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         whole(cells=self.cells)
         in_range(2, MOST_CELLS, cells=self.cells)
-        check_epsilon(self.epsilon)
-
-    @property
-    def event(self) -> DpEvent:
-        return PureDp(self.epsilon)
 
     @cached_property
     def size(self) -> int:
@@ -60,37 +53,30 @@ class SubsetSelection:
 
     @cached_property
     def kept(self) -> int:
-        """How many of 2⁶² reports hold the person's own cell, rounded down."""
-        # Two floats below `exp`, whose last digit may be wrong.
-        lift = Fraction(math.nextafter(math.nextafter(math.exp(self.epsilon), 0), 0))
-        share = self.size * lift / (self.size * lift + self.cells - self.size)
-        return math.floor(share * _GRAIN)
+        """How many of 2⁶² reports hold the person's own cell."""
+        return kept_share(self.size, self.cells, self.epsilon)
 
     @property
     def odds(self) -> Fraction:
-        """How much likelier a report is for a cell that it names than for another one, exactly."""
-        return Fraction(self.kept * (self.cells - self.size), (_GRAIN - self.kept) * self.size)
+        """How much likelier a report is for a cell that it names than for another one."""
+        return exact_odds(self.kept, self.size, self.cells)
 
     @property
     def lift(self) -> float:
-        """e^ε − 1 as it is drawn: a report that holds a share P of the people is 1 + lift·P times as likely as one
-        that holds nobody.
-        """
+        """e^ε − 1 as it is drawn: a report that holds a share P of the people is 1 + lift·P times likelier."""
         return float(self.odds - 1)
 
     @property
     def most_weight(self) -> float:
         """By how much one report can move the unbiased estimate of a cell's count: 1/(P(in | own) − P(in | other))."""
-        own = Fraction(self.kept, _GRAIN)
+        own = Fraction(self.kept, GRAIN)
         other = (self.size - own) / (self.cells - 1)
         return float(1 / (own - other))
 
     def probability(self, *, named: bool) -> Fraction:
         """Of one report, for a cell that it names or for one that it does not."""
-        share, others = Fraction(self.kept, _GRAIN), self.cells - 1
-        return (
-            share / math.comb(others, self.size - 1) if named else (1 - share) / math.comb(others, self.size)
-        )
+        share, others = Fraction(self.kept, GRAIN), self.cells - 1
+        return (share if named else 1 - share) / math.comb(others, self.size - named)
 
     def __call__(self, cells: Tensor, rng: Rng) -> Tensor:
         """The cells that each report names, in rising order: int64, (n, size)."""
@@ -101,7 +87,7 @@ class SubsetSelection:
         return torch.cat(parts) if parts else torch.zeros(0, self.size, dtype=torch.int64)
 
     def _drawn(self, own: Tensor, rng: Rng) -> Tensor:
-        kept = rng.integers(_GRAIN, len(own)) < self.kept
+        kept = rng.integers(GRAIN, len(own)) < self.kept
         others = self._others(len(own), rng)  # numbers among the cells that are not the person's own
         named = others + (others >= own[:, None])
         named[:, -1] = torch.where(kept, own, named[:, -1])
@@ -111,12 +97,10 @@ class SubsetSelection:
         """`size` different numbers below cells − 1 for each report, every set of them alike, in a random order."""
         if self.size == 1:
             return rng.integers(self.cells - 1, n, 1)
-        keys = rng.integers(_GRAIN, n, self.cells - 1)
+        keys = rng.integers(GRAIN, n, self.cells - 1)
         while bool((again := (keys.sort(1).values.diff(dim=1) == 0).any(1)).any()):
-            keys[again] = rng.integers(_GRAIN, int(again.sum()), self.cells - 1)
+            keys[again] = rng.integers(GRAIN, int(again.sum()), self.cells - 1)
         return keys.argsort(1)[:, : self.size]
-
-    # On the wire
 
     @property
     def _digits(self) -> int:

@@ -28,9 +28,9 @@ from understudy.models.device import pick_device
 from understudy.models.nets.autoencoder import LocalTraining, fit
 from understudy.models.nets.rwae import Rwae
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
+from understudy.privacy.local.em_mds import MagRr, RateDecay
 from understudy.privacy.local.reporter import Reporter
-from understudy.privacy.local.selection.mag_rr import MagRr, RateDecay
-from understudy.privacy.local.selection.ps import Ps
+from understudy.privacy.local.selection import Ps
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.common_rule import common_rule

@@ -1,8 +1,8 @@
 """How the clients of a run report: which local mechanism, at which price, how often.
 
-A protocol's config inherits these settings and asks them for the mechanism. Selection (`privacy/local/selection`)
-sends a sign and a few indices, estimation (`privacy/local/mean`) noisy values, and "none" the updates as they are,
-which only a rehearsal with an infinite budget allows.
+A protocol's config inherits these settings and asks them for the mechanism. Selection (`privacy/local/selection.py`)
+sends a sign and a few indices, estimation (`privacy/local/piecewise.py`) noisy values, and "none" the updates as they
+are, which only a rehearsal with an infinite budget allows.
 """
 
 import math
@@ -18,17 +18,11 @@ from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.settings import POSITIVE, WHOLE, Declared, between, choice, setting, whole_to
 from understudy.privacy.accounts.accounting import DpEvent
-from understudy.privacy.local.mean.duchi import Duchi
-from understudy.privacy.local.mean.fedsel import FedSel
-from understudy.privacy.local.mean.hybrid import Hybrid
-from understudy.privacy.local.mean.piecewise import Piecewise
-from understudy.privacy.local.mean.pm_sub import PmSub
+from understudy.privacy.local.duchi import Duchi
+from understudy.privacy.local.em_mds import EmMds, SubMds, largest_size
+from understudy.privacy.local.piecewise import FedSel, Hybrid, Piecewise, PmSub
 from understudy.privacy.local.reporter import Report, Reporter, check_clip, check_epsilon
-from understudy.privacy.local.selection.em_mds import EmMds, largest_size
-from understudy.privacy.local.selection.naive import Naive
-from understudy.privacy.local.selection.proportional import Proportional
-from understudy.privacy.local.selection.ps import Ps
-from understudy.privacy.local.selection.sub_mds import SubMds
+from understudy.privacy.local.selection import Naive, Proportional, Ps
 from understudy.privacy.noise import FastRng, Rng
 
 SELECTION = ("ps", "em-mds", "naive", "sub-mds", "proportional")

@@ -7,7 +7,7 @@ Paper → code: T → rounds, N → cohort, γ → global_rate, ε → epsilon_t
 Why beside `fed-wae`: there the encoder, half of all weights, and the distance of its latents from the prior are
 learned from the same few reports. Here all reports are about the decoder; its latents are those of the prior by
 construction, and the encoder learns from as many dreamt rows as it likes. A report is one coordinate of a plain
-gradient with its sign (`privacy/local/selection/proportional`): reports add up to the mean gradient, where the sign
+gradient with its sign (`privacy/local/selection.py`): reports add up to the mean gradient, where the sign
 of a person's own update, as Adam has it, adds up to the median person: a column that few people have then dies out.
 
 Guarantee: ε-LDP per person, against anyone, the server included: a person's reports together cost `cap` uses of the

@@ -16,10 +16,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from understudy.ground.check import whole
-from understudy.privacy.accounts.accounting import PureDp
-from understudy.privacy.local.reporter import Report, check_clip, check_epsilon, chunks, cohort, fine
-from understudy.privacy.local.selection.draw import subset
+from understudy.privacy.local.reporter import (
+    MeanMechanism,
+    Report,
+    check_epsilon,
+    chunks,
+    cohort,
+    fine,
+    subset,
+)
 from understudy.privacy.noise import Rng
 
 _PIECE = 2**20  # values in work at a time: their buffers stay in a core's cache
@@ -51,30 +56,13 @@ class DuchiValue:
         size = values.to(torch.float64).abs()
         return (1 - size) / 2 + size / (math.exp(self.epsilon) + 1)
 
-    def variance(self, values: Tensor) -> Tensor:
-        return self.bound**2 - values**2
-
 
 @dataclass(frozen=True, kw_only=True)
-class Duchi:
-    """A vector in [−clip, clip]^d as one vector of {−B, B}^d.
+class Duchi(MeanMechanism):
+    """A vector as one vector of {−B, B}^d.
 
     Guarantee: ε-LDP for the whole vector; unbiased for the clipped one.
-    Edges: values outside are clipped; a non-finite update counts as zero (`reporter.cohort`).
     """
-
-    dims: int
-    epsilon: float
-    clip: float = 1.0
-
-    def __post_init__(self) -> None:
-        whole(dims=self.dims)
-        check_clip(self.clip)
-        check_epsilon(self.epsilon)
-
-    @property
-    def event(self) -> PureDp:
-        return PureDp(self.epsilon)
 
     @property
     def agreeing(self) -> float:
@@ -130,10 +118,6 @@ class Duchi:
             places = subset(rng, self.dims, len(half), self.dims // 2, same.device)
             same[half] = torch.zeros_like(same[half]).scatter_(1, places, True)
         return same
-
-    def variance(self, values: Tensor) -> Tensor:
-        """Of one client's claim about each coordinate of its clipped update."""
-        return (self.bound * self.clip) ** 2 - values**2
 
 
 def _log_share(n: int, m: int) -> float:

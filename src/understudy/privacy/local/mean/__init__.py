@@ -1,1 +1,0 @@
-"""Estimate a mean of bounded vectors, each perturbed by its owner."""

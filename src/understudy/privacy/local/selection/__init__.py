@@ -1,1 +1,0 @@
-"""Choose the dimensions that matter, privately."""
