@@ -38,8 +38,7 @@ from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.core.forecast import Error, Forecast, figure
-from understudy.protocols.core.loop import two_steps
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome, two_steps
 from understudy.protocols.joint.found import Found, ended, statement
 from understudy.protocols.joint.party import JointParty
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing

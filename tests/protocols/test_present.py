@@ -13,7 +13,7 @@ from protocol_cases import CASES, Case, weights
 
 from understudy.ground.errors import ConfigError, PartyAway, PartyError
 from understudy.protocols.core.base import Ask, Party
-from understudy.protocols.core.present import Present
+from understudy.protocols.core.loop import Present
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties, addressed
 

@@ -11,7 +11,7 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Message, Party
 from understudy.protocols.core.forecast import Forecast
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome
 
 Kind = Literal["table", "image", "series", "visits"]
 

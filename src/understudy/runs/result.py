@@ -19,7 +19,7 @@ from understudy.ground.durable import replace, replace_json
 from understudy.ground.errors import ArtefactError
 from understudy.privacy.accounts.rehearsal import first_said
 from understudy.privacy.accounts.statement import PrivacyStatement
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome
 from understudy.runs.federation import Federation
 from understudy.runtime.local import Transcript
 

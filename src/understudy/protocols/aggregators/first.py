@@ -24,8 +24,7 @@ from understudy.protocols.aggregators.terms import Terms
 from understudy.protocols.aggregators.upload import marked
 from understudy.protocols.core import Ask, Parties, public_values, settled
 from understudy.protocols.core.base import VIEWS
-from understudy.protocols.core.checkpoint import Checkpoint
-from understudy.protocols.core.present import Present, remarks
+from understudy.protocols.core.loop import Checkpoint, Present, remarks
 from understudy.protocols.people.host import left_out
 
 RELEASED = "released"  # what is saved

@@ -28,8 +28,7 @@ from understudy.protocols.aggregators.first import card_of, collected
 from understudy.protocols.aggregators.moments_host import MomentsAggregator, MomentsHost
 from understudy.protocols.aggregators.moments_plan import Config, MomentsPlan
 from understudy.protocols.core import Parties, Watcher
-from understudy.protocols.core.loop import two_steps
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome, two_steps
 from understudy.protocols.protocol import Protocol
 
 __all__ = ["PROTOCOL", "Config", "train"]

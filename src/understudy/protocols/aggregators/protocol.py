@@ -40,8 +40,7 @@ from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.protocols.aggregators.second import SecondAggregator
 from understudy.protocols.core import Parties, Watcher
-from understudy.protocols.core.loop import two_steps
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome, two_steps
 from understudy.protocols.protocol import Protocol
 
 

@@ -10,7 +10,7 @@ from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import PartyPrivacy
 from understudy.protocols.core.base import VIEWS, Assembly, Parties, public_values
 from understudy.protocols.core.keyed import Keys
-from understudy.protocols.core.present import Present
+from understudy.protocols.core.loop import Present
 from understudy.protocols.core.products import Cells, relayed
 
 Begun = dict[str, dict[str, Any]]  # what each party stated

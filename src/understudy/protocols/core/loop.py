@@ -1,17 +1,42 @@
-"""Rounds: asked until all are done, a budget is spent, or somebody interrupts, and saved on the way.
+"""A run at the server: its rounds, who is still there, what is saved on the way, and what comes out.
 
+    parties, store = Present(parties, config.at_least), Checkpoint(folder, parties)
     ended = run_rounds(config.rounds, step, done=self.done, save=self.save, every=100, watch=watch, spent=prices)
+    return Outcome(trained, privacy, people)
 
 A protocol says what a round is (`step`) and what is kept of it (`save`); nothing else differs between their loops. One
 without rounds is watched in two steps (`two_steps`): what is released, and what is fitted to it.
 """
 
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from understudy.ground.errors import BudgetExceeded
-from understudy.protocols.core.base import Progress, Watcher
+from understudy.ground.check import whole
+from understudy.ground.durable import own_folder, replace
+from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError
+from understudy.ground.pack import pack, unpack
+from understudy.protocols.core.base import Ask, Keep, Parties, Progress, Return, Watcher
+
+if TYPE_CHECKING:
+    from understudy.generators.parts import ClassifierParts, GeneratorParts
+    from understudy.privacy.accounts.statement import PrivacyStatement
 
 ALL = "after all rounds"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a protocol's `train` gives: what a generator or a classifier is made of, its price, and how many people
+    took part.
+    """
+
+    trained: "GeneratorParts | ClassifierParts"
+    privacy: "PrivacyStatement"
+    people: int
 
 
 def run_rounds(
@@ -57,3 +82,139 @@ def two_steps(watch: Watcher | None, spent: Callable[[], Mapping[str, float]]) -
             watch(Progress(done, 2, spent))
 
     return look
+
+
+class Present:
+    """`Parties` without those who went away: a protocol over rows continues without one that stays away.
+
+    Where every person is with one party, an absence touches neither what the others' people report nor what it costs
+    them. Who has missed an ask is asked nothing more in this run, also after a restart: it has not kept the rounds
+    since. `round` is how many rounds are done, for the record; `gone` who went away, after how many, and when.
+    Guarantee: a party is left out only when it is away (the runtime's word), never for what it says: a refusal is
+    raised.
+    Edges: without `at_least` all have to stay, until all has been said. Fewer left than `at_least` → PartyAway; what
+    was saved stays, and the run can be resumed. What a party that is gone has charged stands in its own ledger; who
+    states a price for it counts all that it was asked.
+    """
+
+    def __init__(self, parties: Parties, at_least: int | None) -> None:
+        if at_least is not None:
+            whole(at_least=at_least)
+            if at_least > len(parties.names):
+                raise ConfigError(
+                    f"at_least={at_least}, and there are {len(parties.names)} parties. Nothing was charged."
+                )
+        self.parties, self.at_least, self.round = parties, at_least, 0
+        self.gone: dict[str, dict[str, Any]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those who are still there, in order."""
+        return tuple(name for name in self.parties.names if name not in self.gone)
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        """Ask those who are still there; who does not answer in time is gone from then on.
+
+        `at_least`: of the asked, so many suffice this once; 0 where all that matters has been said, as at a run's end.
+        """
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        asks = {name: ask for name, ask in asks.items() if name not in self.gone}
+        if at_least is None:
+            if self.at_least is None:
+                return self.parties.ask(asks)
+            at_least = max(0, len(asks) - (len(self.names) - self.at_least))
+        replies = self.parties.ask(asks, at_least=at_least)
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        self.gone |= {name: {"rounds": self.round, "at": at} for name in asks if name not in replies}
+        return replies
+
+
+def remarks(gone: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """What a privacy statement says of those who went away."""
+    return tuple(
+        f"what {name} has charged in its own ledger: it went away after {note['rounds']} rounds, and its price here "
+        "counts all that it was asked"
+        for name, note in gone.items()
+    )
+
+
+class Checkpoint:
+    """A run that can be taken up again: the server's folder of saved rounds. Only the newest is kept.
+
+    The parties save first (`Keep`), the server last: a server state on disk therefore always has its counterpart at
+    every party that is still there. What is in it is post-processing of paid replies, and who went away. What a
+    protocol cannot ask its parties to save halfway, such as the first of two releases, the server notes by itself.
+    Guarantee: what is saved or noted is on the disk, whole, before the next ask.
+    """
+
+    def __init__(self, folder: str | Path, parties: Parties) -> None:
+        self.folder, self.parties = Path(folder), parties
+
+    @property
+    def round(self) -> int | None:
+        """The newest saved round, or None."""
+        rounds = [int(file.stem.removeprefix("server-")) for file in self.folder.glob("server-*.safetensors")]
+        return max(rounds, default=None)
+
+    def save(self, round: int, state: dict[str, Any]) -> None:
+        """Parties first, then the server, each atomically; older rounds go away last."""
+        self.parties.ask(Keep(round=round))
+        if isinstance(self.parties, Present):
+            state = state | {"gone": self.parties.gone}
+        file = self._file(f"server-{round}")
+        self._write(file, pack(state))
+        for old in self.folder.glob("server-*.safetensors"):
+            if old != file:
+                old.unlink()
+
+    def load(self) -> tuple[int, dict[str, Any]] | None:
+        """The newest saved round, with every party returned to it; None if there is none."""
+        if (round := self.round) is None or (state := self.noted(f"server-{round}")) is None:
+            return None
+        if isinstance(self.parties, Present):
+            self.parties.gone, self.parties.round = state.pop("gone", {}), round
+        self.parties.ask(Return(round=round))
+        return round, state
+
+    def note(self, name: str, state: dict[str, Any]) -> None:
+        """Save what was paid for and received, before anything else is asked. The parties are asked nothing."""
+        self._write(self._file(name), pack(state))
+
+    def noted(self, name: str) -> dict[str, Any] | None:
+        """What was saved under that name, if anything was."""
+        if not (file := self._file(name)).exists():
+            return None
+        state = unpack(file.read_bytes())
+        if not isinstance(state, dict):
+            raise ArtefactError(f"{file} does not hold what a server saved.")
+        return state
+
+    def measured(self, name: str, plan: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What was noted under that name with its `plan`, if anything was. Edges: another plan → ConfigError."""
+        if (saved := self.noted(name)) is not None and saved.pop("plan", None) != plan:
+            raise ConfigError(
+                "what was measured is not what these settings ask for: resume with those of the run. "
+                "Nothing was charged."
+            )
+        return saved
+
+    def secret(self, *, resume: bool) -> bytes:
+        """What this server draws its own secrets from: the same ones in a run that is resumed, so that it asks the
+        same, and parties can repeat what they have answered (`runtime.journal`).
+        """
+        file = self.folder / "server.key"
+        if not (resume and file.exists()):
+            self._write(file, os.urandom(32))
+        return file.read_bytes()
+
+    def over(self, *notes: str) -> None:
+        """Nothing will be asked again: these notes and the secret are not needed any more."""
+        for file in (*map(self._file, notes), self.folder / "server.key"):
+            file.unlink(missing_ok=True)
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.safetensors"
+
+    def _write(self, file: Path, data: bytes) -> None:
+        own_folder(self.folder)
+        replace(file, data, sync=True)

@@ -45,8 +45,7 @@ from pathlib import Path
 from understudy.data.schema import Schema, join
 from understudy.generators.parts import GeneratorParts
 from understudy.protocols.core import Parties, Watcher
-from understudy.protocols.core.loop import two_steps
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome, two_steps
 from understudy.protocols.dplt.plan import Config
 from understudy.protocols.dplt.study import LatentTree
 from understudy.protocols.dplt.tree import network_of

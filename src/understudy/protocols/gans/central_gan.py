@@ -18,7 +18,7 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Parties
 from understudy.protocols.core.alignment import ROW_NUMBER, Found
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gans.verti_gan_party import VertiGanParty
 from understudy.protocols.protocol import Protocol

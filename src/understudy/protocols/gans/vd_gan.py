@@ -31,7 +31,7 @@ from understudy.privacy.gradients import honest, require_sound
 from understudy.privacy.gradients.limits import within_limits
 from understudy.protocols.core import Message, Paid, Parties, Watcher
 from understudy.protocols.core.base import VIEWS
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans.party import Begin, GanParty, Gradient
 from understudy.protocols.gans.server import Server

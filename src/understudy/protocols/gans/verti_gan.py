@@ -31,7 +31,7 @@ from understudy.models.nets.sparse import densify
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.alignment import align_people
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome
 from understudy.protocols.gans.coupled_party import CoupledParty
 from understudy.protocols.gans.coupling import AcrossTables, Coupling
 from understudy.protocols.gans.server import Server

@@ -30,8 +30,7 @@ from understudy.data.schema import Schema
 from understudy.generators.parts import GeneratorParts
 from understudy.models.tables.noise_alone import levels_of_none, never_drawn
 from understudy.protocols.core import Parties, Watcher
-from understudy.protocols.core.loop import two_steps
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome, two_steps
 from understudy.protocols.gram.choosing import ServerGram
 from understudy.protocols.gram.forecast import expectation
 from understudy.protocols.gram.forecast import forecast as forecast

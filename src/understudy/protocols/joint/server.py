@@ -27,7 +27,7 @@ from understudy.protocols.core.agreeing import (
     same_number,
 )
 from understudy.protocols.core.alignment import align_grid
-from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.loop import Checkpoint
 from understudy.protocols.core.products import cells_of, relayed
 from understudy.protocols.joint.found import Found, Record
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release

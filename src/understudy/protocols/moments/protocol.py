@@ -27,8 +27,7 @@ from understudy.ground.errors import ConfigError
 from understudy.models.moments.fit import fit_cells
 from understudy.models.moments.shades import match_shades
 from understudy.protocols.core import Parties, Watcher
-from understudy.protocols.core.loop import two_steps
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome, two_steps
 from understudy.protocols.joint.found import ended, statement
 from understudy.protocols.joint.party import JointParty
 from understudy.protocols.joint.server import measure

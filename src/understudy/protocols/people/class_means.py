@@ -35,7 +35,7 @@ from understudy.models.cohort.classifier import LogisticRegression
 from understudy.models.moments.fit import without_noise
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.protocols.core import Parties
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome
 from understudy.protocols.people.class_means_party import (
     CODE,
     Begin,

@@ -34,7 +34,7 @@ from understudy.privacy.local.selection import Ps
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome
 from understudy.protocols.people.host import ADJACENCY, Begin, Hosting, Round
 from understudy.protocols.people.reporting import SELECTION, form_of, from_message, to_message
 from understudy.protocols.people.rounds import MOST_PENALTY, Answer, LearningParty, Rounds, Settings

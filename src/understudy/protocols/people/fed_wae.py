@@ -33,7 +33,7 @@ from understudy.models.nets.wae import ImageWae, TableWae, from_description, pap
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import form_of, from_message
 from understudy.protocols.people.rounds import MOST_PENALTY, Answer, LearningParty, Rounds, Settings

@@ -37,11 +37,8 @@ from understudy.privacy.accounts.accounting import flatten
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Parties, Watcher, public_values, settled
-from understudy.protocols.core.checkpoint import Checkpoint
 from understudy.protocols.core.common_rule import common_features
-from understudy.protocols.core.loop import run_rounds
-from understudy.protocols.core.outcome import Outcome
-from understudy.protocols.core.present import Present, remarks
+from understudy.protocols.core.loop import Checkpoint, Outcome, Present, remarks, run_rounds
 from understudy.protocols.people.cohorts import Cohorts
 from understudy.protocols.people.gen_fl_party import (
     Config,

@@ -35,7 +35,7 @@ from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import Rng
 from understudy.protocols.core import Ask, Message, Opening, Paid, Party, Public, Reply
-from understudy.protocols.core.present import remarks
+from understudy.protocols.core.loop import remarks
 
 ADJACENCY = "replace the content of all reports of one person; that the person reported, and when, is public"
 OUTSIDE = (

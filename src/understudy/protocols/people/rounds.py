@@ -37,9 +37,7 @@ from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.local.reporter import Reporter, cohort
 from understudy.protocols.core import Parties, Watcher, public_values, settled
 from understudy.protocols.core import settings as usual
-from understudy.protocols.core.checkpoint import Checkpoint
-from understudy.protocols.core.loop import run_rounds
-from understudy.protocols.core.present import Present
+from understudy.protocols.core.loop import Checkpoint, Present, run_rounds
 from understudy.protocols.people.cohorts import Cohorts
 from understudy.protocols.people.host import Begin, Hosting, HostParty, Round, left_out, statement
 from understudy.protocols.people.poisoning import POISON, Poison

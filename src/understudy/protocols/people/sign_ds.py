@@ -31,7 +31,7 @@ from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.common_rule import common_features
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import form_of, from_message
 from understudy.protocols.people.rounds import Answer, LearningParty, Rounds, Settings

@@ -19,10 +19,7 @@ from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError,
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.protocols.core import Opening, Parties, Watcher, public_values, settled
-from understudy.protocols.core.checkpoint import Checkpoint
-from understudy.protocols.core.loop import run_rounds
-from understudy.protocols.core.outcome import Outcome
-from understudy.protocols.core.present import Present
+from understudy.protocols.core.loop import Checkpoint, Outcome, Present, run_rounds
 from understudy.protocols.people.host import Call, HostParty, Reported, left_out, statement
 
 

@@ -30,10 +30,8 @@ from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import Parties, Progress, Watcher, settled
 from understudy.protocols.core import settings as usual
-from understudy.protocols.core.checkpoint import Checkpoint
 from understudy.protocols.core.common_rule import common_features
-from understudy.protocols.core.outcome import Outcome
-from understudy.protocols.core.present import Present
+from understudy.protocols.core.loop import Checkpoint, Outcome, Present
 from understudy.protocols.moments.settings import common
 from understudy.protocols.protocol import Protocol
 from understudy.protocols.sgde.kinds import pooled

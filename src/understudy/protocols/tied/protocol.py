@@ -28,8 +28,7 @@ from understudy.generators.parts import GeneratorParts
 from understudy.models.tied.fit import fit_tied
 from understudy.models.tied.network import Part
 from understudy.protocols.core import Parties, Watcher
-from understudy.protocols.core.loop import two_steps
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome, two_steps
 from understudy.protocols.joint.found import ended, statement
 from understudy.protocols.joint.party import AlignedJointParty
 from understudy.protocols.joint.server import measure

@@ -32,8 +32,7 @@ from understudy.answers.rules import with_rules
 from understudy.generators.parts import GeneratorParts
 from understudy.models.device import pick_device
 from understudy.protocols.core import Parties, Watcher
-from understudy.protocols.core.loop import two_steps
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.loop import Outcome, two_steps
 from understudy.protocols.joint.found import ended, statement
 from understudy.protocols.joint.party import AlignedJointParty
 from understudy.protocols.joint.server import measure
