@@ -15,10 +15,9 @@ import understudy as us
 from test_cli import Run
 from understudy.api.synthesize import SCHEMA_SHARE, what_is_left
 from understudy.data.infer import infer_schema
-from understudy.data.reading import batches
-from understudy.data.reading.streamed import StreamedTable
+from understudy.data.reading import files
 from understudy.data.schema import Boolean, Categorical, Schema
-from understudy.data.table import check_table
+from understudy.data.table import StreamedTable, check_table
 from understudy.evaluate import holdings
 from understudy.ground.errors import (
     ArtefactError,
@@ -429,8 +428,8 @@ def test_a_long_file_is_read_in_batches_and_its_page_compares_some_of_it(
     understudy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(batches, "LONG", 0)
-    monkeypatch.setattr(batches, "BATCH", 500)
+    monkeypatch.setattr(files, "LONG", 0)
+    monkeypatch.setattr(files, "BATCH", 500)
     monkeypatch.setattr(holdings, "MOST", 1_000)
     monkeypatch.setattr(results, "MOST_DRAWN", 700)
     FRAME.to_parquet("big.parquet")
@@ -466,8 +465,8 @@ def test_a_long_file_without_a_schema_is_bought_and_fitted_in_batches(
     understudy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(batches, "LONG", 0)
-    monkeypatch.setattr(batches, "BATCH", 500)
+    monkeypatch.setattr(files, "LONG", 0)
+    monkeypatch.setattr(files, "BATCH", 500)
     frame = FRAME.assign(who=[f"p{n}" for n in range(PEOPLE)])
     frame.to_parquet("big.parquet")
     monkeypatch.delattr(StreamedTable, "frame")

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from understudy.data.reading import batches
-from understudy.data.reading.streamed import StreamedTable, open_table
+from understudy.data.reading import files
+from understudy.data.table import StreamedTable, open_table
 
 
 def test_every_case_is_measured_and_what_stands_in_the_file_is_not_measured_again(
@@ -42,9 +42,9 @@ def test_its_largest_table_is_long_and_its_batches_fit_its_schema(
     load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bench = load_bench("scale")
-    assert bench.ROWS[-1] * len(bench.schema().names) > batches.LONG or bench.QUICK
+    assert bench.ROWS[-1] * len(bench.schema().names) > files.LONG or bench.QUICK
     monkeypatch.setattr(bench, "BATCH", 300)
-    monkeypatch.setattr(batches, "LONG", 0)
+    monkeypatch.setattr(files, "LONG", 0)
     bench.generate(tmp_path / "t.parquet", 1000)
     table = open_table(tmp_path / "t.parquet", bench.schema())
     assert isinstance(table, StreamedTable)

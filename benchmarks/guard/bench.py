@@ -43,7 +43,7 @@ from common.options import options
 from common.rows import Row, read, write
 from critic.bench import steps
 from guard.waits import Waits
-from understudy.data.reading import batches
+from understudy.data.reading import files
 from understudy.data.samples import toy
 from understudy.models.cohort.training import local_updates
 from understudy.models.tables.fit_gram import fit_gram
@@ -220,7 +220,7 @@ def passes() -> int:
             yield batch
 
     seen = mock.patch.object(pq.ParquetFile, "iter_batches", counted)
-    with tempfile.TemporaryDirectory() as home, mock.patch.object(batches, "LONG", 1), seen:
+    with tempfile.TemporaryDirectory() as home, mock.patch.object(files, "LONG", 1), seen:
         frame.to_parquet(path := Path(home) / "rows.parquet")
         us.synthesize(
             path, epsilon=2.0, schema=schema, ledgers=Path(home) / "ledgers", steps=5, components=8, device="cpu"

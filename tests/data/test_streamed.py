@@ -10,17 +10,18 @@ from typing import Any
 import duckdb
 import pandas as pd
 import pytest
+import torch
 
 from test_cli import Run
 from understudy.api.train import train
 from understudy.data.column import Binned
-from understudy.data.reading import batches, databases, files
+from understudy.data.encoding.fine import fine_schema
+from understudy.data.reading import databases, files
 from understudy.data.reading.sources import TableSource
-from understudy.data.reading.streamed import StreamedTable, check_rows, open_table
 from understudy.data.reading.writing import write_table
 from understudy.data.samples import toy
 from understudy.data.schema import Integer, Schema
-from understudy.data.table import Table, check_table, read_table
+from understudy.data.table import StreamedTable, Table, check_table, open_table, read_table
 from understudy.evaluate import holdings
 from understudy.evaluate.own_rows import own_rows, raw_rows
 from understudy.ground.errors import AlignmentError, PartyError, SchemaError
@@ -30,6 +31,9 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.core.alignment import Introduce, MaskOwn
 from understudy.protocols.gram import protocol as gram
+from understudy.protocols.gram.layout import Layout
+from understudy.protocols.gram.rows import Rows
+from understudy.protocols.gram.stages import FineTables, Spread
 from understudy.runs.federation import Federation
 from understudy.runtime.refusals import spoken_bytes
 
@@ -49,8 +53,8 @@ pytestmark = pytest.mark.usefixtures("short_fits")
 @pytest.fixture(autouse=True)
 def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is long, and comes in parts of a few rows."""
-    monkeypatch.setattr(batches, "LONG", 0)
-    monkeypatch.setattr(batches, "BATCH", 64)
+    monkeypatch.setattr(files, "LONG", 0)
+    monkeypatch.setattr(files, "BATCH", 64)
     monkeypatch.setattr(databases, "BATCH", 64)
     monkeypatch.setattr(files, "BLOCK", 1024)
 
@@ -110,13 +114,34 @@ def test_a_release_of_batches_is_that_of_the_whole_table_under_the_same_seed(
 ) -> None:
     source = kept(tmp_path, "parquet")
     made = []
-    for long in (0, batches.LONG + 10**9):
-        monkeypatch.setattr(batches, "LONG", long)
+    for long in (0, files.LONG + 10**9):
+        monkeypatch.setattr(files, "LONG", long)
         federation = Federation.rehearsal({"one": source}, {"one": SCHEMA}, budget=BUDGET, seed=3)
         assert isinstance(federation.holders["one"].table, StreamedTable) == (not long)
         made.append(train("gram", federation, run="r", **SMALL, **settings).generator)
     pd.testing.assert_frame_equal(made[0].sample(50, seed=1), made[1].sample(50, seed=1))
     assert made[0].card == made[1].card
+
+
+@pytest.mark.parametrize("fine", [True, False])
+@pytest.mark.parametrize("size", [1, 7, 149, 10**6])
+def test_sums_over_many_batches_are_those_over_one_to_the_last_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fine: bool, size: int
+) -> None:
+    monkeypatch.setattr(files, "BATCH", size)
+    layout, source = Layout({"one": SCHEMA}, fine=fine), kept(tmp_path, "parquet")
+    rows = [Rows(open_table(place, SCHEMA), layout, 0) for place in (source, source, FRAME)]
+    assert len(list(rows[0].cell_batches())) == -(-len(FRAME) // size)
+    if fine:
+        many, again, one = (FineTables(layout, Spread.even(layout, 1)).count(own)["0"] for own in rows)
+        assert many.equal(one)
+        assert again.equal(one)
+        sizes = [column.size for column in fine_schema(SCHEMA).columns]
+        groups = {str(j): torch.arange(n, dtype=torch.int32) * min(n, 9) // n for j, n in enumerate(sizes)}
+        layout = layout.on_levels(groups)
+    many, again, one = (own.matrix(layout) for own in rows)
+    assert many.equal(one)
+    assert again.equal(one)
 
 
 def test_holders_of_long_and_of_short_tables_count_together(
@@ -240,7 +265,9 @@ def test_a_seat_counts_the_people_of_a_long_table_without_reading_it_whole(
     assert holder_people(table) == len(FRAME)
 
 
-def test_a_check_of_batches_finds_what_a_check_of_the_whole_finds(tmp_path: Path) -> None:
+def test_a_check_of_batches_finds_what_a_check_of_the_whole_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     schema = Schema(
         person="id",
         columns=(
@@ -252,12 +279,14 @@ def test_a_check_of_batches_finds_what_a_check_of_the_whole_finds(tmp_path: Path
     lines = [f"{n},{n % 11},{n % 10},w" for n in range(2000)]
     lines[1500] += ",1"
     (tmp_path / "t.csv").write_text("\n".join(["id,x,y,other", *lines, ""]))
-    found = [str(one) for one in check_rows(tmp_path / "t.csv", schema)]
+    found = [str(one) for one in check_table(tmp_path / "t.csv", schema)]
     assert len(found) == len(set(found)) > 100
-    assert set(found) == {str(one) for one in check_table(tmp_path / "t.csv", schema)}
+    with monkeypatch.context() as held:
+        held.setattr(files, "LONG", 10**9)
+        assert set(found) == {str(one) for one in check_table(tmp_path / "t.csv", schema)}
     twice = [*(f"{n},1,1,1" for n in range(900)), "0,1,1,1", "5,1,1,1"]
     (tmp_path / "t.csv").write_text("\n".join(["id,x,y,z", *twice, ""]))
-    (again,) = check_rows(tmp_path / "t.csv", schema)
+    (again,) = check_table(tmp_path / "t.csv", schema)
     assert str(again) == 't.csv, column "id": 2 rows have the id of an earlier row: a person has one row.'
 
 

@@ -176,7 +176,6 @@ def test_every_violation_is_reported_with_its_row(tmp_path: Path) -> None:
         ("coins", 6, 120.0),
     ]
     assert str(found[0]) == "insurer.csv: row 5 has 3 cells, where the header has 7."
-    assert check_table(tmp_path / "insurer.csv", SCHEMA, limit=2) == found[:2]
 
 
 def test_reading_stops_with_the_first_violation_and_the_number_of_others(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from scipy.stats import binomtest, norm
 from understudy.data.coarsen import OTHER, coarsen
 from understudy.data.encoding.codec import Codec
 from understudy.data.infer import infer_schema
-from understudy.data.reading import batches
+from understudy.data.reading import files
 from understudy.data.reading.sources import TableSource
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Ordinal, Schema
@@ -534,7 +534,7 @@ def test_a_long_table_is_bought_column_by_column_for_the_same_schema(tmp_path, m
     frame.to_parquet(tmp_path / "t.parquet")
     bought = []
     for most in (10**9, 0):
-        monkeypatch.setattr(batches, "LONG", most)
-        monkeypatch.setattr(batches, "BATCH", 333)
+        monkeypatch.setattr(files, "LONG", most)
+        monkeypatch.setattr(files, "BATCH", 333)
         bought.append(buy(tmp_path / "t.parquet", KINDS, eps=4.0, person=person).columns)
     assert bought[0] == bought[1]

@@ -33,11 +33,10 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.coarsen import coarsen, coarsen_long
 from understudy.data.described import ArraySchema
 from understudy.data.kinds import TABLE, load_schema, one_kind_of_row, read_rows
-from understudy.data.reading.files import Source, open_source
+from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.reading.sources import TableSource
-from understudy.data.reading.streamed import long_source, open_table, parts_of
 from understudy.data.schema import Boolean, Schema
-from understudy.data.table import Table, read_table
+from understudy.data.table import Table, open_table, read_table
 from understudy.ground.check import plain_name
 from understudy.ground.durable import own_folder, replace_json
 from understudy.ground.durable import replace as write
@@ -190,7 +189,8 @@ def _require(source: Source, declared: Kinds, person: str | None, config: gram.C
         return
     if open_source(source, {}).header.count(person) != 1:
         raise SchemaError(f'there is no id column "{person}". Nothing was charged.')
-    own = first_of(parts_of(source, {person: False}, columns=len(declared)), person)
+    long = is_long(source, len(declared))
+    own = first_of(batches_of(source, {person: False}, long=long), person)
     if not own.all():
         raise SchemaError(
             f'"{person}": a person has one row here, and {int((~own).sum()):,} rows have no id of their own. '
@@ -240,10 +240,10 @@ def _bought(
         name=title,
         closer=False,
     )
-    if (origin := long_source(source, len(declared))) is None:
+    if not is_long(source, len(declared)):
         return read_table(coarsen(source, public, title), public, name)
     assert book.path is not None, "it was opened from a file"
-    return open_table(coarsen_long(origin, public, book.path.with_name(f"{name}-fitted.parquet")), public)
+    return open_table(coarsen_long(source, public, book.path.with_name(f"{name}-fitted.parquet")), public)
 
 
 def what_is_left(whole: Budget, offer: Quote) -> Budget:

@@ -11,12 +11,10 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from understudy.data.column import Binned
-from understudy.data.reading.batches import batches_of
 from understudy.data.reading.cells import distinct, floats, missing_words, numbers_in, texts
 from understudy.data.reading.dtypes import dtype
-from understudy.data.reading.files import PLAIN_NUMBERS, Raw, Source, as_they_came, open_source
+from understudy.data.reading.files import PLAIN_NUMBERS, Raw, Source, as_they_came, batches_of, open_source
 from understudy.data.reading.forms import ISO_DAY, write_day, write_number
-from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Categorical, Column, Date, Integer, Ordinal, Real, Schema
 from understudy.data.table import read_table
 from understudy.ground.durable import own_file
@@ -36,7 +34,7 @@ def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataF
     return _coarse(open_source(source, _wanted(source, schema), name), schema)
 
 
-def coarsen_long(source: TableSource, schema: Schema, path: Path) -> Path:
+def coarsen_long(source: Source, schema: Schema, path: Path) -> Path:
     """The same of a long table, a batch at a time, into a Parquet file that its owner alone can read.
 
     Edges: what is not of the column's kind → SchemaError; ids are written as text.
@@ -44,7 +42,7 @@ def coarsen_long(source: TableSource, schema: Schema, path: Path) -> Path:
     types = pa.schema([(name, _TYPES.get(kind, pa.string())) for name, kind in _dtypes(schema).items()])
     handle = own_file(path, os.O_WRONLY | os.O_TRUNC)
     with os.fdopen(handle, "wb") as file, pyarrow.parquet.ParquetWriter(file, types) as writer:
-        for raw in batches_of(source, _wanted(source, schema), source.name):
+        for raw in batches_of(source, _wanted(source, schema), long=True):
             if raw.columns and len(raw.numbers):
                 rows = read_table(_coarse(raw, schema), schema, raw.name, one_row_each=False).frame
                 if schema.person is not None:

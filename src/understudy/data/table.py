@@ -5,17 +5,26 @@ text, and 7 is a number where they are numbers. A cell is missing when it is emp
 or None, unless the schema declares that word as a category. Booleans may be written true/false, yes/no
 or 1/0; dates are ISO days.
 
-Guarantee: a `Table` from `read_table` fits its schema in every cell and has one row per person, or, where the
-caller allows several (`one_row_each=False`), says of every row whose it is.
+A table that is longer than memory is checked when it is opened and read in batches whenever it is needed. A protocol
+that only adds up over rows (`gram`, where holders have different people, and of one holder) walks over `batches` and
+holds one of them at a time: of a table that is held there is one. Any other asks for `frame`, and so reads all of it.
+
+Guarantee: a `Table` from `read_table` or `open_table` fits its schema in every cell and has one row per person, or,
+where the caller allows several (`one_row_each=False`), says of every row whose it is. Both are checked at every reading
+of a long table: a batch is of use only once its reading has come to its end.
 Edges: no rows → SchemaError; a single row is read, and is for a run to refuse; columns that the schema
-does not know are never read. Messages quote the wrong value and are for the holder of the rows alone.
+does not know are never read. Messages quote the wrong value and are for the holder of the rows alone. Rows that change
+between two readings, as a database's may, are taken as they are at each. Of an id of a long table 8 bytes are kept,
+under a key of this reading: two of n ids are taken for one with a probability of n²/2⁶⁵, and then the table is refused,
+never the other way round.
 """
 
 import re
+import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import islice, repeat
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import repeat
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -23,7 +32,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.data.reading.cells import NOT_NULLABLE, Fault, read_cells, read_ids
-from understudy.data.reading.files import Raw, Source, open_source
+from understudy.data.reading.files import Raw, Source, batches_of, is_long, open_source
+from understudy.data.reading.sources import TableSource, source_at
 from understudy.data.schema import Column, Integer, Real, Schema
 from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError
@@ -41,7 +51,7 @@ class Table:
     frame: pd.DataFrame = field(repr=False)
     schema: Schema = field(repr=False)
     source: str
-    long: ClassVar[bool] = False  # read in batches whenever rows are needed (`reading.streamed`)
+    long: ClassVar[bool] = False  # read in batches whenever rows are needed
 
     @property
     def rows(self) -> int:
@@ -55,7 +65,7 @@ class Table:
         return self.frame[self.schema.person].to_numpy()
 
     def batches(self) -> Iterator[pd.DataFrame]:
-        """All rows, in parts that are read one after the other; here all at once."""
+        """All rows, in order, in parts of which one is held at a time; here all at once."""
         yield self.frame
 
     @property
@@ -75,6 +85,83 @@ class Table:
     def first_of_each(self) -> "Table":
         """The first row of each person."""
         return self.take(np.sort(np.unique(self.people, return_index=True)[1]))
+
+
+class StreamedTable(Table):
+    """A long table. `rows` and `repeated` (rows with the id of an earlier one) are as they were when it was opened."""
+
+    def __init__(self, origin: TableSource, schema: Schema) -> None:
+        for key, value in {"origin": origin, "schema": schema, "source": origin.name}.items():
+            object.__setattr__(self, key, value)  # as a frozen dataclass does
+        ids = _Ids(schema.person)
+        for batch in self._read():
+            ids.note(batch)
+        object.__setattr__(self, "_counted", (ids.rows, ids.repeated))
+
+    long: ClassVar[bool] = True
+    origin: TableSource
+    _counted: tuple[int, int]
+
+    @property
+    def rows(self) -> int:
+        return self._counted[0]
+
+    @property
+    def repeated(self) -> int:
+        return self._counted[1]
+
+    @property
+    def again(self) -> Source:
+        return self.origin
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """All rows at once."""
+        return read_table(self.origin, self.schema, one_row_each=False).frame
+
+    def batches(self) -> Iterator[pd.DataFrame]:
+        """All rows, in order, a batch at a time. SchemaError at the end where a person came twice."""
+        ids = _Ids(self.schema.person)
+        for batch in self._read():
+            ids.note(batch)
+            yield batch
+        self.require_one_row_each(ids.repeated)
+
+    def require_one_row_each(self, repeated: int) -> None:
+        if repeated:
+            raise SchemaError(
+                f'{self.source}, column "{self.schema.person}": {repeated:,} rows have the id of an earlier row, and a '
+                "person has one row. Nothing was read further."
+            )
+
+    def _read(self) -> Iterator[pd.DataFrame]:
+        readers = readers_of(self.schema, one_row_each=False)
+        for raw in _parts(self.origin, readers, long=True):
+            cells = judged(raw, readers, f" in the same part of it{LISTED}")
+            if len(raw.numbers):
+                yield pd.DataFrame(cells)
+
+
+class _Ids:
+    """Who was there: a mark of 8 bytes for each id."""
+
+    def __init__(self, person: str | None) -> None:
+        self.person, self.rows = person, 0
+        self._key = secrets.token_hex(8)
+        self._marks: list[NDArray[np.uint64]] = []
+
+    def note(self, batch: pd.DataFrame) -> None:
+        self.rows += len(batch)
+        if self.person is not None:
+            # As text in one form, as alignment has it: a batch of "7" and "8" alone was read as numbers.
+            words = batch[self.person].astype(str).str.normalize("NFC").to_numpy(object)
+            self._marks.append(pd.util.hash_array(words, hash_key=self._key, categorize=False))
+
+    @property
+    def repeated(self) -> int:
+        """How many rows have the id of an earlier one."""
+        marks = np.sort(np.concatenate(self._marks)) if self._marks else np.empty(0, np.uint64)
+        return int((marks[1:] == marks[:-1]).sum())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +194,18 @@ def read_table(
     return Table(frame=pd.DataFrame(cells), schema=schema, source=raw.name)
 
 
+def open_table(
+    source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True
+) -> Table:
+    """The table, checked: held in memory, or where it is long, read in batches when it is needed."""
+    if not _is_long(source, schema):
+        return read_table(source, schema, name, one_row_each=one_row_each)
+    table = StreamedTable(source_at(source), schema)
+    if one_row_each:
+        table.require_one_row_each(table.repeated)
+    return table
+
+
 def read_columns(
     source: Source, readers: Mapping[str, "Reader"], name: str | None = None, *, hint: str = ""
 ) -> tuple[Raw, dict[str, "pd.Series[Any]"]]:
@@ -129,17 +228,41 @@ def judged(raw: Raw, readers: Mapping[str, "Reader"], hint: str = LISTED) -> dic
 
 
 def check_table(
-    source: Source,
-    schema: Schema,
-    name: str | None = None,
-    limit: int | None = None,
-    *,
-    one_row_each: bool = True,
+    source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True
 ) -> list[Violation]:
-    """Everything that keeps the table from fitting the schema, and notices; at most `limit` of them."""
-    readers = readers_of(schema, one_row_each)
-    raw = open_source(source, wanted(readers), name)
-    return list(islice(violations(raw.name, scan(raw, readers)[1]), limit))
+    """Everything that keeps the table from fitting the schema, and notices.
+
+    Edges: of a long one, rows whose ids came before are counted, not listed.
+    """
+    long = _is_long(source, schema)
+    readers, ids = (
+        readers_of(schema, one_row_each and not long),
+        _Ids(schema.person if one_row_each else None),
+    )
+    found: dict[Any, Violation] = {}
+    for raw in _parts(source, readers, name, long=long):
+        cells, faults = scan(raw, readers)
+        # What is wrong with the header, or with a line that was read ahead, is said with every part.
+        found |= {(one.column, one.row, one.reason): one for one in violations(raw.name, faults)}
+        if long and len(raw.numbers) and not any(fault.error for fault in faults):
+            ids.note(pd.DataFrame(cells))
+    if repeated := ids.repeated:
+        reason = f"{repeated:,} rows have the id of an earlier row: a person has one row."
+        again = Violation(source=raw.name, column=schema.person, row=None, value=None, reason=reason)
+        found[again.column, again.row, again.reason] = again
+    return list(found.values())
+
+
+def _is_long(source: Source, schema: Schema) -> bool:
+    return is_long(source, len(schema.names) + (schema.person is not None))
+
+
+def _parts(
+    source: Source, readers: Mapping[str, "Reader"], name: str | None = None, *, long: bool
+) -> Iterator[Raw]:
+    for raw in batches_of(source, wanted(readers), name, long=long):
+        # A part without rows is of use for its header and its faults alone.
+        yield raw if len(raw.numbers) or not long else replace(raw, columns={})
 
 
 def readers_of(schema: Schema, one_row_each: bool) -> dict[str, "Reader"]:

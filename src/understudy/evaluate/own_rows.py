@@ -19,10 +19,8 @@ import pandas as pd
 
 from understudy.data.coarsen import OTHER
 from understudy.data.column import EPOCH, Binned, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
-from understudy.data.reading.batches import batches_of
 from understudy.data.reading.cells import distinct, floats, missing_words, numbers_in, texts
-from understudy.data.reading.files import Raw, Source, open_source
-from understudy.data.reading.streamed import long_source
+from understudy.data.reading.files import Raw, Source, batches_of, is_long, open_source
 from understudy.data.schema import Schema, was_bought
 from understudy.data.table import Table, judged, readers_of, wanted
 
@@ -55,12 +53,12 @@ class OwnRows:
 def raw_rows(source: Source, schema: Schema, name: str | None, most: int | None) -> tuple[Raw, int]:
     """The columns of the schema as they came, and how many rows there are: of a long table at most about `most`."""
     want = wanted(readers_of(schema, one_row_each=False))
-    if most is None or (origin := long_source(source, len(want))) is None:
+    if most is None or not is_long(source, len(want)):
         raw = open_source(source, want, name)
         return raw, len(raw.numbers)
-    total = sum(len(raw.numbers) for raw in batches_of(origin, want, origin.name))
+    total = sum(len(raw.numbers) for raw in batches_of(source, want, long=True))
     rng, parts = np.random.default_rng(0), []
-    for raw in batches_of(origin, want, origin.name):
+    for raw in batches_of(source, want, long=True):
         drawn = np.flatnonzero(rng.random(len(raw.numbers)) < min(1.0, most / max(1, total)))
         columns = {c: cells.iloc[drawn] for c, cells in raw.columns.items()}
         parts.append(replace(raw, columns=columns, numbers=raw.numbers[drawn]))

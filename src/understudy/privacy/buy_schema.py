@@ -46,11 +46,17 @@ from numpy.typing import NDArray
 
 from understudy.data.coarsen import OTHER
 from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, day_number
-from understudy.data.reading.batches import batches_of
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, texts
-from understudy.data.reading.files import PLAIN_NUMBERS, Raw, Source, as_they_came, open_source
+from understudy.data.reading.files import (
+    PLAIN_NUMBERS,
+    Raw,
+    Source,
+    as_they_came,
+    batches_of,
+    is_long,
+    open_source,
+)
 from understudy.data.reading.forms import ISO_DAY
-from understudy.data.reading.streamed import long_source
 from understudy.data.schema import (
     BOUGHT,
     Boolean,
@@ -221,16 +227,19 @@ def _reader(
     source: Source, want: Mapping[str, bool], person: str | None, name: str | None
 ) -> Callable[[str], "pd.Series[Any]"]:
     """The cells of a column, with one row per person. Of a long table each column is read when it is asked for."""
-    if (origin := long_source(source, len(want))) is None:
-        return _first_rows(open_source(source, want, name), person).__getitem__
-    first = None if person is None else first_of(batches_of(origin, {person: False}, origin.name), person)
+    raw = None if is_long(source, len(want)) else open_source(source, want, name)
+    first = None
+    if person is not None:
+        own = batches_of(source, {person: False}, name, long=True) if raw is None else [raw]
+        first = first_of(own, person)
 
     def column(c: str) -> "pd.Series[Any]":
-        cells = open_source(origin, {c: want[c]}, name).columns[c]
+        held = open_source(source, {c: want[c]}, name) if raw is None else raw
+        cells = held.columns[c]
         if first is None:
             return cells
         if len(cells) != len(first):
-            raise SchemaError(f"{origin.name}: it changed while it was read. The price stays charged.")
+            raise SchemaError(f"{held.name}: it changed while it was read. The price stays charged.")
         return cells[first].reset_index(drop=True)
 
     return column
@@ -252,15 +261,6 @@ def _ids(cells: "pd.Series[Any]") -> "pd.Series[Any]":
     """Ids as text: 7 and "7" are the same one, and what is no single value is nobody, None."""
     where, seen = distinct(cells, set(MISSING_WORDS))
     return pd.Series(np.append(texts(seen), [None])[where])
-
-
-def _first_rows(raw: Raw, person: str | None) -> dict[str, "pd.Series[Any]"]:
-    """The columns, with one row per person."""
-    if person is None:
-        return raw.columns
-    ids = _ids(raw.columns[person])
-    first = ids.notna() & ~ids.duplicated()
-    return {name: cells[first].reset_index(drop=True) for name, cells in raw.columns.items()}
 
 
 def _values(asked: Asked, cells: "pd.Series[Any]") -> Values:

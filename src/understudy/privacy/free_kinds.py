@@ -18,10 +18,9 @@ import pandas as pd
 
 from understudy.data.column import EXACT, FIRST_DAY, LAST_DAY, RESOLUTIONS, Column
 from understudy.data.infer import LARGEST, MANY_DECIMALS, draft
-from understudy.data.reading.batches import batches_of
-from understudy.data.reading.files import Source, open_source
-from understudy.data.reading.streamed import long_source, open_table
+from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.schema import Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
+from understudy.data.table import open_table
 from understudy.ground.check import repeated
 from understudy.ground.errors import ConfigError, PrivacyWarning, UtilityWarning
 from understudy.privacy.asked_kinds import Asked, Kinds, as_bought, in_words
@@ -105,9 +104,9 @@ def _say_left_out(why: Mapping[str, str]) -> None:
 
 def _beginning(source: Source) -> Source:
     """The first rows of a long table: kinds are seen from them, and held against all rows before anything is bought."""
-    if (origin := long_source(source, max(1, len(open_source(source, {}).header)))) is None:
+    if not is_long(source, max(1, len(open_source(source, {}).header))):
         return source
-    return pd.DataFrame(next(batches_of(origin, None, origin.name)).columns)
+    return pd.DataFrame(next(batches_of(source, None, long=True)).columns)
 
 
 def _buyable(column: Column) -> str | Column:

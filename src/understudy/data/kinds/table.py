@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.kinds.kind import Flat
-from understudy.data.reading.streamed import check_rows, open_table
 from understudy.data.schema import Schema
-from understudy.data.table import Table, Violation
+from understudy.data.table import Table, Violation, check_table, open_table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +28,7 @@ class TableKind(Flat[Schema, Table]):
         return open_table(source, schema, name, one_row_each=one_row_each)
 
     def check(self, source: Any, schema: Schema) -> tuple[list[Violation], list[str]]:
-        return check_rows(source, schema), []
+        return check_table(source, schema), []
 
     def roster(self, rows: Table, *, several: bool = False) -> Table:
         return rows

@@ -6,7 +6,7 @@ Edges: a driver that is not installed, a database that does not answer, a query 
 """
 
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -34,12 +34,6 @@ def query_rows(source: TableSource) -> Answer:
         for column, values in zip(cells, more, strict=True):
             column.extend(values)
     return header, cells
-
-
-def query_beginning(source: TableSource) -> Answer:
-    """Its first rows: enough for the names of the columns."""
-    with closing(query_batches(source)) as parts:
-        return next(parts)
 
 
 def query_batches(source: TableSource) -> Generator[Answer]:

@@ -5,16 +5,20 @@ cell is one. A cell that is not of the file's encoding comes as bytes where that
 those of Arrow tables and polars frames: whole numbers stay whole where others are missing. How else a table is written
 is declared (`sources`).
 
-Guarantee: what a cell is depends on no other row. Which character separates cells is seen from the header line alone.
+A table is a row of parts. What is in memory, or fits there, is one part; a long one comes a few rows at a time, so that
+whoever only adds up over rows holds one part of it.
+
+Guarantee: what a cell is depends on no other row, and so on no part. Which character separates cells is seen from the
+header line alone.
 Edges: a quote in a CSV file that is never closed makes one cell of all that follows it. A program that wrote 1 as 1.0
-because some row has no value has changed the file, and nothing here can tell.
+because some row has no value has changed the file, and nothing here can tell. Workbooks are one part.
 """
 
 import csv
 import gzip
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,15 +27,14 @@ from zipfile import BadZipFile
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from understudy.data.reading.cells import MISSING_WORDS, Fault
-from understudy.data.reading.databases import Answer, query_beginning, query_rows
+from understudy.data.reading.cells import Fault
+from understudy.data.reading.databases import Answer, count_rows, query_batches, query_rows
 from understudy.data.reading.sources import SUFFIX, TableSource, source_at
-from understudy.data.reading.written import as_declared
+from understudy.data.reading.written import arrow_cells, as_declared, csv_cells
 from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError
 
@@ -40,12 +43,16 @@ Source = str | Path | TableSource | pd.DataFrame
 Want = Mapping[str, bool] | None  # column → whether it holds numbers
 
 PLAIN_NUMBERS = ("integer", "real")  # kinds whose cells are numbers, where no form is declared
+LONG = 20_000_000  # cells: of more, a table is read in parts
+BATCH = 1 << 16  # rows of a Parquet file; a CSV file comes in blocks of bytes, a query as `databases` says
 BLOCK = 2**24  # bytes at a time: a row must fit
+_BYTES = 8  # of a cell in a CSV file, about
+_PACKED = 4  # by how much one is shorter as .gz, about
 
 
 @dataclass(frozen=True, kw_only=True)
 class Raw:
-    """A source as it stands: its header, the wanted columns that it has, and the number of each row.
+    """A source, or a part of it, as it stands: its header, the wanted columns that it has, and the number of each row.
 
     Rows are numbered from 1, the header not counted.
     """
@@ -62,27 +69,59 @@ def as_they_came(
 ) -> dict[str, bool]:
     """The columns to read, the person among them, as they came; `numbers` are read by the decimal comma that the
     source declares, if it does."""
-    commas = set(numbers) if _described(source).decimal == "," else set()
+    commas = set(numbers) if not _in_memory(source) and source_at(source).decimal == "," else set()
     return {column: column in commas for column in [*([person] if person else []), *columns]}
 
 
-def _described(source: Source) -> TableSource:
-    if isinstance(source, pd.DataFrame) or hasattr(source, "__arrow_c_stream__"):
-        return TableSource(table="")
-    return source if isinstance(source, TableSource) else source_at(source)
-
-
 def open_source(source: Source, want: Want, name: str | None = None) -> Raw:
-    """Open a file, a database or a frame; `want` names the columns to read, None reads all."""
+    """All of a file, a database or a frame; `want` names the columns to read, {} the header alone, None all."""
+    with closing(batches_of(source, want, name, long=want == {})) as parts:
+        return next(parts)
+
+
+def batches_of(source: Source, want: Want, name: str | None = None, *, long: bool) -> Generator[Raw]:
+    """The table in parts, in order: a `long` one a few rows at a time, any other as one.
+
+    Edges: a part of a long one may have no rows, and says what is wrong with others.
+    """
     if isinstance(source, pd.DataFrame):
-        return _from_frame(source, want, name or "the table")
-    if hasattr(source, "__arrow_c_stream__"):
-        return from_arrow(pa.table(source), want, name or "the table")
-    described = _described(source)
-    return declared(_read(described, want, name or described.name), described, want)
+        yield _from_frame(source, want, name or "the table")
+        return
+    if _in_memory(source):
+        yield _from_arrow(source, want, name or "the table")
+        return
+    described = source_at(source)
+    for raw in _parts(described, want, name or described.name, long):
+        yield _declared(raw, described, want)
 
 
-def declared(raw: Raw, source: TableSource, want: Want) -> Raw:
+def is_long(source: Source, columns: int) -> bool:
+    """Whether so many columns of it are too much to hold at once. How long a CSV file is, is told by its bytes.
+
+    Edges: a file that is missing or damaged is not: reading it says so.
+    """
+    if _in_memory(source):
+        return False
+    described = source_at(source)
+    if described.is_database:
+        return (count_rows(described) or 0) * columns > LONG
+    suffix = _suffix_of(described)
+    try:
+        if suffix == ".parquet":
+            return int(pyarrow.parquet.read_metadata(described.table).num_rows) * columns > LONG
+        if suffix.startswith((".csv", ".tsv")):
+            size = Path(described.table).stat().st_size * (_PACKED if suffix.endswith(".gz") else 1)
+            return size > LONG * _BYTES
+    except (OSError, pa.ArrowException):
+        pass
+    return False
+
+
+def _in_memory(source: Source) -> bool:
+    return isinstance(source, pd.DataFrame) or hasattr(source, "__arrow_c_stream__")
+
+
+def _declared(raw: Raw, source: TableSource, want: Want) -> Raw:
     """The cells as the source says that they are written."""
     columns: dict[str, pd.Series[Any]] = {}
     faults = list(raw.faults)
@@ -93,27 +132,37 @@ def declared(raw: Raw, source: TableSource, want: Want) -> Raw:
     return replace(raw, columns=columns, faults=tuple(faults))
 
 
-def _read(source: TableSource, want: Want, name: str) -> Raw:
+def _parts(source: TableSource, want: Want, name: str, long: bool) -> Iterator[Raw]:
     if source.is_database:
-        return _from_database(source, want, name)
-    reader = _READERS.get(suffix_of(source))
+        answers = query_batches(source) if long else iter([query_rows(source)])
+        yield from _numbered(_from_answer(answer, want, name) for answer in answers)
+        return
+    reader = _READERS.get(_suffix_of(source))
     if reader is None:
         raise SchemaError(
             f"{Path(source.table).name}: a table is a .csv, .tsv (or .csv.gz, .tsv.gz), .xlsx or .parquet file, the "
             f"URL of a database, or a NAME{SUFFIX} that says how it is read. Nothing was read."
         )
-    with in_words(source):
-        return reader(source, want, name)
+    with _in_words(source):
+        yield from reader(source, want, name, long)
 
 
-def suffix_of(source: TableSource) -> str:
+def _numbered(parts: Iterable[Raw]) -> Iterator[Raw]:
+    """The same with rows numbered on from one part to the next."""
+    read = 0
+    for raw in parts:
+        yield replace(raw, numbers=raw.numbers + read)
+        read += len(raw.numbers)
+
+
+def _suffix_of(source: TableSource) -> str:
     """How a file's name ends: .csv, .csv.gz."""
     path = Path(source.table)
     return "".join(path.suffixes[-2:] if path.suffix == ".gz" else path.suffix).lower()
 
 
 @contextmanager
-def in_words(source: TableSource) -> Iterator[None]:
+def _in_words(source: TableSource) -> Iterator[None]:
     """What goes wrong with a file, in words."""
     path = Path(source.table)
     try:
@@ -138,64 +187,41 @@ def _not(source: TableSource) -> str:
 
 def _from_frame(frame: pd.DataFrame, want: Want, name: str) -> Raw:
     header = list(frame.columns)
-    columns = {column: frame[column].reset_index(drop=True) for column in present(header, want)}
+    columns = {column: frame[column].reset_index(drop=True) for column in _present(header, want)}
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(frame) + 1))
 
 
-def _from_parquet(source: TableSource, want: Want, name: str) -> Raw:
-    with pyarrow.parquet.ParquetFile(source.table) as file:
-        header = file.schema_arrow.names
-        return replace(from_arrow(file.read(columns=present(header, want)), None, name), header=header)
-
-
-def from_arrow(table: pa.Table, want: Want, name: str) -> Raw:
-    """An Arrow table, with its types."""
+def _from_arrow(source: Any, want: Want, name: str) -> Raw:
+    table = pa.table(source)
     header = table.column_names
-    read = _plain(table.select(present(header, want)))
-    text = [column for column in read.column_names if _is_text(read.schema.field(column).type)]
-    # Without pandas' own metadata an id that was saved as the index comes back as a column.
-    frame = read.drop_columns(text).to_pandas(
-        ignore_metadata=True, date_as_object=False, types_mapper=_WHOLE.get
-    )
-    columns = {
-        column: _text(read[column]) if column in text else frame[column] for column in read.column_names
-    }
-    return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(read) + 1))
+    columns = arrow_cells(table.select(_present(header, want)))
+    return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(table) + 1))
 
 
-def _plain(table: pa.Table) -> pa.Table:
-    """Text as text, however it is kept: as numbers of a list of words, or in views."""
-    for place, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            words = [_viewless(chunk.dictionary).take(chunk.indices) for chunk in table[place].chunks]
-            kind = _viewless(pa.array([], field.type.value_type)).type
-            table = table.set_column(place, field.name, pa.chunked_array(words, kind))
-        elif pa.types.is_string_view(field.type):
-            table = table.set_column(place, field.name, _viewless(table[place]))
-    return table
-
-
-def _viewless(cells: Any) -> Any:
-    return cells.cast(pa.large_string()) if pa.types.is_string_view(cells.type) else cells
-
-
-def _from_database(source: TableSource, want: Want, name: str) -> Raw:
-    header_alone = want is not None and not want
-    return from_query(query_beginning(source) if header_alone else query_rows(source), want, name)
-
-
-def from_query(found: Answer, want: Want, name: str) -> Raw:
-    """What a query gave."""
+def _from_answer(found: Answer, want: Want, name: str) -> Raw:
     if isinstance(found, pa.Table):
-        return from_arrow(found, want, name)
+        return _from_arrow(found, want, name)
     header, cells = found
     columns = {
-        column: pd.Series(cells[header.index(column)], dtype=object) for column in present(header, want)
+        column: pd.Series(cells[header.index(column)], dtype=object) for column in _present(header, want)
     }
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(cells[0]) + 1))
 
 
-def _from_excel(source: TableSource, want: Want, name: str) -> Raw:
+def _from_parquet(source: TableSource, want: Want, name: str, long: bool) -> Iterator[Raw]:
+    with pyarrow.parquet.ParquetFile(source.table) as file:
+        header = file.schema_arrow.names
+        columns = _present(header, want)
+        tables: Iterable[pa.Table]
+        if long and columns:
+            batches = file.iter_batches(BATCH, columns=columns, use_threads=False)
+            tables = (pa.Table.from_batches([batch]) for batch in batches)
+        else:
+            tables = [file.read(columns=columns)]
+        yield from _numbered(replace(_from_arrow(table, None, name), header=header) for table in tables)
+
+
+def _from_excel(source: TableSource, want: Want, name: str, long: bool) -> Iterator[Raw]:
     try:
         with pd.ExcelFile(source.table, engine="openpyxl") as book:
             sheet = source.sheet or book.sheet_names[0]
@@ -211,73 +237,82 @@ def _from_excel(source: TableSource, want: Want, name: str) -> Raw:
         ) from None
     except BadZipFile:
         raise ValueError("no workbook") from None
-    return _from_frame(frame, want, name)
+    yield _from_frame(frame, want, name)
 
 
-def _from_csv(source: TableSource, want: Want, name: str) -> Raw:
-    file = CsvFile(source, want)
-    if not file.include:
-        return Raw(name=name, header=file.header, columns={}, numbers=np.arange(0))
-    read = pyarrow.csv.read_csv(source.table, **file.options)
-    rows = np.arange(1, read.num_rows + len(file.broken) + 1)
-    numbers = np.setdiff1d(rows, list(file.broken), assume_unique=True)
-    return Raw(
-        name=name, header=file.header, columns=file.columns(read), numbers=numbers, faults=file.faults()
-    )
+def _from_csv(source: TableSource, want: Want, name: str, long: bool) -> Iterator[Raw]:
+    path, plain = Path(source.table), source.encoding == "utf-8"
+    header, separator = _header(source, path, want)
+    include = _present(header, want)
+    nothing = Raw(name=name, header=header, columns={}, numbers=np.arange(0))
+    if not include:
+        yield nothing
+        return
+    points = source.decimal == "."  # else a number is text still
+    numeric = {column: points and bool(want and want[column]) for column in include}
+    broken: dict[int, int] = {}  # number of the row → its number of cells
 
-
-class CsvFile:
-    """How one CSV file is read: its header, the wanted columns that it has, and what pyarrow is told."""
-
-    def __init__(self, source: TableSource, want: Want) -> None:
-        path, plain = Path(source.table), source.encoding == "utf-8"
-        text: dict[str, Any] = {
-            "encoding": "utf-8-sig" if plain else source.encoding,
-            "newline": "",
-            "errors": "surrogateescape" if plain else "strict",
-        }
-        # Read for its header; what stands below it is not judged there.
-        with gzip.open(path, "rt", **text) if path.suffix == ".gz" else open(path, **text) as file:
-            line = file.readline()
-            separator = source.separator or _separator(line, path, want)
-            file.seek(0)
-            self.header = next(csv.reader(file, delimiter=separator), [])
-        "".join(self.header).encode()  # half a letter is no name: ValueError
-        self.include = present(self.header, want)
-        points = source.decimal == "."  # else a number is text still
-        self._numeric = {column: points and bool(want and want[column]) for column in self.include}
-        self.broken: dict[int, int] = {}  # number of the row → its number of cells
-        self.options: dict[str, Any] = {
-            "read_options": pyarrow.csv.ReadOptions(
-                use_threads=False, block_size=BLOCK, encoding="utf8" if plain else source.encoding
-            ),  # threads lose row numbers
-            "parse_options": pyarrow.csv.ParseOptions(
-                delimiter=separator,
-                newlines_in_values=True,
-                ignore_empty_lines=len(self.header) > 1,  # an empty line is a missing cell of a single column
-                invalid_row_handler=self._note,
-            ),
-            "convert_options": pyarrow.csv.ConvertOptions(
-                include_columns=self.include,
-                column_types=dict.fromkeys(self.include, pa.binary()),  # text, once each cell is found to be
-                strings_can_be_null=False,
-            ),
-        }
-
-    def _note(self, row: Any) -> str:
-        self.broken[row.number - 1] = row.actual_columns  # pyarrow counts the header as row 1
+    def note(row: Any) -> str:
+        broken[row.number - 1] = row.actual_columns  # pyarrow counts the header as row 1
         return "skip"
 
-    def columns(self, read: pa.Table) -> dict[str, "pd.Series[Any]"]:
-        """The cells of a part of the file, or of all of it."""
-        return {column: _series(read[column], numeric) for column, numeric in self._numeric.items()}
-
-    def faults(self) -> tuple[Fault, ...]:
-        """What is wrong with rows that have too few cells, or too many."""
+    def faults() -> tuple[Fault, ...]:
         return tuple(
-            Fault(rows=np.array([row]), reason=f"has {cells} cells, where the header has {len(self.header)}.")
-            for row, cells in self.broken.items()
+            Fault(rows=np.array([row]), reason=f"has {cells} cells, where the header has {len(header)}.")
+            for row, cells in broken.items()
         )
+
+    options: dict[str, Any] = {
+        "read_options": pyarrow.csv.ReadOptions(
+            use_threads=False, block_size=BLOCK, encoding="utf8" if plain else source.encoding
+        ),  # threads lose row numbers
+        "parse_options": pyarrow.csv.ParseOptions(
+            delimiter=separator,
+            newlines_in_values=True,
+            ignore_empty_lines=len(header) > 1,  # an empty line is a missing cell of a single column
+            invalid_row_handler=note,
+        ),
+        "convert_options": pyarrow.csv.ConvertOptions(
+            include_columns=include,
+            column_types=dict.fromkeys(include, pa.binary()),  # text, once each cell is found to be
+            strings_can_be_null=False,
+        ),
+    }
+    first = 1  # the number of the row that comes next
+    for read in _csv_tables(source.table, options, long):
+        rows = np.arange(first, first + len(read) + len(broken))
+        numbers = np.setdiff1d(rows, list(broken), assume_unique=True)[: len(read)]  # broken rows are skipped
+        first = int(numbers[-1]) + 1 if len(numbers) else first
+        columns = {column: csv_cells(read[column], numeric[column]) for column in include}
+        yield replace(nothing, columns=columns, numbers=numbers, faults=faults())
+    if long:
+        yield replace(nothing, faults=faults())  # of rows at the end
+
+
+def _csv_tables(path: str, options: dict[str, Any], long: bool) -> Iterator[pa.Table]:
+    if not long:
+        yield pyarrow.csv.read_csv(path, **options)
+        return
+    with pyarrow.csv.open_csv(path, **options) as reader:
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+def _header(source: TableSource, path: Path, want: Want) -> tuple[list[str], str]:
+    """The names in a CSV file's first line, and what separates them. What stands below it is not judged here."""
+    plain = source.encoding == "utf-8"
+    text: dict[str, Any] = {
+        "encoding": "utf-8-sig" if plain else source.encoding,
+        "newline": "",
+        "errors": "surrogateescape" if plain else "strict",
+    }
+    with gzip.open(path, "rt", **text) if path.suffix == ".gz" else open(path, **text) as file:
+        line = file.readline()
+        separator = source.separator or _separator(line, path, want)
+        file.seek(0)
+        header = next(csv.reader(file, delimiter=separator), [])
+    "".join(header).encode()  # half a letter is no name: ValueError
+    return header, separator
 
 
 def _separator(line: str, path: Path, want: Want) -> str:
@@ -292,48 +327,13 @@ def _separator(line: str, path: Path, want: Want) -> str:
     return max(",;\t|", key=names)
 
 
-def _series(cells: pa.ChunkedArray, numeric: bool) -> "pd.Series[Any]":
-    if numeric:
-        try:
-            text = cells.cast(pa.string())
-            missing = pc.is_in(text, value_set=pa.array(MISSING_WORDS))
-            return pd.Series(pc.cast(pc.if_else(missing, None, text), pa.float64()).to_pandas())
-        except pa.ArrowInvalid:  # some cell is no number: leave them to be looked at one by one
-            pass
-    return _text(cells)
-
-
-def _text(cells: pa.ChunkedArray) -> "pd.Series[Any]":
-    """Each different text once; what is not UTF-8 stays bytes."""
-    coded = cells.cast(pa.large_binary()).dictionary_encode().combine_chunks()
-    different = pd.Index([_decoded(value) for value in coded.dictionary.to_pylist()], dtype=object)
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return pd.Series(pd.Categorical.from_codes(codes, categories=different))
-
-
-def _decoded(value: bytes) -> str | bytes:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def present(header: list[Any], want: Want) -> list[str]:
+def _present(header: list[Any], want: Want) -> list[str]:
     """The wanted columns that the header names once."""
     times = Counter(header)
     return [column for column in (header if want is None else want) if times[column] == 1]
 
 
-_WHOLE = {
-    pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype(),
-    pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype(), pa.uint32(): pd.UInt32Dtype(),
-    pa.uint64(): pd.UInt64Dtype(),
-}  # fmt: skip
-_READERS = {
+_READERS: dict[str, Callable[[TableSource, Want, str, bool], Iterator[Raw]]] = {
     ".csv": _from_csv, ".csv.gz": _from_csv, ".tsv": _from_csv, ".tsv.gz": _from_csv,
     ".xlsx": _from_excel, ".parquet": _from_parquet,
 }  # fmt: skip

@@ -143,8 +143,10 @@ class TableSource:
         return cls.from_dict(load_toml(path, "the source"), path.name).within(path.parent)
 
 
-def source_at(place: str | Path) -> TableSource:
-    """What a path or a URL stands for: a file, a source in a TOML file."""
+def source_at(place: Any) -> TableSource:
+    """What a path or a URL stands for: a file, a source in a TOML file; a source as it is."""
+    if isinstance(place, TableSource):
+        return place
     text = str(place)
     return TableSource.load(Path(place)) if text.endswith(SUFFIX) else TableSource(table=text)
 

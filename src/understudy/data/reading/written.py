@@ -1,4 +1,4 @@
-"""Cells as a source says they are written: words that stand for no value, decimals after a comma.
+"""Cells as they are written: texts and numbers in Arrow's columns, words for no value, decimals after a comma.
 
 Guarantee: what becomes of a cell depends on that cell and on what is declared.
 """
@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.data.reading.cells import MISSING_WORDS, Fault
@@ -16,6 +18,63 @@ from understudy.data.reading.sources import TableSource
 
 # 1234,5 and 1.234,5: a point only where it parts thousands
 _WITH_COMMA = re.compile(r"\s*([-+]?)(\d{1,3}(?:\.\d{3})+|\d*)(?:,(\d+))?\s*")
+_WHOLE = {
+    pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype(),
+    pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype(), pa.uint32(): pd.UInt32Dtype(),
+    pa.uint64(): pd.UInt64Dtype(),
+}  # fmt: skip
+
+
+def arrow_cells(table: pa.Table) -> dict[str, "pd.Series[Any]"]:
+    """The columns of an Arrow table, in their types."""
+    for place, field in enumerate(table.schema):
+        # Text as text, however it is kept: as numbers of a list of words, or in views.
+        if pa.types.is_dictionary(field.type):
+            words = [_viewless(chunk.dictionary).take(chunk.indices) for chunk in table[place].chunks]
+            kind = _viewless(pa.array([], field.type.value_type)).type
+            table = table.set_column(place, field.name, pa.chunked_array(words, kind))
+        elif pa.types.is_string_view(field.type):
+            table = table.set_column(place, field.name, _viewless(table[place]))
+    kinds = {field.name: field.type for field in table.schema}
+    text = [
+        name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    ]
+    # Without pandas' own metadata an id that was saved as the index comes back as a column.
+    frame = table.drop_columns(text).to_pandas(
+        ignore_metadata=True, date_as_object=False, types_mapper=_WHOLE.get
+    )
+    return {name: _text(table[name]) if name in text else frame[name] for name in table.column_names}
+
+
+def _viewless(cells: Any) -> Any:
+    return cells.cast(pa.large_string()) if pa.types.is_string_view(cells.type) else cells
+
+
+def csv_cells(cells: pa.ChunkedArray, numeric: bool) -> "pd.Series[Any]":
+    """Texts of a CSV file: numbers where the column is to hold these and every cell is one."""
+    if numeric:
+        try:
+            text = cells.cast(pa.string())
+            missing = pc.is_in(text, value_set=pa.array(MISSING_WORDS))
+            return pd.Series(pc.cast(pc.if_else(missing, None, text), pa.float64()).to_pandas())
+        except pa.ArrowInvalid:  # some cell is no number: leave them to be looked at one by one
+            pass
+    return _text(cells)
+
+
+def _text(cells: pa.ChunkedArray) -> "pd.Series[Any]":
+    """Each different text once; what is not UTF-8 stays bytes."""
+    coded = cells.cast(pa.large_binary()).dictionary_encode().combine_chunks()
+    different = pd.Index([_decoded(value) for value in coded.dictionary.to_pylist()], dtype=object)
+    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return pd.Series(pd.Categorical.from_codes(codes, categories=different))
+
+
+def _decoded(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
 
 
 def as_declared(

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from understudy.data.encoding.levels import Levels
 from understudy.data.grid import Block, Grid
+from understudy.data.table import Table
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise
@@ -25,7 +26,7 @@ from understudy.privacy.secure.counts import scaled
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.measured import Measured
-from understudy.protocols.gram.rows import Rows, StreamedRows
+from understudy.protocols.gram.rows import Rows
 from understudy.protocols.gram.settings import AGAIN, Config, again_share
 from understudy.protocols.gram.stages import FineTables, Pairs, Spread
 from understudy.protocols.gram.trees import FineTables as Trees
@@ -152,14 +153,10 @@ class Gram(Study[Rows]):
         return Ring.holding(people + len(self.schemas) * _FAR * max(noise))
 
     def rows(self, holding: Holding) -> Rows:
-        group = self.grid.group_of(holding.name)
         table = holding.rows
-        if holding.aligned is None and table.long:
-            return StreamedRows(table, self.layout, group)
-        frame = table.frame if holding.aligned is None else holding.aligned
-        rows = Rows(frame, table.schema, self.layout, group)
-        rows.check()
-        return rows
+        if holding.aligned is not None:
+            table = Table(holding.aligned, table.schema, table.source)
+        return Rows(table, self.layout, self.grid.group_of(holding.name))
 
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Stage[Rows]:
         spread, layout = self.spreads[name], self.layout
