@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from understudy.privacy.accounts import accounting, divergences, events, losses
+from understudy.privacy.accounts import accounting, events, losses
 
 OF_THE_ACCOUNTANT = {"test_accounting.py", "test_second_accountant.py", "test_known_prices.py"}
 
@@ -31,7 +31,7 @@ class KnownPrices:
     """`accounting._epsilon`, with a memory in a file that several processes add to."""
 
     def __init__(self, folder: Path) -> None:
-        sources = (part.__file__ for part in (accounting, divergences, events, losses))
+        sources = (part.__file__ for part in (accounting, events, losses))
         self.file = folder / f"{follows_from(*sources)}.jsonl"
         self.work_out = accounting._epsilon
         self.asked: dict[tuple[Any, ...], float] = {}  # here before: no name is formed to look it up

@@ -30,7 +30,7 @@ from understudy.ground.errors import (
     UtilityWarning,
 )
 from understudy.privacy.accounts.accounting import DiscreteGaussian, Reveals, epsilon, flatten
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import shown
 from understudy.privacy.buy_schema import quote
 from understudy.privacy.free_kinds import kinds_of
 from understudy.privacy.secure.counts import needed_noise, spend_of

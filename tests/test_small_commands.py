@@ -15,8 +15,7 @@ from understudy.cli.console import err, out, plain, plain_err, wide
 from understudy.data.infer import draft
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
-from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import Budget, shown
 from understudy.privacy.accounts.ledger import Ledger
 
 SCHEMA = Schema(

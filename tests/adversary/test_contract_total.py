@@ -16,7 +16,6 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.federation import Federation
-from understudy.runtime.contract import ContractLedger
 
 STEP = GaussianDpEvent(20.0)
 PRICE = Budget(1.0, 1e-5)  # of the run; the ledger itself has room for many of them
@@ -52,14 +51,14 @@ def spend_all(mine: Ledger, *, run: str = "the run", people: list[int] | None = 
 def spend_in_turn(path: Path, ready: Any, paid: Any) -> None:
     """A process of its own, with the ledger open before any other begins to spend."""
     with Ledger(path) as ledger:
-        mine = ContractLedger(ledger, PRICE, "the run")
+        mine = ledger.within("the run", PRICE)
         ready.wait(60)
         paid.put(spend_all(mine))
 
 
 @pytest.mark.parametrize("people", [None, [1, 2]])
 def test_two_objects_for_one_run_spend_its_price_once(ledger: Ledger, people: list[int] | None) -> None:
-    one, other = (ContractLedger(ledger, PRICE, "the run") for _ in range(2))
+    one, other = (ledger.within("the run", PRICE) for _ in range(2))
     half = steps_of(PRICE) // 2
     for _ in range(half):
         one.charge(STEP, run="the run", what="a step", people=people)
@@ -71,7 +70,7 @@ def test_two_objects_for_one_run_spend_its_price_once(ledger: Ledger, people: li
 
 
 def test_a_charge_by_one_object_counts_in_what_the_other_can_afford_person_by_person(ledger: Ledger) -> None:
-    one, other = (ContractLedger(ledger, PRICE, "the run") for _ in range(2))
+    one, other = (ledger.within("the run", PRICE) for _ in range(2))
     spend_all(one, people=[1])
     assert other.able(STEP, people=[1, 2]).tolist() == [False, True]
     other.afford(STEP, people=[2])
@@ -86,7 +85,7 @@ def test_a_restart_does_not_begin_the_price_anew(tmp_path: Path) -> None:
     Ledger(path, holder="a", budget=WHOLE).close()
     for life in range(3):
         with Ledger(path) as ledger:
-            mine = ContractLedger(ledger, PRICE, "the run")
+            mine = ledger.within("the run", PRICE)
             if life < 2:
                 mine.charge(STEP, run="the run", what="a step")
             paid += 1 if life < 2 else spend_all(mine)
@@ -110,18 +109,18 @@ def test_two_processes_for_one_run_spend_its_price_once(tmp_path: Path) -> None:
 
 
 def test_two_runs_of_one_name_add_up_and_another_name_begins_at_nothing(ledger: Ledger) -> None:
-    first = ContractLedger(ledger, PRICE, "the run")
+    first = ledger.within("the run", PRICE)
     assert spend_all(first) == steps_of(PRICE)
     with pytest.raises(BudgetExceeded, match='limit of this run, "the run"'):
-        ContractLedger(ledger, PRICE, "the run").afford(STEP)
-    assert spend_all(ContractLedger(ledger, PRICE, "another"), run="another") == steps_of(PRICE)
+        ledger.within("the run", PRICE).afford(STEP)
+    assert spend_all(ledger.within("another", PRICE), run="another") == steps_of(PRICE)
     larger = Budget(1.5, 1e-5)
-    again = spend_all(ContractLedger(ledger, larger, "the run"))
+    again = spend_all(ledger.within("the run", larger))
     assert again == steps_of(larger) - steps_of(PRICE), "what stands under the name counts"
 
 
 def test_a_charge_under_another_name_than_the_contract_s_is_refused(ledger: Ledger) -> None:
-    mine = ContractLedger(ledger, PRICE, "the run")
+    mine = ledger.within("the run", PRICE)
     with pytest.raises(LedgerError, match='for the run "the run", not for "another"'):
         mine.charge(STEP, run="another", what="a step")
     assert not ledger.runs()
@@ -129,8 +128,8 @@ def test_a_charge_under_another_name_than_the_contract_s_is_refused(ledger: Ledg
 
 def test_a_ledger_that_older_files_hold_counts_a_run_all_the_same(ledger: Ledger) -> None:
     ledger._store.connection.execute("DROP INDEX entry_run")
-    assert spend_all(ContractLedger(ledger, PRICE, "the run")) == steps_of(PRICE)
-    assert spend_all(ContractLedger(ledger, PRICE, "the run")) == 0
+    assert spend_all(ledger.within("the run", PRICE)) == steps_of(PRICE)
+    assert spend_all(ledger.within("the run", PRICE)) == 0
 
 
 def test_a_run_that_is_resumed_or_repeated_under_its_name_never_passes_its_price(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from understudy.data.samples import toy
 from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.common_sample import together
+from understudy.privacy.accounts.events import together
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise.poisson import poisson_samples
 from understudy.privacy.noise.rng import FastRng

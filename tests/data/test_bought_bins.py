@@ -15,7 +15,7 @@ from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer
 from understudy.generators.generator import Generator
 from understudy.models.tables.bought_levels import merged_neighbours
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.privacy.accounts.rehearsal import rehearsed
+from understudy.privacy.accounts.budget import rehearsed
 from understudy.privacy.noise import FastRng
 
 SCHEMA = Schema(

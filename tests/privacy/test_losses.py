@@ -18,14 +18,16 @@ from dp_accounting.pld.common import compute_self_convolve_bounds
 from dp_accounting.rdp import RdpAccountant, compute_epsilon
 
 from understudy.privacy.accounts.accounting import _ORDERS, DiscreteGaussian, PureDp, _pld
-from understudy.privacy.accounts.divergences import converted, gaussian_epsilon, sampled_divergence
 from understudy.privacy.accounts.losses import (
     _folded,
     _kept,
+    converted,
     discrete_gaussian,
     folded,
     gaussian,
+    gaussian_epsilon,
     least_epsilon,
+    sampled_divergence,
     sampled_gaussian,
 )
 

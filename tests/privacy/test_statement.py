@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp, epsilon
-from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.figures import shown, shown_left
+from understudy.privacy.accounts.budget import Budget, shown, shown_left
 from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
 
 PURE = Budget(4.0, 0.0)

@@ -25,7 +25,7 @@ from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import Comparison, compare
 from understudy.evaluate.figure import What
 from understudy.ground.errors import ArtefactError, ConfigError
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import shown
 from understudy.report import measure
 from understudy.report.page import write_evaluation_page, write_report
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import shown
 from understudy.report.words import at_price, best_guess, chance, listed, percent, signed, size
 
 

@@ -41,7 +41,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Opening
 from understudy.runtime.audit_log import AuditLog, verify
-from understudy.runtime.contract import Contract, ContractLedger, digest_of
+from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.journal import Answer, AskId
 from understudy.runtime.policy import Policy
 from understudy.runtime.session import Seat, Session
@@ -260,11 +260,11 @@ def test_a_contract_ledger_sees_other_runs_in_the_holder_s_budget() -> None:
     ledger = Ledger.rehearsal("a", Budget(1.0, 1e-5))
     event = GaussianDpEvent(4.0)
     ledger.charge(event, run="earlier", what="x")
-    within = ContractLedger(ledger, Budget(5.0, 1e-5), "now")
+    within = ledger.within("now", Budget(5.0, 1e-5))
     with pytest.raises(BudgetExceeded) as refusal:
         within.charge(event, run="now", what="x")
     assert "limit of this run" not in str(refusal.value)
-    tight = ContractLedger(Ledger.rehearsal("a", Budget(9.0, 1e-5)), Budget(1.0, 1e-5), "now")
+    tight = Ledger.rehearsal("a", Budget(9.0, 1e-5)).within("now", Budget(1.0, 1e-5))
     tight.charge(event, run="now", what="x", people=[1, 2])
     with pytest.raises(BudgetExceeded, match="limit of this run"):
         tight.charge(event, run="now", what="x", people=[2])

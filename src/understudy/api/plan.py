@@ -18,8 +18,7 @@ from understudy.data.described import PublicSchema
 from understudy.data.encoding.fine import cut_evenly
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import Budget, shown
 from understudy.protocols.core.forecast import Forecast
 from understudy.protocols.protocol import Protocol
 from understudy.runs.held import budgets, loaded

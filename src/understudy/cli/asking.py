@@ -48,7 +48,7 @@ def sample(
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
     from understudy.data.reading.writing import csv_text, write_tables
     from understudy.generators.generator import Generator
-    from understudy.privacy.accounts.rehearsal import first_said, rehearsal_of
+    from understudy.privacy.accounts.budget import first_said, rehearsal_of
 
     generator = Generator.load(folder)
     if said := rehearsal_of(generator.card):
@@ -136,7 +136,7 @@ def tables(
 ) -> None:
     """Show a table as it was fitted, and as it was released with its error bars. It costs no privacy."""
     from understudy.generators.generator import Generator
-    from understudy.privacy.accounts.rehearsal import rehearsal_of
+    from understudy.privacy.accounts.budget import rehearsal_of
 
     generator = Generator.load(folder)
     if said := rehearsal_of(generator.card):

@@ -12,7 +12,7 @@ from understudy.cli.console import print_table
 from understudy.cli.exchange_client import At, Authorities, TokenFile, client_of, membership, transfers
 from understudy.ground.check import file_names, nearest, plain_name
 from understudy.ground.errors import ConfigError
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import shown
 from understudy.report.words import at_price, chance, right_about, size
 
 if TYPE_CHECKING:

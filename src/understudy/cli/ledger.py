@@ -128,7 +128,7 @@ def exact(entry: "Entry") -> tuple[object, ...]:
 def by_run(book: "Ledger") -> list[dict[str, str]]:
     """What each run cost the person with the highest spend in it, by itself."""
     from understudy.privacy.accounts.accounting import epsilon
-    from understudy.privacy.accounts.figures import shown
+    from understudy.privacy.accounts.budget import shown
 
     budget, entries = book.budget, book.entries()
     rows = []
@@ -155,8 +155,7 @@ def ledger_budget(
 ) -> None:
     """Raise or lower the lifetime budget. It becomes an entry, with the reason; what was spent stays spent."""
     from understudy.privacy.accounts.ledger import Ledger
-    from understudy.privacy.accounts.lifetime import change_lifetime
 
     with Ledger(ledger) as book:
-        before, after = change_lifetime(book, epsilon=epsilon, reason=reason, delta=delta)
+        before, after = book.change_lifetime(epsilon=epsilon, reason=reason, delta=delta)
         out.print(f"The lifetime budget was {before}, and is {after}.\n{book.summary()}", markup=False)

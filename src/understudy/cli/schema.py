@@ -279,7 +279,7 @@ def schema_levels(
 
     from understudy.data.bought_bins import bought_bins
     from understudy.generators.generator import Generator
-    from understudy.privacy.accounts.rehearsal import rehearsal_of
+    from understudy.privacy.accounts.budget import rehearsal_of
 
     generator = Generator.load(folder)
     if generator.levels is None:

@@ -10,7 +10,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from understudy.network.status import GONE, party_word
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import shown
 from understudy.report.words import size
 
 _COLOURS = {"failed": "red", "silent": "red", "done": "green", "training": "cyan"}

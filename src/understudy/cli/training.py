@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from understudy.cli.console import err, out
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import shown
 
 if TYPE_CHECKING:
     from understudy.protocols.core import Progress as Rounds

@@ -23,7 +23,7 @@ from understudy.ground.bounded import read_json
 from understudy.ground.errors import ArtefactError
 from understudy.ground.tensors_file import read_header
 from understudy.models.cohort.classifier import from_description
-from understudy.privacy.accounts.rehearsal import first_said
+from understudy.privacy.accounts.budget import first_said
 
 _DAMAGED = (
     KeyError,

@@ -27,7 +27,7 @@ from understudy.generators.kinds.kind import Asked
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.ground.html import line
-from understudy.privacy.accounts.rehearsal import first_said
+from understudy.privacy.accounts.budget import first_said
 from understudy.privacy.noise import FastRng
 
 

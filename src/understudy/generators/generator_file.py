@@ -27,7 +27,7 @@ from understudy.ground.bounded import read_json
 from understudy.ground.errors import ArtefactError
 from understudy.ground.tensors_file import difference, read_header
 from understudy.models.claims import check_claim, expected
-from understudy.privacy.accounts.rehearsal import first_said
+from understudy.privacy.accounts.budget import first_said
 
 Described = PublicSchema | MixedSchema | SeveralVisits
 Parts = tuple[Any, Described, dict[str, Any], Levels | None, Release | None]

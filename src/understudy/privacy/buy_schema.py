@@ -73,7 +73,7 @@ from understudy.ground.check import in_range, nearest, positive
 from understudy.ground.errors import ConfigError, PrivacyError, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate, flatten
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.asked_kinds import Asked, Kinds
 from understudy.privacy.noise import CountNoise, DiscreteGaussianNoise, DiscreteLaplaceNoise, Rng, rounded_up

@@ -17,7 +17,7 @@ from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.ground.bounded import read_json, read_toml
 from understudy.ground.errors import ArtefactError, SchemaError
-from understudy.privacy.accounts.rehearsal import rehearsal_of, rehearsed
+from understudy.privacy.accounts.budget import rehearsal_of, rehearsed
 
 T = TypeVar("T")
 Described = PublicSchema | MixedSchema | SeveralVisits

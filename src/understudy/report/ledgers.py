@@ -13,8 +13,8 @@ import numpy as np
 
 from understudy.ground.errors import UnderstudyError
 from understudy.privacy.accounts.accounting import epsilon
+from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.entries import Entry
-from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.report.words import at_price
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from understudy.evaluate.attacks import Attack
 from understudy.evaluate.comparison import Shares
 from understudy.evaluate.utility import Figure, Matrix, Numbers, Pair
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report import plots
 from understudy.report.names import ATTACKS, CLOSENESS, MEASURES, SCORES, STRENGTHS, attack_name, figure_name

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import shown
 
 
 def lower_bound(epsilon: float | None) -> str:

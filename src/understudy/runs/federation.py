@@ -25,7 +25,6 @@ from understudy.protocols.core import Party
 from understudy.protocols.protocol import differ
 from understudy.runs.held import Held, Opened, budgets, description, has_population, loaded, open_held
 from understudy.runs.registry import protocol_named, require_priced
-from understudy.runtime.contract import ContractLedger
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class Federation:
             name: record.build(
                 name,
                 holder.table,
-                ContractLedger(holder.ledger, holder.total or holder.budget, run),
+                holder.ledger.within(run, holder.total or holder.budget),
                 run=run,
                 budget=holder.budget,
                 rng=holder.rng(),

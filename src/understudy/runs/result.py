@@ -17,7 +17,7 @@ from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.durable import replace, replace_json
 from understudy.ground.errors import ArtefactError
-from understudy.privacy.accounts.rehearsal import first_said
+from understudy.privacy.accounts.budget import first_said
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.protocols.core.loop import Outcome
 from understudy.runs.federation import Federation

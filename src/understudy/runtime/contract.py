@@ -2,9 +2,7 @@
 
 The server offers it, each party checks it against its holder's policy and signs its digest; from then on the
 party answers nothing outside it (`runtime.session`). The signed contract is kept at both ends.
-
-Guarantee: `ContractLedger` refuses, before the charge, whatever would take this run at this holder above the
-price in the contract, also where the holder's ledger has room for more. The run's total stands in the ledger's file.
+Its price binds by `Ledger.within`, also where the holder's ledger has room for more.
 """
 
 import hashlib
@@ -19,7 +17,6 @@ from understudy.ground.check import plain_name, plain_names
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.pack import LIMIT
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.ledger import Ledger
 
 _LONGEST = 1 << 20  # bytes of a contract
 
@@ -117,19 +114,6 @@ def columns_of(description: Any) -> dict[str, str]:
 def _digest(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-class ContractLedger(Ledger):
-    """The holder's ledger as one run sees it: every charge must fit the contract first, then the ledger.
-
-    Guarantee: what the run has spent is what the ledger's file holds under its name, and both limits are checked in
-    the transaction that writes the charge. So all of these for one run, in whatever processes, spend the price once,
-    and what a server asks a second time is paid a second time, and counts.
-    Edges: two runs of one name add up, as if they were one; a charge under another name → LedgerError.
-    """
-
-    def __init__(self, ledger: Ledger, budget: Budget, run: str) -> None:
-        self._begin_within(ledger, run, budget)
 
 
 def _budget(values: Mapping[str, Any]) -> Budget:

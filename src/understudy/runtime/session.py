@@ -34,7 +34,7 @@ from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Ask, Assembly, Keep, Opening, Party, Return, Settle
 from understudy.runtime.audit_log import AuditLog
-from understudy.runtime.contract import Contract, ContractLedger, columns_of, digest_of
+from understudy.runtime.contract import Contract, columns_of, digest_of
 from understudy.runtime.identity import Invitation
 from understudy.runtime.journal import Answer, AskId, Journal
 from understudy.runtime.policy import Policy
@@ -205,7 +205,7 @@ class Session:
     def _restored(self) -> Party:
         """The party, built anew and put where the journal says."""
         contract, seat, journal = self.contract, self.seat, self._journal
-        ledger = ContractLedger(seat.ledger, contract.budgets[seat.name], contract.run)
+        ledger = seat.ledger.within(contract.run, contract.budgets[seat.name])
         party = seat.build(contract, ledger, self._folder)
         if (entry := journal.before) is not None:
             state = unpack(journal.state(entry))

@@ -47,7 +47,6 @@ from scipy.special import expit
 
 from understudy.ground.check import one_of, positive
 from understudy.ground.errors import ConfigError, PrivacyError
-from understudy.privacy.accounts.divergences import converted, gaussian_bound, sampled_divergence
 from understudy.privacy.accounts.events import (
     DiscreteGaussian,
     PureDp,
@@ -57,31 +56,26 @@ from understudy.privacy.accounts.events import (
     event_from_json,
     event_to_json,
     flatten,
+    is_sampled_gaussian,
     merged_noise,
     pure,
     pure_sum,
 )
 from understudy.privacy.accounts.losses import (
+    converted,
     discrete_gaussian,
     folded,
     gaussian,
+    gaussian_bound,
     least_epsilon,
+    sampled_divergence,
     sampled_gaussian,
 )
 
 __all__ = [
-    "ACCOUNTANTS",
-    "DiscreteGaussian",
-    "DpEvent",
-    "PureDp",
-    "Reveals",
-    "Spend",
-    "calibrate",
-    "epsilon",
-    "event_from_json",
-    "event_to_json",
-    "flatten",
-]
+    "ACCOUNTANTS", "DiscreteGaussian", "DpEvent", "PureDp", "Reveals", "Spend", "calibrate", "epsilon",
+    "event_from_json", "event_to_json", "flatten",
+]  # fmt: skip
 
 ACCOUNTANTS = {"pld": "privacy loss distributions", "rdp": "Rényi divergences"}
 
@@ -202,22 +196,16 @@ def _pld(event: DpEvent, grid: float) -> Any:
         if isinstance(inner, LaplaceDpEvent) and pure(inner) > _LARGEST_SAMPLED:
             return _randomized_response(pure(event), grid)
     match inner:
-        case GaussianDpEvent():
-            noise = inner.noise_multiplier
-            if rate < 1:
-                return sampled_gaussian(rate, noise, grid)
-            return gaussian(noise, grid)
-        case LaplaceDpEvent():
-            noise = inner.noise_multiplier
+        case GaussianDpEvent(noise_multiplier=noise):
+            return sampled_gaussian(rate, noise, grid) if rate < 1 else gaussian(noise, grid)
+        case LaplaceDpEvent(noise_multiplier=noise):
             return plds.from_laplace_mechanism(noise, sampling_prob=rate, value_discretization_interval=grid)
         case DiscreteGaussian():
             return discrete_gaussian(inner.sigma, inner.sensitivity, grid)
         case DiscreteLaplaceDpEvent():
+            noise, moved = inner.noise_parameter, inner.sensitivity
             return plds.from_discrete_laplace_mechanism(
-                inner.noise_parameter,
-                inner.sensitivity,
-                value_discretization_interval=grid,
-                use_connect_dots=True,
+                noise, moved, value_discretization_interval=grid, use_connect_dots=True
             )
         case PureDp():
             return _randomized_response(inner.epsilon, grid)
@@ -263,8 +251,7 @@ def _rdp(event: DpEvent, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
 
 def _sampled(event: DpEvent) -> bool:
     """Whether it is Gaussian noise on a sample that leaves somebody out."""
-    sampled = isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent)
-    return sampled and 0 < event.sampling_probability < 1
+    return is_sampled_gaussian(event) and 0 < event.sampling_probability < 1
 
 
 def _noiseless(event: DpEvent) -> bool:
@@ -276,9 +263,8 @@ def _noiseless(event: DpEvent) -> bool:
 
 def _listless(event: DpEvent) -> bool:
     """Whether its losses cannot be listed: there is no worst pair of distributions, or its list is too long."""
-    return isinstance(event, ZCDpEvent) or (
-        isinstance(event, DiscreteGaussian) and event.sigma > _LARGEST_WHOLE_NOISE
-    )
+    long = isinstance(event, DiscreteGaussian) and event.sigma > _LARGEST_WHOLE_NOISE
+    return long or isinstance(event, ZCDpEvent)
 
 
 def _computable(event: DpEvent) -> DpEvent:

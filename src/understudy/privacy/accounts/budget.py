@@ -1,7 +1,11 @@
-"""The most that a holder lets anyone learn about one of its people."""
+"""The most that a holder lets anyone learn about one of its people, and how an ε, or that there is none, is said.
+
+Without the accountant: an artefact is read, drawn from and checked without it.
+"""
 
 import math
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +14,12 @@ from understudy.ground.errors import ConfigError, PrivacyWarning
 
 AGAINST = ("anyone", "outsider")
 ADJACENCY = "add or remove one person, with all their rows"
+_LEAST = 1e-300  # below it, powers of ten leave the range of a float
+REHEARSED = {  # why what a party did protects nobody
+    "seed": "noise was drawn from a seed, and anyone who finds the seed can remove it",
+    "fast": "noise came from a fast generator that is not secure",
+    "ledger": "no lasting ledger was charged",
+}
 USUAL_DELTA = 1e-6  # where an ε alone was given: below one over the number of people, up to a million of them
 
 
@@ -54,3 +64,47 @@ class Budget:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def shown(value: float | None, digits: int = 4, *, endless: str = "no guarantee") -> str:
+    """An ε for a person to read, rounded up: a claim may be too high, never too low. None is without end, too."""
+    if value is None or value == math.inf:
+        return endless
+    return "0" if value <= 0 else _rounded(max(value, _LEAST), digits, lambda part: math.ceil(part - 1e-9))
+
+
+def shown_left(value: float, digits: int = 4) -> str:
+    """What is left of an ε, rounded down."""
+    if value == math.inf:
+        return "inf"
+    return "0" if value < _LEAST else _rounded(value, digits, lambda part: math.floor(part + 1e-9))
+
+
+def _rounded(value: float, digits: int, whole: Callable[[float], int]) -> str:
+    places = digits - 1 - math.floor(math.log10(value))
+    return f"{whole(value * 10.0**places) / 10.0**places:g}"
+
+
+def rehearsed(parties: Mapping[str, Sequence[str]]) -> str:
+    """Why what these parties did protects nobody, by keys of `REHEARSED`; nothing where there are none."""
+    said = []
+    for key in dict.fromkeys(key for keys in parties.values() for key in keys):
+        whose = [name for name, keys in parties.items() if key in keys]
+        said.append(
+            REHEARSED.get(key, key) + ("" if len(whose) == len(parties) else f" ({', '.join(whose)})")
+        )
+    return (
+        f"Rehearsal: nothing here is private and nothing may be published; {'; '.join(said)}." if said else ""
+    )
+
+
+def first_said(card: Mapping[str, Any]) -> dict[str, str]:
+    """What an artefact says before all else: that it is of a rehearsal, if it is."""
+    return {"rehearsal": said} if (said := rehearsal_of(card)) else {}
+
+
+def rehearsal_of(card: Mapping[str, Any]) -> str:
+    """Why what a card describes protects nobody, as its statement says; nothing where it does not say so."""
+    privacy = card.get("privacy")
+    said = card.get("rehearsal") or (privacy.get("rehearsal") if isinstance(privacy, Mapping) else None)
+    return str(said) if said else ""

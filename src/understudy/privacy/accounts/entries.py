@@ -1,15 +1,16 @@
-"""The lines of a ledger as a holder reads them: when, what, which run, the price, and the sum so far."""
+"""The lines of a ledger: as a charge writes them, as a person has spent by them, and as a holder reads them."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from understudy.privacy.accounts.accounting import epsilon
-from understudy.privacy.accounts.budget import Budget
+from understudy.ground.errors import ConfigError
+from understudy.privacy.accounts.accounting import DpEvent, epsilon, flatten
+from understudy.privacy.accounts.budget import Budget, shown
 from understudy.privacy.accounts.events import Spend, describe
-from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.ledger_store import Priced, seen
 
 VIEWS = ("outsider", "insider")
@@ -41,12 +42,10 @@ class Entry:
 
     @property
     def event(self) -> str:
-        """What was done, in words."""
         return "; ".join(describe(event) for event in self.cost["outsider"])
 
     @property
     def count(self) -> int:
-        """How many uses."""
         return sum(self.cost["outsider"].values())
 
     @property
@@ -65,17 +64,8 @@ class Entry:
     def cells(self) -> tuple[str, ...]:
         """When, run, what, uses, people, ε alone, ε in all: for a table."""
         who = "everyone" if self.people is None else f"{self.people:,}"
-        if not self.count:
-            return (self.when, self.run, self.what, "", "", "", shown(self.total))
-        return (
-            self.when,
-            self.run,
-            self.what,
-            f"{self.count:,}",
-            who,
-            shown(self.price),
-            shown(self.total),
-        )
+        cost = (f"{self.count:,}", who, shown(self.price)) if self.count else ("", "", "")
+        return (self.when, self.run, self.what, *cost, shown(self.total))
 
 
 def read_entries(rows: Iterable[tuple[Any, ...]], priced: list[Priced]) -> Iterator[Entry]:
@@ -123,3 +113,58 @@ def merge(entries: Iterable[Entry]) -> list[Entry]:
 
 def _kind(entry: Entry) -> tuple[Any, ...]:
     return entry.run, entry.people is None, entry.budget, *(frozenset(entry.cost[view]) for view in VIEWS)
+
+
+def lines_of(
+    event: DpEvent, count: int, insider: DpEvent | None, insider_count: int | None
+) -> dict[tuple[DpEvent, str], int]:
+    """What is charged, by event and by whose eyes it counts in."""
+    outside = flatten(event, count)
+    uses = count if insider_count is None else insider_count
+    inside = flatten(event if insider is None else insider, uses) if uses else Counter()
+    if inside == outside:
+        return {(event, "both"): count for event, count in outside.items()}
+    sides = {"outsider": outside, "insider": inside}
+    return {(event, view): count for view, side in sides.items() for event, count in side.items()}
+
+
+def views_apart(against: str, eyes: set[str]) -> tuple[str, ...]:
+    """In whose eyes a price counts, where all that is charged counts in these: once, where it counts in both alike."""
+    return views(against) if eyes - {"both"} else views(against)[:1]
+
+
+def cost_seen(lines: Mapping[tuple[DpEvent, str], int], view: str) -> Counter[DpEvent]:
+    return Counter({event: count for (event, eyes), count in lines.items() if eyes in (view, "both")})
+
+
+def person_spend(priced: list[Priced], own: Mapping[int, int], view: str) -> Counter[DpEvent]:
+    """A person's spend: what everyone was charged, and their own uses by event id."""
+    return seen({row.id: row.everyone + own.get(row.id, 0) for row in priced}, priced, view)
+
+
+def highest_spends(spends: Iterable[Counter[DpEvent]]) -> list[Counter[DpEvent]]:
+    """Those that no other exceeds in every count: the person with the highest spend is among them."""
+    kept: list[Counter[DpEvent]] = []
+    for spend in sorted(spends, key=Counter.total, reverse=True):
+        if not any(spend <= other for other in kept):
+            kept.append(spend)
+    return kept
+
+
+def people_ids(people: Iterable[int | str] | None) -> list[str] | None:
+    """Person ids as text, sorted so that they go into the file in its own order."""
+    return None if people is None else sorted(people_texts(people))
+
+
+def people_texts(people: Iterable[int | str]) -> list[str]:
+    values = people.tolist() if hasattr(people, "tolist") else list(people)
+    if not {type(value) for value in values} <= {int, str}:
+        raise ConfigError("people must be whole numbers or texts. Nothing was charged.")
+    ids = list(map(str, values))
+    if len(set(ids)) < len(ids):
+        raise ConfigError("people names a person twice: use `count` instead. Nothing was charged.")
+    return ids
+
+
+def people_json(ids: list[str] | None) -> str | None:
+    return None if ids is None else json.dumps(ids)

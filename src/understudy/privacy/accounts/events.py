@@ -8,8 +8,9 @@ import json
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import attrs
@@ -183,6 +184,43 @@ def _sampled(rate: float, batch: Spend) -> DpEvent:
     if math.isfinite(total := pure_sum(batch)):
         return PureDp(amplified(rate, total))
     raise PrivacyError(f"a Poisson sample of {dict(batch)!r} has no price. Nothing was sent.")
+
+
+def is_sampled_gaussian(event: DpEvent) -> bool:
+    return isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent)
+
+
+def together(spends: Sequence[Spend], *, steps: int) -> Counter[DpEvent]:
+    """What parties spent together, where at least `steps` Poisson samples were common to all of them.
+
+    Where the parties of a step draw one batch for all of them, a person is in all of their sums or in none. A step is
+    then one Poisson sample with every party's Gaussian on it, and Gaussians on one sample are one Gaussian (their
+    weighted sum tells all that they tell together). Only that one is amplified by the sampling: priced as samples of
+    their own, the parties' steps would seem to cost less than they do.
+    Guarantee: an upper bound, whichever of the parties' steps had a sample in common. A step of some parties tells no
+    more than the same step of all of them would, so every step is priced as one of all; each use beyond the common
+    ones may have been a step of its own. Of uses with different noise or rates, the least noise and the largest rate
+    bound them all: a sample of a smaller rate is one of a larger rate of which some is thrown away.
+    Edges: a party without a sampled Gaussian takes no part in the merging; all other uses compose as usual.
+    """
+    not_negative(steps=steps)
+    sampled = [
+        {event: n for event, n in spend.items() if is_sampled_gaussian(event) and n} for spend in spends
+    ]
+    parts = [part for part in sampled if part]
+    if len(parts) < 2:
+        return sum((Counter(dict(spend)) for spend in spends), Counter())
+    total = sum(
+        (Counter({e: n for e, n in spend.items() if not is_sampled_gaussian(e)}) for spend in spends),
+        Counter(),
+    )
+    uses = [sum(part.values()) for part in parts]
+    common = min(steps, *uses)
+    rate = max(event.sampling_probability for event in chain(*parts))
+    least = [min(event.event.noise_multiplier for event in part) for part in parts]
+    noise = merged_noise(Counter(map(GaussianDpEvent, least)))
+    total[PoissonSampledDpEvent(rate, GaussianDpEvent(noise))] = common + sum(n - common for n in uses)
+    return total
 
 
 def describe(event: DpEvent) -> str:

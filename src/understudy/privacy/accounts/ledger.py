@@ -11,13 +11,11 @@ Guarantee: for every person, all charges to everyone and to that person together
 Edges: a file that is full, locked, damaged, read-only or not a ledger → LedgerError, and nothing is charged.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -26,12 +24,24 @@ from numpy.typing import NDArray
 from understudy.ground.check import not_negative, one_of, plain_name
 from understudy.ground.errors import BudgetExceeded, ConfigError, LedgerError, PrivacyError
 from understudy.ground.html import grid, line
-from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon, flatten
-from understudy.privacy.accounts.budget import AGAINST, Budget
-from understudy.privacy.accounts.entries import Entry, merge, read_entries, views
+from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon
+from understudy.privacy.accounts.budget import AGAINST, Budget, shown, shown_left
+from understudy.privacy.accounts.entries import (
+    Entry,
+    cost_seen,
+    highest_spends,
+    lines_of,
+    merge,
+    people_ids,
+    people_json,
+    people_texts,
+    person_spend,
+    read_entries,
+    views,
+    views_apart,
+)
 from understudy.privacy.accounts.events import event_to_json
-from understudy.privacy.accounts.figures import shown, shown_left
-from understudy.privacy.accounts.ledger_store import Priced, Store, seen
+from understudy.privacy.accounts.ledger_store import Store
 
 _REMEMBERED = 64  # spends known to fit the budget
 _REASON = 200  # letters of a reason
@@ -39,10 +49,7 @@ _REASON = 200  # letters of a reason
 
 @dataclass(frozen=True)
 class Receipt:
-    """Proof that a price stands in a ledger: which ledger, which entry, how many uses of which event.
-
-    It carries nothing about people. The event is the one that an insider can hold the holder to.
-    """
+    """Proof that a price stands in a ledger: which entry, how many uses of which event, as an insider sees it."""
 
     holder: str
     ledger: str
@@ -57,7 +64,7 @@ class Receipt:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Receipt":
-        """The inverse of `to_dict`. TypeError for anything else."""
+        """TypeError for what `to_dict` does not give."""
         receipt = cls(**values)
         if any(type(value) is not cls.__annotations__[name] for name, value in values.items()):
             raise TypeError("a receipt holds texts and whole numbers.")
@@ -65,10 +72,8 @@ class Receipt:
 
 
 class Ledger:
-    """A holder's ledger in a file; `Ledger.rehearsal` for one in memory.
-
-    A new file needs a holder and a budget. In an existing one its own budget rules: giving another is an
-    error, changing it is `set_budget`, which is itself an entry.
+    """A holder's ledger in a file. A new one needs a holder and a budget. In an existing one its own budget rules:
+    giving another is an error, changing it is `set_budget`, which is itself an entry.
     """
 
     def __init__(
@@ -118,12 +123,18 @@ class Ledger:
         self._fits: dict[tuple[float, float], list[Counter[DpEvent]]] = {}
         self._run: tuple[str, Budget] | None = None
 
-    def _begin_within(self, ledger: "Ledger", run: str, budget: Budget) -> None:
-        """The same file, for one run that may cost so much: `_check` then holds both limits in one transaction."""
-        self._begin(ledger._store, real=ledger.real)
-        self._fits, self._run = ledger._fits, (run, budget)
+    def within(self, run: str, budget: Budget) -> "Ledger":
+        """The same file for one run that may cost so much: every charge must fit that, and then the holder's budget.
 
-    # Paying
+        Guarantee: what the run has spent is what the file holds under its name, and both limits are checked in the
+        transaction that writes the charge. So all of these for one run, in whatever processes, spend the price once,
+        and what a server asks a second time is paid a second time, and counts.
+        Edges: two runs of one name add up, as if they were one; a charge under another name → LedgerError.
+        """
+        ledger = Ledger.__new__(Ledger)
+        ledger._begin(self._store, real=self.real)
+        ledger._fits, ledger._run = self._fits, (run, budget)
+        return ledger
 
     def charge(
         self,
@@ -144,8 +155,7 @@ class Ledger:
         Edges: no people → an entry that costs nobody anything; a person named twice → ConfigError; a disk that
         fails while the entry is committed → LedgerError, and the entry may stand although nothing was used.
         """
-        lines = _lines(event, count, insider, insider_count)
-        ids = _ids(people)
+        lines, ids = lines_of(event, count, insider, insider_count), people_ids(people)
         if self._run is not None and run != self._run[0]:
             raise LedgerError(
                 f'{self.holder}: this ledger is open for the run "{self._run[0]}", not for "{run}". Nothing was sent.'
@@ -157,7 +167,7 @@ class Ledger:
                 )
             self._check(lines, ids)
             entry = self._store.add_entry(run, what, None if ids is None else len(ids))
-            self._store.add_lines(entry, run, lines, _listed(ids))
+            self._store.add_lines(entry, run, lines, people_json(ids))
         inside = event_to_json(event if insider is None else insider)
         uses = count if insider_count is None else insider_count
         return Receipt(self.holder, self.id, entry, run, what, inside, uses)
@@ -177,22 +187,23 @@ class Ledger:
         below a spend that fits, fits.
         """
         with self._store.transaction(write=False):
-            self._check(_lines(event, count, insider, insider_count), _ids(people))
+            self._check(lines_of(event, count, insider, insider_count), people_ids(people))
 
     def able(self, event: DpEvent, count: int = 1, *, people: Iterable[int | str]) -> NDArray[np.bool_]:
         """Who of `people`, in their order, `charge` would accept this for now, each alone. Writes nothing."""
-        lines, ids = _lines(event, count, None, None), _texts(people)
+        lines, ids = lines_of(event, count, None, None), people_texts(people)
         with self._store.transaction(write=False):
             limits = [
                 (budget, self._store.priced(run), self._store.each(run)) for run, budget in self._limits()
             ]
         able = np.ones(len(ids), dtype=bool)
         for budget, priced, owns in limits:
+            costs = {view: cost_seen(lines, view) for view in views(budget.against)}
             fits: dict[tuple[tuple[int, int], ...], bool] = {}
             for place, id in enumerate(ids):
                 own = owns.get(id, {})
                 if (key := tuple(own.items())) not in fits:
-                    spends = (_spend(priced, own, v) + _seen_cost(lines, v) for v in views(budget.against))
+                    spends = (person_spend(priced, own, view) + cost for view, cost in costs.items())
                     fits[key] = all(self._fit(budget, spend) for spend in spends)
                 able[place] &= fits[key]
         return able
@@ -206,24 +217,16 @@ class Ledger:
         for run, budget in self._limits():
             priced = self._store.priced(run)
             eyes = {row.view for row in priced} | {eyes for _, eyes in lines}
-            for view in _different(budget.against, eyes):
-                cost = _seen_cost(lines, view)
+            for view in views_apart(budget.against, eyes):
+                cost = cost_seen(lines, view)
                 # no person has more
-                worst = _spend(priced, {row.id: row.peak for row in priced}, view) + cost
+                worst = person_spend(priced, {row.id: row.peak for row in priced}, view) + cost
                 if not cost or ids == [] or self._fit(budget, worst):
                     continue
-                owns = self._store.own(_listed(ids), run)
-                for before in _maximal([_spend(priced, own, view) for own in owns]):
+                owns = self._store.own(people_json(ids), run)
+                for before in highest_spends([person_spend(priced, own, view) for own in owns]):
                     if not self._fit(budget, before + cost):
-                        raise BudgetExceeded(self._refusal(budget, before, cost, ids) + self._whose(run))
-
-    def _whose(self, run: str | None) -> str:
-        """Which of the limits it was, and what changes it."""
-        if run is not None:
-            return f' (That is the limit of this run, "{run}".)'
-        if not self.real:
-            return ""
-        return " (That is the lifetime limit of the ledger; its holder changes it with `understudy ledger budget`.)"
+                        raise BudgetExceeded(self._refusal(run, budget, before, cost, ids))
 
     def _fit(self, budget: Budget, spend: Counter[DpEvent]) -> bool:
         """Whether ε of `spend` is within the budget; by memory first, since ε grows with every count."""
@@ -235,22 +238,24 @@ class Ledger:
             known[:] = [spend, *(other for other in known if not other <= spend)][:_REMEMBERED]
         return fits
 
-    def _refusal(self, budget: Budget, before: Spend, cost: Counter[DpEvent], ids: list[str] | None) -> str:
+    def _refusal(
+        self, run: str | None, budget: Budget, before: Spend, cost: Counter[DpEvent], ids: list[str] | None
+    ) -> str:
         spent = epsilon(before, budget.delta)
         price = epsilon(Counter(before) + cost, budget.delta) - spent
         group = "all" if ids is None else f"{len(ids):,} people of this step"
         costs, left = shown(price, endless="inf"), shown_left(max(0.0, budget.epsilon - spent))
-        return (
-            f"{self.holder}: this step costs ε={costs} but {left} of "
-            f'{budget.epsilon} is left for person group "{group}" '
-            f"(δ={budget.delta:g}, against {budget.against}). Nothing was sent."
+        said = (
+            f"{self.holder}: this step costs ε={costs} but {left} of {budget.epsilon} is left for person group "
+            f'"{group}" (δ={budget.delta:g}, against {budget.against}). Nothing was sent.'
         )
-
-    # Reading
+        if run is not None:
+            return f'{said} (That is the limit of this run, "{run}".)'
+        changed = "its holder changes it with `understudy ledger budget`"
+        return f"{said} (That is the lifetime limit of the ledger; {changed}.)" if self.real else said
 
     @property
     def path(self) -> Path | None:
-        """Where its file lies; None in memory."""
         return Path(self._store.where) if self.real else None
 
     def _repr_html_(self) -> str:
@@ -260,7 +265,6 @@ class Ledger:
 
     @property
     def budget(self) -> Budget:
-        """The limit that rules now."""
         with self._store.transaction(write=False):
             return self._store.budget()
 
@@ -272,6 +276,17 @@ class Ledger:
             raise LedgerError(f"{self.holder}: a ledger in a file needs a finite budget. Nothing changed.")
         with self._store.transaction(write=True):
             self._store.add_budget(budget, reason.strip())
+
+    def change_lifetime(
+        self, *, epsilon: float, reason: str, delta: float | None = None
+    ) -> tuple[Budget, Budget]:
+        """Set another budget, for a reason; what it was, and what it is. δ stays as it was unless it is given."""
+        if not reason.strip():
+            raise ConfigError("a budget is changed for a reason, and there is none. Nothing changed.")
+        before = self.budget
+        after = Budget(epsilon, before.delta if delta is None else delta, before.against)
+        self.set_budget(after, reason=reason)
+        return before, after
 
     def spent(
         self, person: int | str | None = None, *, against: str = "anyone", delta: float | None = None
@@ -297,12 +312,12 @@ class Ledger:
     ) -> tuple[list[Counter[DpEvent]], float]:
         """The spends of which one has the highest price, whatever the prices are, and the budget's δ."""
         one_of(AGAINST, against=against)
-        ids = None if person is None else _ids([person])
+        ids = people_ids(None if person is None else [person])
         with self._store.transaction(write=False):
             delta = self._store.budget().delta
-            priced, owns = self._store.priced(run), self._store.own(_listed(ids), run)
-        different = _different(against, {row.view for row in priced})
-        return _maximal(_spend(priced, own, view) for view in different for own in owns), delta
+            priced, owns = self._store.priced(run), self._store.own(people_json(ids), run)
+        different = views_apart(against, {row.view for row in priced})
+        return highest_spends(person_spend(priced, own, view) for view in different for own in owns), delta
 
     def entries(self, *, merged: bool = False) -> list[Entry]:
         """Every entry in order; `merged` joins a run's successive charges of one price into one."""
@@ -311,7 +326,6 @@ class Ledger:
         return merge(entries) if merged else entries
 
     def runs(self) -> list[str]:
-        """The runs that were charged, in order of their first charge."""
         with self._store.transaction(write=False):
             return self._store.runs()
 
@@ -326,68 +340,10 @@ class Ledger:
         )
 
     def close(self) -> None:
-        """Close the file. What was charged stays charged."""
         self._store.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _lines(
-    event: DpEvent, count: int, insider: DpEvent | None, insider_count: int | None
-) -> dict[tuple[DpEvent, str], int]:
-    """What is charged, by event and by whose eyes it counts in."""
-    outside = flatten(event, count)
-    uses = count if insider_count is None else insider_count
-    inside = flatten(event if insider is None else insider, uses) if uses else Counter()
-    if inside == outside:
-        return {(event, "both"): count for event, count in outside.items()}
-    sides = {"outsider": outside, "insider": inside}
-    return {(event, view): count for view, side in sides.items() for event, count in side.items()}
-
-
-def _different(against: str, eyes: set[str]) -> tuple[str, ...]:
-    """In whose eyes a price counts, where all that is charged counts in these: once, where it counts in both alike."""
-    return views(against) if eyes - {"both"} else views(against)[:1]
-
-
-def _seen_cost(lines: Mapping[tuple[DpEvent, str], int], view: str) -> Counter[DpEvent]:
-    return Counter({event: count for (event, eyes), count in lines.items() if eyes in (view, "both")})
-
-
-def _ids(people: Iterable[int | str] | None) -> list[str] | None:
-    """Person ids as text, sorted so that they go into the file in its own order."""
-    return None if people is None else sorted(_texts(people))
-
-
-def _texts(people: Iterable[int | str]) -> list[str]:
-    values = people.tolist() if hasattr(people, "tolist") else list(people)
-    if not {type(value) for value in values} <= {int, str}:
-        raise ConfigError("people must be whole numbers or texts. Nothing was charged.")
-    ids = list(map(str, values))
-    if len(set(ids)) < len(ids):
-        raise ConfigError("people names a person twice: use `count` instead. Nothing was charged.")
-    return ids
-
-
-def _listed(ids: list[str] | None) -> str | None:
-    return None if ids is None else json.dumps(ids)
-
-
-def _spend(priced: list[Priced], own: Mapping[int, int], view: str) -> Counter[DpEvent]:
-    """A person's spend: what everyone was charged, and their own uses by event id."""
-    return seen({row.id: row.everyone + own.get(row.id, 0) for row in priced}, priced, view)
-
-
-def _maximal(spends: Iterable[Counter[DpEvent]]) -> list[Counter[DpEvent]]:
-    """Those that no other exceeds in every count: the person with the highest spend is among them."""
-    kept: list[Counter[DpEvent]] = []
-    for spend in sorted(spends, key=Counter.total, reverse=True):
-        if not any(spend <= other for other in kept):
-            kept.append(spend)
-    return kept

@@ -24,7 +24,7 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from understudy.ground.durable import own_database, own_file
+from understudy.ground.durable import own_database, own_file, sync_folder
 from understudy.ground.errors import LedgerError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import event_from_json, event_to_json
@@ -107,9 +107,7 @@ class Store:
                     _build(connection, holder, budget)
                 with suppress(FileExistsError):  # another process was faster: its ledger rules
                     os.link(aside, path)
-                folder = os.open(path.parent, os.O_RDONLY)
-                os.fsync(folder)
-                os.close(folder)
+                sync_folder(path.parent)
         finally:
             for leftover in path.parent.glob(f"{aside.name}*"):
                 leftover.unlink()
@@ -233,13 +231,12 @@ class Store:
 
     def entries(self) -> Iterator[tuple[Any, ...]]:
         """(entry, at, run, what, people, event id, count, total, ε, δ, against) for each line or budget."""
-        return iter(
-            self.connection.execute(
-                "SELECT entry.*, line.event, line.count, line.total, epsilon, delta, against FROM entry"
-                " LEFT JOIN line ON line.entry = entry.id LEFT JOIN budget ON budget.entry = entry.id"
-                " ORDER BY entry.id, line.event"
-            ).fetchall()
+        query = (
+            "SELECT entry.*, line.event, line.count, line.total, epsilon, delta, against FROM entry"
+            " LEFT JOIN line ON line.entry = entry.id LEFT JOIN budget ON budget.entry = entry.id"
+            " ORDER BY entry.id, line.event"
         )
+        return iter(self.connection.execute(query).fetchall())
 
     def runs(self) -> list[str]:
         query = "SELECT run FROM entry WHERE run <> '' GROUP BY run ORDER BY min(id)"
@@ -282,10 +279,8 @@ def _blank() -> bytes:
 
 def _add_entry(connection: sqlite3.Connection, run: str, what: str, people: int | None) -> int:
     values = (datetime.now(UTC).isoformat(timespec="seconds"), run, what, people)
-    return (
-        connection.execute("INSERT INTO entry (at, run, what, people) VALUES (?, ?, ?, ?)", values).lastrowid
-        or 0
-    )
+    added = connection.execute("INSERT INTO entry (at, run, what, people) VALUES (?, ?, ?, ?)", values)
+    return added.lastrowid or 0
 
 
 def _add_budget(connection: sqlite3.Connection, budget: Budget, reason: str = "") -> None:

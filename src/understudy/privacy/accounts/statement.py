@@ -1,28 +1,24 @@
 """What a run cost its people, in words and figures that a privacy officer can hold it to.
 
-Every ε stands beside its δ, against whom it holds, what "one person" means, and how often rows were used.
+Every ε stands beside its δ, against whom it holds, what "one person" means, and how often rows were used. Figures are
+rounded up. Where all uses are pure (local reports), ε stands there twice: the tight figure at the stated δ, and the
+plain sum over the uses, which holds at δ=0. A rehearsal, and noise that can be guessed, protect nobody: the statement
+says so before all else.
 
 Differs from the paper (Zhang 2022, Eq. 4.17, the maximum over parties): where parties hold the same people, a
 person's price is the composition of all parties' prices. Their uses are priced together at one stated δ, the
 largest of theirs; that is a guarantee in its own right, since the uses together have an ε at every δ.
-Against another party j, a person's price is that of all parties but j, which has its own rows anyway; the
-worst j is shown. Figures are rounded up.
-
-Where the parties draw one sample for all of them in each step (`common_steps`), an outsider's price is that of the one
-sample with all parties' noise on it (`common_sample`). Who knows the samples is priced without them, as ever.
+Against another party j, a person's price is that of all parties but j, which has its own rows anyway; the worst j is
+shown. Where the parties draw one sample for all of them in each step (`common_steps`), an outsider's price is that of
+the one sample with all parties' noise on it (`events.together`). Who knows the samples is priced without them.
 
 Where the parties make one release together (`one_release`), each party's ledger holds the price of that release, for
 the whole of a person: those charges are for the same thing, and the person pays the largest of them once.
-
-A rehearsal, and noise that can be guessed, protect nobody: the statement says so before all else (`rehearsal`).
 
 Where parties hold rows of different people, that no person is with two of them is the holders' word: nobody checks it,
 and the statement says so. Where a person may be with `most_holders` of them, prices compose over so many: of each event
 the most uses that so many parties can have together. A joint release over rows is moved so many times as far by such a
 person, and its parties are charged for that.
-
-Where all uses are pure (local reports), ε stands there twice: the tight figure at the stated δ, and the plain
-sum over the uses, which holds at δ=0.
 """
 
 import math
@@ -39,13 +35,11 @@ from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError
 from understudy.ground.html import pre
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, epsilon
-from understudy.privacy.accounts.budget import ADJACENCY, Budget
-from understudy.privacy.accounts.common_sample import together
-from understudy.privacy.accounts.events import describe, event_to_json
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import ADJACENCY, Budget, rehearsed, shown
+from understudy.privacy.accounts.events import describe, event_to_json, together
 from understudy.privacy.accounts.guessing import in_words, right_guesses
-from understudy.privacy.accounts.rehearsal import rehearsed
 
+_version = cache(version)
 AGAINST = {
     "outsider": "an outsider who sees the release",
     "server": "the server",
@@ -104,7 +98,6 @@ class PartyPrivacy:
         return self.outsider if against == "outsider" else self.insider
 
     def round(self, against: str) -> Spend:
-        """The uses of one round."""
         return {event: -(-count // self.rounds) for event, count in self.spend(against).items()}
 
 
@@ -171,7 +164,6 @@ class PrivacyStatement:
         return max(self._over(tuple(others), against, delta) for others in rest)
 
     def per_party(self, against: str = "server") -> dict[str, float]:
-        """Each party's ε at its own δ."""
         return {party.name: self.epsilon(party.name, against) for party in self.parties}
 
     def _over(self, parties: tuple[PartyPrivacy, ...], against: str, delta: float) -> float:
@@ -230,7 +222,6 @@ class PrivacyStatement:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What the price of a person assumes."""
         holders = [party for party in self.parties if party.people != 0]  # an aggregator holds nobody
         if self.same_people or len(holders) == 1:
             return ()
@@ -257,24 +248,17 @@ class PrivacyStatement:
         }
 
     def _accountant(self) -> str:
-        return f"{ACCOUNTANTS[self.method]}, dp_accounting {_installed()}"
+        return f"{ACCOUNTANTS[self.method]}, dp_accounting {_version('dp-accounting')}"
 
     def _repr_html_(self) -> str:
         return pre(self)
 
     def __str__(self) -> str:
         title = f"Privacy of run {self.run}" if self.run else "Privacy"
-        lines = [
-            *([self.rehearsal, ""] if self.rehearsal else []),
-            title,
-            f"  one person   {self.adjacency}",
-            f"  accountant   {self._accountant()}",
-            "",
-            "Each party",
-        ]
-        lines += _aligned(self._rows())
-        lines += ["", "Uses"]
-        lines += _aligned([row for party in self.parties for row in _words(party)])
+        lines = [self.rehearsal, ""] if self.rehearsal else []
+        lines += [title, f"  one person   {self.adjacency}", f"  accountant   {self._accountant()}"]
+        lines += ["", "Each party", *_aligned(self._rows())]
+        lines += ["", "Uses", *_aligned([row for party in self.parties for row in _words(party)])]
         lines += ["", f"A person over all parties, at δ={self.delta:g} ({self._reason()})"]
         prices = [[AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom()]
         prices += [[who, shown(price)] for who, price in self._pooled()]
@@ -290,10 +274,8 @@ class PrivacyStatement:
     def _reason(self) -> str:
         if not self.same_people and self.most_holders > 1:
             many = f"up to {self.most_holders} of the parties hold a person, as the holders state"
-            return (
-                f"{many}; the parties' charges are for one release"
-                if self.one_release
-                else f"{many}: prices compose"
+            return many + (
+                "; the parties' charges are for one release" if self.one_release else ": prices compose"
             )
         if self.one_release:
             return "one release; the parties' charges are for the same release"
@@ -313,44 +295,29 @@ class PrivacyStatement:
         return [who for who in AGAINST if who != "another_party" or len(self.parties) > 1]
 
     def _rows(self) -> list[list[str]]:
-        titles = [
-            "party",
-            "people",
-            "against",
-            "ε of the run",
-            "δ",
-            "ε at δ=0",
-            "ε of a round",
-            "rounds",
-            "allowed",
-        ]
-        rows = [titles]
+        rows: list[dict[str, str]] = []
         for party in self.parties:
             for who in self._whom():
                 first = who == "outsider"
                 of_round = self._price([party], who, party.budget.delta, rounds=True)
+                people = "not disclosed" if party.people is None else f"{party.people:,}"
                 rows.append(
-                    [
-                        party.name if first else "",
-                        _number(party.people) if first else "",
-                        AGAINST[who],
-                        shown(self.epsilon(party.name, who)),
-                        f"{party.budget.delta:g}",
-                        shown(self._price([party], who, 0.0)),
-                        shown(of_round),
-                        f"{party.rounds:,}" if first else "",
-                        str(party.budget) if first else "",
-                    ]
+                    {
+                        "party": party.name if first else "",
+                        "people": people if first else "",
+                        "against": AGAINST[who],
+                        "ε of the run": shown(self.epsilon(party.name, who)),
+                        "δ": f"{party.budget.delta:g}",
+                        "ε at δ=0": shown(self._price([party], who, 0.0)),
+                        "ε of a round": shown(of_round),
+                        "rounds": f"{party.rounds:,}" if first else "",
+                        "allowed": str(party.budget) if first else "",
+                    }
                 )
-        if any(math.isfinite(self._price([party], "server", 0.0)) for party in self.parties):
-            return rows
-        place = titles.index("ε at δ=0")  # where no use is pure the column would say nothing
-        return [row[:place] + row[place + 1 :] for row in rows]
-
-
-@cache
-def _installed() -> str:
-    return version("dp-accounting")
+        if not any(math.isfinite(self._price([party], "server", 0.0)) for party in self.parties):
+            for row in rows:
+                del row["ε at δ=0"]  # where no use is pure the column would say nothing
+        return [list(rows[0]), *(list(row.values()) for row in rows)]
 
 
 def _uses(spend: Spend) -> list[dict[str, Any]]:
@@ -375,10 +342,6 @@ def _words(party: PartyPrivacy) -> list[list[str]]:
 def _aligned(rows: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-
-
-def _number(people: int | None) -> str:
-    return "not disclosed" if people is None else f"{people:,}"
 
 
 def _finite(value: float) -> float | None:

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from understudy.ground.html import pre
-from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import Budget, shown
 
 _HALF = 0.4  # half of the mean size of noise with a deviation of 1
 _OF_COLUMNS, _OF_PAIRS = 4.0, 7.0  # deviations of a count by which shares of a column, and of a pair, are off

@@ -29,8 +29,7 @@ from understudy.data.encoding.population import Population
 from understudy.ground.errors import ArtefactError, BudgetExceeded, PartyError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon, flatten
-from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import Budget, shown
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import Rng

@@ -47,8 +47,7 @@ from understudy.ground.tensors_file import Shapes, difference
 from understudy.models.moments.offered import OfferedMoments
 from understudy.models.plan import MOST_NAME, pieces, plan_of
 from understudy.models.tables.offered import OfferedGram
-from understudy.privacy.accounts.budget import ADJACENCY
-from understudy.privacy.accounts.rehearsal import rehearsal_of
+from understudy.privacy.accounts.budget import ADJACENCY, rehearsal_of
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.quality import check_people, check_quality

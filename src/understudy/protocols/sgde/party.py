@@ -33,9 +33,8 @@ from understudy.models.device import pick_device
 from understudy.models.moments.offered import OfferedMoments
 from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, DpEvent, Spend, epsilon
-from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.budget import Budget, rehearsed
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.rehearsal import rehearsed
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.counts import spend_of
 from understudy.protocols.core import Ask, Message, Paid, Party, Public, Reply

@@ -26,7 +26,7 @@ from understudy.data.schema import Schema
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import A_LIST, NOT_NEGATIVE, POSITIVE, WHOLE, between, choice, setting
-from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import Parties, Progress, Watcher, settled
 from understudy.protocols.core import settings as usual

@@ -11,9 +11,8 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Resp
 from starlette.exceptions import HTTPException
 
 from understudy.ground.errors import ArtefactError, UnderstudyError
-from understudy.privacy.accounts.figures import shown_left
+from understudy.privacy.accounts.budget import shown_left
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.lifetime import change_lifetime
 from understudy.report import plots, words
 from understudy.report.ledgers import timeline
 from understudy.report.page import write_report
@@ -144,7 +143,7 @@ def budget(request: Request, home: Holder, form: Form) -> Response:
         raise Turned(404, "There is no ledger yet.")
     try:
         with Ledger(path) as book:
-            change_lifetime(book, epsilon=_number(form.get("epsilon", "")), reason=form.get("reason", ""))
+            book.change_lifetime(epsilon=_number(form.get("epsilon", "")), reason=form.get("reason", ""))
     except UnderstudyError as error:
         return _ledger_page(request, home, problem=str(error), typed=form)
     return _back(request, "/ledger", "budget")

@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from understudy.privacy.accounts.figures import shown, shown_left
+from understudy.privacy.accounts.budget import shown, shown_left
 from understudy.report.plots import picture, tag
 
 
