@@ -16,8 +16,8 @@ import pytest
 import tomli_w
 from rich.console import Console
 
-from understudy.cli import console
-from understudy.cli.training import bar_of
+from understudy.cli import terminal
+from understudy.cli.terminal import bar_of
 from understudy.data.samples import toy
 from understudy.evaluate.audit import auditing
 from understudy.generators.generator import Generator
@@ -134,7 +134,7 @@ def test_the_ledger_is_shown_as_a_table(understudy: Run, ran: Path) -> None:
 def test_the_ledger_keeps_its_prices_in_a_narrow_terminal(
     understudy: Run, ran: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(console.out, "_width", 50)
+    monkeypatch.setattr(terminal.out, "_width", 50)
     code, out, _ = understudy("ledger", "show", ran / "ledgers" / "clinic.ledger")
     assert code == 0
     assert re.search(r"\n  round 1.*\n  ε [\d.]+ alone, [\d.]+ in all; \d+ uses, everyone\n", out)

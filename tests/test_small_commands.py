@@ -11,7 +11,7 @@ from dp_accounting.dp_event import NoOpDpEvent
 
 import understudy as us
 from test_cli import Run
-from understudy.cli.console import err, out, plain, plain_err, wide
+from understudy.cli.terminal import err, out, plain, plain_err, wide
 from understudy.data.infer import draft
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Integer, Schema

@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 
 import understudy as us
-from understudy.api.demo import run_visits_demo
+from understudy.api.demo import run_demo
 from understudy.api.train import run_file
 from understudy.data.kinds import read_rows
 from understudy.data.samples import rand_years
@@ -115,7 +115,7 @@ def test_a_run_file_over_columns_gives_people_with_the_columns_of_all_holders(tm
 @pytest.mark.usefixtures("short_training_here")
 def test_the_demo_uses_all_years_of_each_person(tmp_path: Path) -> None:
     said: list[str] = []
-    folder = run_visits_demo(tmp_path / "demo", say=said.append, kinds=2, states=2, steps=2)
+    folder = run_demo(tmp_path / "demo", protocol="visits", say=said.append, kinds=2, states=2, steps=2)
     text = "\n".join(said)
     assert "2,685 people, 9,493 years" in text
     assert "a year and the next" in text

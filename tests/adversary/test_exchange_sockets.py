@@ -11,7 +11,7 @@ import pytest
 from exchange_cases import Served, served
 from test_exchange_load import certificate
 
-from understudy.services.web import doors, serving
+from understudy.services.web import doors, skeleton
 from understudy.services.web.limits import Limits
 
 FLOOD = 1_100
@@ -101,7 +101,7 @@ def test_a_connection_that_does_not_go_on_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     few(monkeypatch, hello=0.3, idle=0.3)
-    monkeypatch.setattr(serving, "SLOWEST_JSON", 0.3)
+    monkeypatch.setattr(skeleton, "SLOWEST_JSON", 0.3)
     with served(tmp_path) as exchange, connect(exchange) as connection:
         connection.sendall(SAID[said])
         while chunk := connection.recv(

@@ -12,7 +12,7 @@ from dp_accounting.dp_event import GaussianDpEvent
 from typer.testing import CliRunner
 
 from understudy.cli import app
-from understudy.cli import console as consoles
+from understudy.cli import terminal as consoles
 from understudy.network.decisions import Queue
 from understudy.network.status import Status
 from understudy.privacy.accounts.budget import Budget

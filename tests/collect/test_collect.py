@@ -36,8 +36,8 @@ from understudy.protocols.aggregators.upload import context_of
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 from understudy.services.collect import app
+from understudy.services.collect.app import serving
 from understudy.services.collect.box import Box, person_of, read_codes
-from understudy.services.collect.serve import serving
 from understudy.services.web.limits import Limits
 
 PHONE = Path(__file__).parents[2] / "examples" / "phone.py"

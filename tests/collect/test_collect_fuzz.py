@@ -10,8 +10,8 @@ from hypothesis import given
 from test_collect import CODES, CONTEXT, FAST, gathering, stored
 from test_exchange_fuzz import CHECKS, FEW
 
+from understudy.services.collect.app import serving
 from understudy.services.collect.box import Box
-from understudy.services.collect.serve import serving
 
 
 def test_no_request_breaks_the_receiver(tmp_path: Path) -> None:

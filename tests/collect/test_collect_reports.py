@@ -31,8 +31,8 @@ from understudy.protocols.people.one_report.sets import ColumnSet, Sets
 from understudy.protocols.people.two_rounds import chosen
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
+from understudy.services.collect.app import serving
 from understudy.services.collect.box import Box, person_of
-from understudy.services.collect.serve import serving
 from understudy.services.web.limits import Limits
 
 PHONE = Path(__file__).parents[2] / "examples" / "phone.py"

@@ -22,9 +22,9 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.registry import config_for
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract, columns_of, digest_of
+from understudy.services.console.app import server_for
 from understudy.services.console.desk import desk_of
 from understudy.services.console.guard import Keys
-from understudy.services.console.serve import server_for
 
 SCHEMA = toy(rows=4, seed=1)[1]
 MINE, THEIRS = (

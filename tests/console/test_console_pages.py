@@ -19,8 +19,8 @@ from understudy.runs.runfile import RunFile
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract
+from understudy.services.console.app import server_for
 from understudy.services.console.desk import desk_of
-from understudy.services.console.serve import server_for
 
 ONE, OTHER = contract("gram-1"), contract("gram-2", epsilon=7.0)
 

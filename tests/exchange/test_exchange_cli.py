@@ -22,7 +22,7 @@ from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, ExchangeError, PrivacyError, SchemaError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.services.exchange.client import Client
-from understudy.services.exchange.pool_file import read_pool
+from understudy.services.exchange.serve import read_pool
 
 
 def run(*words: object, token: str = "", at: str = "") -> str:

@@ -29,7 +29,7 @@ from understudy.protocols.sgde.offer import Requirements, offer_card
 from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.recipe import Recipe
-from understudy.services.exchange.pool_file import read_pool
+from understudy.services.exchange.serve import read_pool
 
 SIDE, HALF = 12, 6  # of an image, in pixels
 POOL = Requirements(

@@ -34,7 +34,7 @@ from understudy.protocols.sgde.recipe import Recipe
 from understudy.report.words import right_about
 from understudy.services.exchange import checker
 from understudy.services.exchange.offer_file import seal
-from understudy.services.exchange.pool_file import read_pool
+from understudy.services.exchange.serve import read_pool
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 

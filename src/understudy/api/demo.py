@@ -39,53 +39,46 @@ def run_demo(
     watch: Watcher | None = None,
     **settings: Any,
 ) -> Path:
-    """Write the holders' files, carry out the run, compare, and say where everything lies."""
+    """Write the holders' files, carry out the run, compare, and say where everything lies.
+
+    With `visits` the holders have people of their own, and all years of each person.
+    """
     out = free_folder(Path("runs/demo")) if out is None else out
     if out.exists():
         raise ArtefactError(f"{out} is there already. Choose another --out. Nothing was read or charged.")
-    tables, schemas = rand_health(bins=protocol != "gram")  # which buys levels where none are declared
+    visits = protocol == "visits"
+    # gram buys levels where none are declared
+    given: tuple[Any, Any] = rand_years() if visits else rand_health(bins=protocol != "gram")
+    tables, schemas = given
     file = write_holders(tables, schemas, out, protocol=protocol, epsilon=epsilon, settings=settings)
-    say(
-        "Two holders, one joint synthetic table. Rows: RAND Health Insurance Experiment (1974–1982), public.\n"
-    )
-    for name, table in tables.items():
-        columns = schemas[name].names
-        say(f"  {name:<8} {len(table):,} people, {len(columns)} columns: {', '.join(columns)}")
-    say(
-        f"\nAligning people by private set intersection, then {protocol}; no row and no id leaves its holder …\n"
-    )
+    rows = "Rows: RAND Health Insurance Experiment (1974–1982), public."
+    if visits:
+        say(f"Two insurers with people of their own, several years each. {rows}\n")
+        for name, held in tables.items():
+            say(f"  {name}  {len(held['people']):,} people, {len(held['events']):,} years")
+        say(
+            f"\n{next(iter(schemas.values()))}\n\nOne release of tables, in which a person with all years weighs 1, "
+            "then the fit; no row leaves its holder …\n"
+        )
+    else:
+        say(f"Two holders, one joint synthetic table. {rows}\n")
+        for name, held in tables.items():
+            columns = schemas[name].names
+            say(f"  {name:<8} {len(held):,} people, {len(columns)} columns: {', '.join(columns)}")
+        say(
+            f"\nAligning people by private set intersection, then {protocol}; no row and no id leaves its holder …\n"
+        )
     result, folder = run_file(RunFile.load(file), watch=watch)
-    say(f"{result.people:,} people are held by both.\n\n{result.privacy}\n")
-    say(comparison(tables, rand_health()[1], result, pd.read_parquet(folder / "synthetic.parquet"), protocol))
-    write_report(folder)
-    say(_where(folder, file))
-    return folder
-
-
-def run_visits_demo(
-    out: Path | None, *, epsilon: float = 2.0, say: Say, watch: Watcher | None = None, **settings: Any
-) -> Path:
-    """The same with people of each holder's own, and all years of each person."""
-    out = free_folder(Path("runs/demo")) if out is None else out
-    if out.exists():
-        raise ArtefactError(f"{out} is there already. Choose another --out. Nothing was read or charged.")
-    tables, schemas = rand_years()
-    file = write_holders(tables, schemas, out, protocol="visits", epsilon=epsilon, settings=settings)
+    people = f"{result.people:,} people"
+    counted = f"About {people}, as the release counts them." if visits else f"{people} are held by both."
+    say(f"{counted}\n\n{result.privacy}\n")
     say(
-        "Two insurers with people of their own, several years each. Rows: RAND Health Insurance Experiment "
-        "(1974–1982), public.\n"
+        _visits_comparison(tables, schemas, folder)
+        if visits
+        else _comparison(tables, result, folder, protocol)
     )
-    for name, held in tables.items():
-        say(f"  {name}  {len(held['people']):,} people, {len(held['events']):,} years")
-    say(
-        f"\n{next(iter(schemas.values()))}\n\nOne release of tables, in which a person with all years weighs 1, then "
-        "the fit; no row leaves its holder …\n"
-    )
-    result, folder = run_file(RunFile.load(file), watch=watch)
-    say(f"About {result.people:,} people, as the release counts them.\n\n{result.privacy}\n")
-    say(visits_comparison(tables, schemas, folder))
     write_report(folder)
-    say(_where(folder, file, {"synthetic/": "two synthetic tables: people, and their years"}))
+    say(_where(folder, file, visits))
     return folder
 
 
@@ -120,15 +113,9 @@ def write_holders(
     return file
 
 
-def comparison(
-    tables: dict[str, pd.DataFrame],
-    schemas: dict[str, Schema],
-    result: Result,
-    synthetic: pd.DataFrame,
-    protocol: str,
-) -> str:
+def _comparison(tables: Mapping[str, pd.DataFrame], result: Result, folder: Path, protocol: str) -> str:
     """1-way and 2-way AVD, within and across parties, beside the best and the worst honest figures."""
-    joint = join(schemas)
+    joint, synthetic = join(rand_health()[1]), pd.read_parquet(folder / "synthetic.parquet")
     shared = reduce(lambda one, other: one.merge(other, on=joint.person), tables.values())
     codec = Codec(joint)
     owners = [result.generator.card["owners"][name] for name in joint.names]
@@ -138,13 +125,14 @@ def comparison(
         "pairs within a party": marginals.avd(2, scope="within"),
         "pairs across parties": marginals.avd(2, scope="cross"),
     }
-    head = f"  {'real against synthetic':<24}{'synthetic':>10}{'resampled':>11}{'independent':>13}"
     lines = [
         "Average variation distance (0 equal, 1 disjoint); only the demo may compute it, its rows are public:",
-        head,
+        f"  {'real against synthetic':<24}{'synthetic':>10}{'resampled':>11}{'independent':>13}",
     ]
     for name, figure in figures.items():
-        cells = (_cell(figure.value), _cell(figure.floor), _cell(figure.ceiling))
+        cells = [
+            "–" if value is None else f"{value:.3f}" for value in (figure.value, figure.floor, figure.ceiling)
+        ]
         lines.append(f"  {name:<24}{cells[0]:>10}{cells[1]:>11}{cells[2]:>13}")
     lines.append(
         "  resampled: a bootstrap of the real rows. independent: each real column shuffled by itself."
@@ -153,11 +141,10 @@ def comparison(
         lines.append(
             "  VertiGAN's critics see one party each: pairs across parties cannot be learned beyond that."
         )
-    lines.append("")
-    return "\n".join(lines)
+    return "\n".join([*lines, ""])
 
 
-def visits_comparison(
+def _visits_comparison(
     tables: Mapping[str, dict[str, pd.DataFrame]], schemas: Mapping[str, VisitSchema], folder: Path
 ) -> str:
     """Average variation distances of the tables of people, of events and of both, and what a person has in all."""
@@ -194,20 +181,16 @@ def visits_comparison(
     return "\n".join([*lines, ""])
 
 
-def _cell(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _where(folder: Path, file: Path, rows: Mapping[str, str] | None = None) -> str:
+def _where(folder: Path, file: Path, visits: bool) -> str:
     home = file.parent
-    drawn = rows or {"synthetic.parquet": "the joint synthetic table"}
-    written = "".join(f"  {f'{folder.name}/{name}':<27}{what}\n" for name, what in drawn.items())
+    drawn = ("synthetic.parquet", "the joint synthetic table")
+    name, what = ("synthetic/", "two synthetic tables: people, and their years") if visits else drawn
     return (
         f"Written to {home}:\n"
         f"  demo.toml                  the run file: `understudy run` does the same with yours\n"
         f"  holders/<name>/            what each holder keeps: table, schema, ledger\n"
         f"  {folder.name}/generator/          weights, schema, card: `understudy sample {folder} -n 1000`\n"
-        f"{written}"
+        f"  {f'{folder.name}/{name}':<27}{what}\n"
         f"  {folder.name}/privacy.json        the statement above, for machines\n"
         f"  {folder.name}/transcript.json     messages exchanged\n"
         f"  {folder.name}/report.html         all of it on one page: open it in a browser\n\n"

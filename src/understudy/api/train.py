@@ -34,12 +34,7 @@ from understudy.protocols.core import Progress, Watcher
 from understudy.protocols.core.alignment import watch_alignment
 from understudy.runs.federation import Federation, Holder, open_ledger
 from understudy.runs.held import Held, open_held, open_holdout, open_public
-from understudy.runs.registry import (
-    config_for,
-    file_of_rows,
-    of_rows,
-    protocol_named,
-)
+from understudy.runs.registry import config_for, file_of_rows, of_rows, protocol_named
 from understudy.runs.result import Result
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties

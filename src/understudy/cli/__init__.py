@@ -12,11 +12,23 @@ from typing import Annotated, Any
 import typer
 
 import understudy
-from understudy.cli import asking, exchange, ledger, network, schema
-from understudy.cli.console import FileArg, err, escape, note, out, print_table
+from understudy.cli import asking, exchange_silo, federation, ledger, party, schema, serve, status
 from understudy.cli.init import init
-from understudy.cli.synthesize import synthesize
-from understudy.cli.training import summary, training
+from understudy.cli.terminal import (
+    FileArg,
+    NamesArePublic,
+    argument,
+    escape,
+    note,
+    option,
+    out,
+    plain,
+    print_error,
+    print_table,
+    summary,
+    training,
+)  # fmt: skip
+from understudy.ground.durable import free_folder
 from understudy.ground.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError, UtilityWarning
 from understudy.runs.runfile import RunFile
 
@@ -31,13 +43,14 @@ app = typer.Typer(
     "`understudy init` drafts schemas and a run file, `plan` says what it will cost, `run` carries it out, then "
     "`sample`, `report` and `ledger show`.",
 )
-app.add_typer(schema.app, name="schema")
-app.add_typer(ledger.app, name="ledger")
-app.command("init")(init)
-app.command("synthesize")(synthesize)
-asking.mount(app)
-network.mount(app)
-exchange.mount(app)
+for group in (schema, ledger, federation):
+    app.add_typer(group.app, name=group.__name__.rpartition(".")[2])
+app.add_typer(exchange_silo.app, name="exchange")
+for command in (
+    init, asking.sample, asking.predict, asking.tables, serve.serve, party.join, party.aggregate, party.collect,
+    party.approve, status.status, status.console,
+):  # fmt: skip
+    app.command()(command)
 
 
 def main() -> None:
@@ -49,7 +62,7 @@ def main() -> None:
         try:
             app()
         except UnderstudyError as error:
-            err.print(f"[red]{type(error).__name__}:[/] {escape(str(error))}")
+            print_error(error)
             sys.exit(1)
 
 
@@ -59,13 +72,11 @@ def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
 
 @app.command()
 def demo(
-    to: Annotated[
-        Path | None, typer.Option("--out", help="Where to write; default: the next free runs/demo.")
-    ] = None,
-    protocol: Annotated[str, typer.Option(help="gram, or verti-gan.")] = "gram",
-    epsilon: Annotated[float, typer.Option(help="What the run may cost each holder.")] = 2.0,
+    to: Annotated[Path | None, option("Where to write; default: the next free runs/demo.", "--out")] = None,
+    protocol: Annotated[str, option("gram, or verti-gan.")] = "gram",
+    epsilon: Annotated[float, option("What the run may cost each holder.")] = 2.0,
     visits: Annotated[
-        bool, typer.Option("--visits", help="People with many rows: two insurers, all years of each person.")
+        bool, option("People with many rows: two insurers, all years of each person.", "--visits")
     ] = False,
 ) -> None:
     """Two holders publish one joint synthetic table, from real data.
@@ -75,34 +86,86 @@ def demo(
     rows, and write down what it cost. The page at the end shows how good it is.
     With --visits two insurers have people of their own with several years each, and publish two tables.
     """
-    from understudy.api.demo import run_demo, run_visits_demo
+    from understudy.api.demo import run_demo
 
     if visits and protocol != "gram":
         raise ConfigError("--visits is a protocol of its own. Nothing was read or charged.")
     with training() as watch:
-        if visits:
-            run_visits_demo(to, epsilon=epsilon, say=_say, watch=watch)
-            return
-        run_demo(to, protocol=protocol, epsilon=epsilon, say=_say, watch=watch)
+        run_demo(to, protocol="visits" if visits else protocol, epsilon=epsilon, say=plain.print, watch=watch)
+
+
+@app.command()
+def synthesize(
+    table: FileArg,
+    epsilon: Annotated[float, option("What all of it may cost a person.")],
+    delta: Annotated[float, option("The δ of the price.")] = 1e-6,
+    schema: Annotated[
+        Path | None, option("The public schema; without one, a quarter of ε buys bounds and categories.")
+    ] = None,
+    person: Annotated[
+        str | None, option("The column that identifies people, where the schema is bought.")
+    ] = None,
+    target: Annotated[str | None, option("A column to predict from the others.")] = None,
+    to: Annotated[Path | None, option("Where to write; default: the next free runs/NAME.", "--out")] = None,
+    name: Annotated[
+        str | None, option("Whose rows these are, and the ledger's name; default: the file's.")
+    ] = None,
+    ledgers: Annotated[Path, option("The folder of the holder's ledgers.")] = Path("ledgers"),
+    lifetime: Annotated[
+        float | None,
+        option(
+            "What everything together may cost a person, for a new ledger; default: this run alone.",
+            "--lifetime-epsilon",
+        ),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        option("Synthetic rows; default: about as many as there are people, at most a million.", min=1),
+    ] = None,
+    confirm: NamesArePublic = False,
+) -> None:
+    """Make a synthetic table from one table, with a price that is in the ledger first, and a page that judges it.
+
+    Without --schema the bounds and categories of columns are bought from ε, as `understudy schema buy` does. Better
+    is a schema: `understudy schema infer` drafts one, and you mark it public when it holds only what is publicly known.
+    """
+    import pandas as pd
+
+    from understudy.api.synthesize import synthesize as carry_out
+    from understudy.data.reading.writing import write_table
+    from understudy.report.page import write_report
+
+    if schema is not None and (person is not None or confirm):
+        raise ConfigError("a schema says who and what: leave --person and --names-and-kinds-are-public out.")
+    folder = to or free_folder(Path("runs") / table.name.split(".")[0])
+    with training() as watch:
+        result = carry_out(
+            table, epsilon=epsilon, delta=delta, schema=schema, person=person, names_and_kinds_are_public=confirm,
+            name=name, ledgers=ledgers, lifetime_epsilon=lifetime, folder=folder, rows=rows, watch=watch,
+            target=target,
+        )  # fmt: skip
+    drawn = pd.read_parquet(folder / "synthetic.parquet")
+    write_table(drawn, folder / "synthetic.csv", result.generator.schema)
+    write_report(folder)
+    summary(result, folder)
 
 
 @app.command()
 def run(
-    file: Annotated[Path | None, typer.Argument(help="The run file (TOML).")] = None,
-    resume: Annotated[bool, typer.Option(help="Resume the run in the output folder.")] = False,
-    example: Annotated[bool, typer.Option("--example", help="Print a run file to start from.")] = False,
+    file: Annotated[Path | None, argument("The run file (TOML).")] = None,
+    resume: Annotated[bool, option("Resume the run in the output folder.")] = False,
+    example: Annotated[bool, option("Print a run file to start from.", "--example")] = False,
     seed: Annotated[
-        int | None,
-        typer.Option(help="Rehearse: repeatable noise, no real ledger, no privacy. Public rows only."),
+        int | None, option("Rehearse: repeatable noise, no real ledger, no privacy. Public rows only.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print the plan first.")] = False,
+    quiet: Annotated[bool, option("Do not print the plan first.", "--quiet")] = False,
 ) -> None:
     """Carry out a run file: align people, train, save the generator, synthetic rows and a privacy statement.
 
     Its first screen is the plan: what will be released, how uncertain it will be, and what it will take.
     """
     if example:
-        out.print(_EXAMPLE, markup=False)
+        plain.print(_EXAMPLE)
         return
     if file is None:
         raise typer.BadParameter("Which run file? `understudy run --example` prints one to start from.")
@@ -110,7 +173,7 @@ def run(
     if not quiet and not resume:
         from understudy.api.plan import plan_file
 
-        out.print(f"{plan_file(body)}\n", markup=False)
+        plain.print(f"{plan_file(body)}\n")
     from understudy.api.train import run_file
 
     with training() as watch:
@@ -123,36 +186,26 @@ def plan_run(
     file: FileArg,
     people: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="About how many people, as far as that is public; default: as the file states."
-        ),
+        option("About how many people, as far as that is public; default: as the file states.", min=1),
     ] = None,
 ) -> None:
     """Say what a run file will release, with which noise and error, and what it will take. No row is read for it."""
     from understudy.api.plan import plan_file
 
-    out.print(str(plan_file(RunFile.load(file, elsewhere=None), people=people)), markup=False)
+    plain.print(str(plan_file(RunFile.load(file, elsewhere=None), people=people)))
 
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="A run's folder.")],
-    publish: Annotated[
-        bool, typer.Option(help="Leave out every figure that was computed on real rows.")
-    ] = False,
-    to: Annotated[
-        Path | None, typer.Option("--out", help="Where to write; default: into the folder.")
-    ] = None,
-    party: Annotated[list[str] | None, typer.Option(help="Only what these holders can see.")] = None,
+    folder: Annotated[Path, argument("A run's folder.")],
+    publish: Annotated[bool, option("Leave out every figure that was computed on real rows.")] = False,
+    to: Annotated[Path | None, option("Where to write; default: into the folder.", "--out")] = None,
+    party: Annotated[list[str] | None, option("Only what these holders can see.")] = None,
     target: Annotated[
         str | None,
-        typer.Option(
-            help="A column to predict: train on synthetic, test on real; default: the run's target."
-        ),
+        option("A column to predict: train on synthetic, test on real; default: the run's target."),
     ] = None,
-    holdout: Annotated[
-        Path | None, typer.Option(help="Real rows that no training has seen (CSV or Parquet).")
-    ] = None,
+    holdout: Annotated[Path | None, option("Real rows that no training has seen (CSV or Parquet).")] = None,
 ) -> None:
     """Write the page that helps a holder decide whether to publish."""
     from understudy.report.page import write_report
@@ -166,17 +219,15 @@ def report(
 
 @app.command()
 def evaluate(
-    real: Annotated[
-        Path, typer.Option(help="The real rows (CSV or Parquet; of people with events a folder).")
-    ],
-    synthetic: Annotated[Path, typer.Option(help="The synthetic rows, from any generator.")],
-    schema: Annotated[Path, typer.Option(help="The public schema of both.")],
-    holdout: Annotated[Path | None, typer.Option(help="Real rows that the generator has not seen.")] = None,
-    target: Annotated[str | None, typer.Option(help="A column to predict.")] = None,
+    real: Annotated[Path, option("The real rows (CSV or Parquet; of people with events a folder).")],
+    synthetic: Annotated[Path, option("The synthetic rows, from any generator.")],
+    schema: Annotated[Path, option("The public schema of both.")],
+    holdout: Annotated[Path | None, option("Real rows that the generator has not seen.")] = None,
+    target: Annotated[str | None, option("A column to predict.")] = None,
     another: Annotated[
-        bool, typer.Option("--second-opinion", help="Also show figures of the library sdmetrics.")
+        bool, option("Also show figures of the library sdmetrics.", "--second-opinion")
     ] = False,
-    to: Annotated[Path | None, typer.Option("--out", help="Also write a page (HTML).")] = None,
+    to: Annotated[Path | None, option("Also write a page (HTML).", "--out")] = None,
 ) -> None:
     """Compare synthetic rows with the real ones, for their holder: a table, people with events, images or series."""
     from understudy.report.compared import Asked, compared
@@ -184,7 +235,7 @@ def evaluate(
 
     lines, found = compared(Asked(real, synthetic, holdout, target, another, to is not None), schema)
     for line in lines:
-        out.print(line, markup=False)
+        plain.print(line)
     if to is not None and found is not None:
         out.print(f"Written to {write_evaluation_page(found, to)}.")
 
@@ -192,15 +243,9 @@ def evaluate(
 @app.command()
 def audit(
     file: FileArg,
-    party: Annotated[
-        str | None, typer.Option(help="The party to audit; default: the one with the smallest ε.")
-    ] = None,
-    trials: Annotated[
-        int, typer.Option(min=50, help="How many runs with the person, and how many without.")
-    ] = 1000,
-    seconds: Annotated[
-        float, typer.Option(help="Stop after this time, and use the trials done so far.")
-    ] = 120.0,
+    party: Annotated[str | None, option("The party to audit; default: the one with the smallest ε.")] = None,
+    trials: Annotated[int, option("How many runs with the person, and how many without.", min=50)] = 1000,
+    seconds: Annotated[float, option("Stop after this time, and use the trials done so far.")] = 120.0,
 ) -> None:
     """Try to catch the code breaking its promise: an empirical lower bound on ε.
 
@@ -218,17 +263,13 @@ def audit(
             body, protocol_named(body.protocol), config, party=party, trials=trials, seconds=seconds
         )
     except (ConfigError, SchemaError) as error:
-        err.print(f"[red]{type(error).__name__}:[/] {escape(str(error))}")
+        print_error(error)
         raise typer.Exit(2) from None
-    out.print(str(result), markup=False)
+    plain.print(str(result))
     if (folder := body.path(body.out)).is_dir():
         (folder / "audit.json").write_text(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n")
     if not result.passed:
         raise typer.Exit(1)
-
-
-def _say(text: str) -> None:
-    out.print(text, markup=False)
 
 
 _EXAMPLE = """\
@@ -256,16 +297,14 @@ delta = 1e-6"""
 
 
 @app.command()
-def protocols(
-    protocol: Annotated[str | None, typer.Argument(help="One of them: shows its settings.")] = None,
-) -> None:
+def protocols(protocol: Annotated[str | None, argument("One of them: shows its settings.")] = None) -> None:
     """The protocols that a run file can name, each with its source; or every setting of one."""
     from understudy.runs.registry import PROTOCOLS, protocol_named
 
     if protocol is not None:
         from understudy.runs.settings import settings_of
 
-        out.print(protocol_named(protocol).paper.split("\n\n")[0], markup=False)
+        plain.print(protocol_named(protocol).paper.split("\n\n")[0])
         print_table(
             ("setting", "default", "values", "meaning"),
             ((one.name, one.default, one.values, one.meaning) for one in settings_of(protocol)),

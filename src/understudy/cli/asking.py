@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import err, note, out
+from understudy.cli.terminal import RunFolderArg, argument, err, note, option, out, plain
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from understudy.answers.raking import Weights
     from understudy.generators.generator import Generator
 
@@ -24,41 +22,49 @@ def mount(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def sample(
-    folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
-    rows: Annotated[
-        int, typer.Option("--rows", "-n", min=1, help="How many rows, or people with events.")
-    ] = 1000,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", help="CSV or Parquet; a folder for people and events. Default: CSV to the terminal."
-        ),
-    ] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(help="Only rows that meet this condition, such as \"sex == 'F' and age >= 70\"."),
-    ] = None,
-    shares: Annotated[
-        list[str] | None,
-        typer.Option("--share", help='How often a value occurs, such as "outcome=yes:0.1"; may be repeated.'),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
-) -> None:
-    """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
-    from understudy.data.reading.writing import csv_text, write_tables
+Where = Annotated[
+    str | None, option("Only rows that meet this condition, such as \"sex == 'F' and age >= 70\".")
+]
+
+
+def generator_in(folder: Path) -> "Generator":
+    """The generator of this folder; what a rehearsal made is called that."""
     from understudy.generators.generator import Generator
-    from understudy.privacy.accounts.budget import first_said, rehearsal_of
+    from understudy.privacy.accounts.budget import rehearsal_of
 
     generator = Generator.load(folder)
     if said := rehearsal_of(generator.card):
         note(said)
+    return generator
+
+
+def sample(
+    folder: RunFolderArg,
+    rows: Annotated[int, option("How many rows, or people with events.", "--rows", "-n", min=1)] = 1000,
+    to: Annotated[
+        Path | None,
+        option("CSV or Parquet; a folder for people and events. Default: CSV to the terminal.", "--out"),
+    ] = None,
+    where: Where = None,
+    shares: Annotated[
+        list[str] | None,
+        option('How often a value occurs, such as "outcome=yes:0.1"; may be repeated.', "--share"),
+    ] = None,
+    seed: Annotated[int | None, option("Draw the same rows again.")] = None,
+) -> None:
+    """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
+    from understudy.data.reading.writing import csv_text, write_tables
+    from understudy.privacy.accounts.budget import first_said
+
+    generator = generator_in(folder)
     weights, told = _weights(generator, shares or ()), first_said(generator.card)
     if to is None:
         frames = {"": generator.sample(rows, where=where, weights=weights, seed=seed)}
     else:
         frames = generator.tables(rows, where=where, weights=weights, seed=seed)
-    _say_probability(where, next(iter(frames.values())))
+    if where is not None:
+        given = next(iter(frames.values())).attrs
+        err.print(f"The model gives this the probability {given['probability']:.3g} ({given['answer']}).")
     for one in frames.values():
         one.attrs |= told
     if to is None:
@@ -67,12 +73,6 @@ def sample(
     write_tables(frames, to, generator.schema, ".csv")
     counts = ", ".join(f"{len(one):,} {name or 'rows'}" for name, one in frames.items())
     out.print(f"{counts} written to {to}")
-
-
-def _say_probability(where: str | None, frame: "pd.DataFrame") -> None:
-    if where is not None:
-        given = frame.attrs
-        err.print(f"The model gives this the probability {given['probability']:.3g} ({given['answer']}).")
 
 
 def _weights(generator: "Generator", shares: Iterable[str]) -> "Weights | None":
@@ -101,17 +101,13 @@ def _weights(generator: "Generator", shares: Iterable[str]) -> "Weights | None":
 
 
 def predict(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run, of a generator or of a classifier.")],
-    table: Annotated[
-        Path, typer.Argument(help="Rows of your own; with a generator, columns may be missing.")
-    ],
-    target: Annotated[
-        str | None, typer.Option(help="The column to predict; default: the run's target.")
-    ] = None,
+    folder: Annotated[Path, argument("The folder of a run, of a generator or of a classifier.")],
+    table: Annotated[Path, argument("Rows of your own; with a generator, columns may be missing.")],
+    target: Annotated[str | None, option("The column to predict; default: the run's target.")] = None,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="The probability of each class, not the likeliest class.")
+        bool, option("The probability of each class, not the likeliest class.", "--probabilities")
     ] = False,
-    to: Annotated[Path | None, typer.Option("--out", help="CSV; default: to the terminal.")] = None,
+    to: Annotated[Path | None, option("CSV; default: to the terminal.", "--out")] = None,
 ) -> None:
     """Predict a column of new rows with what a run trained, a classifier or a generator. It costs no privacy."""
     from understudy.api.predict import predicted
@@ -126,32 +122,24 @@ def predict(
 
 
 def tables(
-    folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
-    columns: Annotated[list[str], typer.Argument(help="One column or several.")],
-    where: Annotated[
-        str | None,
-        typer.Option(help="Only rows that meet this condition, such as \"sex == 'F' and age >= 70\"."),
-    ] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="The table alone, as CSV.")] = False,
+    folder: RunFolderArg,
+    columns: Annotated[list[str], argument("One column or several.")],
+    where: Where = None,
+    csv: Annotated[bool, option("The table alone, as CSV.", "--csv")] = False,
 ) -> None:
     """Show a table as it was fitted, and as it was released with its error bars. It costs no privacy."""
-    from understudy.generators.generator import Generator
-    from understudy.privacy.accounts.budget import rehearsal_of
-
-    generator = Generator.load(folder)
-    if said := rehearsal_of(generator.card):
-        note(said)
+    generator = generator_in(folder)
     table = generator.table(*columns, where=where)
     if csv:
         sys.stdout.write(table.to_csv(index=False))
         return
-    out.print(table.round(4).to_string(index=False), markup=False, soft_wrap=True)
+    plain.print(table.round(4).to_string(index=False))
     if generator.release is not None:
         figures = generator.figures(*columns, where=where)
-        out.print(figures.round(4).to_string(index=False), markup=False, soft_wrap=True)
+        plain.print(figures.round(4).to_string(index=False))
         for figure, why in figures.attrs.get("why", {}).items():
-            out.print(f"{figure}: no released value, as {why}.", markup=False)
-    out.print(_about_bars(dict(table.attrs)), markup=False)
+            plain.print(f"{figure}: no released value, as {why}.")
+    plain.print(_about_bars(dict(table.attrs)))
 
 
 def _about_bars(said: dict[Any, Any]) -> str:

@@ -5,11 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from understudy.cli.console import plain as out
-from understudy.cli.console import print_table
-from understudy.cli.exchange_client import At, Authorities, TokenFile, client_of, membership, transfers
+from understudy.cli.exchange import At, Authorities, TokenFile, client_of, membership, transfers
+from understudy.cli.exchange import app as app
+from understudy.cli.terminal import argument, option, print_table
+from understudy.cli.terminal import plain as out
 from understudy.ground.check import file_names, nearest, plain_name
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import shown
@@ -20,15 +19,16 @@ if TYPE_CHECKING:
     from understudy.protocols.sgde.recipe import Recipe
     from understudy.protocols.sgde.rows import Held
 
-Labels = Annotated[list[str] | None, typer.Option("--label", help="Only this class; may be repeated.")]
+Labels = Annotated[list[str] | None, option("Only this class; may be repeated.", "--label")]
 ALL = "all"  # classes together: what is offered of sums
-Silos = Annotated[list[str] | None, typer.Option("--silo", help="Only offers of this silo; may be repeated.")]
-MostEpsilon = Annotated[float | None, typer.Option("--epsilon", help="Only at this ε or less.")]
+Silos = Annotated[list[str] | None, option("Only offers of this silo; may be repeated.", "--silo")]
+MostEpsilon = Annotated[float | None, option("Only at this ε or less.", "--epsilon")]
 
 
+@app.command()
 def subscribe(
     at: At,
-    to: Annotated[Path | None, typer.Option("--out", help="Write the pool's schema there (TOML).")] = None,
+    to: Annotated[Path | None, option("Write the pool's schema there (TOML).", "--out")] = None,
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
@@ -46,48 +46,41 @@ def subscribe(
         out.print(f"The pool's schema is in {to}.")
 
 
+@app.command()
 def train(
     rows: Annotated[
         Path,
-        typer.Argument(
-            help="This silo's rows: CSV or Parquet; .npz with `images` and classes for a pool of images."
-        ),
+        argument("This silo's rows: CSV or Parquet; .npz with `images` and classes for a pool of images."),
     ],
-    ledger: Annotated[Path, typer.Option(help="This silo's ledger; a new one gets ε and δ as its budget.")],
+    ledger: Annotated[Path, option("This silo's ledger; a new one gets ε and δ as its budget.")],
     at: At,
-    to: Annotated[Path, typer.Option("--out", help="A folder for the generators.")] = Path("offers"),
-    epsilon: Annotated[float | None, typer.Option(help="The ε to spend; default: the pool's limit.")] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="The δ of the price; default: the pool's limit.")
-    ] = None,
+    to: Annotated[Path, option("A folder for the generators.", "--out")] = Path("offers"),
+    epsilon: Annotated[float | None, option("The ε to spend; default: the pool's limit.")] = None,
+    delta: Annotated[float | None, option("The δ of the price; default: the pool's limit.")] = None,
     person: Annotated[
         str | None,
-        typer.Option(
-            help="The column, or array, that identifies people; default: the pool's. "
+        option(
+            "The column, or array, that identifies people; default: the pool's. "
             "If a person has several images, only the first is used."
         ),
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps of training; default: by the kind of rows.")
-    ] = None,
+    steps: Annotated[int | None, option("Steps of training; default: by the kind of rows.", min=1)] = None,
     kind: Annotated[
         str | None,
-        typer.Option(
-            help="beta-vae: a network for each class; marginals: counts of levels, for silos with few rows; "
+        option(
+            "beta-vae: a network for each class; marginals: counts of levels, for silos with few rows; "
             "gram: counts of all pairs of levels; moments: sums of images or series. A pool adds the last two. "
             "Default: moments for series, else beta-vae."
         ),
     ] = None,
     upright: Annotated[
         bool,
-        typer.Option(
-            "--upright", help="With --kind moments: turn images upright first, which helps with handwriting."
-        ),
+        option("With --kind moments: turn images upright first, which helps with handwriting.", "--upright"),
     ] = False,
     quality_epsilon: Annotated[
         float | None,
-        typer.Option(
-            help="With --kind gram or moments: spend so much of ε on a figure that stands on the offer, how often "
+        option(
+            "With --kind gram or moments: spend so much of ε on a figure that stands on the offer, how often "
             "a classifier made of it is right about this silo's people. Default: no figure."
         ),
     ] = None,
@@ -110,14 +103,13 @@ def train(
     budget = Budget(epsilon, required.delta if delta is None else delta)
     check_price(required, budget.epsilon, budget.delta)
     held, recipe = _read(rows, required, person)
-    if kind is not None:
-        recipe = replace(recipe, kind=kind)
-    if upright:
-        recipe = replace(recipe, upright=True)
-    if steps is not None:
-        recipe = replace(recipe, steps=steps)
-    if quality_epsilon is not None:
-        recipe = replace(recipe, quality_epsilon=quality_epsilon)
+    asked: dict[str, Any] = {
+        "kind": kind,
+        "upright": upright or None,
+        "steps": steps,
+        "quality_epsilon": quality_epsilon,
+    }
+    recipe = replace(recipe, **{name: value for name, value in asked.items() if value is not None})
     with open_ledger(ledger, silo, budget) as book:
         offers = train_offers(
             silo, held, book, required, budget=budget, run=f"exchange {name}", recipe=recipe
@@ -126,8 +118,7 @@ def train(
         for offer in offers:
             folder = Generator.of(offer).save(to / places.get(offer.card["label"], ALL))
             out.print(f"{folder}: {at_price(offer.card['epsilon'], offer.card['delta'])}")
-            if "quality" in offer.card:
-                figure = offer.card["quality"]
+            if figure := offer.card.get("quality"):
                 out.print(
                     f"A classifier made of it is {right_about(figure)}. "
                     f"This figure alone costs {at_price(figure['epsilon'])}."
@@ -135,8 +126,9 @@ def train(
         out.print(book.summary())
 
 
+@app.command()
 def push(
-    folders: Annotated[list[Path], typer.Argument(help="Generators, each a folder.")],
+    folders: Annotated[list[Path], argument("Generators, each a folder.")],
     at: At,
     token_file: TokenFile = None,
     ca: Authorities = None,
@@ -155,6 +147,7 @@ def push(
             )
 
 
+@app.command("list")
 def list_offers(
     at: At,
     label: Labels = None,
@@ -176,15 +169,14 @@ def list_offers(
     print_table(("class", "silo", "ε", "δ", "network", "size", "since", "sha256"), cells)
 
 
+@app.command()
 def pull(
     at: At,
-    to: Annotated[
-        Path, typer.Option("--out", help="A folder for the offers and the generator made of them.")
-    ],
+    to: Annotated[Path, option("A folder for the offers and the generator made of them.", "--out")],
     label: Labels = None,
     silo: Silos = None,
     epsilon: MostEpsilon = None,
-    suspects: Annotated[bool, typer.Option("--suspects", help="Also use offers that look poisoned.")] = False,
+    suspects: Annotated[bool, option("Also use offers that look poisoned.", "--suspects")] = False,
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
@@ -224,13 +216,12 @@ def pull(
     out.print(f"{len(kept)} of {len(pulled)} offers make one generator. Draw from it: understudy {way}")
 
 
+@app.command()
 def draw(
-    folder: Annotated[Path, typer.Argument(help="The folder that `pull` wrote, for a pool of images.")],
-    to: Annotated[Path, typer.Option("--out", help="A .npz file.")],
-    rows: Annotated[
-        int, typer.Option("--rows", "-n", min=1, help="How many images, over all classes.")
-    ] = 1000,
-    seed: Annotated[int | None, typer.Option(help="Draw the same images again.")] = None,
+    folder: Annotated[Path, argument("The folder that `pull` wrote, for a pool of images.")],
+    to: Annotated[Path, option("A .npz file.", "--out")],
+    rows: Annotated[int, option("How many images, over all classes.", "--rows", "-n", min=1)] = 1000,
+    seed: Annotated[int | None, option("Draw the same images again.")] = None,
 ) -> None:
     """Draw images with their classes. Drawing costs no privacy, however many are drawn.
 

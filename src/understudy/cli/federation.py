@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table as Grid
 
-from understudy.cli.console import plain as out
+from understudy.cli.terminal import argument, option, print_table
+from understudy.cli.terminal import plain as out
 from understudy.ground.check import plain_names
 from understudy.ground.errors import ConfigError
 from understudy.runtime.lifetimes import DAYS, INVITED_DAYS
@@ -22,17 +21,17 @@ app = typer.Typer(
     no_args_is_help=True,
     help="A federation of holders on machines of their own: create it, invite parties, renew, revoke.",
 )
-FolderOption = Annotated[Path, typer.Option("--folder", help="The federation's folder.")]
+FolderOption = Annotated[Path, option("The federation's folder.", "--folder")]
 FEDERATION = Path("federation")
 
 
 @app.command("init")
 def init(
-    name: Annotated[str, typer.Argument(help="What the federation is called.")],
-    at: Annotated[str, typer.Option(help="The address that parties connect to: HOST:PORT, as they see it.")],
-    party: Annotated[list[str] | None, typer.Option(help="Also invite this party; may be repeated.")] = None,
+    name: Annotated[str, argument("What the federation is called.")],
+    at: Annotated[str, option("The address that parties connect to: HOST:PORT, as they see it.")],
+    party: Annotated[list[str] | None, option("Also invite this party; may be repeated.")] = None,
     folder: FolderOption = FEDERATION,
-    days: Annotated[int, typer.Option(min=1, help="For how many days certificates are valid.")] = DAYS,
+    days: Annotated[int, option("For how many days certificates are valid.", min=1)] = DAYS,
 ) -> None:
     """Create a federation: a private authority, the server's certificate, and an invitation for each party."""
     from understudy.runtime.authority import Authority
@@ -48,16 +47,11 @@ def init(
 
 @app.command("invite")
 def invite(
-    party: Annotated[str, typer.Argument(help="The party's name.")],
+    party: Annotated[str, argument("The party's name.")],
     folder: FolderOption = FEDERATION,
-    days: Annotated[
-        int, typer.Option(min=1, help="For how many days the invitation is valid.")
-    ] = INVITED_DAYS,
+    days: Annotated[int, option("For how many days the invitation is valid.", min=1)] = INVITED_DAYS,
     finished: Annotated[
-        bool,
-        typer.Option(
-            "--finished", help="Include the key, for a party that never connects to `understudy serve`."
-        ),
+        bool, option("Include the key, for a party that never connects to `understudy serve`.", "--finished")
     ] = False,
 ) -> None:
     """Invite a party. The invitation is exchanged once, for a certificate whose key the party makes itself.
@@ -84,12 +78,10 @@ def invite(
 
 @app.command("renew")
 def renew(
-    party: Annotated[str | None, typer.Argument(help="The party that gets a new invitation.")] = None,
-    server: Annotated[bool, typer.Option("--server", help="Renew the server's own certificate.")] = False,
+    party: Annotated[str | None, argument("The party that gets a new invitation.")] = None,
+    server: Annotated[bool, option("Renew the server's own certificate.", "--server")] = False,
     folder: FolderOption = FEDERATION,
-    days: Annotated[
-        int, typer.Option(min=1, help="For how many days the invitation is valid.")
-    ] = INVITED_DAYS,
+    days: Annotated[int, option("For how many days the invitation is valid.", min=1)] = INVITED_DAYS,
 ) -> None:
     """Renew a party (a new invitation; its old certificate is refused from now on) or the server's certificate."""
     from understudy.runtime.authority import Authority
@@ -108,7 +100,7 @@ def renew(
 
 @app.command("revoke")
 def revoke(
-    party: Annotated[str, typer.Argument(help="The party that is refused from now on.")],
+    party: Annotated[str, argument("The party that is refused from now on.")],
     folder: FolderOption = FEDERATION,
 ) -> None:
     """Refuse a party from now on, also on a server that is running."""
@@ -124,13 +116,13 @@ def show(folder: FolderOption = FEDERATION) -> None:
     from understudy.runtime.authority import Authority
 
     roster = Authority(folder).roster
-    grid = Grid(title=f"{roster.name}, at {roster.address}", box=SIMPLE_HEAD, title_justify="left")
-    for column in ("party", "is", "until", "certificate"):
-        grid.add_column(column)
-    for name, entry in roster.read()["parties"].items():
-        kind = "invited" if entry.get("once") else "enrolled"
-        grid.add_row(name, kind, entry["expires"], entry["fingerprint"].removeprefix("sha256:")[:16])
-    out.print(grid, soft_wrap=False)
+    out.print(f"{roster.name}, at {roster.address}")
+    cells = (
+        (name, "invited" if entry.get("once") else "enrolled", entry["expires"],
+         entry["fingerprint"].removeprefix("sha256:")[:16])
+        for name, entry in roster.read()["parties"].items()
+    )  # fmt: skip
+    print_table(("party", "is", "until", "certificate"), cells)
 
 
 def _invited(authority: "Authority", party: str, days: int) -> None:

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import tomli_w
 import typer
 
-from understudy.cli.console import out, plain
-from understudy.cli.schema import PUBLIC, MissingOption, declared
+from understudy.cli.schema import PUBLIC, MissingOption, declared, show_draft
+from understudy.cli.terminal import argument, option, out, plain
 from understudy.data.reading.secrets_in_urls import require_no_secret
 from understudy.data.reading.sources import SUFFIX, TableSource, is_url, with_missing
 from understudy.ground.check import nearest, plain_names
@@ -33,23 +33,18 @@ PRICE = (
 
 def init(
     tables: Annotated[
-        list[str] | None,
-        typer.Argument(help="CSV, Excel or Parquet files or URLs of databases, one of each holder."),
+        list[str] | None, argument("CSV, Excel or Parquet files or URLs of databases, one of each holder.")
     ] = None,
-    folder: Annotated[Path, typer.Option("--folder", help="Where to write run file and schemas.")] = Path(),
+    folder: Annotated[Path, option("Where to write run file and schemas.", "--folder")] = Path(),
     query: Annotated[
-        list[str] | None, typer.Option(help="The rows of a database, or a table's name: one for each URL.")
+        list[str] | None, option("The rows of a database, or a table's name: one for each URL.")
     ] = None,
-    person: Annotated[str | None, typer.Option(help="The column that identifies people.")] = None,
-    target: Annotated[str | None, typer.Option(help="A column to predict from the others.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="What the run may cost each person.")] = None,
-    people: Annotated[
-        int | None, typer.Option(min=1, help="About how many people, if that is public.")
-    ] = None,
+    person: Annotated[str | None, option("The column that identifies people.")] = None,
+    target: Annotated[str | None, option("A column to predict from the others.")] = None,
+    epsilon: Annotated[float | None, option("What the run may cost each person.")] = None,
+    people: Annotated[int | None, option("About how many people, if that is public.", min=1)] = None,
     missing: MissingOption = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Ask nothing; what was read from rows stays a draft.")
-    ] = False,
+    yes: Annotated[bool, option("Ask nothing; what was read from rows stays a draft.", "--yes")] = False,
 ) -> None:
     """Begin with your own tables: a schema for each of them, and a run file, by questions. Nothing is spent."""
     from understudy.data.infer import write_draft
@@ -171,7 +166,6 @@ def _source_text(source: TableSource) -> str:
 
 def _drafted(path: Path, person: str | None, missing: list[str], *, ask: bool) -> "Draft":
     """A draft of the table's schema, shown, once it is known who the people are."""
-    from understudy.cli.schema import show_draft
     from understudy.data.infer import draft
     from understudy.data.reading.files import open_source
 
@@ -191,7 +185,7 @@ def _drafted(path: Path, person: str | None, missing: list[str], *, ask: bool) -
 
 
 def _is_public(found: "Draft", file: Path) -> bool:
-    out.print(PUBLIC.format(file=file), markup=False)
+    plain.print(PUBLIC.format(file=file))
     return typer.confirm(
         f"Is all of it publicly known, for {len(found.schema.columns)} columns", default=False
     )

@@ -11,7 +11,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
-from understudy.cli.console import FileArg, escape, out, print_table
+from understudy.cli.terminal import FileArg, escape, option, out, plain, print_table
 from understudy.ground.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,17 +21,8 @@ if TYPE_CHECKING:
 NARROW = 76  # columns of a terminal: with fewer, a table of entries would lose its prices
 RUN_HEADS = ("run", "first (UTC)", "last (UTC)", "entries", "ε alone")
 ENTRY_HEADS = (
-    "number",
-    "when",
-    "run",
-    "what",
-    "how",
-    "uses",
-    "people",
-    "epsilon_alone",
-    "epsilon_in_all",
-    "budget",
-)
+    "number", "when", "run", "what", "how", "uses", "people", "epsilon_alone", "epsilon_in_all", "budget"
+)  # fmt: skip
 
 app = typer.Typer(
     no_args_is_help=True, help="What a holder has spent: when, on what, in which run; and the limit."
@@ -41,22 +32,17 @@ app = typer.Typer(
 @app.command("show")
 def ledger_show(
     ledger: FileArg,
-    last: Annotated[int, typer.Option(help="How many of the last entries to show; 0 for all.")] = 20,
-    keys: Annotated[bool, typer.Option("--keys", help="Show the fingerprints of keys, too.")] = False,
-    runs: Annotated[
-        bool, typer.Option("--runs", help="One line for each run in place of its entries.")
-    ] = False,
+    last: Annotated[int, option("How many of the last entries to show; 0 for all.")] = 20,
+    keys: Annotated[bool, option("Show the fingerprints of keys, too.", "--keys")] = False,
+    runs: Annotated[bool, option("One line for each run in place of its entries.", "--runs")] = False,
 ) -> None:
     """Show each entry: when, what, which run, its price and the total."""
     from understudy.privacy.accounts.ledger import Ledger
 
     with Ledger(ledger) as book:
         if runs:
-            rows = by_run(book)
-            print_table(tuple(rows[0]) if rows else RUN_HEADS, [row.values() for row in rows])
-            out.print(
-                f"Runs do not add up: together they cost less than their sum.\n{book.summary()}", markup=False
-            )
+            print_table(RUN_HEADS, by_run(book))
+            plain.print(f"Runs do not add up: together they cost less than their sum.\n{book.summary()}")
             return
         entries = book.entries(merged=True)
         lines: list[tuple[str, ...]] = []
@@ -66,7 +52,7 @@ def ledger_show(
         (_as_table if out.width >= NARROW else _as_lines)(f"Ledger of {book.holder}", lines)
         if last and len(entries) > last:
             out.print(f"{len(entries) - last:,} earlier entries; --last 0 shows all.")
-        out.print(book.summary(), markup=False)
+        plain.print(book.summary())
 
 
 def _as_table(title: str, rows: Iterable[tuple[str, ...]]) -> None:
@@ -83,16 +69,15 @@ def _as_table(title: str, rows: Iterable[tuple[str, ...]]) -> None:
 
 def _as_lines(title: str, rows: Iterable[tuple[str, ...]]) -> None:
     """The same for a terminal in which columns would be cut."""
-    out.print(title, markup=False)
+    plain.print(title)
     for when, run, what, uses, who, alone, total in rows:
         price = f"ε {alone} alone, {total} in all; {uses} uses, {who}" if uses else f"ε {total} in all"
-        out.print(f"{when} UTC {run}".rstrip(), f"  {what}", f"  {price}", sep="\n", markup=False)
+        plain.print(f"{when} UTC {run}".rstrip(), f"  {what}", f"  {price}", sep="\n")
 
 
 @app.command("export")
 def ledger_export(
-    ledger: FileArg,
-    to: Annotated[Path, typer.Option("--out", help="A .csv or .json file that is not there yet.")],
+    ledger: FileArg, to: Annotated[Path, option("A .csv or .json file that is not there yet.", "--out")]
 ) -> None:
     """Write every entry to a file, for an auditor: when, run, what, uses, who, ε alone, ε in all, the limit."""
     from understudy.privacy.accounts.ledger import Ledger
@@ -113,7 +98,7 @@ def ledger_export(
             lines = csv.DictWriter(file, ENTRY_HEADS, lineterminator="\n")
             lines.writeheader()
             lines.writerows(rows)
-    out.print(f"{len(rows):,} entries of {holder} written to {to}.", markup=False)
+    plain.print(f"{len(rows):,} entries of {holder} written to {to}.")
 
 
 def exact(entry: "Entry") -> tuple[object, ...]:
@@ -125,7 +110,7 @@ def exact(entry: "Entry") -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def by_run(book: "Ledger") -> list[dict[str, str]]:
+def by_run(book: "Ledger") -> list[tuple[str, ...]]:
     """What each run cost the person with the highest spend in it, by itself."""
     from understudy.privacy.accounts.accounting import epsilon
     from understudy.privacy.accounts.budget import shown
@@ -137,7 +122,7 @@ def by_run(book: "Ledger") -> list[dict[str, str]]:
         cost = epsilon(book.spend(run=run, against=budget.against), budget.delta)
         times = [entry.when[:16].replace("T", " ") for entry in (own[0], own[-1])]
         charges = sum(entry.count > 0 for entry in own)  # none where it was refused after the alignment
-        rows.append(dict(zip(RUN_HEADS, (run, *times, f"{charges:,}", shown(cost)), strict=True)))
+        rows.append((run, *times, f"{charges:,}", shown(cost)))
     return rows
 
 
@@ -149,13 +134,13 @@ def without_keys(what: str) -> str:
 @app.command("budget")
 def ledger_budget(
     ledger: FileArg,
-    epsilon: Annotated[float, typer.Option(help="What all runs together may cost a person.")],
-    reason: Annotated[str, typer.Option(help="Why, for those who read the ledger later.")],
-    delta: Annotated[float | None, typer.Option(help="At which δ; default: as it was.")] = None,
+    epsilon: Annotated[float, option("What all runs together may cost a person.")],
+    reason: Annotated[str, option("Why, for those who read the ledger later.")],
+    delta: Annotated[float | None, option("At which δ; default: as it was.")] = None,
 ) -> None:
     """Raise or lower the lifetime budget. It becomes an entry, with the reason; what was spent stays spent."""
     from understudy.privacy.accounts.ledger import Ledger
 
     with Ledger(ledger) as book:
         before, after = book.change_lifetime(epsilon=epsilon, reason=reason, delta=delta)
-        out.print(f"The lifetime budget was {before}, and is {after}.\n{book.summary()}", markup=False)
+        plain.print(f"The lifetime budget was {before}, and is {after}.\n{book.summary()}")

@@ -1,21 +1,25 @@
-"""Commands for a party on its own machine: `join` a run with rows, `aggregate` without, and `approve` a contract."""
+"""Commands for a party on its own machine: `join` a run with rows, `aggregate` without, `collect` what people's
+devices upload, and `approve` a contract.
+"""
 
+import secrets
 import select
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import plain as out
-from understudy.cli.console import plain_err as err
-from understudy.cli.extras import with_grpc
-from understudy.cli.training import bar_of
+from understudy.cli import terminal
+from understudy.cli.terminal import Certificate, Key, Proxied, argument, bar_of, option
+from understudy.cli.terminal import plain as out
+from understudy.cli.terminal import plain_err as err
 
 if TYPE_CHECKING:
     from understudy.network.status import WatchedLog
@@ -25,33 +29,29 @@ if TYPE_CHECKING:
 
     Receiver = Callable[[Path, Policy, threading.Event, WatchedLog], AbstractContextManager[Box]]
 
-HomeOption = Annotated[
-    Path | None, typer.Option(help="The folder for this party's own files; default: a folder with its name.")
+INVITATION = "The invitation file from the operator of the hub."
+PEOPLES_SCHEMA = "The public schema of the rows that people hold."
+POLICY = "What may run here (TOML); `join --example` prints one."
+Home = Annotated[
+    Path | None, option("The folder for this party's own files; default: a folder with its name.")
 ]
-AddressOption = Annotated[str | None, typer.Option(help="HOST:PORT, if not the invitation's.")]
-PatienceOption = Annotated[
-    float, typer.Option(help="How many seconds to keep trying if the server does not answer.")
-]
+Address = Annotated[str | None, option("HOST:PORT, if not the invitation's.")]
+Patience = Annotated[float, option("How many seconds to keep trying if the server does not answer.")]
 
 
 def join(
-    invitation: Annotated[
-        Path | None, typer.Argument(help="The invitation file from the operator of the hub.")
-    ] = None,
-    table: Annotated[
-        Path | None, typer.Option(help="The rows: CSV, Excel, Parquet, or a NAME.source.toml.")
-    ] = None,
-    schema: Annotated[Path | None, typer.Option(help="Their public schema.")] = None,
-    policy: Annotated[Path | None, typer.Option(help="What may run here (TOML).")] = None,
+    invitation: Annotated[Path | None, argument(INVITATION)] = None,
+    table: Annotated[Path | None, option("The rows: CSV, Excel, Parquet, or a NAME.source.toml.")] = None,
+    schema: Annotated[Path | None, option("Their public schema.")] = None,
+    policy: Annotated[Path | None, option("What may run here (TOML).")] = None,
     ledger: Annotated[
-        Path | None,
-        typer.Option(help="The holder's ledger; default: in its home. A new one gets the policy's limits."),
+        Path | None, option("The holder's ledger; default: in its home. A new one gets the policy's limits.")
     ] = None,
-    home: HomeOption = None,
-    address: AddressOption = None,
-    noise: Annotated[str, typer.Option(help='"fast" is not secure, and the card says so.')] = "secure",
-    patience: PatienceOption = 86_400.0,
-    example: Annotated[bool, typer.Option("--example", help="Print a policy to start from.")] = False,
+    home: Home = None,
+    address: Address = None,
+    noise: Annotated[str, option('"fast" is not secure, and the card says so.')] = "secure",
+    patience: Patience = 86_400.0,
+    example: Annotated[bool, option("Print a policy to start from.", "--example")] = False,
 ) -> None:
     """Take part in one run with your own rows: sign its contract if your policy allows it, and answer until it ends."""
     if example:
@@ -61,47 +61,122 @@ def join(
         raise typer.BadParameter(
             "An invitation, --table, --schema and --policy are needed (--example prints a policy)."
         )
-    sit_down(
-        invitation, table=table, schema=schema, policy=policy, ledger=ledger, home=home, noise=noise,
-        dial={"address": address, "patience": patience},
-    )  # fmt: skip
+    _sit_down(invitation, schema, policy, ledger, home, address, patience, table=table, noise=noise)
 
 
 def aggregate(
-    invitation: Annotated[Path, typer.Argument(help="The invitation file from the operator of the hub.")],
-    schema: Annotated[Path, typer.Option(help="The public schema of the rows that people hold.")],
-    policy: Annotated[Path, typer.Option(help="What may run here (TOML); `join --example` prints one.")],
-    ledger: Annotated[
-        Path | None, typer.Option(help="What was released here, and when; default: in the home.")
-    ] = None,
-    home: HomeOption = None,
-    address: AddressOption = None,
-    patience: PatienceOption = 86_400.0,
+    invitation: Annotated[Path, argument(INVITATION)],
+    schema: Annotated[Path, option(PEOPLES_SCHEMA)],
+    policy: Annotated[Path, option(POLICY)],
+    ledger: Annotated[Path | None, option("What was released here, and when; default: in the home.")] = None,
+    home: Home = None,
+    address: Address = None,
+    patience: Patience = 86_400.0,
 ) -> None:
     """Take part in one run without rows, as the second aggregator: add up people's shares, and release the sum once.
 
     It must not be in the hands of those who run the server: the two together could read every upload.
     """
-    sit_down(
-        invitation, table=None, schema=schema, policy=policy, ledger=ledger, home=home, noise="secure",
-        dial={"address": address, "patience": patience},
-    )  # fmt: skip
+    _sit_down(invitation, schema, policy, ledger, home, address, patience)
 
 
-def sit_down(
+def collect(
+    invitation: Annotated[Path | None, argument(INVITATION)] = None,
+    schema: Annotated[Path | None, option(PEOPLES_SCHEMA)] = None,
+    policy: Annotated[Path | None, option(POLICY)] = None,
+    codes: Annotated[
+        Path | None,
+        option("Who may upload, each once: a text file with a code on each line. Default: anybody."),
+    ] = None,
+    until: Annotated[datetime | None, option("When the collection is over, by this machine's clock.")] = None,
+    then: Annotated[
+        datetime | None, option("When the second collection is over, where a run has two.")
+    ] = None,
+    most: Annotated[int | None, option("Also end the collection after this many uploads.", min=1)] = None,
+    listen: Annotated[str, option("HOST:PORT for people's devices.")] = "127.0.0.1:8700",
+    certificate: Certificate = None,
+    key: Key = None,
+    proxied: Proxied = False,
+    rate: Annotated[float, option("Requests a second for each address.")] = 20.0,
+    ledger: Annotated[
+        Path | None, option("What was passed on here, and its price; default: in the home.")
+    ] = None,
+    home: Home = None,
+    address: Address = None,
+    patience: Patience = 86_400.0,
+    make_codes: Annotated[int, option("Print this many new codes, and exit.", min=0)] = 0,
+) -> None:
+    """Take part in one run with what people's own devices upload: one upload each, which this party cannot read.
+
+    The collection begins with the run. It ends at the time of --until, after --most uploads, or when everybody with a
+    code has uploaded. `one-report` has two collections, each for some of the people: the second begins when the first
+    was read, and ends at the time of --then. Uploads are on disk before they are acknowledged. After a stop the same
+    command resumes; --until may then be later. Uploads are deleted when the run is over.
+    """
+    if make_codes:
+        out.print("\n".join(secrets.token_hex(18) for _ in range(make_codes)))
+        return
+    if invitation is None or schema is None or policy is None:
+        raise typer.BadParameter("An invitation, --schema and --policy are needed.")
+    if codes is None and until is None and most is None:
+        raise typer.BadParameter("Say when the collection is over: --codes, --until or --most.")
+    terminal.need("fastapi", "uvicorn")
+    where = terminal.host_and_port(listen, 8700)
+
+    @contextmanager
+    def receiver(
+        folder: Path, rules: "Policy", stopped: threading.Event, log: "WatchedLog"
+    ) -> Iterator["Box"]:
+        """A box in the party's home, and a server before it."""
+        from understudy.services.collect.app import serving
+        from understudy.services.collect.box import MOST, Box, read_codes
+        from understudy.services.web.limits import Limits
+
+        def hear(event: str, facts: Mapping[str, Any]) -> None:
+            log.write(event, **facts)
+            err.print(_collection_words(event, facts))
+
+        limits = Limits(rate=rate, burst=max(1, round(10 * rate)))
+        ends = [None if end is None else end.timestamp() for end in (until, then)]
+        box = Box(
+            folder / "uploads", codes=None if codes is None else read_codes(codes), until=ends[0], then=ends[1],
+            most=most or MOST, least=rules.people, stopped=stopped, watch=hear,
+        )  # fmt: skip
+        try:
+            with serving(
+                box, limits=limits, certificate=certificate, key=key, proxied=proxied, **where
+            ) as port:
+                err.print(f"Listening for people's devices on port {port}.")
+                yield box
+        finally:
+            box.close()
+
+    _sit_down(invitation, schema, policy, ledger, home, address, patience, receiver=receiver)
+
+
+def _collection_words(event: str, facts: Mapping[str, Any]) -> str:
+    if event == "collecting":
+        return f"Collecting uploads for {facts['run']}."
+    refused = ", ".join(f"{count:,} {why}" for why, count in sorted(facts["refused"].items()))
+    rest = f"; refused: {refused}." if refused else "."
+    return f"The collection is over: {facts['people']:,} uploads{rest}"
+
+
+def _sit_down(
     invitation: Path,
-    *,
-    table: Path | None,
     schema: Path,
     policy: Path,
     ledger: Path | None,
     home: Path | None,
-    noise: str,
-    dial: dict[str, Any],
+    address: str | None,
+    patience: float,
+    *,
+    table: Path | None = None,
+    noise: str = "secure",
     receiver: "Receiver | None" = None,
 ) -> None:
     """Take part in one run until it is over. `receiver` opens a box for people's uploads in the party's home."""
-    with_grpc()
+    terminal.need_grpc()
     from understudy.network.decisions import Queue
     from understudy.network.holder import aggregator_key, at_home, identity_of, take_seat
     from understudy.network.status import Status, WatchedLog
@@ -115,25 +190,24 @@ def sit_down(
             err.print(
                 f"Key of this aggregator, for the settings of a run: {aggregator_key(folder).public.hex()}"
             )
-        log = WatchedLog(folder / "audit.jsonl", _hearer(dial["patience"]))
+        log = WatchedLog(folder / "audit.jsonl", _hearer(patience))
         queue = Queue(home=folder, show=lambda contract: _show(contract, shown.party), prompt=_answered())
         opened = nullcontext() if receiver is None else receiver(folder, rules, queue.stopped, log)
         with _interruptible(queue.stopped), bar_of() as watch, opened as box:
-            mine = identity_of(shown, folder, log=log, **dial)
+            mine = identity_of(shown, folder, log=log, address=address, patience=patience)
             seat = take_seat(
                 mine, table=table, schema=schema, policy=rules, home=folder, ledger=ledger, noise=noise,
                 confirm=queue, withdraw=queue.withdraw, log=log, watch=watch, box=box,
             )  # fmt: skip
             book = str((ledger or folder / f"{mine.party}.ledger").resolve())
-            where = dial["address"] or mine.address
-            facts = {"party": mine.party, "federation": mine.federation, "address": where}
+            facts = {"party": mine.party, "federation": mine.federation, "address": address or mine.address}
 
             def counts() -> dict[str, Any]:
                 return log.counts if box is None else log.counts | box.counts
 
             with Status(folder, more=counts, role="party", book=book, **facts) as status:
                 status.say(state="joined")
-                take_part(seat, **dial)
+                take_part(seat, address=address, patience=patience)
                 if box is not None:
                     box.forget()
                 status.say(state="done")
@@ -141,11 +215,11 @@ def sit_down(
 
 
 def approve(
-    home: Annotated[Path, typer.Argument(help="The party's home.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Accept all waiting contracts without asking.")] = False,
-    refuse: Annotated[bool, typer.Option("--refuse", help="Refuse all waiting contracts.")] = False,
+    home: Annotated[Path, argument("The party's home.")],
+    yes: Annotated[bool, option("Accept all waiting contracts without asking.", "--yes")] = False,
+    refuse: Annotated[bool, option("Refuse all waiting contracts.", "--refuse")] = False,
     contract: Annotated[
-        str | None, typer.Option(help="Only the contract of this digest, as it is shown with it.")
+        str | None, option("Only the contract of this digest, as it is shown with it.")
     ] = None,
 ) -> None:
     """Accept or refuse the contracts that wait for a decision (policy: accept = "ask")."""

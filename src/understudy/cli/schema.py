@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import FileArg, err, out, print_table
+from understudy.cli.terminal import (
+    FileArg,
+    NamesArePublic,
+    RowsArg,
+    RunFolderArg,
+    argument,
+    err,
+    option,
+    out,
+    plain,
+    print_table,
+)  # fmt: skip
 from understudy.ground.errors import ConfigError, LedgerError, PrivacyError
 
 if TYPE_CHECKING:
@@ -16,9 +27,7 @@ if TYPE_CHECKING:
 
 MissingOption = Annotated[
     list[str] | None,
-    typer.Option(
-        help="A cell that holds no value, such as '?' or -99; may be repeated. Empty cells hold none anyway."
-    ),
+    option("A cell that holds no value, such as '?' or -99; may be repeated. Empty cells hold none anyway."),
 ]
 PUBLIC = (
     "What stands above was read from rows. If it goes into a run, everybody learns it: the age of the oldest, the one "
@@ -32,10 +41,7 @@ app = typer.Typer(
 
 
 @app.command("check")
-def schema_check(
-    table: Annotated[Path, typer.Argument(help="CSV, Excel, Parquet, or a NAME.source.toml.")],
-    schema: Annotated[Path, typer.Argument(help="The schema (TOML or JSON).")],
-) -> None:
+def schema_check(table: RowsArg, schema: Annotated[Path, argument("The schema (TOML or JSON).")]) -> None:
     """List every place where a table does not fit its schema: file, column, row, value."""
     from understudy.answers.rules import check_rules
     from understudy.data.kinds import kind_of, load_schema
@@ -46,7 +52,7 @@ def schema_check(
         check_rules(public)  # type: ignore[arg-type]
     found, said = kind.check(table, public)
     for violation in found:
-        out.print(str(violation), markup=False)
+        plain.print(str(violation))
     wrong = [violation for violation in found if violation.error]
     if wrong:
         err.print(f"{len(wrong):,} violations.")
@@ -58,7 +64,7 @@ def schema_check(
         counts, rows, each = _BROKEN[kind.name](table, public)
         for rule, count in zip(rules, counts, strict=True):
             broken = f"{count:,} of {rows:,} {each} break it; what is drawn will not"
-            out.print(f"Rule {rule}: {broken if count else f'all {each} keep it'}.", markup=False)
+            plain.print(f"Rule {rule}: {broken if count else f'all {each} keep it'}.")
 
 
 def _broken_by_rows(source: Path, schema: "Schema") -> tuple[Iterable[int], int, str]:
@@ -88,9 +94,9 @@ _BROKEN: dict[str, Callable[[Path, Any], tuple[Iterable[int], int, str]]] = {
 
 @app.command("infer")
 def schema_infer(
-    table: Annotated[Path, typer.Argument(help="CSV, Excel, Parquet, or a NAME.source.toml.")],
-    to: Annotated[Path, typer.Option("--out", help="Where to write the draft.")],
-    person: Annotated[str | None, typer.Option(help="The column that identifies people.")] = None,
+    table: RowsArg,
+    to: Annotated[Path, option("Where to write the draft.", "--out")],
+    person: Annotated[str | None, option("The column that identifies people.")] = None,
     missing: MissingOption = None,
 ) -> None:
     """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
@@ -121,11 +127,11 @@ def show_draft(found: "Draft") -> None:
 
 @app.command("declare")
 def schema_declare(
-    drafts: Annotated[list[Path], typer.Argument(help="Drafts, with what is publicly known put in.")],
+    drafts: Annotated[list[Path], argument("Drafts, with what is publicly known put in.")],
     because: Annotated[
         str | None,
-        typer.Option(
-            help="Where it is known from without the rows, as 'the form of 2021'. Kept in the schema; asks otherwise."
+        option(
+            "Where it is known from without the rows, as 'the form of 2021'. Kept in the schema; asks otherwise."
         ),
     ] = None,
 ) -> None:
@@ -136,11 +142,11 @@ def schema_declare(
 
     for file in drafts:
         draft = Schema.load(file)
-        out.print(str(draft), markup=False)
+        plain.print(str(draft))
         if draft.origin == "public":
-            out.print(f"{file} is public already.", markup=False)
+            plain.print(f"{file} is public already.")
             continue
-        out.print(PUBLIC.format(file=file), markup=False)
+        plain.print(PUBLIC.format(file=file))
         source = because
         if source is None:
             source = typer.prompt(
@@ -149,7 +155,7 @@ def schema_declare(
         if not source.strip():
             raise ConfigError(f"{file} stays a draft: nobody said where it is publicly known from.")
         replace(draft, origin="public", note=declared(source)).save(file)
-        out.print(f"{file} is declared to be public.", markup=False)
+        plain.print(f"{file} is declared to be public.")
 
 
 def declared(source: str) -> str:
@@ -159,27 +165,22 @@ def declared(source: str) -> str:
 
 @app.command("buy")
 def schema_buy(
-    table: Annotated[Path, typer.Argument(help="CSV, Excel, Parquet, or a NAME.source.toml.")],
-    draft: Annotated[Path, typer.Argument(help="A schema with the right column names and kinds.")],
-    ledger: Annotated[
-        Path, typer.Option(help="The holder's ledger; a new one is made, with --lifetime-epsilon.")
-    ],
-    to: Annotated[Path, typer.Option("--out", help="Where to write the bought schema.")],
-    cleaned: Annotated[Path, typer.Option(help="Where to write the table fitted to it (CSV).")],
-    epsilon: Annotated[float, typer.Option(help="The ε to spend.")] = 0.5,
-    delta: Annotated[float, typer.Option(help="The δ of the price.")] = 1e-6,
+    table: RowsArg,
+    draft: Annotated[Path, argument("A schema with the right column names and kinds.")],
+    ledger: Annotated[Path, option("The holder's ledger; a new one is made, with --lifetime-epsilon.")],
+    to: Annotated[Path, option("Where to write the bought schema.", "--out")],
+    cleaned: Annotated[Path, option("Where to write the table fitted to it (CSV).")],
+    epsilon: Annotated[float, option("The ε to spend.")] = 0.5,
+    delta: Annotated[float, option("The δ of the price.")] = 1e-6,
     lifetime: Annotated[
         float | None,
-        typer.Option(
+        option(
+            "What everything together may cost a person, for a new ledger; default: this purchase alone.",
             "--lifetime-epsilon",
-            help="What everything together may cost a person, for a new ledger; default: this purchase alone.",
         ),
     ] = None,
-    holder: Annotated[str | None, typer.Option(help="The holder's name, if the ledger is new.")] = None,
-    confirm: Annotated[
-        bool,
-        typer.Option("--names-and-kinds-are-public", help="State that names and kinds are publicly known."),
-    ] = False,
+    holder: Annotated[str | None, option("The holder's name, if the ledger is new.")] = None,
+    confirm: NamesArePublic = False,
 ) -> None:
     """Buy bounds and category lists with noise, charged to the ledger before a row is read.
 
@@ -217,13 +218,13 @@ def schema_buy(
             f"--lifetime-epsilon out, or first: understudy ledger budget {ledger} --epsilon {lifetime:g} "
             '--reason "…". Nothing was read or charged.'
         )
-    out.print(str(quote(kinds, epsilon=epsilon, delta=delta) or "nothing to buy"), markup=False)
+    plain.print(str(quote(kinds, epsilon=epsilon, delta=delta) or "nothing to buy"))
     bought = buy_schema(
         table, kinds, book, epsilon=epsilon, delta=delta, run="schema", rng=SecureRng(), person=columns.person
     )
     bought.save(to)
     replace(cleaned, coarsen(table, bought).to_csv(index=False).encode())
-    out.print(f"Schema written to {to}, the table fitted to it to {cleaned}.\n{book.summary()}", markup=False)
+    plain.print(f"Schema written to {to}, the table fitted to it to {cleaned}.\n{book.summary()}")
     if new and lifetime is None:
         out.print(
             "The ledger is new, and its lifetime budget is this purchase: a run needs more. "
@@ -234,22 +235,16 @@ def schema_buy(
 
 @app.command("buy-events")
 def schema_buy_events(
-    table: Annotated[Path, typer.Argument(help="The folder with people and events, or the table of events.")],
-    schema: Annotated[
-        Path, typer.Argument(help="The schema; its most_events is the most that can be chosen.")
-    ],
-    ledger: Annotated[Path, typer.Option(help="The holder's ledger; a new one is made.")],
-    to: Annotated[Path, typer.Option("--out", help="Where to write the schema with the bound.")],
-    epsilon: Annotated[float, typer.Option(help="The ε to spend.")] = 0.1,
-    percent: Annotated[
-        int, typer.Option(help="About this percentage of the people have no more events.")
-    ] = 95,
-    delta: Annotated[float, typer.Option(help="The δ of a new ledger.")] = 1e-6,
+    table: Annotated[Path, argument("The folder with people and events, or the table of events.")],
+    schema: Annotated[Path, argument("The schema; its most_events is the most that can be chosen.")],
+    ledger: Annotated[Path, option("The holder's ledger; a new one is made.")],
+    to: Annotated[Path, option("Where to write the schema with the bound.", "--out")],
+    epsilon: Annotated[float, option("The ε to spend.")] = 0.1,
+    percent: Annotated[int, option("About this percentage of the people have no more events.")] = 95,
+    delta: Annotated[float, option("The δ of a new ledger.")] = 1e-6,
     lifetime: Annotated[
         float | None,
-        typer.Option(
-            "--lifetime-epsilon", help="What everything together may cost a person, for a new ledger."
-        ),
+        option("What everything together may cost a person, for a new ledger.", "--lifetime-epsilon"),
     ] = None,
 ) -> None:
     """Buy how many events of a person count (most_events), where no bound is publicly known."""
@@ -265,14 +260,14 @@ def schema_buy_events(
     book = open_ledger(ledger, ledger.stem, Budget(epsilon if lifetime is None else lifetime, delta))
     bought = buy_most_events(rows, book, epsilon=epsilon, percent=percent, run="schema", rng=SecureRng())
     bought.save(to)
-    out.print(f"most_events = {bought.most_events}. Schema written to {to}.\n{book.summary()}", markup=False)
+    plain.print(f"most_events = {bought.most_events}. Schema written to {to}.\n{book.summary()}")
 
 
 @app.command("levels")
 def schema_levels(
-    folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
-    to: Annotated[Path, typer.Option("--out", help="Where to write the schema.")],
-    holder: Annotated[str | None, typer.Option(help="Only this holder's columns.")] = None,
+    folder: RunFolderArg,
+    to: Annotated[Path, option("Where to write the schema.", "--out")],
+    holder: Annotated[str | None, option("Only this holder's columns.")] = None,
 ) -> None:
     """Write a schema whose bins are the levels that a run bought, for methods that take them as declared."""
     from dataclasses import replace
@@ -296,7 +291,7 @@ def schema_levels(
         found = found.select(names)
     protocol = generator.card.get("protocol", "a run")
     replace(found, note=f"Bins are levels that {protocol} bought.").save(to)
-    out.print(f"Schema written to {to}: its bins were released and paid for in that run.", markup=False)
+    plain.print(f"Schema written to {to}: its bins were released and paid for in that run.")
 
 
 @app.command("show")
@@ -304,4 +299,4 @@ def schema_show(schema: FileArg) -> None:
     """Print a schema as a table."""
     from understudy.data.kinds import load_schema
 
-    out.print(str(load_schema(schema)), markup=False)
+    plain.print(str(load_schema(schema)))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import plain as out
-from understudy.cli.console import plain_err as err
-from understudy.cli.extras import with_grpc
 from understudy.cli.status import status_view
+from understudy.cli.terminal import argument, need_grpc, option
+from understudy.cli.terminal import plain as out
+from understudy.cli.terminal import plain_err as err
 from understudy.ground.errors import ArtefactError, ConfigError, PartyAway
 from understudy.runs.runfile import RunFile
 
@@ -24,33 +24,23 @@ if TYPE_CHECKING:
 
 
 def serve(
-    federation: Annotated[Path, typer.Argument(help="The federation's folder, or its federation.toml.")],
-    run: Annotated[
-        Path, typer.Argument(help="The run file (TOML), without tables: they stay at the holders.")
-    ],
-    resume: Annotated[
-        bool, typer.Option(help="For services: a run that is finished already is no error.")
-    ] = False,
+    federation: Annotated[Path, argument("The federation's folder, or its federation.toml.")],
+    run: Annotated[Path, argument("The run file (TOML), without tables: they stay at the holders.")],
+    resume: Annotated[bool, option("For services: a run that is finished already is no error.")] = False,
     listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT to listen on; default: the address that parties connect to.")
+        str | None, option("HOST:PORT to listen on; default: the address that parties connect to.")
     ] = None,
-    patience: Annotated[float, typer.Option(help="How many seconds one answer may take.")] = 3600.0,
+    patience: Annotated[float, option("How many seconds one answer may take.")] = 3600.0,
     away: Annotated[
-        float | None,
-        typer.Option(help="How many seconds a party may be without a connection; default: as patience."),
+        float | None, option("How many seconds a party may be without a connection; default: as patience.")
     ] = None,
-    wait: Annotated[float, typer.Option(help="How many seconds to wait until all have joined.")] = 604_800.0,
+    wait: Annotated[float, option("How many seconds to wait until all have joined.")] = 604_800.0,
     hold: Annotated[
         bool,
-        typer.Option(
-            "--hold", help="If a party refuses the contract: wait until it signs, or the run file changes."
-        ),
+        option("If a party refuses the contract: wait until it signs, or the run file changes.", "--hold"),
     ] = False,
     linger: Annotated[
-        float,
-        typer.Option(
-            min=0, help="How many seconds to stay after the end, for parties that have not heard of it."
-        ),
+        float, option("How many seconds to stay after the end, for parties that have not heard of it.", min=0)
     ] = 60.0,
 ) -> None:
     """Carry out a run file with holders on other machines: wait until all have signed, train, save.
@@ -58,7 +48,7 @@ def serve(
     Where the output folder holds an unfinished run under the same contract, it resumes that one. If a party refuses the
     contract, all are told why and the run is off; with --hold they wait for another contract.
     """
-    with_grpc()
+    need_grpc()
     from understudy.network.serve import serve_file
     from understudy.network.status import FILE, alive, read_status
 
@@ -85,17 +75,9 @@ def serve(
 
         try:
             result, where = serve_file(
-                file,
-                folder,
-                resume=resume or begun,
-                listen=listen,
-                patience=patience,
-                away=away,
-                wait=wait,
-                linger=linger,
-                changed=_changes(run) if hold else None,
-                ready=ready,
-            )
+                file, folder, resume=resume or begun, listen=listen, patience=patience, away=away, wait=wait,
+                linger=linger, changed=_changes(run) if hold else None, ready=ready,
+            )  # fmt: skip
         except KeyboardInterrupt:
             stack.close()
             err.print("Stopped. What was finished is saved; the parties wait. The same command resumes it.")

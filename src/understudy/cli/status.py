@@ -1,14 +1,17 @@
-"""How a server or a party shows itself in a terminal."""
+"""`understudy status` and `understudy console`: how a server or a party shows itself in a terminal, or in a browser."""
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table as Grid
 from rich.text import Text
 
+from understudy.cli.terminal import argument, need, option
+from understudy.cli.terminal import plain as out
 from understudy.network.status import GONE, party_word
 from understudy.privacy.accounts.budget import shown
 from understudy.report.words import size
@@ -17,15 +20,68 @@ _COLOURS = {"failed": "red", "silent": "red", "done": "green", "training": "cyan
 _MOODS = {"good": "", "partly": "yellow", "poor": "red"}
 
 
+def status(
+    folder: Annotated[Path, argument("A run's output folder at its server, or a party's home.")],
+    once: Annotated[bool, option("Print it once, and exit.", "--once")] = False,
+) -> None:
+    """Parties, round, ε spent, bytes and the last error; live in a terminal until the run ends."""
+    from understudy.network.status import OVER, read_status
+
+    def now() -> dict[str, Any]:
+        found = read_status(folder)
+        if found["role"] == "party" and Path(found["book"]).exists():
+            from understudy.privacy.accounts.ledger import Ledger
+
+            with Ledger(found["book"]) as book:
+                found["ledger"] = book.summary()
+        return found
+
+    if once or not out.is_terminal:
+        out.print(status_view(now()))
+        return
+    from rich.live import Live
+
+    with Live(status_view(shown := now()), console=out, auto_refresh=False) as live:
+        while shown["state"] not in (*OVER, "silent"):
+            time.sleep(1)
+            live.update(status_view(shown := now()), refresh=True)
+
+
+def console(
+    home: Annotated[
+        Path,
+        argument("A holder's home (`join --home`), or a federation's folder.", exists=True, file_okay=False),
+    ],
+    run: Annotated[
+        list[Path] | None,
+        option("Also show the run in this output folder, with its report; may be repeated."),
+    ] = None,
+    port: Annotated[int, option("On this machine; 0: any that is free.", min=0, max=65535)] = 8610,
+) -> None:
+    """Show a home in the browser: contracts that wait, runs, the ledger and its budget; at a hub parties and runs.
+
+    It listens on this machine alone. Anyone who has the link can decide in your name: it is printed once, and ends with
+    this command.
+    """
+    need("fastapi", "uvicorn")
+    from understudy.services.console.app import server_for
+    from understudy.services.console.desk import desk_of
+
+    desk = desk_of(home, tuple(run or ()))
+
+    def ready(link: str) -> None:
+        out.print(f"{desk.title}: open {link}\nThis link is for you alone. Ctrl-C ends the console.")
+
+    server_for(desk, port=port, ready=ready).run()
+
+
 def status_view(status: Mapping[str, Any]) -> Group:
     """The status of a server (parties, round, ε, bytes, last error) or of a party."""
     state = str(status["state"])
-    colour = _COLOURS.get(state, "yellow")
-    view = [Text.assemble((state, colour), f"  {_title(status)}")]
-    if status["role"] == "server":
-        view.append(_parties(status))  # type: ignore[arg-type]
-    else:
-        view.append(Text(_party(status)))
+    view: list[Grid | Text] = [
+        Text.assemble((state, _COLOURS.get(state, "yellow")), f"  {_title(status)}"),
+        _parties(status) if status["role"] == "server" else Text(_party(status)),
+    ]
     if status.get("error"):
         view.append(Text(f"last error: {status['error']}", style="red"))
     return Group(*view)
@@ -46,16 +102,12 @@ def _parties(status: Mapping[str, Any]) -> Grid:
         grid.add_column(name, justify="left" if name in ("party", "is") else "right", no_wrap=True)
     for name, party in status["parties"].items():
         spent = status.get("epsilon", {}).get(name)
+        word, mood = party_word(party, status["state"])
         grid.add_row(
-            Text(name), _word(party, status["state"]), _ago(status["at"], party["since"]), f"{party['asks']:,}",
+            Text(name), Text(word, style=_MOODS[mood]), _ago(status["at"], party["since"]), f"{party['asks']:,}",
             f"{party['answers']:,}", size(party["down"]), size(party["up"]), "" if spent is None else shown(spent, 3),
         )  # fmt: skip
     return grid
-
-
-def _word(party: Mapping[str, Any], state: str) -> Text:
-    word, mood = party_word(party, state)
-    return Text(word, style=_MOODS[mood])
 
 
 def _party(status: Mapping[str, Any]) -> str:

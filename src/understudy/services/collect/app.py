@@ -1,16 +1,30 @@
-"""The receiver over HTTP: what a run is, and a place to put an upload. `/openapi.json` describes it."""
+"""The receiver over HTTP: what a run is, and a place to put an upload. `/openapi.json` describes it.
 
+It is served while a run is on: one port, in a thread of its own.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
-from understudy.ground.errors import ExchangeError
+from understudy.ground.errors import ConfigError, ExchangeError
 from understudy.services.collect.box import Box
 from understudy.services.web.limits import Limits
-from understudy.services.web.serving import length_of
-from understudy.services.web.skeleton import BYTES, Uploading, caller_address, refusals, service
+from understudy.services.web.skeleton import (
+    BYTES,
+    Uploading,
+    caller_address,
+    length_of,
+    refusals,
+    server_behind_doors,
+    service,
+)
 
 SECONDS = 60.0  # for an upload to arrive
 Context = Annotated[
@@ -101,3 +115,37 @@ def build_app(box: Box, limits: Limits) -> FastAPI:
         return Kept(new=new)
 
     return app
+
+
+@contextmanager
+def serving(
+    box: Box, *, host: str = "127.0.0.1", port: int = 8700, limits: Limits | None = None, **tls: Any
+) -> Iterator[int]:
+    """Take uploads into this box as long as the block lasts; the port. `tls`: as `server_behind_doors` takes it.
+
+    Edges: a port that is in use, or a certificate that is none → ConfigError.
+    """
+    limits = limits or Limits()
+    server = server_behind_doors(
+        build_app(box, limits), host=host, port=port, each=limits.connections, whole=2 * SECONDS, secret="codes", **tls
+    )  # fmt: skip
+    why: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            server.run()
+        except (Exception, SystemExit) as error:
+            why.append(error)
+
+    thread = threading.Thread(target=run, name="understudy-collect", daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            if not thread.is_alive():
+                told = why[0] if why else "it ended"
+                raise ConfigError(f"{host}:{port} cannot be served ({told}). Nothing was sent.")
+            time.sleep(0.01)
+        yield int(server.servers[0].sockets[0].getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()

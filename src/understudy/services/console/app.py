@@ -1,6 +1,11 @@
-"""The console's pages: rendered here, without a script. Forms write what the commands write, by the same code."""
+"""The console's pages: rendered here, without a script. Forms write what the commands write, by the same code.
+
+Guarantee: it is served on 127.0.0.1 and nowhere else. The link is told to `ready` alone, and is worth nothing once the
+process has ended.
+"""
 
 import math
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,23 +13,26 @@ from typing import Annotated, Any
 import jinja2
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 
 from understudy.ground.errors import ArtefactError, UnderstudyError
-from understudy.privacy.accounts.budget import shown_left
+from understudy.privacy.accounts.budget import shown, shown_left
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.report import plots, words
 from understudy.report.ledgers import timeline
 from understudy.report.page import write_report
+from understudy.report.plots import picture, tag
 from understudy.runtime.lifetimes import INVITED_DAYS
-from understudy.services.console.desk import Desk
-from understudy.services.console.guard import Guard, Keys, Turned, form_of
+from understudy.services.console.desk import PAGES, Desk, HubHome
+from understudy.services.console.guard import HOSTS, Guard, Keys, Turned, form_of
 from understudy.services.console.holder import HolderHome
-from understudy.services.console.hub import HubHome
-from understudy.services.console.pictures import budget_bar, progress
-from understudy.services.console.runs import PAGES
-from understudy.services.web.skeleton import templates
+from understudy.services.web.doors import DoorsServer
+from understudy.services.web.skeleton import server_behind_doors, templates
 
+PORT = 8610
+CONNECTIONS = 64
+WHOLE = 60.0  # seconds for a request with its answer
 LINES = 20  # of the ledger
 SAID = {
     "accepted": "The contract is accepted. The holder's process signs it now, or when it is started again.",
@@ -48,6 +56,17 @@ def build_app(desk: Desk, keys: Keys) -> FastAPI:
     app.include_router(pages, prefix=keys.base)
     app.add_middleware(Guard, keys=keys)
     return app
+
+
+def server_for(
+    desk: Desk, *, port: int = PORT, ready: Callable[[str], None], keys: Keys | None = None
+) -> DoorsServer:
+    """The server, not yet running. `ready` gets the link."""
+    own = keys or Keys()
+    return server_behind_doors(
+        build_app(desk, own), host=HOSTS[0], port=port, most=CONNECTIONS, each=CONNECTIONS, whole=WHOLE, patience=3,
+        ready=lambda listens: ready(own.link(listens)),
+    )  # fmt: skip
 
 
 pages = APIRouter(default_response_class=HTMLResponse)
@@ -220,6 +239,31 @@ def _days(text: str) -> int:
     return (
         int(text) if text.isascii() and text.isdigit() and len(text) < 6 else INVITED_DAYS if not text else 0
     )
+
+
+def budget_bar(limit: float, spent: float, price: float = 0.0) -> Markup:
+    """What is spent of a budget, and what a contract would add; its words are for those who cannot see it."""
+    top = max(limit, spent + price) or 1.0
+    used, more, end = (f"{100 * value / top:.2f}%" for value in (spent, price, limit))
+    said = f"ε {shown(spent)} of {limit:g} is spent" + (
+        f", and this would add up to {shown(price)}" if price else ""
+    )
+    marks = [
+        tag("rect", x="0", y=6, width="100%", height=12, rx=3, class_="track"),
+        tag("rect", x="0", y=6, width=used, height=12, rx=3, class_="real"),
+        tag("rect", x=used, y=6, width=more, height=12, class_="above"),
+        tag("line", x1=end, x2=end, y1=2, y2=22, class_="end best"),
+    ]
+    return picture(f"{said}; {shown_left(max(0.0, limit - spent - price))} would be left.", 24, *marks)
+
+
+def progress(share: float, label: str) -> Markup:
+    """How far something is, between 0 and 1."""
+    return picture(
+        label, 18,
+        tag("rect", x="0", y=5, width="100%", height=8, rx=4, class_="track"),
+        tag("rect", x="0", y=5, width=f"{100 * min(1.0, max(0.0, share)):.1f}%", height=8, rx=4, class_="synthetic"),
+    )  # fmt: skip
 
 
 @cache

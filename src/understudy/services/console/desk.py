@@ -1,12 +1,166 @@
-"""What one console looks after: a holder's home, or a hub's folder, and output folders of runs beside it."""
+"""What one console looks after: a holder's home, or a hub's folder, and output folders of runs beside it.
 
-from dataclasses import dataclass
+Guarantee: of an output folder only the status, the contract and the finished pages are read. Of a hub no key is shown;
+an invitation is written to a file there, as the command does it, and never into a page.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 from understudy.ground.errors import ArtefactError
+from understudy.network.served import served
+from understudy.network.status import FILE, GONE, party_word, read_status
+from understudy.runtime.authority import Authority
 from understudy.services.console.holder import HolderHome
-from understudy.services.console.hub import HubHome
-from understudy.services.console.runs import RunFolder, run_folder
+
+PAGES = {"report.html": "for the holder alone", "report-public.html": "may be published"}
+SOON = 30  # days before the end of a certificate in which it is said
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """One party of a run, as its server has it."""
+
+    name: str
+    word: str
+    mood: str
+    why: str
+    asks: int
+    answers: int
+    down: int
+    up: int
+    epsilon: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFolder:
+    """A run's output folder."""
+
+    key: str
+    folder: Path
+    run: str
+    state: str
+    protocol: str = ""
+    round: int | None = None
+    rounds: int | None = None
+    error: str = ""
+    parties: tuple[Shown, ...] = ()
+    pages: tuple[str, ...] = field(default=())
+    served: bool = False
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the same command would resume it."""
+        return self.served and self.state in GONE
+
+    @property
+    def missing(self) -> list[str]:
+        """Who has not signed, or is not there."""
+        return [party.name for party in self.parties if party.word in ("away", "reading the contract")]
+
+
+def run_folder(key: str, folder: Path) -> RunFolder:
+    """What the folder says of its run. ArtefactError if no run has begun there."""
+    pages = tuple(page for page in PAGES if (folder / page).is_file())
+    if (folder / FILE).exists():
+        status = read_status(folder)
+        if status.get("role") != "server":
+            raise ArtefactError(f"{folder} is the home of a party, not the output folder of a run.")
+        return RunFolder(
+            key=key, folder=folder, run=str(status.get("run", "")), state=str(status["state"]),
+            protocol=str(status.get("protocol", "")), round=status.get("round"), rounds=status.get("rounds"),
+            error=str(status.get("error", "")), parties=_parties(status), pages=pages, served=True,
+        )  # fmt: skip
+    try:
+        told = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        name = str(told["run"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ArtefactError(f"{folder} is not the output folder of a run.") from None
+    done = (folder / "card.json").exists()
+    return RunFolder(key=key, folder=folder, run=name, state="done" if done else "not finished", pages=pages)
+
+
+def _parties(status: Mapping[str, Any]) -> tuple[Shown, ...]:
+    state, spent = str(status["state"]), status.get("epsilon", {})
+    found = []
+    for name, party in status.get("parties", {}).items():
+        word, mood = ("told", "good") if state == "done" and party["signed"] else party_word(party, state)
+        found.append(
+            Shown(
+                name=name, word=word, mood=mood, why=party["refusal"], asks=party["asks"],
+                answers=party["answers"], down=party["down"], up=party["up"], epsilon=spent.get(name),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A party on the roster."""
+
+    name: str
+    enrolled: bool
+    until: str
+    certificate: str
+    days: int
+    file: Path | None  # the invitation, while it lies here
+
+    @property
+    def ends_soon(self) -> bool:
+        """Whether its certificate has ended, or ends within a month."""
+        return self.enrolled and self.days < SOON
+
+
+class HubHome:
+    """A federation's folder."""
+
+    kind = "hub"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = Authority(folder)
+
+    @property
+    def name(self) -> str:
+        """What the federation is called."""
+        return str(self.authority.roster.name)
+
+    @property
+    def address(self) -> str:
+        """Where parties connect to."""
+        return str(self.authority.roster.address)
+
+    def can_sign(self) -> bool:
+        """Whether the authority's key is here: without it nobody can be invited."""
+        return (self.folder / "ca.key").exists()
+
+    def members(self) -> list[Member]:
+        """The roster."""
+        today, found = datetime.now(UTC).date(), []
+        for name, entry in self.authority.roster.read()["parties"].items():
+            file = self.folder / "invitations" / f"{name}.toml"
+            found.append(
+                Member(
+                    name=name, enrolled=not entry.get("once"), until=entry["expires"],
+                    certificate=entry["fingerprint"].removeprefix("sha256:")[:16],
+                    days=(date.fromisoformat(entry["expires"]) - today).days, file=file if file.exists() else None,
+                )
+            )  # fmt: skip
+        return found
+
+    def runs(self) -> list[RunFolder]:
+        """The runs that were served for this federation, the newest first; those whose folder is gone are not shown."""
+        found = []
+        for key, folder in served(self.folder):
+            try:
+                found.append(run_folder(key, folder))
+            except ArtefactError:
+                continue
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,25 +15,23 @@ from hmac import compare_digest
 from urllib.parse import parse_qsl
 
 from fastapi import Request
-from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from understudy.ground.errors import UnderstudyError
+from understudy.services.web import skeleton
 
 MOST = 1 << 14  # bytes of a form
 FIELDS = 16
 COOKIE = "understudy-console"
 HOSTS = ("127.0.0.1", "localhost")
-HEADERS = {
+HEADERS = skeleton.HEADERS | {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-store",
 }
 
 
@@ -74,16 +72,8 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
         answer = self._at_the_door(Request(scope)) or self._app
-        await answer(scope, receive, send_with_headers)
+        await answer(scope, receive, skeleton.with_headers(send, lambda: HEADERS))
 
     def _at_the_door(self, request: Request) -> Response | None:
         """What is answered before any page is asked; None: it may come in."""

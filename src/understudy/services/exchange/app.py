@@ -31,8 +31,7 @@ from understudy.services.exchange.messages import (
 from understudy.services.exchange.offer_file import SUFFIX
 from understudy.services.exchange.pages import error_page, pages
 from understudy.services.exchange.service import Exchange
-from understudy.services.web.serving import length_of, problem
-from understudy.services.web.skeleton import BYTES, Uploading, refusals, service
+from understudy.services.web.skeleton import BYTES, Uploading, length_of, problem, refusals, service
 
 CHECKERS = PROCESSES  # uploads that are looked at in the same moment: each takes a core
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from understudy.services.exchange import database
 from understudy.services.exchange.tokens import NAME
-from understudy.services.web.messages import Message
+from understudy.services.web.skeleton import Message
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="The SHA-256 of the file.")]

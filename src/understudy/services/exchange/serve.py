@@ -8,10 +8,13 @@ Edges: a second process on the same folder is refused; so is a pool file that di
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from sqlalchemy import select
 
+from understudy.data.kinds import load_schema
+from understudy.ground.bounded import read_toml
 from understudy.ground.durable import replace
 from understudy.ground.errors import ConfigError, ExchangeError
 from understudy.protocols.sgde.offer import Requirements
@@ -20,9 +23,8 @@ from understudy.services.exchange.database import Database, Token
 from understudy.services.exchange.service import Exchange
 from understudy.services.exchange.store import Store
 from understudy.services.exchange.tokens import ADMIN, Caller, issue
-from understudy.services.web.doors import Doors
 from understudy.services.web.limits import Limits
-from understudy.services.web.serving import server_behind_doors
+from understudy.services.web.skeleton import server_behind_doors
 
 OPERATOR = Caller(token="", silo="operator", role=ADMIN, pool=None)  # whoever may write to the folder
 
@@ -53,34 +55,42 @@ def open_exchange(
     return exchange
 
 
-def serve(
-    exchange: Exchange,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8600,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    proxied: bool = False,
-) -> None:
-    """Serve until stopped. `proxied`: a proxy in front speaks TLS."""
-    server_for(exchange, host=host, port=port, certificate=certificate, key=key, proxied=proxied).run()
-
-
 def server_for(
-    exchange: Exchange,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8600,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    proxied: bool = False,
+    exchange: Exchange, *, host: str = "127.0.0.1", port: int = 8600, **tls: Any
 ) -> uvicorn.Server:
-    """The server, not yet running."""
+    """The server, not yet running. `tls`: as `server_behind_doors` takes it."""
     limits = exchange.limits
-    doors = Doors(each=None if proxied else limits.connections, whole=2 * limits.seconds + limits.check)
+    whole = 2 * limits.seconds + limits.check
     return server_behind_doors(
-        build_app(exchange), doors, host=host, port=port, certificate=certificate, key=key, proxied=proxied
+        build_app(exchange), host=host, port=port, each=limits.connections, whole=whole, **tls
     )
+
+
+def read_pool(path: str | Path) -> tuple[str, Requirements]:
+    """A pool written down, for whoever runs the exchange: its name and what it requires.
+
+        name = "ward"
+        schema = "ward.toml"          # beside this file
+        target = "outcome"            # the class column; for images a name, with classes = [0, 1, …]
+        epsilon = 1.5
+        delta = 1e-5
+        networks = ["class-decoder"]  # left out: all that SGDE knows
+        largest = 1_000_000           # bytes of weights
+
+    ConfigError names the file and what is wrong with it.
+    """
+    path = Path(path)
+    try:
+        values = read_toml(path)
+        name = values.pop("name", path.stem)
+        schema = load_schema(path.parent / values["schema"])
+        return str(name), Requirements.from_dict({**values, "schema": schema.to_dict()})
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}).") from None
+    except KeyError as error:
+        raise ConfigError(f"{path.name} lacks {error}.") from None
+    except (ValueError, TypeError) as error:  # ConfigError and SchemaError are ValueErrors
+        raise ConfigError(f"{path.name}: {error}") from None
 
 
 def _found(exchange: Exchange, name: str, requirements: Requirements) -> None:

@@ -13,7 +13,7 @@ import httpx
 from understudy.ground.bounded import parse_json
 from understudy.ground.check import positive, whole
 from understudy.ground.errors import ArtefactError, ConfigError, ExchangeError
-from understudy.services.web.addresses import loopback
+from understudy.services.web.limits import loopback
 
 Watch = Callable[[int, int], None]  # bytes so far, bytes in all
 CHUNK = 1 << 16

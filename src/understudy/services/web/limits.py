@@ -1,5 +1,6 @@
-"""What one caller may take: requests a minute, bytes, offers, time."""
+"""What one caller may take: requests a minute, bytes, offers, time; and which caller is this machine."""
 
+import ipaddress
 import threading
 import time
 from collections.abc import Callable
@@ -46,6 +47,14 @@ class Limits:
     def refusals_in_all(self) -> int:
         """Lines of the log: when there are more, the oldest go."""
         return 100 * self.refusals
+
+
+def loopback(host: str) -> bool:
+    """Whether this is the machine itself, where nobody listens on the way."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Rate:

@@ -1,4 +1,4 @@
-"""What every application of ours is built on: limits, refusals in words, and pages.
+"""What every service of ours has towards strangers: headers, limits on bodies, refusals in words, pages, TLS, doors.
 
 A service adds its own routes to `service`. Every refusal has a status that says whose fault it is and a sentence that
 says what happened to the data: JSON for programs, a page for people where the service has pages.
@@ -12,19 +12,32 @@ from typing import Any
 
 import anyio
 import jinja2
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import BaseModel, ConfigDict
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as Part
 
 from understudy.ground.check import readable
-from understudy.ground.errors import ExchangeError
+from understudy.ground.errors import ConfigError, ExchangeError
 from understudy.report import words
-from understudy.services.web.limits import Limits, Rate
-from understudy.services.web.messages import Health, Problem
-from understudy.services.web.serving import Guard, problem
+from understudy.services.web.doors import MOST, Doors, DoorsServer, protocol_for
+from understudy.services.web.limits import Limits, Rate, loopback
 
+MOST_JSON = 1 << 20  # of a request that carries no file
+SLOWEST_JSON = 10.0  # seconds for such a request to arrive
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
 STATUS = {
     400: "The request is cut off, or is not HTTP or JSON",
     401: "No token or code, or one that is not valid",
@@ -43,6 +56,25 @@ STATUS = {
 }
 BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 Page = Callable[[int, str], str]  # of a refusal, for people
+
+
+class Message(BaseModel):
+    """What a service says: plain values; a key too many is refused."""
+
+    model_config = ConfigDict(extra="forbid", from_attributes=True)
+
+
+class Problem(Message):
+    """Why a request was refused, in words. Of a refused push nothing is stored."""
+
+    detail: str | list[Any]
+
+
+class Health(Message):
+    """That the service is up."""
+
+    ok: bool
+    version: str
 
 
 def refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
@@ -161,3 +193,122 @@ def templates(folder: Path) -> jinja2.Environment:
     )
     environment.filters["size"] = words.size
     return environment
+
+
+def length_of(request: Request) -> int | None:
+    """How many bytes the request says it carries."""
+    text = request.headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def problem(status: int, detail: Any, headers: dict[str, str] | None = None) -> JSONResponse:
+    """A refusal, for programs."""
+    return JSONResponse({"detail": detail}, status_code=status, headers=headers)
+
+
+class Guard:
+    """Headers on every answer, no large or slow bodies where none belong, and no body is read after an answer.
+
+    `pushing` says which requests carry a file, whose size and time are the application's to limit. A request whose
+    length is told twice is refused: whoever stands in front may have read another one out of it.
+    """
+
+    def __init__(self, app: ASGIApp, pushing: Callable[[Request], bool]) -> None:
+        self._app, self._pushing = app, pushing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        pushing = self._pushing(request)
+        until = math.inf if pushing else anyio.current_time() + SLOWEST_JSON
+        whole = "transfer-encoding" not in request.headers and not length_of(request)
+
+        async def receive_in_time() -> Part:
+            nonlocal whole
+            with anyio.fail_after(None if whole or pushing else max(0.0, until - anyio.current_time())):
+                message = await receive()
+            whole = whole or not message.get("more_body", False)
+            return message
+
+        # what is still on its way after an answer is not read
+        answering = with_headers(send, lambda: HEADERS | ({} if whole else {"Connection": "close"}))
+        if refusal := _out_of_shape(request, pushing):
+            await refusal(scope, receive, answering)
+        else:
+            await self._app(scope, receive_in_time, answering)
+
+
+def with_headers(send: Send, headers: Callable[[], Mapping[str, str]]) -> Send:
+    """`send`, with those of these headers that an answer does not have itself."""
+
+    async def sending(message: Part) -> None:
+        if message["type"] == "http.response.start":
+            given = MutableHeaders(scope=message)
+            for name, value in headers().items():
+                given.setdefault(name, value)
+        await send(message)
+
+    return sending
+
+
+def _out_of_shape(request: Request, pushing: bool) -> Response | None:
+    """A request that is refused for its length, before anything else is looked at."""
+    if "transfer-encoding" in request.headers and "content-length" in request.headers:
+        return problem(400, "This request states its length twice.")
+    if not pushing and "transfer-encoding" in request.headers:
+        return problem(411, "This request needs a Content-Length.")
+    if not pushing and (length_of(request) or 0) > MOST_JSON:
+        return problem(413, f"A request of this kind has at most {MOST_JSON:,} bytes.")
+    return None
+
+
+def server_behind_doors(
+    app: ASGIApp,
+    *,
+    host: str,
+    port: int,
+    each: int,
+    whole: float,
+    most: int = MOST,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    proxied: bool = False,
+    secret: str = "tokens",
+    patience: int = 30,
+    ready: Callable[[int], None] = lambda port: None,
+) -> DoorsServer:
+    """A server, not yet running, with `most` connections, `each` of one address, and `whole` seconds for a request.
+
+    `proxied`: a proxy in front speaks TLS, and limits connections; `secret`: what would be read without TLS;
+    `patience`: seconds that requests have to end when it is stopped; `ready` gets the port.
+
+    Guarantee: without a certificate it listens on this machine alone.
+    """
+    doors = Doors(most=most, each=None if proxied else each, whole=whole)
+    if (certificate is None) != (key is None):
+        raise ConfigError("TLS needs a certificate and its key.")
+    if certificate is None and not proxied and not loopback(host):
+        raise ConfigError(
+            f"on {host} {secret} could be read on the network: give a certificate and its key, "
+            "or say that a proxy in front speaks TLS."
+        )
+    config = uvicorn.Config(
+        app,
+        http=protocol_for(doors),
+        loop="asyncio",  # whose sockets the doors are made for
+        host=host,
+        port=port,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=proxied,
+        timeout_keep_alive=round(doors.idle),
+        timeout_graceful_shutdown=patience,
+        limit_concurrency=doors.most + 1,
+        ws="none",
+    )
+    return DoorsServer(config, doors, ready)
