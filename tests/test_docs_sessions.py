@@ -213,7 +213,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     def said(classifier: Classifier, rows: Tensor) -> Tensor:
         return classifier.network.forward(classifier.weights, classifier.features.expand(rows)).argmax(1)
 
-    monkeypatch.setattr(figure, "_said", said)
+    monkeypatch.setattr(figure, "_likeliest", said)
     monkeypatch.setitem(recipe.Recipe.__init__.__kwdefaults__, "steps", 2)  # type: ignore[index]
     monkeypatch.setitem(added_grams.__kwdefaults__, "steps", 20)
     monkeypatch.setitem(Generator.classifier.__kwdefaults__, "rows", 500)

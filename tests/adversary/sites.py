@@ -41,8 +41,7 @@ from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.rounds import LearningParty
 from understudy.protocols.sgde import figure as sgde_figure
 from understudy.protocols.sgde import fit as sgde_fit
-from understudy.protocols.sgde import gram as sgde_gram
-from understudy.protocols.sgde import marginals as sgde_marginals
+from understudy.protocols.sgde import offering as sgde_offering
 from understudy.protocols.tied.vectors import Numbers
 from understudy.protocols.visits import study as visits_study
 
@@ -165,9 +164,8 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(gen_fl_local, "private_sums", _sums(sites, gen_fl_local.private_sums))
         patch.setattr(gen_fl_party, "ratio", _ratio(sites, gen_fl_party.ratio))
         patch.setattr(sgde_fit, "add_noise", _noised(sites, sgde_fit.add_noise))
-        patch.setattr(sgde_marginals, "levels", _levels(sites, sgde_marginals.levels))
+        patch.setattr(sgde_offering, "levels", _levels(sites, sgde_offering.levels))
         patch.setattr(GradientVote, "decide", _vote(sites, GradientVote.decide))
-        patch.setattr(sgde_gram, "gram_matrix", _counts(sites, sgde_gram.gram_matrix, "Gram matrix"))
         patch.setattr(sgde_figure, "judged", _counts(sites, sgde_figure.judged, "figure of quality"))
         patch.setattr(gram_rows, "gram_matrix", _counts(sites, gram_rows.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))

@@ -25,7 +25,7 @@ from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import blind, noise_share
 from understudy.protocols.dplt.plan import Config, Plan
 from understudy.protocols.dplt.tree import association
-from understudy.protocols.sgde.marginals import levels
+from understudy.protocols.sgde.offering import levels
 
 SCALES = st.sampled_from(
     [5e-324, 1e-300, 1e-9, 1e-3, 0.5, 1.0, 1e3, 1e5, 1e9, 1e300, 1.7e308, math.inf, math.nan, 0.0]

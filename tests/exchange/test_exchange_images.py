@@ -27,7 +27,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde.offer import Requirements, offer_card
 from understudy.protocols.sgde.party import train_offers
-from understudy.protocols.sgde.pooling import pool
+from understudy.protocols.sgde.pool import pool
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.services.exchange.serve import read_pool
 

@@ -37,13 +37,12 @@ from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde import fit as sgde_train
 from understudy.protocols.sgde import protocol as sgde
 from understudy.protocols.sgde.fit import batches, fit
-from understudy.protocols.sgde.messages import Push, Subscribe
+from understudy.protocols.sgde.kinds import pooled
+from understudy.protocols.sgde.messages import Push, Subscribe, unpack_offer
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.packing import unpack_offer
 from understudy.protocols.sgde.party import train_offers
+from understudy.protocols.sgde.pool import suspicions
 from understudy.protocols.sgde.recipe import Recipe
-from understudy.protocols.sgde.rows import labelled_rows
-from understudy.protocols.sgde.suspects import suspicions
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
@@ -145,7 +144,7 @@ def test_a_person_with_many_rows_counts_with_one() -> None:
     )
     table = federation.holders["silo"].table
     requirements = Requirements(schema=schema, target="smoker")
-    rows, codes = labelled_rows(table, requirements)  # type: ignore[arg-type]
+    rows, codes = pooled(schema).first_rows(table, schema, "smoker")
     assert len(rows) == len(codes) == 20
     assert not bool(requirements.labels[0])
     assert codes.tolist() == frame.drop_duplicates("id")["smoker"].astype(int).tolist()
@@ -349,7 +348,7 @@ def test_images_outside_their_bounds_are_refused_at_the_holder() -> None:
     federation = Federation.rehearsal(
         {"silo": Population.from_arrays(x, [0, 1, 0, 1], classes=2)}, budget=BUDGET, seed=1, same_people=False
     )
-    with pytest.raises(SchemaError, match="pixel"):
+    with pytest.raises(SchemaError, match="values outside"):
         federation.parties(
             "sgde", run="r"
         )  # nobody has asked yet: the server sees no refusal that rows decide

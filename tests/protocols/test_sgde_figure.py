@@ -20,12 +20,12 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde import figure as judging
-from understudy.protocols.sgde.messages import Push, Subscribe
+from understudy.protocols.sgde.kinds import SiloRows
+from understudy.protocols.sgde.messages import Push, Subscribe, pack_offer, unpack_offer
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.packing import pack_offer, unpack_offer
 from understudy.protocols.sgde.party import FIGURE, SgdeParty, train_offers
-from understudy.protocols.sgde.pooling import pool
-from understudy.protocols.sgde.quality import quality_of
+from understudy.protocols.sgde.pool import pool
+from understudy.protocols.sgde.sums import quality_of
 
 ASKED = 1.0
 FIGURED = replace(RECIPE, quality_epsilon=ASKED)
@@ -70,15 +70,15 @@ def test_a_person_counts_once_with_the_first_row_and_moves_each_count_by_one_at_
     offer = made(people(200))[0].network
     assert isinstance(offer, OfferedMoments)
     x, y = halves(40, 3)
-    all_of = judging.judged(offer, Population.from_arrays(x, y, classes=2), POOL)
+    all_of = judging.judged(offer, SiloRows.of(Population.from_arrays(x, y, classes=2)).rows, POOL)
     assert all_of.tolist() == [40, 40]
     lies = np.concatenate([y, 1 - y])
     twice = Population.from_arrays(
         np.concatenate([x, x]), lies, classes=2, people=[f"p{n}" for n in [*range(40), *range(40)]]
     )
-    assert judging.judged(offer, twice, POOL).tolist() == [40, 40]
+    assert judging.judged(offer, SiloRows.of(twice).rows, POOL).tolist() == [40, 40]
     fewer = Population.from_arrays(x[1:], np.where(np.arange(39) < 5, 1 - y[1:], y[1:]), classes=2)
-    assert judging.judged(offer, fewer, POOL).tolist() == [34, 39]
+    assert judging.judged(offer, SiloRows.of(fewer).rows, POOL).tolist() == [34, 39]
 
 
 def test_series_are_judged_in_declared_units() -> None:
@@ -102,8 +102,8 @@ def test_what_is_said_of_a_row_does_not_depend_on_who_else_is_there() -> None:
         network=network, weights=None, features=SimpleNamespace(expand=lambda rows: rows)
     )
     rows = torch.tensor([[0.1], [0.5], [0.9]])
-    assert judging._said(mixed, rows)[:2].tolist() == judging._said(mixed, rows[:2]).tolist()
-    assert judging._said(mixed, rows[:0]).shape == (0,)
+    assert judging._likeliest(mixed, rows)[:2].tolist() == judging._likeliest(mixed, rows[:2]).tolist()
+    assert judging._likeliest(mixed, rows[:0]).shape == (0,)
 
 
 def test_a_pool_without_classes_has_no_figure_and_nothing_is_charged() -> None:

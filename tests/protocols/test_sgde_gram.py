@@ -23,13 +23,12 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.sgde import gram as sgde_gram
+from understudy.protocols.sgde.messages import pack_offer, unpack_offer
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.packing import pack_offer, unpack_offer
+from understudy.protocols.sgde.offering import PairCounts
 from understudy.protocols.sgde.party import train_offers
-from understudy.protocols.sgde.pooling import pool
+from understudy.protocols.sgde.pool import pool, suspicions
 from understudy.protocols.sgde.recipe import Recipe
-from understudy.protocols.sgde.suspects import suspicions
 from understudy.runs.federation import Federation, open_ledger, own_folder
 
 BUDGET = Budget(4.0, 1e-5)
@@ -83,17 +82,20 @@ def test_a_silo_pays_for_every_column_and_pair_and_offers_all_classes_in_one() -
 
 def test_the_counts_without_noise_are_those_of_the_rows_and_a_person_adds_one_to_each_table() -> None:
     frame = rows(60)
-    blank = sgde_gram.blank(POOL, None)
-    exact = sgde_gram.counted(blank, read_table(frame, SCHEMA), POOL, SecureRng.from_seed(0)).counts
+    offering = PairCounts(POOL, Recipe(kind="gram"), None)
+
+    def counted(some: pd.DataFrame) -> torch.Tensor:
+        (offer,) = offering.make(read_table(some, SCHEMA), SecureRng.from_seed(0))
+        assert isinstance(offer, OfferedGram)
+        return offer.counts
+
+    exact = counted(frame)
     assert exact.diagonal()[3:5].tolist() == [(frame["class"] == name).sum() for name in ("left", "right")]
     both = ((frame["class"] == "left") & (frame["one"] == "c")).sum()
     assert exact[3, 2] == exact[2, 3] == both
     more = pd.concat([frame, frame[:1]])
-    other = sgde_gram.counted(
-        sgde_gram.blank(POOL, None), read_table(more, SCHEMA), POOL, SecureRng.from_seed(0)
-    )
-    moved = (other.counts - exact).triu()
-    assert int(moved.sum()) == sum(sgde_gram.moved(4))
+    moved = (counted(more) - exact).triu()
+    assert int(moved.sum()) == sum(offering.moved) == 10
     assert set(moved.flatten().tolist()) == {0, 1}
 
 

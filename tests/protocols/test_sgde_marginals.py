@@ -20,12 +20,12 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.discrete import DiscreteGaussianNoise
 from understudy.privacy.noise.rng import Rng, SecureRng
 from understudy.privacy.secure.counts import noise
-from understudy.protocols.sgde import marginals as sgde_marginals
-from understudy.protocols.sgde.marginals import levels
+from understudy.protocols.sgde import offering
+from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.sgde.offering import levels
 from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.recipe import Recipe
-from understudy.protocols.sgde.rows import labelled_rows
 from understudy.runs.federation import Federation
 
 BUDGET = Budget(1.5, 1e-5)
@@ -76,7 +76,7 @@ def test_the_noise_that_is_drawn_is_the_noise_that_was_charged(monkeypatch: pyte
         drawn.append((scale, shape))
         return noise(scale, rng, *shape)
 
-    monkeypatch.setattr(sgde_marginals, "noise", noted)
+    monkeypatch.setattr(offering, "noise", noted)
     _, ledger = offers(rows(50))
     ((event, _),) = ledger.spend().items()
     assert drawn == [(Fraction(event.sigma), (2, 5))]  # once, on every level of both classes
@@ -85,7 +85,12 @@ def test_the_noise_that_is_drawn_is_the_noise_that_was_charged(monkeypatch: pyte
 def test_a_row_more_moves_one_level_of_each_column_in_its_own_class() -> None:
     frame = rows(40)
     before, after = (
-        levels(*labelled_rows(read_table(part, SCHEMA), POOL), 2, 0.0, SecureRng.from_seed(0))
+        levels(
+            *pooled(SCHEMA).first_rows(read_table(part, SCHEMA), SCHEMA, POOL.target),
+            2,
+            0.0,
+            SecureRng.from_seed(0),
+        )
         for part in (frame.iloc[:-1], frame)
     )
     moved = (after - before).round()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
 from understudy.data.column import Real
+from understudy.data.encoding.frame import Frame
 from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
@@ -33,15 +34,17 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import Rng, SecureRng
 from understudy.privacy.secure.counts import noise_on
+from understudy.protocols.joint import pricing
+from understudy.protocols.moments.rows import Rows
 from understudy.protocols.moments.stages import First, Pooled, Within
-from understudy.protocols.sgde import moments as sgde_moments
+from understudy.protocols.sgde.kinds import SiloRows
+from understudy.protocols.sgde.messages import pack_offer, unpack_offer
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.packing import pack_offer, unpack_offer
+from understudy.protocols.sgde.offering import MomentSums
 from understudy.protocols.sgde.party import train_offers
-from understudy.protocols.sgde.pooling import pool
+from understudy.protocols.sgde.pool import pool, suspicions
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.sums import gaussian_epsilon
-from understudy.protocols.sgde.suspects import suspicions
 from understudy.runs.federation import Federation
 
 BUDGET = Budget(8.0, 1e-5)
@@ -102,7 +105,7 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_stated(monkeypatch: pytest
         drawn.append((float(scale), int(cells.sum())))
         return noise_on(cells, scale, rng)
 
-    monkeypatch.setattr(sgde_moments, "noise_on", noted)
+    monkeypatch.setattr(pricing, "noise_on", noted)
     network = offer().network
     assert isinstance(network, OfferedMoments)
     d, bins = 12, 32
@@ -125,10 +128,15 @@ def test_the_epsilon_of_a_gaussian_in_closed_form_is_the_accountants() -> None:
     assert gaussian_epsilon(1.0, 0.0) == math.inf
 
 
+def in_frame(data: Population, frame: Frame) -> Rows:
+    return Rows.of(SiloRows.of(data).rows, frame)  # type: ignore[arg-type]
+
+
 def exact(data: Population) -> OfferedMoments:
     """The sums of a silo without noise."""
-    blank = sgde_moments.blank(POOL, RECIPE.features, 0.0)
-    return sgde_moments.counted(blank, sgde_moments.rows_in(blank.frame, data), SecureRng.from_seed(0))
+    (offer,) = MomentSums(POOL, RECIPE, None).make(SiloRows.of(data).rows, SecureRng.from_seed(0))
+    assert isinstance(offer, OfferedMoments)
+    return offer
 
 
 def test_sums_of_silos_about_their_own_centres_give_the_covariance_of_all_their_rows_together() -> None:
@@ -136,7 +144,7 @@ def test_sums_of_silos_about_their_own_centres_give_the_covariance_of_all_their_
     parts = [exact(silo) for silo in silos]
     assert len({tuple(part.centre.tolist()) for part in parts}) == 3
     frame = parts[0].frame
-    rows = np.concatenate([sgde_moments.rows_in(frame, silo).coefficients for silo in silos])
+    rows = np.concatenate([in_frame(silo, frame).coefficients for silo in silos])
     codes = np.concatenate([silo.codes.numpy() for silo in silos])
     fit = added(parts)
     for code in (0, 1):
@@ -303,8 +311,8 @@ def test_what_another_person_adds_is_within_what_was_paid_for() -> None:
     extreme = np.concatenate([x, np.ones((1, SIDE, SIDE), dtype=np.float32)])
     without = Population.from_arrays(x, y, classes=2)
     beside = Population.from_arrays(extreme, np.append(y, 1), classes=2)
-    blank = sgde_moments.blank(POOL, RECIPE.features, 0.0)
-    rows = [sgde_moments.rows_in(blank.frame, each) for each in (without, beside)]
+    blank = MomentSums(POOL, RECIPE, None).blank
+    rows = [in_frame(each, blank.frame) for each in (without, beside)]
     centre = exact(without).centre.expand(2, -1)
     basis = 4096 * torch.eye(12, dtype=torch.int64)
     for stage in (First(blank.frame, 2), Pooled(centre, 500, 12, 181), Within(centre, basis, 500, 0, 181)):

@@ -28,12 +28,11 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde import figure as judging
-from understudy.protocols.sgde import gram as sgde_gram
-from understudy.protocols.sgde.messages import Push, Subscribe
-from understudy.protocols.sgde.packing import pack_offer, unpack_offer
+from understudy.protocols.sgde.messages import Push, Subscribe, pack_offer, unpack_offer
+from understudy.protocols.sgde.offering import PairCounts
 from understudy.protocols.sgde.party import FIGURE, SgdeParty, train_offers
-from understudy.protocols.sgde.quality import quality_of
 from understudy.protocols.sgde.recipe import Recipe
+from understudy.protocols.sgde.sums import quality_of
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 
@@ -87,9 +86,9 @@ def test_without_noise_the_counts_are_those_of_people_and_somebody_with_many_row
     frame = rows(60)
     frame["id"] = [f"p{number}" for number in range(60)]
     many = pd.concat([frame, *[frame[:1].assign(**{"class": "right"})] * 30], ignore_index=True)
-    offer = sgde_gram.blank(POOL, None)
     held = read_table(frame, schema)
-    sgde_gram.counted(offer, held, POOL, SecureRng.from_seed(0))
+    (offer,) = PairCounts(POOL, Recipe(kind="gram"), None).make(held, SecureRng.from_seed(0))
+    assert isinstance(offer, OfferedGram)
     alone = judging.figure(offer, held, POOL, 0.0, SecureRng.from_seed(0))
     assert alone == judging.figure(
         offer, read_table(many, schema, one_row_each=False), POOL, 0.0, SecureRng.from_seed(0)

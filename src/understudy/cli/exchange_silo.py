@@ -15,9 +15,9 @@ from understudy.privacy.accounts.budget import shown
 from understudy.report.words import at_price, chance, right_about, size
 
 if TYPE_CHECKING:
+    from understudy.protocols.sgde.kinds import Held
     from understudy.protocols.sgde.offer import Requirements
     from understudy.protocols.sgde.recipe import Recipe
-    from understudy.protocols.sgde.rows import Held
 
 Labels = Annotated[list[str] | None, option("Only this class; may be repeated.", "--label")]
 ALL = "all"  # classes together: what is offered of sums
@@ -188,8 +188,8 @@ def pull(
     """
     from understudy.data.kinds import IMAGES
     from understudy.generators.generator import Generator
-    from understudy.protocols.sgde.pooling import pool as pool_of
-    from understudy.protocols.sgde.suspects import suspicions
+    from understudy.protocols.sgde.pool import pool as pool_of
+    from understudy.protocols.sgde.pool import suspicions
 
     with client_of(at, token_file, ca) as client, transfers() as watch:
         name, _ = membership(client)

@@ -1,4 +1,4 @@
-"""The two counts behind a figure of quality (`quality`), at the silo: their noise, and whom they count.
+"""The two counts behind a figure of quality (`sums`), at the silo: their noise, and whom they count.
 
 Guarantee: the classifier is made of what is offered alone, which was paid for; a person counts with one row, the first,
 and moves each count by 1 at most. A row's class is said by itself, whoever else is there: in a batch, how a sum is
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.data.encoding.population import Population
+from understudy.data.described import Rows
 from understudy.data.kinds import TABLE
 from understudy.generators.kinds import drawing_of
 from understudy.generators.parts import ClassifierParts, GeneratorParts
@@ -22,10 +22,10 @@ from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.counts import needed_noise, noise
+from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.pooling import pool
-from understudy.protocols.sgde.quality import MOVED
-from understudy.protocols.sgde.rows import Held
+from understudy.protocols.sgde.pool import pool
+from understudy.protocols.sgde.sums import MOVED
 
 _DRAWN = 20_000  # rows, from which a classifier of a table learns
 
@@ -46,14 +46,14 @@ def figure_noise(epsilon: float, budget: Budget, requirements: Requirements) -> 
 
 
 def figure(
-    offer: OfferedGram | OfferedMoments, data: Held, requirements: Requirements, sigma: float, rng: Rng
+    offer: OfferedGram | OfferedMoments, data: Rows, requirements: Requirements, sigma: float, rng: Rng
 ) -> tuple[int, int]:
     """About how many people a classifier made of the offer is right, and how many there are. It has been paid for."""
     right, people = (judged(offer, data, requirements) + noise(Fraction(sigma), rng, MOVED)).tolist()
     return right, people
 
 
-def judged(offer: OfferedGram | OfferedMoments, data: Held, requirements: Requirements) -> Tensor:
+def judged(offer: OfferedGram | OfferedMoments, data: Rows, requirements: Requirements) -> Tensor:
     """The two counts without noise: (2,), int64."""
     one = GeneratorParts(offer, requirements.schema, {"silo": "", "label": None})  # type: ignore[arg-type]
     target = requirements.target if TABLE.holds(data) else None
@@ -61,29 +61,20 @@ def judged(offer: OfferedGram | OfferedMoments, data: Held, requirements: Requir
     kind = drawing_of(made.schema)
     network, weights, features, _ = kind.classifier(made, target or str(kind.label(made)), _DRAWN, 0)
     classifier = ClassifierParts(network, weights, features, {})
-    rows, codes = _first_rows(data, classifier)
-    right = int((_said(classifier, rows) == codes).sum())
+    if TABLE.holds(data):
+        own = data.first_of_each().frame
+        rows, codes = classifier.features.rows(own), classifier.features.codes(own)
+    else:
+        rows, codes = pooled(data.schema).first_rows(data, data.schema, requirements.target)
+    right = int((_likeliest(classifier, rows) == codes).sum())
     return torch.tensor([right, len(rows)])
 
 
 @torch.no_grad()
-def _said(classifier: ClassifierParts, rows: Tensor) -> Tensor:
+def _likeliest(classifier: ClassifierParts, rows: Tensor) -> Tensor:
     """The likeliest class of each row, by itself: (rows,)."""
     each: list[Any] = [
         classifier.network.forward(classifier.weights, classifier.features.expand(row[None])).argmax(1)
         for row in rows
     ]
     return torch.cat([torch.zeros(0, dtype=torch.int64), *each])
-
-
-def _first_rows(data: Held, classifier: ClassifierParts) -> tuple[Tensor, Tensor]:
-    """One row of each person, the first, as the classifier reads it, and the classes."""
-    if TABLE.holds(data):
-        own = data.first_of_each().frame
-        return classifier.features.rows(own), classifier.features.codes(own)
-    starts = torch.as_tensor(data.starts)
-    first = starts[:-1][starts.diff() > 0]
-    if isinstance(data, Population):
-        return data.features.expand(data.rows[first]), data.codes[first]
-    assert data.classes is not None
-    return torch.from_numpy(data.values)[first], torch.from_numpy(data.classes)[first]

@@ -1,36 +1,39 @@
 """What a pool does in another way for tables, images and series: classes, networks that are trained, what they draw.
 
 Guarantee: of each person one row is read, the first; what is read depends on that row and public settings alone.
+Edges: a person without rows is nobody; a pixel outside [0, 1] → SchemaError at the holder, and nothing is charged.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.classes import one_label
 from understudy.data.described import AnySchema, ArraySchema, Rows
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.features import Label, TableFeatures
+from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures
 from understudy.data.encoding.frame import Frame
 from understudy.data.encoding.population import Population
 from understudy.data.encoding.upright import POSES
-from understudy.data.images import ImageSchema
+from understudy.data.images import Images, ImageSchema
 from understudy.data.kinds import IMAGES, SERIES, TABLE, read_rows
 from understudy.data.reading.labelled import read_labelled_images
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.table import Table
-from understudy.ground.errors import ConfigError, SchemaError
-from understudy.models.nets.beta_vae import BetaVae, ImageVae, TableVae
+from understudy.ground.errors import ConfigError
+from understudy.models.nets.beta_vae import DECODER, BetaVae, ImageVae, TableVae
 from understudy.models.plan import Plan
 
+Held = Population | Rows
 S = TypeVar("S", bound=AnySchema)
 R = TypeVar("R")
 _NO_NETWORK = 'series are offered with kind="moments" alone. Nothing was charged.'
@@ -54,12 +57,16 @@ class Pooled(ABC, Generic[S, R]):
         """The classes, in the order in which they are numbered. ConfigError where such rows cannot have these."""
 
     @abstractmethod
-    def labels_beside(self, rows: R) -> tuple[Label, ...]:
+    def labels_beside(self, schema: S) -> tuple[Label, ...]:
         """The classes that rows have beside them; of a table, whose columns say them, none."""
 
     @abstractmethod
     def first_rows(self, rows: R, schema: S, target: str) -> tuple[Tensor, Tensor]:
         """One row of each person, without its class, and the classes: (people, …), (people,)."""
+
+    @abstractmethod
+    def flipped(self, rows: R, target: str, labels: Sequence[Label]) -> R:
+        """The same rows with every class taken for the next one: a lie, for rehearsals."""
 
     @abstractmethod
     def fits(self, schema: S, plan: Plan, network: Mapping[str, Any], classes: int) -> bool:
@@ -69,9 +76,13 @@ class Pooled(ABC, Generic[S, R]):
         """The networks of all classes, untrained. `more`: `channels` of images, and `seed`."""
         raise ConfigError(_NO_NETWORK)
 
-    def decoder(self, schema: S, target: str, *, channels: Any, hidden: Any) -> dict[str, Any]:
-        """What a decoder of the first class is described by."""
+    def decoder(self, schema: S, target: str, latent: int, **more: Any) -> dict[str, Any]:
+        """What a decoder of the first class is described by. `more`: `channels` of images, `hidden` of tables."""
         raise ConfigError(_NO_NETWORK)
+
+    def decoders(self, vae: Any, schema: S, target: str) -> list[nn.Module]:
+        """What leaves of the networks: the decoder of every class."""
+        return [vae.decoder(number) for number in range(vae.classes)]
 
     def mass(self, drawn: Tensor, schema: S, target: str, label: int) -> float:
         """How many of the drawn rows are of this class, where the rows say it: else all of them."""
@@ -90,7 +101,7 @@ class PooledTable(Pooled[Schema, Table]):
         _require_classes(not classes, classes)
         return features.labels
 
-    def labels_beside(self, rows: Table) -> tuple[Label, ...]:
+    def labels_beside(self, schema: Schema) -> tuple[Label, ...]:
         return ()
 
     def first_rows(self, rows: Table, schema: Schema, target: str) -> tuple[Tensor, Tensor]:
@@ -99,15 +110,25 @@ class PooledTable(Pooled[Schema, Table]):
         others = Codec(schema.drop([target])).one_hot(np.delete(codes, place, axis=1))
         return others, torch.from_numpy(codes[:, place].astype(np.int64))
 
+    def flipped(self, rows: Table, target: str, labels: Sequence[Label]) -> Table:
+        column = rows.frame[target]
+        swapped = column.map(dict(zip(labels, [*labels[1:], labels[0]], strict=True))).astype(column.dtype)
+        return replace(rows, frame=rows.frame.assign(**{target: swapped}))
+
     def fits(self, schema: Schema, plan: Plan, network: Mapping[str, Any], classes: int) -> bool:
         return plan.sizes == TABLE.sizes(schema)
 
     def vae(self, schema: Schema, target: str, classes: int, latent: int, **more: Any) -> BetaVae:
         return TableVae(classes, TABLE.sizes(schema.drop([target])), latent, seed=more.get("seed", 0))
 
-    def decoder(self, schema: Schema, target: str, *, channels: Any, hidden: Any) -> dict[str, Any]:
+    def decoder(self, schema: Schema, target: str, latent: int, **more: Any) -> dict[str, Any]:
+        sizes, hidden = TABLE.sizes(schema), more.get("hidden", DECODER)
         label = (schema.names.index(target), 0)
-        return {"kind": "class-decoder", "hidden": hidden, "sizes": TABLE.sizes(schema), "label": label}
+        return {"kind": "class-decoder", "latent": latent, "hidden": hidden, "sizes": sizes, "label": label}
+
+    def decoders(self, vae: Any, schema: Schema, target: str) -> list[nn.Module]:
+        place = schema.names.index(target)
+        return [vae.decoder(number, place, vae.classes) for number in range(vae.classes)]
 
     def mass(self, drawn: Tensor, schema: Schema, target: str, label: int) -> float:
         odds = drawn[:, _block(schema, target)].double()
@@ -122,15 +143,17 @@ A = TypeVar("A", ImageSchema, SeriesSchema)
 
 
 class _PooledArrays(Pooled[A, ArrayTable[A]]):
-    def labels_beside(self, rows: ArrayTable[A]) -> tuple[Label, ...]:
-        one_label(rows.schema, "a pool")
-        return rows.schema.classes
+    def labels_beside(self, schema: A) -> tuple[Label, ...]:
+        one_label(schema, "a pool")
+        return schema.classes
 
     def first_rows(self, rows: ArrayTable[A], schema: A, target: str) -> tuple[Tensor, Tensor]:
-        if rows.classes is None:
-            raise SchemaError("these rows have no class. Nothing was charged.")
+        assert rows.classes is not None, "a pool with classes takes rows with classes alone"
         first = rows.starts[:-1][np.diff(rows.starts) > 0]
         return torch.from_numpy(rows.values[first]), torch.from_numpy(rows.classes[first])
+
+    def flipped(self, rows: ArrayTable[A], target: str, labels: Sequence[Label]) -> ArrayTable[A]:
+        return rows if rows.classes is None else replace(rows, classes=(rows.classes + 1) % len(labels))
 
     def fits(self, schema: A, plan: Plan, network: Mapping[str, Any], classes: int) -> bool:
         drawn = plan.values == schema.shape and plan.classes in (None, max(1, classes))
@@ -152,8 +175,9 @@ class PooledImages(_PooledArrays[ImageSchema]):
     def vae(self, schema: ImageSchema, target: str, classes: int, latent: int, **more: Any) -> BetaVae:
         return ImageVae(classes, schema.grey_shape, latent, **more)
 
-    def decoder(self, schema: ImageSchema, target: str, *, channels: Any, hidden: Any) -> dict[str, Any]:
-        return {"kind": "class-image-decoder", "channels": channels, "shape": schema.grey_shape}
+    def decoder(self, schema: ImageSchema, target: str, latent: int, **more: Any) -> dict[str, Any]:
+        layers, shape = more["channels"], schema.grey_shape
+        return {"kind": "class-image-decoder", "latent": latent, "channels": layers, "shape": shape}
 
 
 class PooledSeries(_PooledArrays[SeriesSchema]):
@@ -173,6 +197,46 @@ _POOLED: dict[str, Pooled[Any, Any]] = {
 def pooled(schema: AnySchema) -> Pooled[Any, Any]:
     """How a pool handles rows of this schema."""
     return _POOLED[schema.kind]
+
+
+@dataclass(frozen=True)
+class SiloRows:
+    """A silo's rows; of a population, as images whose pixels are in [0, 1] already, whatever their bounds were.
+
+    `labels`: the classes that rows have beside them; of a table, whose columns say them, none.
+    """
+
+    rows: Rows
+    labels: tuple[Label, ...]
+    bounded: bool = True  # whether their schema says the bounds of a pixel
+
+    @classmethod
+    def of(cls, data: Held) -> "SiloRows":
+        if not isinstance(data, Population):
+            return cls(data, pooled(data.schema).labels_beside(data.schema))
+        schema, values = image_schema(data.features), data.features.expand(data.rows).numpy()
+        codes, starts = data.codes.numpy(), data.starts.numpy()
+        images = Images(values, data.ids, starts, schema, "the population of images", codes)
+        return cls(images, data.features.labels, bounded=False)
+
+    def schema_beside(self, pool: AnySchema) -> AnySchema:
+        """What is public about them, to be compared with a pool's schema: without own bounds, in the pool's."""
+        own = self.rows.schema
+        if self.bounded or not IMAGES.describes(own) or not IMAGES.describes(pool):
+            return pooled(own).public(own)  # type: ignore[no-any-return]
+        return replace(pool, height=own.height, width=own.width, channels=own.channels)
+
+
+def image_schema(features: Features) -> ImageSchema:
+    """The schema of labelled images: (height, width), in colour (height, width, 3); pixels of 8 bits or in [0, 1]."""
+    shape = features.shape
+    if not isinstance(features, ArrayFeatures) or len(shape) not in (2, 3) or shape[2:] not in ((), (3,)):
+        said = "a population of table rows" if isinstance(features, TableFeatures) else f"rows of {shape}"
+        raise ConfigError(
+            f"SGDE takes tables, or images of (height, width) or (height, width, 3), not {said}. Nothing was charged."
+        )
+    height, width, *colours = shape
+    return ImageSchema(height=height, width=width, channels=math.prod(colours))
 
 
 def _require_classes(fit: bool, classes: Sequence[Label]) -> None:

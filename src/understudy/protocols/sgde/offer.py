@@ -17,7 +17,7 @@ public schema (of a table, with the class among its columns, or of images or ser
     network     the description of the network: its `kind` is in `Requirements.networks`
     rehearsal   only where noise or ledger were not real: why; such an offer is refused
     note        a remark, where there is one
-    quality     a figure that the silo has paid for, where there is one (`quality`): a part of that price
+    quality     a figure that the silo has paid for, where there is one (`sums`): a part of that price
 
 A card has these keys and no others, and its network is known by arithmetic (`models/plan`) before any of it is built.
 
@@ -26,7 +26,7 @@ the silo's ledger says is the silo's word: no server can verify it, and its peop
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -50,14 +50,12 @@ from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.budget import ADJACENCY, rehearsal_of
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.kinds import pooled
-from understudy.protocols.sgde.quality import check_people, check_quality
-from understudy.protocols.sgde.sums import check_counts, check_moments
+from understudy.protocols.sgde.sums import ADDED, check_quality, check_sums
 
 CARD = ("protocol", "silo", "target", "label", "epsilon", "delta", "accountant", "adjacency", "network")
 MORE = ("note", "rehearsal")  # texts that a card may have, too
 FIGURES = ("quality",)  # and figures
 MOST_TEXT = 1000  # letters of a text on a card
-ADDED = ("moments", "gram")  # kinds that are sums over people, of all classes: a pool adds them
 NETWORKS = ("class-decoder", "class-image-decoder", "mixture", "branched", *ADDED)
 _NUMBERS = 1 << 22  # held at once while looking: 16 MiB
 _LEAST_MASS = 0.99  # what its draws must give, on average, to the label that its card names
@@ -144,16 +142,13 @@ def offer_card(
 
 def check_schema(requirements: Requirements, schema: AnySchema) -> None:
     """SchemaError unless the schema has the pool's columns, or images. The person and the note may differ."""
-    if not TABLE.describes(requirements.schema) or not TABLE.describes(schema):
-        if public_of(requirements.schema) != public_of(schema):
-            raise SchemaError("the offer's schema is not the pool's. Nothing was exchanged.")
-        return
-    ours, theirs = requirements.schema.columns, schema.columns
-    if ours == theirs:
-        return
-    names = [column.name for column in {*ours} ^ {*theirs}]
-    what = f"differs from the pool's in {shorten(sorted(set(names)))}" if names else "has another order"
-    raise SchemaError(f"the offer's schema {what}. Nothing was exchanged.")
+    pool = requirements.schema
+    if TABLE.describes(pool) and TABLE.describes(schema):
+        same = pool.columns == schema.columns
+    else:
+        same = public_of(pool) == public_of(schema)
+    if not same:
+        raise _other_schema(pool.to_dict(), schema.to_dict())
 
 
 def schema_of(requirements: Requirements, plain: Any) -> AnySchema:
@@ -162,9 +157,10 @@ def schema_of(requirements: Requirements, plain: Any) -> AnySchema:
     Edges: SchemaError unless it is the pool's, as `to_dict` writes it. The person and the note may differ.
     """
     pool = json.loads(json.dumps(requirements.schema.to_dict()))
-    if not isinstance(plain, dict) or _bare(plain) != _bare(pool):
-        raise SchemaError(f"the offer's schema {_differs(pool, plain)}. Nothing was exchanged.")
-    for key in {"person", "note"} & plain.keys():
+    own = ("person", "note")  # of each silo
+    if not isinstance(plain, dict) or _without(plain, own) != _without(pool, own):
+        raise _other_schema(pool, plain)
+    for key in plain.keys() & {*own}:
         if not isinstance(plain[key], str) or len(plain[key]) > MOST_TEXT:
             raise SchemaError(
                 f"the {key} of the offer's schema is no text of at most {MOST_TEXT:,} letters. Nothing was exchanged."
@@ -172,15 +168,18 @@ def schema_of(requirements: Requirements, plain: Any) -> AnySchema:
     return one_kind_of_row(schema_from(plain))
 
 
-def _bare(schema: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in schema.items() if key not in ("person", "note")}
+def _without(schema: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key not in keys}
 
 
-def _differs(pool: dict[str, Any], plain: Any) -> str:
+def _other_schema(pool: dict[str, Any], plain: Any) -> SchemaError:
     """Where a schema differs from the pool's, in words."""
-    ours, theirs = ({json.dumps(column, sort_keys=True) for column in _columns(one)} for one in (pool, plain))
-    names = {str(json.loads(column).get("name", "?"))[:MOST_NAME] for column in ours ^ theirs}
-    return f"differs from the pool's in {shorten(sorted(names))}" if names else "is not the pool's"
+    ours, theirs = ([json.dumps(column, sort_keys=True) for column in _columns(one)] for one in (pool, plain))
+    names = {str(json.loads(column).get("name", "?"))[:MOST_NAME] for column in {*ours} ^ {*theirs}}
+    what = "is not the pool's" if ours == theirs else "has another order"
+    if names:
+        what = f"differs from the pool's in {shorten(sorted(names))}"
+    return SchemaError(f"the offer's schema {what}. Nothing was exchanged.")
 
 
 def _columns(schema: Any) -> list[dict[str, Any]]:
@@ -297,14 +296,12 @@ def check_generator(requirements: Requirements, offer: GeneratorParts) -> None:
     looked at as they are (`sums`).
     Edges: ArtefactError for anything else. That its rows resemble anybody's is for `suspects` to judge.
     """
-    schema, network = requirements.schema, offer.network
+    schema, network, said = requirements.schema, offer.network, said_of(offer.card)
+    if isinstance(network, OfferedMoments | OfferedGram):
+        check_sums(offer.card, network, said)
+        return  # rows of a fit are cut to the schema, and a fit for every look is slow
     kind, shape = pooled(schema), kind_of(schema).shape(schema)
     points = kind.looks
-    said = said_of(offer.card)
-    if isinstance(network, OfferedMoments | OfferedGram):
-        check_moments(network, said) if isinstance(network, OfferedMoments) else check_counts(network, said)
-        check_people(offer.card, network, said)
-        return  # rows of a fit are cut to the schema, and a fit for every look is slow
     rng, mass = FastRng(0), 0.0
     for count in pieces(network, points, most=points, numbers=_NUMBERS):
         with torch.no_grad():

@@ -34,15 +34,13 @@ from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present
 from understudy.protocols.moments.settings import common
 from understudy.protocols.protocol import Protocol
-from understudy.protocols.sgde.kinds import pooled
-from understudy.protocols.sgde.messages import Pull, Push, Subscribe
-from understudy.protocols.sgde.offer import ADDED, NETWORKS, Requirements
-from understudy.protocols.sgde.packing import pushed_offers, unpack_offer
+from understudy.protocols.sgde.kinds import image_schema, pooled
+from understudy.protocols.sgde.messages import Pull, Push, Subscribe, pushed_offers, unpack_offer
+from understudy.protocols.sgde.offer import NETWORKS, Requirements
 from understudy.protocols.sgde.party import LIES, LIMITS, SgdeParty
-from understudy.protocols.sgde.pooling import pool
+from understudy.protocols.sgde.pool import Suspicion, pool, suspicions
 from understudy.protocols.sgde.recipe import Recipe
-from understudy.protocols.sgde.rows import image_schema
-from understudy.protocols.sgde.suspects import Suspicion, suspicions
+from understudy.protocols.sgde.sums import ADDED
 
 OUTSIDE = (
     "the schema: columns, levels, bounds and classes are public",

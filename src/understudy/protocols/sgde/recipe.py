@@ -9,13 +9,13 @@ from understudy.ground.settings import TRUTH, Declared, between, choice, setting
 from understudy.models.moments.offered import MOST_FEATURES
 from understudy.models.nets.beta_vae import CHANNELS
 from understudy.privacy.accounts.accounting import Spend, calibrate
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.limits import LAYERS, within_limits
 from understudy.protocols.core import settings as usual
 from understudy.protocols.sgde.fit import step_event
-from understudy.protocols.sgde.offer import ADDED
-from understudy.protocols.sgde.quality import LEAST, MOST
+from understudy.protocols.sgde.sums import ADDED, LEAST, MOST
 
-KINDS = ("beta-vae", "marginals", *ADDED)
+KINDS = ("beta-vae", "marginals", *ADDED)  # `offering` has them all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +23,7 @@ class Recipe(Declared):
     """How a silo trains. `rate` is a row's chance to be in a step's batch; it and `steps` are public.
 
     The paper tunes `latent` and `beta` for each data set; one setting serves all here. `channels` are for images.
-    `kind="marginals"` counts levels in place of training, and needs none of these (`marginals`). `kind="moments"`
-    offers sums of images or series, in this many `features` of a public frame, which a pool adds. `upright`: of kind
-    moments, images are first turned upright (`data/encoding/upright.py`).
-    `kind="gram"` offers counts of all pairs of a table's levels.
-    `quality_epsilon`: of the offer's ε, what the silo spends on a figure of quality (`quality`), which stands on the
-    card; None: there is no figure. Sums alone have one.
+    The other kinds (`offering`) need none of these.
     """
 
     kind: str = setting(
@@ -85,6 +80,6 @@ RECIPES = {  # where a silo says nothing, by the kind of its rows
 
 
 @lru_cache(maxsize=64)
-def needed_noise(recipe: Recipe, most: float, delta: float) -> float:
-    """The least noise multiplier that keeps the offers within (ε, δ)."""
-    return calibrate(recipe.spend, epsilon=most, delta=delta)
+def needed_multiplier(recipe: Recipe, budget: Budget) -> float:
+    """The least noise multiplier that keeps the networks within the budget."""
+    return calibrate(recipe.spend, epsilon=budget.epsilon, delta=budget.delta)

@@ -1,11 +1,22 @@
-"""Offers that are sums over people: that their noise is worth the ε on the card, and that people can have such sums.
+"""Offers that are sums over people: that their noise is worth the ε on the card, that people can have such sums, and a
+figure of quality beside them.
 
 The σ of every release stand in the description. One person moves each release by a known length, so that they give a
 Gaussian mechanism, and its ε at the card's δ is known in closed form (Balle, Wang, ICML 2018, Theorem 8): it must be
-the one on the card. That the noise was drawn is the silo's word.
+the one on the card. That the noise was drawn is the silo's word. Sums of n people lie within n times what one person
+adds, and noise beside it is within `FAR` deviations (one draw in 10³² is not). What is beyond was not counted.
 
-Sums of n people lie within n times what one person adds, and noise beside it is within `FAR` deviations (one draw in
-10³² is not). What is beyond was not counted.
+A figure of quality says how often a classifier made of the offer alone is right about the silo's people: two counts
+under whole-number noise, of the people whose class is said right, and of all. A person counts with one row, the first,
+and moves each count by 1 at most. The card's `quality` has
+
+    right, people     the counts, as released          noise        the σ of each
+    epsilon, delta    what they cost by themselves     accuracy     right / people, within 0 and 1
+    low, high         where the accuracy without noise is in 95 of 100 cases (Fieller 1954): the noise alone
+
+The card's own ε is the price of the offer and its figure together. The people are those of whom the offer was made: of
+others the classifier may know less. Where noise hides how many people there are, the interval is 0 to 1; that the
+figure is true is the silo's word.
 
 Guarantee: reads what was offered alone; loads no accountant, so that the process that looks at offers starts fast.
 """
@@ -18,16 +29,22 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.triangles import on_diagonal
-from understudy.ground.errors import ArtefactError, PrivacyError
+from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
 from understudy.models.moments.offered import OfferedMoments
 from understudy.models.moments.released import COUNT, ENERGY, FIRST, SCALE, SHADES, moments_sensitivity
 from understudy.models.tables.offered import OfferedGram
 
+ADDED = ("moments", "gram")  # kinds that are sums over people, of all classes: a pool adds them
 FAR = 12.0  # deviations
-NEAR = 0.02  # of ε: accountants round
+LEAST, MOST = 1e-3, 100.0  # of a figure's ε: with less, noise is thousands of people
+MOVED = 2  # counts of a figure that a person moves by 1
+_NEAR = 0.02  # of ε: accountants round
 _MOST = 1 << 52  # of a sum: doubles hold it, and many are added
 _LARGEST = 500.0  # of ε
 _SMOOTH = 9.0  # what whole numbers take off σ² (`privacy/secure/moments.py`)
+_KEYS = ("right", "people", "noise", "epsilon", "delta", "accuracy", "low", "high")
+_Z = 1.96
+_DIGITS = 4
 
 
 def check_noise(card: Mapping[str, Any]) -> None:
@@ -45,29 +62,27 @@ def check_noise(card: Mapping[str, Any]) -> None:
     else:
         return
     if "quality" in card:
-        moved.append((1.0, card["quality"]["noise"] ** 2, 2))
-    worth = gaussian_epsilon(_multiplier(moved), card["delta"])
-    if worth == math.inf or not abs(worth - card["epsilon"]) <= NEAR * worth:
-        raise PrivacyError(
-            f"the noise that the offer states is worth ε={worth:.4g} at δ={card['delta']:g}, and its card says "
-            f"ε={card['epsilon']:.4g}. Nothing was exchanged."
-        )
+        moved.append((1.0, card["quality"]["noise"] ** 2, MOVED))
+    _require_worth(moved, card["epsilon"], card["delta"], "the noise that the offer states")
 
 
-def _multiplier(moved: Iterable[tuple[float, float, int]]) -> float:
-    """The noise multiplier of all releases together: of each what a person moves, the variance, and how often."""
+def _require_worth(moved: Iterable[tuple[float, float, int]], price: float, delta: float, what: str) -> None:
+    """Of all releases together: of each what a person moves, the variance, and how often."""
     total = 0.0
     for reach, variance, times in moved:
-        if times and variance <= 0:
-            return 0.0
-        total += times * reach**2 / variance if times else 0.0
-    return 1 / math.sqrt(total)
+        if times:
+            total += times * reach**2 / variance if variance > 0 else math.inf
+    worth = gaussian_epsilon(1 / math.sqrt(total), delta)
+    if worth == math.inf or not abs(worth - price) <= _NEAR * worth:
+        raise PrivacyError(
+            f"{what} is worth ε={worth:.4g} at δ={delta:g}, and its card says ε={price:.4g}. Nothing was exchanged."
+        )
 
 
 def gaussian_epsilon(multiplier: float, delta: float) -> float:
     """The ε of a Gaussian mechanism with this noise multiplier, at δ; infinity where it is above `_LARGEST`."""
     low, high = 0.0, _LARGEST
-    if not multiplier or not delta or _delta(multiplier, high) > delta:
+    if not multiplier or not 0 < delta < 1 or _delta(multiplier, high) > delta:
         return math.inf
     for _ in range(100):
         between = (low + high) / 2
@@ -84,8 +99,101 @@ def _normal(x: float) -> float:
     return 0.5 * math.erfc(-x / math.sqrt(2))
 
 
-def check_moments(offer: OfferedMoments, said: str) -> None:
-    """ArtefactError unless people can have these moments."""
+# A figure of quality
+
+
+def quality_of(right: int, people: int, *, noise: float, epsilon: float, delta: float) -> dict[str, Any]:
+    """What a card says of these counts."""
+    low, high = _interval(right, people, _Z * noise)
+    said = {"accuracy": _share(right / max(people, 1)), "low": low, "high": high}
+    return {
+        "right": right, "people": people, "noise": noise, "epsilon": epsilon, "delta": delta,
+        **{name: round(value, _DIGITS) for name, value in said.items()},
+    }  # fmt: skip
+
+
+def _interval(right: int, people: int, far: float) -> tuple[float, float]:
+    """All shares a for which right − a · people is within `far` · √(1 + a²), from 0 to 1."""
+    if people <= far:
+        return 0.0, 1.0
+    middle, size = float(right) * people, float(people) ** 2 - far**2
+    beside = far * math.sqrt(float(right) ** 2 + size)
+    return _share((middle - beside) / size), _share((middle + beside) / size)
+
+
+def _share(value: float) -> float:
+    return min(max(value, 0.0), 1.0)
+
+
+def check_quality(card: Mapping[str, Any]) -> None:
+    """Whether a card's figure can be, and its noise is worth its ε. The rest of the card was checked.
+
+    Edges: no figure is fine; other keys, or a figure of an offer that can have none → ConfigError; a price that is not
+    that of the noise → PrivacyError; counts that people cannot have, or another accuracy than theirs → ArtefactError.
+    """
+    if "quality" not in card:
+        return
+    stated = card["quality"]
+    if not isinstance(stated, Mapping) or set(stated) != set(_KEYS):
+        raise ConfigError(f"an offer's quality has {', '.join(_KEYS)}. Nothing was exchanged.")
+    if card["network"]["kind"] not in ADDED:
+        raise ConfigError(
+            f"a figure of quality is for sums alone ({', '.join(ADDED)}). Nothing was exchanged."
+        )
+    for name in _KEYS:
+        kinds = int if name in ("right", "people") else (int, float)
+        value = stated[name]
+        if not isinstance(value, kinds) or isinstance(value, bool) or not -_MOST <= value <= _MOST:
+            raise ArtefactError(f"{name}={value!r:.60} is no figure of quality. Nothing was exchanged.")
+    noise, price, delta = stated["noise"], stated["epsilon"], stated["delta"]
+    variance = noise**2 if noise > 0 else 0.0
+    _require_worth([(1.0, variance, MOVED)], price, delta, "the noise of the offer's figure")
+    if delta != card["delta"] or price > card["epsilon"]:
+        raise PrivacyError(
+            f"the offer's figure costs ε={price:.4g} at δ={delta:g}, and the whole offer "
+            f"ε={card['epsilon']:.4g} at δ={card['delta']:g}. Nothing was exchanged."
+        )
+    right, people, far = stated["right"], stated["people"], FAR * noise
+    if min(right, people) < -far or right > people + math.sqrt(2) * far:
+        raise ArtefactError(
+            f"an offer's classifier is right about {right} of {people} people: nobody can have counted that. "
+            "Nothing was exchanged."
+        )
+    own = quality_of(**{name: stated[name] for name in _KEYS[:5]})
+    if wrong := [name for name in _KEYS[5:] if abs(stated[name] - own[name]) > 2 * 10**-_DIGITS]:
+        raise ArtefactError(
+            f"an offer's {wrong[0]} is {stated[wrong[0]]}, and its counts give {own[wrong[0]]}. Nothing was exchanged."
+        )
+
+
+# Sums that people can have
+
+
+def check_sums(card: Mapping[str, Any], offer: OfferedGram | OfferedMoments, said: str) -> None:
+    """ArtefactError unless people can have these sums, as many as the figure beside them says, if there is one."""
+    if any(bool(((part > _MOST) | (part < -_MOST)).any()) for part in offer.state_dict().values()):
+        raise ArtefactError(f"{said}: a number beyond 2⁵² is no sum over people. Nothing was exchanged.")
+    if isinstance(offer, OfferedMoments):
+        _check_moments(offer, said)
+        first = offer.first[: offer.classes * (1 + offer.frame.features)].view(offer.classes, -1)[:, 0]
+        counts, sigma = first.double() / COUNT, offer.noise[0] / COUNT
+        lost = offer.classes / COUNT  # of a person: averages are cut towards zero
+    else:
+        _check_counts(offer, said)
+        start = sum(offer.sizes[: offer.target])
+        counts = offer.counts.diagonal()[start : start + offer.sizes[offer.target]].double()
+        sigma, lost = offer.noise[0], 0.0
+    if "quality" not in card:
+        return
+    people = card["quality"]["people"]
+    far = FAR * math.hypot(card["quality"]["noise"], sigma * math.sqrt(len(counts)))
+    if abs(float(counts.sum()) - people) > far + abs(people) * lost:
+        raise ArtefactError(
+            f"{said}: its figure of quality is of another number of people than its sums. Nothing was exchanged."
+        )
+
+
+def _check_moments(offer: OfferedMoments, said: str) -> None:
     frame, classes, noise = offer.frame, offer.classes, [FAR * sigma for sigma in offer.noise]
     at = classes * (1 + frame.features)
     table = offer.first[:at].view(classes, -1).double()
@@ -106,9 +214,6 @@ def check_moments(offer: OfferedMoments, said: str) -> None:
         ("centre", offer.centre.double().norm()[None], float(frame.reach + frame.features)),
         ("radius", offer.radius.double(), 2.0 * frame.reach),
     ]  # fmt: skip
-    for value in offer.state_dict().values():
-        if bool(((value > _MOST) | (value < -_MOST)).any()):
-            raise ArtefactError(f"{said}: a number beyond 2⁵² is no sum over people. Nothing was exchanged.")
     if bool((most < 0).any()):
         raise ArtefactError(f"{said}: a class has fewer people than none. Nothing was exchanged.")
     for name, found, limit in bounds:
@@ -122,13 +227,10 @@ def check_moments(offer: OfferedMoments, said: str) -> None:
         )
 
 
-def check_counts(offer: OfferedGram, said: str) -> None:
-    """ArtefactError unless people can have these one- and two-way tables."""
+def _check_counts(offer: OfferedGram, said: str) -> None:
     counts, far = offer.counts.double(), FAR * offer.deviations
     column = torch.repeat_interleave(torch.tensor(offer.sizes))
     same = (column[:, None] == column) & ~torch.eye(len(column), dtype=torch.bool)
-    if bool((offer.gram.abs() > _MOST).any()) or bool((offer.gram < -_MOST).any()):
-        raise ArtefactError(f"{said}: a number beyond 2⁵² is no count of people. Nothing was exchanged.")
     if bool((counts[same] != 0).any()):
         raise ArtefactError(f"{said}: somebody has two levels of one column. Nothing was exchanged.")
     if bool((counts < -far).any()):

@@ -1,33 +1,39 @@
-"""Does an offer look poisoned? Each silo's offers are judged by a classifier that the rest of the pool has taught.
+"""What is made of a pool: one generator over its offers, after each was judged by the others.
 
-Lomurno et al., "SGDE" (AIPR 2022), §III-B: a poisoned generator shows by the performance that it costs, and is left
-out of the sampling. How to tell is not said there; this is our own rule.
+Lomurno et al., "SGDE" (AIPR 2022), §III-A, Pull, and §IV-C, for decoders: samples are picked evenly from all of them.
+Sums that were counted in the same way are added with their noise, which is worth more than drawing from each: the
+noise of k silos grows by √k, and their people by k. Sums of other settings are no common sum: drawn side by side.
 
-For each silo a linear classifier learns classes from all other silos' rows, and then reads the silo's own. The share
-of an offer's rows that it takes for the offer's class is the offer's agreement. An offer is flagged when its
-agreement is far below what other silos' offers of that class have (the median, minus three robust deviations), and
-either below chance or less than half the median. Swapped classes and random weights show this way. Where noise is
-strong and a class has a few dozen rows, an honest offer can look like that, too: it is then no loss to the pool.
-Sums of all classes are read class by class, and flagged where more than half of their classes would be.
+§III-B: a poisoned generator shows by the performance that it costs, and is left out of the sampling. How to tell is not
+said there; this is our own rule. For each silo a linear classifier learns classes from all other silos' rows, and then
+reads the silo's own. The share of an offer's rows that it takes for the offer's class is the offer's agreement. An
+offer is flagged when its agreement is far below what other silos' offers of that class have (the median, minus three
+robust deviations), and either below chance or less than half the median. Swapped classes and random weights show this
+way. Where noise is strong and a class has a few dozen rows, an honest offer can look like that, too: it is then no loss
+to the pool. Sums of all classes are read class by class, and flagged where more than half of their classes would be.
 
-All that is read here is in the pool, so nothing is charged. Edges: with fewer than three silos nobody can be
+Guarantee: reads what was offered alone, so that nothing is charged. Edges: with fewer than three silos nobody can be
 outvoted, and nothing is flagged; a majority of liars who agree with each other has the honest ones flagged.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
+from understudy.data.kinds import IMAGES
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import whole
 from understudy.models.adam import Adam
-from understudy.models.moments.offered import OfferedMoments
+from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.offered import OfferedMoments, added
 from understudy.models.plan import pieces
-from understudy.models.tables.offered import OfferedGram, of_column
+from understudy.models.pool import Pool
+from understudy.models.tables.offered import OfferedGram, added_grams, of_column
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements, label_place
@@ -39,6 +45,73 @@ _AT_ONCE = 1 << 22
 _STEPS, _RATE, _DECAY = 60, 0.05, 1e-3
 _ROBUST = 1.4826  # a normal distribution's deviation over its median absolute deviation
 _LEAST_DEVIATION = 0.05
+
+
+def pool(
+    offers: Sequence[GeneratorParts], requirements: Requirements, card: Mapping[str, Any]
+) -> GeneratorParts:
+    """One generator over these offers.
+
+    Sums alone, all counted alike, are one fit, which draws classes as often as silos have them. Otherwise every class
+    is as likely as any other, and within a class every offer. The card lists, as `members`, whose offers they are, in
+    the order in which a latent point picks them; several names at one place are added up.
+    """
+    groups: dict[Any, list[GeneratorParts]] = defaultdict(list)
+    for place, offer in enumerate(offers):
+        network = offer.network
+        alike: Any = place
+        if isinstance(network, OfferedMoments):
+            alike = (network.frame, network.classes)
+        elif isinstance(network, OfferedGram):
+            alike = (network.sizes, network.target)
+        groups[alike].append(offer)
+    whose = [
+        {"silo": ", ".join(str(one.card["silo"]) for one in group), "label": group[0].card["label"]}
+        for group in groups.values()
+    ]
+    told = {"members": whose, "classes": list(requirements.labels)}
+    members: list[Any] = [_one(group) for group in groups.values()]
+    if len(members) == 1 and groups.keys().isdisjoint(range(len(offers))):
+        return GeneratorParts(members[0], _labelled(requirements), {**card, **told})
+    counts = dict.fromkeys(requirements.labels or (None,), 0)
+    for group in groups.values():
+        for label in _classes(group, counts):
+            counts[label] += len(group)
+    shares = []
+    for group, member in zip(groups.values(), members, strict=True):
+        own = [len(group) / counts[label] for label in _classes(group, counts)]
+        if isinstance(member, CellGaussians):
+            with torch.no_grad():
+                member.shares.copy_(torch.tensor(own).repeat_interleave(member.cells) / member.cells)
+        shares.append(sum(own))
+    return GeneratorParts(Pool(members, shares).eval(), requirements.schema, {**card, **told})
+
+
+def _one(group: Sequence[GeneratorParts]) -> nn.Module:
+    networks = [offer.network for offer in group]
+    counts = [network for network in networks if isinstance(network, OfferedGram)]
+    if counts:
+        return added_grams(counts)
+    sums = [network for network in networks if isinstance(network, OfferedMoments)]
+    return added(sums) if sums else networks[0]  # type: ignore[return-value]
+
+
+def _classes(group: Sequence[GeneratorParts], counts: Mapping[Any, int]) -> Sequence[Any]:
+    """The classes that this group draws."""
+    label = group[0].card["label"]
+    return list(counts) if label is None else [label]
+
+
+def _labelled(requirements: Requirements) -> Any:
+    """The schema, with the classes that the pool names where it has none itself."""
+    schema = requirements.schema
+    if not IMAGES.describes(schema):
+        return schema
+    target = requirements.target if requirements.target not in ("images", schema.person) else "label"
+    return replace(schema, label=target, classes=requirements.labels)
+
+
+# Does an offer look poisoned?
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,283 @@
+"""The kinds of offers that a silo makes: what each will be and what it costs, before a row is read; then the offer.
+
+    beta-vae    the paper's: a decoder for each class, trained under noise (`fit`)
+    marginals   one-way tables of each class, as decoders without hidden layers, for silos of some hundred rows: a
+                decoder's bias is the logarithm of noisy shares. Columns are independent within a class, and who learns
+                from such rows learns what a naive Bayes classifier would
+    gram        all pairs of a table's columns, one offer for all classes
+    moments     counts and means of classes and second moments in a public frame, of images or series, likewise
+
+The last three are not in the paper. Sums of all classes (gram, moments) are stages of the joint families of these names
+(`protocols/gram`, `protocols/moments`) with one holder, who adds the whole noise. A pool adds the sums of all silos,
+and fits once (`models/tables/offered.py`, `models/moments/offered.py`).
+
+Guarantee, for add/remove one person. A person is one row, the first, of one class. Marginals: 1 in one cell for each of
+m columns, so m uses of `release_event(σ)`. Gram: 1 in one cell for each column and pair, of which the m with the class
+have noise of one scale and the m(m−1)/2 others of another. Moments: a person counts with the average of all rows, and
+moves three releases by no more than noise of the stated scales covers; they cost one Gaussian mechanism together, whose
+1/z² is the sum of theirs. A figure of quality is two counts more, from the same budget.
+Edges: a class without rows is noise alone; no count divides anything. A kind that is not for such rows → ConfigError.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.frame import UNIT, Frame
+from understudy.data.encoding.triangles import packed
+from understudy.data.kinds import TABLE
+from understudy.ground.check import one_of
+from understudy.ground.errors import ConfigError
+from understudy.models.device import pick_device
+from understudy.models.moments.offered import OfferedMoments, middle
+from understudy.models.moments.released import FIRST, moments_sensitivity
+from understudy.models.nets.beta_vae import ClassDecoder
+from understudy.models.plan import plan_of
+from understudy.models.tables.offered import OfferedGram
+from understudy.privacy.accounts.accounting import DpEvent, calibrate
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise import Rng
+from understudy.privacy.secure.counts import needed_noise, noise, shared_noise, spend_of
+from understudy.privacy.secure.moments import moments_event, noise_for
+from understudy.protocols.gram.layout import Layout
+from understudy.protocols.gram.rows import Rows as GramRows
+from understudy.protocols.gram.stages import Pairs, Spread
+from understudy.protocols.joint.pricing import VectorPricing
+from understudy.protocols.joint.stage import Stage
+from understudy.protocols.moments.rows import Rows as MomentRows
+from understudy.protocols.moments.stages import First, Pooled, Within, finest
+from understudy.protocols.sgde.fit import fit
+from understudy.protocols.sgde.kinds import pooled
+from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.sgde.recipe import Recipe, needed_multiplier
+from understudy.protocols.sgde.sums import MOVED
+
+_LEAST = 0.2  # of σ: what a level has that nobody was counted at, so that no share is 0
+
+
+class Offering(ABC):
+    """An offer that is to be made by a recipe. `budget`: what it may cost; None: it is made without noise.
+
+    `figure`: the σ of a figure of quality, which is paid from the same budget; 0: there is none.
+    """
+
+    words: ClassVar[str]  # what of each class a ledger says it is
+
+    def __init__(
+        self, requirements: Requirements, recipe: Recipe, budget: Budget | None, figure: float = 0.0
+    ) -> None:
+        self.requirements, self.recipe, self.budget, self.figure = requirements, recipe, budget, figure
+        self.schema: Any = requirements.schema
+        self.pooled = pooled(self.schema)
+
+    @property
+    @abstractmethod
+    def spend(self) -> Counter[DpEvent]:
+        """What it costs, without a figure."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """The network, as far as it is known before it is paid for. ConfigError where it is not for such rows."""
+
+    @abstractmethod
+    def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
+        """The networks: of each class, or one of all. They have been paid for."""
+
+    def require_offerable(self) -> None:
+        """ConfigError where it could be made, and then be offered to nobody."""
+        required, description = self.requirements, self.describe()
+        one_of(required.networks, **{"a network of this pool": str(description["kind"])})
+        plan = plan_of(description)
+        size = sum(math.prod(shape) for shape in plan.tensors.values()) * plan.dtype.itemsize
+        if size > required.largest:
+            raise ConfigError(
+                f"an offer would have {size:,} bytes, and this pool takes {required.largest:,}. Nothing was charged."
+            )
+
+
+class Networks(Offering):
+    words = "a generator for each"
+
+    @cached_property
+    def multiplier(self) -> float:
+        return 0.0 if self.budget is None else needed_multiplier(self.recipe, self.budget)
+
+    @property
+    def spend(self) -> Counter[DpEvent]:
+        return Counter(self.recipe.spend(self.multiplier))
+
+    def describe(self) -> dict[str, Any]:
+        recipe = self.recipe
+        return self.pooled.decoder(
+            self.schema, self.requirements.target, recipe.latent, channels=recipe.channels
+        )
+
+    def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
+        recipe, target, device = self.recipe, self.requirements.target, pick_device(self.recipe.device)
+        first, codes = self.pooled.first_rows(rows, self.schema, target)
+        vae = self.pooled.vae(
+            self.schema, target, len(self.requirements.labels), recipe.latent, channels=recipe.channels,
+            seed=recipe.seed,
+        ).to(device)  # fmt: skip
+        fit(
+            vae, first.to(device), codes, steps=recipe.steps, rate=recipe.rate, clip_norm=recipe.clip_norm,
+            noise_multiplier=self.multiplier, beta=recipe.beta, learning_rate=recipe.learning_rate, rng=rng,
+        )  # fmt: skip
+        return self.pooled.decoders(vae.to(torch.device("cpu")), self.schema, target)
+
+
+class Marginals(Offering):
+    words = "counts of levels for each"
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        if not TABLE.describes(self.schema):
+            raise ConfigError('kind="marginals" is for tables: images have no levels. Nothing was charged.')
+        self.columns = len(self.schema.columns) - 1
+        self.sigma = 0.0 if self.budget is None else needed_noise(self.columns, self.budget)
+
+    @property
+    def spend(self) -> Counter[DpEvent]:
+        return spend_of([(self.sigma, self.columns)])
+
+    def describe(self) -> dict[str, Any]:
+        return self.pooled.decoder(self.schema, self.requirements.target, 1, hidden=())
+
+    def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
+        classes, place = len(self.requirements.labels), self.schema.names.index(self.requirements.target)
+        first, codes = self.pooled.first_rows(rows, self.schema, self.requirements.target)
+        made = []
+        for number, shares in enumerate(levels(first, codes, classes, self.sigma, rng)):
+            decoder = ClassDecoder(1, (), TABLE.sizes(self.schema), (place, number))
+            weight, bias = decoder.parameters()
+            weight.zero_()
+            bias.copy_(shares.log())  # the softmax over a column's levels makes shares of them
+            made.append(decoder)
+        return made
+
+
+def levels(rows: Tensor, codes: Tensor, classes: int, sigma: float, rng: Rng) -> Tensor:
+    """How many of each class have each level, of one-hot rows, under noise and above 0: (classes, width)."""
+    counts = torch.zeros(classes, rows.shape[1], dtype=torch.int64).index_add_(0, codes, rows.cpu().long())
+    noisy = counts + noise(Fraction(sigma), rng, *counts.shape)
+    return noisy.clamp_(min=0).double() + _LEAST * max(sigma, 1.0)
+
+
+class PairCounts(Offering):
+    words = "counts of all pairs of levels, and so"
+    shares = (0.8, 0.2)  # of the budget: cells of the class, and all others
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        if not TABLE.describes(self.schema):
+            raise ConfigError(
+                'kind="gram" is for tables: kind="moments" is for images and series. Nothing was charged.'
+            )
+        m = len(self.schema.columns)
+        self.moved = (m, m * (m - 1) // 2)  # cells that a person moves: of the class, and others
+        releases = tuple(
+            (((1.0, cells),), share) for cells, share in zip(self.moved, self.shares, strict=True)
+        )
+        beside = ((self.figure, MOVED),) if self.figure else ()
+        sigmas = (0.0, 0.0) if self.budget is None else shared_noise(releases, self.budget, beside=beside)
+        self.target = self.schema.names.index(self.requirements.target)
+        self.blank = OfferedGram(Codec(self.schema).sizes, target=self.target, noise=sigmas)
+
+    @property
+    def spend(self) -> Counter[DpEvent]:
+        return spend_of(zip(self.blank.noise, self.moved, strict=True))
+
+    def describe(self) -> dict[str, Any]:
+        return self.blank.describe()
+
+    def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
+        layout = Layout({"silo": self.schema})
+        held = GramRows(rows.first_of_each().frame, self.schema, layout, 0)
+        of_class = torch.zeros(layout.columns, layout.columns, dtype=torch.bool)
+        of_class[self.target] = of_class[:, self.target] = True
+        counts, pairs = torch.zeros((), dtype=torch.int64), layout.all_pairs()
+        for wanted, sigma in zip((pairs & of_class, pairs & ~of_class), self.blank.noise, strict=True):
+            stage = Pairs(layout, wanted, (), Spread.even(layout, int(wanted.sum())))
+            noisy = released_alone(stage, held, sigma, rng)
+            counts = counts + stage.read(noisy, dict.fromkeys(noisy, sigma)).gram
+        offer = OfferedGram.from_description(self.describe())
+        offer.load_state_dict({"gram": packed(counts)})
+        return [offer]
+
+
+class MomentSums(Offering):
+    words = "counts, means and second moments"
+    shares = (0.5, 0.3, 0.2)  # of the budget: means, second moments of all rows, and of each class
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        if TABLE.describes(self.schema):
+            raise ConfigError(
+                'kind="moments" is for images and series: kind="gram" is for tables. Nothing was charged.'
+            )
+        recipe = self.recipe
+        frame = Frame.of(self.schema, recipe.features, upright=recipe.upright)
+        self.multiplier = 0.0 if self.budget is None else _multiplier_within(self.budget, self.figure)
+        each = [self.multiplier / share**0.5 for share in self.shares]
+        scales = [finest(one, 1) for one in each[1:]]
+        reaches = (FIRST, *map(moments_sensitivity, scales))
+        sigmas = [noise_for(one, reach) for one, reach in zip(each, reaches, strict=True)]
+        classes = max(1, len(self.requirements.labels))
+        self.blank = OfferedMoments(frame, classes=classes, scales=scales, noise=sigmas)
+
+    @property
+    def spend(self) -> Counter[DpEvent]:
+        return Counter({moments_event(self.multiplier): 1})
+
+    def describe(self) -> dict[str, Any]:
+        return self.blank.describe()
+
+    def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
+        """Each release about what the first gave: a silo is alone, and knows no other centre."""
+        blank, frame, classes = self.blank, self.blank.frame, self.blank.classes
+        held, d = MomentRows.of(rows, frame), frame.features
+
+        def released(stage: First | Pooled | Within, number: int) -> Tensor:
+            return released_alone(stage, lambda: held, blank.noise[number], rng)["sums"]
+
+        first = released(start := First(frame, classes), 0)
+        centre, radius = middle(start.read_sums(first, blank.noise[0]), frame)
+        means, basis = centre.expand(classes, -1), UNIT * torch.eye(d, dtype=torch.int64)
+        sums = {
+            "first": first,
+            "pooled": released(Pooled(means, radius, d, blank.scales[0]), 1),
+            "cells": released(Within(means, basis, radius, 0, blank.scales[1]), 2).view(classes, -1),
+            "centre": centre,
+            "radius": torch.tensor([radius]),
+        }
+        offer = OfferedMoments.from_description(self.describe())
+        offer.load_state_dict(sums)
+        return [offer]
+
+
+@lru_cache(maxsize=64)
+def _multiplier_within(budget: Budget, figure: float) -> float:
+    """The noise multiplier of the three releases as one, within this budget and beside a figure of quality."""
+    beside = spend_of([(figure, MOVED)]) if figure else Counter[DpEvent]()
+    return calibrate(
+        lambda z: Counter({moments_event(z): 1}) + beside, epsilon=budget.epsilon, delta=budget.delta
+    )
+
+
+def released_alone(stage: Stage[Any], rows: Any, sigma: float, rng: Rng) -> dict[str, Tensor]:
+    """The sums of a stage with one holder, who adds the whole noise: nobody else's hides anything."""
+    alone, blocks = VectorPricing(), stage.blocks
+    return {name: part + alone.noise(blocks[name], sigma, 1, rng) for name, part in stage.count(rows).items()}
+
+
+OFFERINGS: Mapping[str, type[Offering]] = {
+    "beta-vae": Networks, "marginals": Marginals, "gram": PairCounts, "moments": MomentSums,
+}  # fmt: skip
