@@ -200,7 +200,7 @@ class PairCounts(Offering):
 
     def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
         layout = Layout({"silo": self.schema})
-        held = GramRows(rows.first_of_each().frame, self.schema, layout, 0)
+        held = GramRows(rows.first_of_each(), layout, 0)
         of_class = torch.zeros(layout.columns, layout.columns, dtype=torch.bool)
         of_class[self.target] = of_class[:, self.target] = True
         counts, pairs = torch.zeros((), dtype=torch.int64), layout.all_pairs()
