@@ -210,7 +210,7 @@ def short_fits() -> Iterator[None]:
     from understudy.models.tables.offered import added_grams
     from understudy.protocols.aggregators.plan import Config as Aggregators
     from understudy.protocols.gram.protocol import Config as Gram
-    from understudy.protocols.people.one_report.config import Config as OneReport
+    from understudy.protocols.people.one_report.party import Config as OneReport
     from understudy.protocols.tied.protocol import Config as Tied
 
     few = {"components": 32, "steps": 20}

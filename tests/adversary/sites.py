@@ -36,7 +36,7 @@ from understudy.protocols.gram.trees import Trees
 from understudy.protocols.moments.levels import Levels
 from understudy.protocols.moments.rows import Lengths
 from understudy.protocols.moments.stages import First, Pooled, Within
-from understudy.protocols.people import gen_fl_local, gen_fl_party
+from understudy.protocols.people import gen_fl, gen_fl_local
 from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.rounds import LearningParty
 from understudy.protocols.sgde import figure as sgde_figure
@@ -162,7 +162,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         for name in ("private_critic_gradient", "formed_critic_gradient"):
             patch.setattr(critic_round, name, _critic(sites, getattr(critic_round, name)))
         patch.setattr(gen_fl_local, "private_sums", _sums(sites, gen_fl_local.private_sums))
-        patch.setattr(gen_fl_party, "ratio", _ratio(sites, gen_fl_party.ratio))
+        patch.setattr(gen_fl, "ratio", _ratio(sites, gen_fl.ratio))
         patch.setattr(sgde_fit, "add_noise", _noised(sites, sgde_fit.add_noise))
         patch.setattr(sgde_offering, "levels", _levels(sites, sgde_offering.levels))
         patch.setattr(GradientVote, "decide", _vote(sites, GradientVote.decide))

@@ -28,7 +28,7 @@ from understudy.privacy.gradients.formed_critic import formed_critic_gradient
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.gans.teachers import Teachers
-from understudy.protocols.people import gen_fl_party
+from understudy.protocols.people import gen_fl
 from understudy.protocols.people.gen_fl_local import local_models
 from understudy.protocols.people.host import Begin, Round
 from understudy.runs.federation import Federation
@@ -83,7 +83,7 @@ def site(tmp_path: Path) -> Federation:
     return Federation({"site": rows}, budget=Budget(8.0, 1e-5), ledgers=tmp_path)
 
 
-HONEST = gen_fl_party.Config(
+HONEST = gen_fl.Config(
     share=0.0,
     model="logistic",
     rounds=2,

@@ -25,10 +25,9 @@ from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.people.one_report import protocol
 from understudy.protocols.people.one_report.collected import ReportForm, context_of
-from understudy.protocols.people.one_report.party import Begin, Round
+from understudy.protocols.people.one_report.party import Begin, ColumnSet, Round, Sets
 from understudy.protocols.people.one_report.plan import first_round
-from understudy.protocols.people.one_report.sets import ColumnSet, Sets
-from understudy.protocols.people.two_rounds import chosen
+from understudy.protocols.people.run import own_choices
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 from understudy.services.collect.app import serving
@@ -260,9 +259,9 @@ def test_a_server_takes_no_more_reports_than_it_asked_for_and_none_about_sets_th
     assert protocol._read(one, torch.tensor([1]), mechanisms, named) == 1
     assert protocol._read(one, torch.tensor([-1]), mechanisms, named) == 1
     assert protocol._read(one, torch.tensor([0]), mechanisms, named) == 0
-    assert chosen({"which": torch.tensor([0, 0]), "reports": one}, 1) is None
-    assert chosen({"which": torch.tensor([0.0]), "reports": one}, 1) is None
-    assert chosen({"which": torch.tensor([0]), "reports": one}, 1) is not None
+    assert own_choices({"which": torch.tensor([0, 0]), "reports": one}, 1) is None
+    assert own_choices({"which": torch.tensor([0.0]), "reports": one}, 1) is None
+    assert own_choices({"which": torch.tensor([0]), "reports": one}, 1) is not None
 
 
 # The device

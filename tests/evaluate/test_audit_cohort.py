@@ -13,8 +13,7 @@ from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.local.nearest_codes import NearestCodes
 from understudy.privacy.local.selection import Ps
-from understudy.protocols.people import class_means_party as class_means
-from understudy.protocols.people import sign_ds
+from understudy.protocols.people import class_means, sign_ds
 from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.people.reporting import Reporting

@@ -37,7 +37,7 @@ def begun(protocol: str, module: ModuleType, federation: Federation, settings: d
     """The party of a federation, which has begun."""
     (party,) = federation.parties(protocol, run="r").values()
     config = module.Config(**settings)
-    network = module.build_network(config, common_rule(federation.schemas))
+    network = config.network_for(common_rule(federation.schemas))
     party.answer(Begin(config=vars(config), network=network.describe()))
     return party
 

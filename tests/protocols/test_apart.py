@@ -46,7 +46,7 @@ def classifier(model: str, **settings: Any) -> Callable[[tuple[int, ...]], Any]:
         config = sign_ds.Config(
             model=model, reporter="none", epochs=2, learning_rate=0.1, device="cpu", **settings
         )
-        return begun("sign-ds", people, config, sign_ds.build_network(config, people.features))
+        return begun("sign-ds", people, config, config.network_for(people.features))
 
     return party
 
@@ -65,7 +65,7 @@ def autoencoder(kind: str, **settings: Any) -> Callable[[tuple[int, ...]], Any]:
             values, schema = sines(100, length=4, channels=2, seed=3)
             data = Series.from_array(values[: len(who)], schema, who)
         config = module.Config(reporter="none", epochs=2, device="cpu", **settings)
-        network = module.build_network(config, common_rule({"h": data.schema}))
+        network = config.network_for(common_rule({"h": data.schema}))
         return begun("fed-stdg" if kind == "series" else "fed-wae", data, config, network)
 
     return party

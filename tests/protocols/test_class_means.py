@@ -20,8 +20,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.nearest_codes import NearestCodes
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.people.class_means import PROTOCOL, train
-from understudy.protocols.people.class_means_party import Begin, ClassMeansParty, Config, Round
+from understudy.protocols.people.class_means import PROTOCOL, Begin, ClassMeansParty, Config, Round, train
 from understudy.protocols.people.host import Reported
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties

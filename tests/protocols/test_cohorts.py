@@ -13,10 +13,10 @@ from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people import sign_ds
 from understudy.protocols.people.cohorts import Cohorts
-from understudy.protocols.people.poisoning import Poison
 from understudy.protocols.people.reporting import (
     ESTIMATION,
     SELECTION,
+    Poison,
     Reporting,
     form_of,
     from_message,

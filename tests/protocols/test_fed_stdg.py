@@ -19,7 +19,7 @@ from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, PartyError, PrivacyError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.core.common_rule import common_rule
+from understudy.privacy.noise import FastRng
 from understudy.protocols.people import fed_stdg
 from understudy.protocols.people.fed_stdg import Config
 from understudy.protocols.people.host import Round
@@ -51,7 +51,7 @@ def uneven() -> Series:
 def begun(data: Any, *, budget: Budget = FREE, **settings: Any) -> Any:
     """A party that has begun, and the model that it begins with."""
     party = phones.begun("fed-stdg", fed_stdg, of(data, budget=budget), SMALL | settings)
-    return party, fed_stdg._first_model(party.config, party.network, None)
+    return party, party.network.init(FastRng(party.config.seed))
 
 
 @pytest.mark.parametrize("reporter", ["sub-mds", "ps", "naive", "em-mds"])
@@ -122,19 +122,16 @@ SCRIPT = [
 def test_the_rate_follows_algorithm_7_on_a_scripted_sequence() -> None:
     federation = of(uneven())
     config = Config(**SMALL | {"patience": 3, "global_rate": 8.0, "rounds": 10, "cap": 10})
-    network = fed_stdg.build_network(config, common_rule(federation.schemas))
     parties = LocalParties(federation.parties("fed-stdg", run="r"))
-    run = Rounds.open(
-        config, parties, network.describe(), torch.zeros(network.size), notes={"waited": 0, "rates": []}
-    )
+    run = fed_stdg.FedStdg(config, parties, federation.schemas)
     seen = []
     for number, (share, _, _) in enumerate(SCRIPT, 1):
         flags = torch.zeros(10, dtype=torch.bool)
         flags[: round(10 * share)] = True
-        fed_stdg._decay(run, config, number, flags)
+        run.decay(number, flags)
         seen.append((share, run.rate, run.notes["waited"]))
     assert seen == SCRIPT
-    assert run.notes["rates"] == [[6, 4.0], [10, 2.0]]
+    assert run.notes["rates"] == [[1, 8.0], [6, 4.0], [10, 2.0]]
 
 
 def test_the_step_of_a_round_is_taken_with_the_rate_that_its_flags_gave(
@@ -227,7 +224,7 @@ def test_without_privacy_the_decoder_learns_what_the_people_hold() -> None:
         drawn = generator.series(500, seed=0)
         assert np.abs(drawn.mean(0) - ramps.mean(0)).max() < 0.2  # untrained: 0.4
         assert (np.diff(drawn, axis=1) > 0).mean() > 0.9
-    assert "no guarantee" in central.card["privacy"]
+    assert central.card["privacy"]["guarantee"].startswith("none")
 
 
 def test_liars_are_for_rehearsals_and_signs_hear_no_shouting(tmp_path: Path) -> None:

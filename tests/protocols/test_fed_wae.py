@@ -245,7 +245,7 @@ def test_a_party_refuses_a_network_for_other_rows() -> None:
     federation = of(*uneven())
     (party,) = federation.parties("fed-wae", run="r").values()
     config = Config(**SMALL)
-    other = fed_wae.build_network(config, common_rule({"x": easy(1)[1]}))
+    other = config.network_for(common_rule({"x": easy(1)[1]}))
     with pytest.raises(PartyError, match="does not fit these rows"):
         party.answer(Begin(config=vars(config), network=other.describe()))
 

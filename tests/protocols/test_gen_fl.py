@@ -24,8 +24,8 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import FastRng, SecureRng
 from understudy.protocols.core.base import Ask
 from understudy.protocols.people import gen_fl
+from understudy.protocols.people.gen_fl import Config, needed_noise
 from understudy.protocols.people.gen_fl_local import labels, local_models, poisson_batches, ratio
-from understudy.protocols.people.gen_fl_party import Config, needed_noise
 from understudy.protocols.people.host import Round
 from understudy.runs.federation import Federation, Holder
 from understudy.runs.result import Result

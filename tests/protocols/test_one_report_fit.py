@@ -13,8 +13,8 @@ from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.one_report import fit
 from understudy.protocols.people.one_report.fit import Heard, _Term, fit_reports, noise_edge, one_ways
+from understudy.protocols.people.one_report.party import MOST_CELLS, ColumnSet, Sets
 from understudy.protocols.people.one_report.plan import Plan, first_round, grouped, second_round
-from understudy.protocols.people.one_report.sets import MOST_CELLS, ColumnSet, Sets
 
 LEVELS = (3, 1, 2, 4)
 GROUPS = (

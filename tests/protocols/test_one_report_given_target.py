@@ -14,8 +14,8 @@ from understudy.protocols.people.one_report.given_target import (
     fit_given_target,
     slope_and_curvature,
 )
+from understudy.protocols.people.one_report.party import ColumnSet
 from understudy.protocols.people.one_report.plan import Plan, second_round
-from understudy.protocols.people.one_report.sets import ColumnSet
 
 LEVELS, TARGET = (3, 6, 2, 4), 2
 ORDERED = (0, 6, 0, 0)

@@ -33,7 +33,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.base import Keep, Return
-from understudy.protocols.people import sign_ds
+from understudy.protocols.people import rounds, sign_ds
 from understudy.protocols.people.host import Begin, Reported, Round
 from understudy.protocols.people.sign_ds import Config
 from understudy.runs.federation import Federation, Holder
@@ -151,7 +151,7 @@ def begun(population: Population, **settings: Any) -> Any:
     federation = hosts(population, budget=FREE)
     config = Config(**{"reporter": "none", "device": "cpu", "cap": 2} | settings)
     (party,) = federation.parties("sign-ds", run="r").values()
-    network = sign_ds.build_network(config, population.features)
+    network = config.network_for(population.features)
     party.answer(Begin(config=vars(config) | {"poison": None}, network=network.describe()))
     return party
 
@@ -245,7 +245,7 @@ def test_places_are_those_of_the_people_who_take_part_also_after_a_return() -> N
     ledger = federation.holders["host 0"].ledger
     ledger.charge(PureDp(5.0), people=[0, 2], run="earlier", what="a report")
     config = Config(epsilon=2.0, chosen=1, cap=1, device="cpu")
-    network = sign_ds.build_network(config, blobs(5).features)
+    network = config.network_for(blobs(5).features)
     party.answer(Begin(config=vars(config), network=network.describe()))
     (again,) = federation.parties("sign-ds", run="r").values()
     again.load_state_dict(party.state_dict())
@@ -263,7 +263,7 @@ def test_a_server_that_returns_to_an_earlier_state_cannot_spend_more_than_the_ru
     federation = Federation.of([Holder("host", people, ledger, Budget(4.0, 0.0), seed=1)], same_people=False)
     (party,) = federation.parties("sign-ds", run="r", folder=tmp_path).values()
     config = Config(epsilon=2.0, chosen=1, cap=2, device="cpu")
-    network = sign_ds.build_network(config, people.features)
+    network = config.network_for(people.features)
     weights = network.init(FastRng(0))
     party.answer(Begin(config=vars(config), network=network.describe()))
     party.answer(Keep(round=0))
@@ -461,7 +461,7 @@ def test_what_was_asked_twice_after_a_crash_is_stated_twice(
             config, parties, federation.schemas, checkpoint=tmp_path / "server", resume=resume
         )
 
-    plain, calls = sign_ds.from_message, 0
+    plain, calls = rounds.from_message, 0
 
     def dies(*arguments: Any) -> Any:
         nonlocal calls
@@ -470,7 +470,7 @@ def test_what_was_asked_twice_after_a_crash_is_stated_twice(
             raise RuntimeError("power cut")
         return plain(*arguments)
 
-    monkeypatch.setattr(sign_ds, "from_message", dies)
+    monkeypatch.setattr(rounds, "from_message", dies)
     with pytest.raises(RuntimeError):
         go(resume=False)
     outcome = go(resume=True)

@@ -124,6 +124,6 @@ def test_images_and_networks_for_other_rows_are_refused() -> None:
     federation = of(*uneven())
     (party,) = federation.parties("wake-sleep", run="r").values()
     config = Config(**SMALL)
-    other = wake_sleep.build_network(config, common_rule({"x": kinds(1)[1]}))
+    other = config.network_for(common_rule({"x": kinds(1)[1]}))
     with pytest.raises(PartyError, match="does not fit these rows"):
         party.answer(Begin(config=vars(config), network=other.describe()))

@@ -35,11 +35,11 @@ from understudy.privacy.local.reporter import Report
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.core import Parties, Party, Reply
-from understudy.protocols.people import class_means_party as class_means
+from understudy.protocols.people import class_means
 from understudy.protocols.people.host import HostParty, Reported
 from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.one_report import protocol as one_report
-from understudy.protocols.people.one_report.sets import MOST_COLUMNS, ColumnSet, Sets
+from understudy.protocols.people.one_report.party import MOST_COLUMNS, ColumnSet, Sets
 from understudy.protocols.people.reporting import form_of, from_message
 from understudy.protocols.protocol import Protocol
 

@@ -24,8 +24,7 @@ from understudy.ground.pack import Value
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.messages import Begin, Upload
 from understudy.protocols.aggregators.upload import Format
-from understudy.protocols.people.host import Hosting
-from understudy.protocols.people.passing_on import PassingOn, elsewhere
+from understudy.protocols.people.host import Hosting, PassingOn, elsewhere
 
 
 class Box(Protocol):

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.ground.check import whole
@@ -76,7 +77,11 @@ class Cohorts:
             bounds = np.cumsum([0, *self.hosted.values()])
             self._here[bounds[names.index(name)] : bounds[names.index(name) + 1]] = False
 
+    def by_party(self) -> dict[str, NDArray[np.int32]]:
+        """How often each of a party's people was asked."""
+        parts = np.split(self.asked, np.cumsum(list(self.hosted.values()))[:-1])
+        return dict(zip(self.hosted, parts, strict=True))
+
     def most(self) -> dict[str, int]:
         """How often each party's busiest person was asked."""
-        parts = np.split(self.asked, np.cumsum(list(self.hosted.values()))[:-1])
-        return {name: int(part.max(initial=0)) for name, part in zip(self.hosted, parts, strict=True)}
+        return {name: int(part.max(initial=0)) for name, part in self.by_party().items()}

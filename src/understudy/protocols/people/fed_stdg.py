@@ -9,40 +9,30 @@ one update, and at its settings a person gives more than a hundred (Stock); both
 indices reaches ς*, as at ε = 0.5, one index is sent: the likeliest choice to hit of all. Scaling is by public bounds.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from understudy.data.described import Rows
-from understudy.data.encoding.slots import Slots, Values
-from understudy.data.kinds import SERIES, population_of
-from understudy.generators.parts import GeneratorParts
+from understudy.data.encoding.slots import Values
+from understudy.data.kinds import SERIES
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
 from understudy.ground.settings import NOT_NEGATIVE, TRUTH, WHOLE, between, setting
-from understudy.models.device import pick_device
-from understudy.models.nets.autoencoder import LocalTraining, fit
 from understudy.models.nets.rwae import Rwae
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.local.em_mds import MagRr, RateDecay
 from understudy.privacy.local.reporter import Reporter
 from understudy.privacy.local.selection import Ps
-from understudy.privacy.noise import FastRng
-from understudy.protocols.core import Parties, Watcher
-from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.core.loop import Outcome
-from understudy.protocols.people.host import ADJACENCY, Begin, Hosting, Round
-from understudy.protocols.people.reporting import SELECTION, form_of, from_message, to_message
-from understudy.protocols.people.rounds import MOST_PENALTY, Answer, LearningParty, Rounds, Settings
+from understudy.protocols.people.fed_wae import FedWae, FedWaeParty
+from understudy.protocols.people.host import ADJACENCY, Round
+from understudy.protocols.people.reporting import SELECTION, to_message
+from understudy.protocols.people.rounds import CHUNK, MOST_PENALTY, Answer, Settings
 from understudy.protocols.protocol import Protocol
 
 SEARCHED = ("em-mds", "naive", "sub-mds")  # send as many indices as keep the wanted share
-_CHUNK = 2**26  # update values in work at a time
-_CENTRAL_STEPS = 10_000  # about the local steps of a run, seen from the model: 1000 rounds of 10 epochs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,49 +110,30 @@ class Config(Settings):
         """What one report costs: indices and flag together (sequential composition)."""
         return PureDp(self.epsilon_report) if self.adapts else self.local(dims).event
 
+    def network_for(self, rule: Any) -> Rwae:
+        """The autoencoder that the settings name, for these series."""
+        if not isinstance(rule, Values) or not SERIES.describes(rule.schema):
+            raise ConfigError(
+                "fed-stdg is for series; for tables and images there is fed-wae. Nothing was charged."
+            )
+        return Rwae(*rule.schema.shape, self.hidden, self.latent)
 
-def build_network(config: Config, rule: Slots | Values) -> Rwae:
-    """The autoencoder that the settings name, for these series."""
-    if not SERIES.describes(rule.schema):
-        raise ConfigError(
-            "fed-stdg is for series; for tables and images there is fed-wae. Nothing was charged."
-        )
-    return Rwae(*rule.schema.shape, config.hidden, config.latent)
 
-
-class FedStdgParty(LearningParty):
+class FedStdgParty(FedWaeParty):
     """A host of people who train a recurrent autoencoder.
 
     Guarantee: as every learning party's; a report's flag (MagRR) and its indices together cost ε.
     """
 
-    def open(self, ask: Begin) -> Hosting:
-        self.config = Config(**ask.config)
-        self.network = Rwae.from_description(ask.network)
-        population = population_of(self.data)
-        rule = population.features
-        if not isinstance(rule, Slots | Values) or build_network(self.config, rule) != self.network:
-            raise PartyError(
-                f"{self.name}: the server's network does not fit these series. Nothing was charged."
-            )
-        hosting = self.host(self.config, population, self.config.local(self.network.size))
-        self.most_rows = self.config.most_rows
-        self.training = LocalTraining(
-            self.network, epochs=self.config.epochs, lr=self.config.learning_rate, optimizer=self.config.optimizer,
-            penalty=self.config.penalty, device=self.device,
-        )  # fmt: skip
-        return hosting._replace(event=self.config.event(self.network.size))
+    settings = Config
 
     # Algorithm 8, LocalUpdate, for a whole cohort
-    def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-        return self.training(weights, x, mask, self.rng)
-
     def reports(self, ask: Round) -> Value:
         magnitude = self.config.magnitude
         if magnitude is None:
             return super().reports(ask)
         reports, flags = [], []
-        for part in torch.split(ask.people, max(1, _CHUNK // len(ask.weights))):
+        for part in torch.split(ask.people, max(1, CHUNK // len(ask.weights))):
             updates = self.told(part, ask.weights)
             reports.append(self.reporter.report(updates, self.rng))  # line 20
             flags.append(magnitude.flags(updates, ask.rate, self.rng).cpu())  # line 21
@@ -170,78 +141,58 @@ class FedStdgParty(LearningParty):
 
 
 # Algorithm 8, "Server executes"
-def train(
-    config: Config,
-    parties: Parties,
-    schemas: Mapping[str, Any],
-    *,
-    public: Rows | None = None,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-) -> Outcome:
-    """Train one recurrent autoencoder over the parties' people, and keep its decoder.
+class FedStdg(FedWae):
+    """Train one recurrent autoencoder over the parties' people, and keep its decoder."""
 
-    `public` are series that are nobody's secret, for `pretrain`. Ends early, with what it has, when somebody's budget
-    is spent. With a `checkpoint` folder it saves every `checkpoint_every` rounds and when it is interrupted, and
-    `resume=True` continues from there.
-    """
-    described = {name: schemas[name] for name in parties.names}
-    read = {} if public is None else {"the public series": public.schema}
-    rule = common_rule(described | read)
-    network = build_network(config, rule)
-    reporter = config.local(network.size)
-    form, weights = form_of(reporter), _first_model(config, network, public)
-    run = Rounds.open(
-        config, parties, network.describe(), weights, notes={"waited": 0, "rates": [[1, config.step]]},
-        checkpoint=checkpoint, resume=resume,
-    )  # fmt: skip
+    protocol = "fed-stdg"
+    central_steps = 10_000  # about the local steps of a run, seen from the model: 1000 rounds of 10 epochs
 
-    def learn(round: int, answers: list[Answer]) -> None:
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.notes |= {"waited": 0, "rates": [[1, self.config.step]]}
+
+    def first_model(self, config: Any, network: Any, public: Rows | None) -> Tensor:
+        if config.pretrain and public is None:  # §5.6.2, "Pre-training"
+            raise ConfigError("pretrain needs public series to train on. Nothing was charged.")
+        return super().first_model(config, network, public)
+
+    def learn(self, round: int, answers: list[Answer]) -> None:
+        if self.config.adapts:
+            self.decay(round, torch.cat([_flags(reports, people) for reports, people in answers]))
+        super().learn(round, answers)  # lines 7–9, 12
+
+    def decay(self, round: int, flags: Tensor) -> None:
+        """Lines 10 and 11: γ for this round's step and from now on (MagRR.ServerAggr)."""
+        config = self.config
+        state = RateDecay(
+            rate=self.rate, decay=config.decay, patience=config.patience, waited=self.notes["waited"]
+        )
+        if state.step(flags) != self.rate:
+            self.rate = state.rate
+            self.notes["rates"].append([round, state.rate])
+        self.notes["waited"] = state.waited
+
+    @property
+    def adjacency(self) -> str:  # type: ignore[override]
+        """What one person is in this run's figures, which the schema decides."""
+        schema: Any = self.rule.schema
+        if not schema.windows_are_people:
+            return ADJACENCY
+        return (
+            f"replace the content of all reports on one window of {schema.length} steps; a person behind several "
+            "windows is not covered by these figures, but by their sum"
+        )
+
+    def told(self) -> dict[str, Any]:
+        """What the card says of a report, beside its price."""
+        config, share = self.config, getattr(self.reporter, "share", None)
+        if share is None:
+            return super().told()
+        sent = {"indices": getattr(self.reporter, "chosen", 1), "of them expected in the top set": share}
         if config.adapts:
-            _decay(run, config, round, torch.cat([_flags(reports, people) for reports, people in answers]))
-        # lines 7–9, 12
-        run.move([from_message(reports, form, people).total() for reports, people in answers])
-
-    run.take(learn, config.event(network.size), watch)
-    privacy = replace(run.privacy(), adjacency=_adjacency(rule.schema))
-    card = run.card("fed-stdg", privacy) | _said(config, reporter)
-    return Outcome(GeneratorParts(network.decoder(run.weights), rule.schema, card), privacy, card["people"])
-
-
-def central(config: Config, rows: Rows, *, steps: int = _CENTRAL_STEPS, batch: int = 256) -> GeneratorParts:
-    """The reference without any privacy: the same network, trained on all series in one place.
-
-    Guarantee: none. For comparisons on public series.
-    """
-    rule = common_rule({"the series": rows.schema})
-    network, rng = build_network(config, rule), FastRng(config.seed)
-    weights = _fit(config, network, network.init(rng), rows, rng, steps, batch)
-    card = {
-        "protocol": "fed-stdg",
-        "ended": f"after {steps} central steps",
-        "privacy": "no guarantee: series in one place",
-    }
-    return GeneratorParts(network.decoder(weights), rule.schema, card)
-
-
-def _adjacency(schema: Any) -> str:
-    """What one person is in this run's figures, which the schema decides."""
-    if not schema.windows_are_people:
-        return ADJACENCY
-    return (
-        f"replace the content of all reports on one window of {schema.length} steps; a person behind several windows "
-        "is not covered by these figures, but by their sum"
-    )
-
-
-def _decay(run: Rounds, config: Config, round: int, flags: Tensor) -> None:
-    """Lines 10 and 11: γ for this round's step and from now on (MagRR.ServerAggr)."""
-    state = RateDecay(rate=run.rate, decay=config.decay, patience=config.patience, waited=run.notes["waited"])
-    if state.step(flags) != run.rate:
-        run.rate = state.rate
-        run.notes["rates"].append([round, state.rate])
-    run.notes["waited"] = state.waited
+            flag = config.epsilon_report - config.epsilon_indices
+            sent["epsilon"] = {"of indices": config.epsilon_indices, "of flag": flag}
+        return super().told() | {"report": sent}
 
 
 def _flags(reports: Any, people: int) -> Tensor:
@@ -252,39 +203,7 @@ def _flags(reports: Any, people: int) -> Tensor:
     return flags
 
 
-def _said(config: Config, reporter: Reporter) -> dict[str, Any]:
-    """What the card says of a report, beside its price."""
-    share = getattr(reporter, "share", None)
-    if share is None:
-        return {}
-    sent = {"indices": getattr(reporter, "chosen", 1), "of them expected in the top set": share}
-    if config.adapts:
-        parts = {
-            "of indices": config.epsilon_indices,
-            "of flag": config.epsilon_report - config.epsilon_indices,
-        }
-        sent["epsilon"] = parts
-    return {"report": sent}
-
-
-def _first_model(config: Config, network: Rwae, public: Rows | None) -> Tensor:
-    """M_1: drawn, and trained on public series where the settings say so (§5.6.2, "Pre-training")."""
-    rng = FastRng(config.seed)
-    weights = network.init(rng)
-    if not config.pretrain:
-        return weights
-    if public is None:
-        raise ConfigError("pretrain needs public series to train on. Nothing was charged.")
-    return _fit(config, network, weights, public, rng, config.pretrain, 256)
-
-
-def _fit(
-    config: Config, network: Rwae, weights: Tensor, rows: Rows, rng: FastRng, steps: int, batch: int
-) -> Tensor:
-    return fit(
-        network, weights, population_of(rows).rows, rng, steps=steps, batch=batch, lr=config.learning_rate,
-        penalty=config.penalty, device=pick_device(config.device),
-    )  # fmt: skip
+train, central = FedStdg.train, FedStdg.central
 
 
 PROTOCOL = Protocol(

@@ -15,8 +15,7 @@ For tables `wake_sleep.py` learns far more from as many reports, and without noi
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,19 +23,17 @@ from torch import Tensor
 from understudy.data.described import Rows
 from understudy.data.encoding.slots import Slots, Values
 from understudy.data.kinds import IMAGES, population_of
-from understudy.generators.parts import GeneratorParts
-from understudy.ground.errors import ConfigError, PartyError
+from understudy.generators.parts import ClassifierParts, GeneratorParts
+from understudy.ground.errors import ConfigError
 from understudy.ground.settings import NOT_NEGATIVE, WHOLE, between, setting
 from understudy.models.device import pick_device
-from understudy.models.nets.autoencoder import LocalTraining, fit
-from understudy.models.nets.wae import ImageWae, TableWae, from_description, paper_sizes
+from understudy.models.nets.autoencoder import Autoencoder, LocalTraining, fit
+from understudy.models.nets.wae import ImageWae, TableWae, paper_sizes
 from understudy.privacy.noise import FastRng
-from understudy.protocols.core import Parties, Watcher
+from understudy.protocols.core import Parties
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.core.loop import Outcome
 from understudy.protocols.people.host import Begin, Hosting
-from understudy.protocols.people.reporting import form_of, from_message
-from understudy.protocols.people.rounds import MOST_PENALTY, Answer, LearningParty, Rounds, Settings
+from understudy.protocols.people.rounds import MOST_PENALTY, LearningParty, ReportRounds, Settings
 from understudy.protocols.protocol import Protocol
 
 _UNIFORM_ROWS = 10_000  # what pre-training without public rows learns from
@@ -62,36 +59,28 @@ class Config(Settings):
     pretrain: int = setting(0, NOT_NEGATIVE, "steps on public rows before anybody is asked")
     most_rows: int = setting(256, WHOLE, "rows of a person that are used in a round")
 
-
-def build_network(config: Config, rule: Slots | Values) -> TableWae | ImageWae:
-    """The autoencoder that the settings name, for these rows."""
-    if isinstance(rule, Slots):
-        hidden, latent = paper_sizes(*rule.shape)
-        return TableWae(rule.codec.sizes, config.hidden or hidden, config.latent or latent)
-    if not IMAGES.describes(rule.schema):
-        raise ConfigError(
-            "fed-wae is for tables and images; for series there is fed-stdg. Nothing was charged."
-        )
-    return ImageWae(*rule.schema.grey_shape, config.channels, config.latent or 16)
+    def network_for(self, rule: Any) -> TableWae | ImageWae:
+        """The autoencoder that the settings name, for these rows."""
+        if isinstance(rule, Slots):
+            hidden, latent = paper_sizes(*rule.shape)
+            return TableWae(rule.codec.sizes, self.hidden or hidden, self.latent or latent)
+        if not isinstance(rule, Values) or not IMAGES.describes(rule.schema):
+            raise ConfigError(
+                "fed-wae is for tables and images; for series there is fed-stdg. Nothing was charged."
+            )
+        return ImageWae(*rule.schema.grey_shape, self.channels, self.latent or 16)
 
 
 class FedWaeParty(LearningParty):
     """A host of people who train an autoencoder."""
 
+    settings: ClassVar[type[Settings]] = Config
+
     def open(self, ask: Begin) -> Hosting:
-        self.config = Config(**ask.config)
-        self.network = from_description(ask.network)
-        population = population_of(self.data)
-        rule = population.features
-        if not isinstance(rule, Slots | Values) or build_network(self.config, rule) != self.network:
-            raise PartyError(
-                f"{self.name}: the server's network does not fit these rows. Nothing was charged."
-            )
-        hosting = self.host(self.config, population, self.config.local(self.network.size))
-        self.most_rows = self.config.most_rows
+        hosting, config = super().open(ask), self.config
         self.training = LocalTraining(
-            self.network, epochs=self.config.epochs, lr=self.config.learning_rate, optimizer=self.config.optimizer,
-            penalty=self.config.penalty, device=self.device,
+            self.network, epochs=config.epochs, lr=config.learning_rate, optimizer=config.optimizer,
+            penalty=config.penalty, device=self.device,
         )  # fmt: skip
         return hosting
 
@@ -101,79 +90,75 @@ class FedWaeParty(LearningParty):
 
 
 # Algorithm 5, "Server executes"
-def train(
-    config: Config,
-    parties: Parties,
-    schemas: Mapping[str, Any],
-    *,
-    public: Rows | None = None,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-) -> Outcome:
-    """Train one autoencoder over the parties' people, and keep its decoder.
+class FedWae(ReportRounds):
+    """Train one autoencoder over the parties' people, and keep its decoder: `learn` is lines 6–9.
 
-    `public` are rows that are nobody's secret, for `pretrain`. Ends early, with what it has, when somebody's budget is
-    spent. With a `checkpoint` folder it saves every `checkpoint_every` rounds and when it is interrupted, and
-    `resume=True` continues from there.
+    `public` are rows that are nobody's secret, for `pretrain`.
     """
-    described = {name: schemas[name] for name in parties.names}
-    read = {} if public is None else {"the public rows": public.schema}
-    rule = common_rule(described | read)
-    network = build_network(config, rule)
-    reporter = config.local(network.size)
-    form = form_of(reporter)
-    weights = _first_model(config, network, rule, public)
-    run = Rounds.open(config, parties, network.describe(), weights, checkpoint=checkpoint, resume=resume)
 
-    def learn(round: int, answers: list[Answer]) -> None:
-        run.move([from_message(reports, form, people).total() for reports, people in answers])  # lines 6–9
+    protocol = "fed-wae"
+    central_steps: ClassVar[int] = 5000
 
-    run.take(learn, reporter.event, watch)
-    privacy = run.privacy()
-    card = run.card("fed-wae", privacy)
-    return Outcome(GeneratorParts(network.decoder(run.weights), rule.schema, card), privacy, card["people"])
+    def __init__(
+        self, config: Any, parties: Parties, schemas: Mapping[str, Any], public: Rows | None = None
+    ) -> None:
+        read = {} if public is None else {"the public rows": public.schema}
+        self.rule = common_rule({**schemas, **read})
+        network = config.network_for(self.rule)
+        super().__init__(config, parties, network, self.first_model(config, network, public))
+
+    def first_model(self, config: Any, network: Any, public: Rows | None) -> Tensor:
+        """M_1: drawn, and trained on public rows where the settings say so."""
+        rng = FastRng(config.seed)
+        weights: Tensor = network.init(rng)
+        if not config.pretrain:
+            return weights
+        rows = self.rule.expand(self.uniform(rng) if public is None else population_of(public).rows)
+        return _fitted(config, network, weights, rows, rng, config.pretrain, 256)
+
+    def uniform(self, rng: FastRng) -> Tensor:
+        """Rows drawn evenly from the schema, for who has no public ones."""
+        if not isinstance(self.rule, Slots):
+            return rng.uniform(_UNIFORM_ROWS, *self.rule.shape).float()
+        sizes = torch.tensor(self.rule.codec.sizes)
+        return (rng.uniform(_UNIFORM_ROWS, len(sizes)) * sizes).int()
+
+    def parts(self, found: Tensor, card: dict[str, Any]) -> GeneratorParts | ClassifierParts:
+        return GeneratorParts(self.network.decoder(found), self.rule.schema, card)
+
+    @classmethod
+    def central(
+        cls, config: Any, rows: Rows, *, steps: int | None = None, batch: int = 256
+    ) -> GeneratorParts:
+        """The reference without any privacy: the same network, trained on all rows in one place.
+
+        Guarantee: none. For comparisons on public rows.
+        """
+        rule, rng, steps = (
+            common_rule({"the rows": rows.schema}),
+            FastRng(config.seed),
+            steps or cls.central_steps,
+        )
+        network, data = config.network_for(rule), rule.expand(population_of(rows).rows)
+        weights = _fitted(config, network, network.init(rng), data, rng, steps, batch)
+        card = {
+            "protocol": cls.protocol,
+            "ended": f"after {steps} central steps",
+            "privacy": {"guarantee": "none: all rows lay in one place"},
+        }
+        return GeneratorParts(network.decoder(weights), rule.schema, card)
 
 
-def central(config: Config, rows: Rows, *, steps: int = 5000, batch: int = 256) -> GeneratorParts:
-    """The reference without any privacy: the same network, trained on all rows in one place.
-
-    Guarantee: none. For comparisons on public rows.
-    """
-    rule = common_rule({"the rows": rows.schema})
-    network, rng = build_network(config, rule), FastRng(config.seed)
-    data = rule.expand(population_of(rows).rows)
-    weights = fit(
-        network, network.init(rng), data, rng, steps=steps, batch=batch, lr=config.learning_rate,
-        penalty=config.penalty, device=pick_device(config.device),
-    )  # fmt: skip
-    card = {
-        "protocol": "fed-wae",
-        "ended": f"after {steps} central steps",
-        "privacy": {"guarantee": "none: all rows lay in one place"},
-    }
-    return GeneratorParts(network.decoder(weights), rule.schema, card)
-
-
-def _first_model(
-    config: Config, network: TableWae | ImageWae, rule: Slots | Values, public: Rows | None
+def _fitted(
+    config: Any, network: Autoencoder, weights: Tensor, rows: Tensor, rng: FastRng, steps: int, batch: int
 ) -> Tensor:
-    """M_1: drawn, and trained on public rows where the settings say so."""
-    rng = FastRng(config.seed)
-    weights = network.init(rng)
-    if not config.pretrain:
-        return weights
-    if public is not None:
-        rows = population_of(public).rows
-    elif isinstance(rule, Slots):
-        sizes = torch.tensor(rule.codec.sizes)
-        rows = (rng.uniform(_UNIFORM_ROWS, len(sizes)) * sizes).int()
-    else:
-        rows = rng.uniform(_UNIFORM_ROWS, *rule.shape).float()
     return fit(
-        network, weights, rule.expand(rows), rng, steps=config.pretrain, lr=config.learning_rate,
-        penalty=config.penalty, device=pick_device(config.device),
+        network, weights, rows, rng, steps=steps, batch=batch, lr=config.learning_rate, penalty=config.penalty,
+        device=pick_device(config.device),
     )  # fmt: skip
+
+
+train, central = FedWae.train, FedWae.central
 
 
 PROTOCOL = Protocol(

@@ -17,202 +17,338 @@ protects each of them by itself, not the person. With `dp_generator`, or γ=0, a
 δ)-DP.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from dp_accounting import (
+    ComposedDpEvent,
+    GaussianDpEvent,
+    NonPrivateDpEvent,
+    NoOpDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
 from torch import Tensor
 
 from understudy.data.encoding.features import Features
-from understudy.data.encoding.population import Population
-from understudy.data.schema import Schema
-from understudy.generators.parts import ClassifierParts
-from understudy.ground.errors import ArtefactError
-from understudy.models.cohort.classifier import Dense
-from understudy.privacy.accounts.accounting import flatten
-from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.privacy.noise import FastRng
-from understudy.protocols.core import Parties, Watcher, public_values, settled
-from understudy.protocols.core.common_rule import common_features
-from understudy.protocols.core.loop import Checkpoint, Outcome, Present, remarks, run_rounds
-from understudy.protocols.people.cohorts import Cohorts
-from understudy.protocols.people.gen_fl_party import (
-    Config,
-    GenFlParty,
-    Make,
-    build_network,
-    needed_noise,
-    real_rows,
+from understudy.ground.errors import MessageError, PartyError, PrivacyError
+from understudy.ground.pack import Value
+from understudy.ground.settings import POSITIVE, TRUTH, WHOLE, Declared, between, choice, setting
+from understudy.models.cohort.classifier import Dense, LogisticRegression, Mlp
+from understudy.models.device import pick_device, sent
+from understudy.models.nets.cgan import ConditionalGan
+from understudy.privacy.accounts.accounting import (
+    DiscreteGaussian,
+    DpEvent,
+    Spend,
+    calibrate,
+    epsilon,
+    flatten,
 )
-from understudy.protocols.people.host import OUTSIDE, Begin, Round, left_out
+from understudy.privacy.accounts.statement import PrivacyStatement
+from understudy.privacy.gradients import sound_weights
+from understudy.privacy.gradients.limits import WEIGHT, within_limits
+from understudy.protocols.core import Ask, Message, Paid, Reply
+from understudy.protocols.core import settings as usual
+from understudy.protocols.people.gen_fl_local import draw, fit_gan, local_models, ratio
+from understudy.protocols.people.host import Begin, Call, Hosting, HostParty, Round
+from understudy.protocols.people.rounds import Classifying, with_classes
 from understudy.protocols.protocol import Protocol
 
+PER_ROW = "ε protects one row, not a client with several rows"
 ADJACENCY = "add or remove one row of one client; that the client reported, and when, is public"
 UNGUARDED = (
     "synthetic rows: the generator that made them saw raw rows without noise, and the model learned from them; "
     "the ε of the real rows is in the card and does not cover this",
 )
 BARE = ("everything: the run was asked to train without noise",)
+MODELS = {"logistic": LogisticRegression, "mlp": Mlp}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Declared):
+    """The paper's settings (Appendix E.2): 80 rounds of 30 of 50 clients, 5 local steps at 0.02, MLP of 512.
+
+    A party builds this anew from what the server sends: its ranges (`gradients/limits.py`) hold whoever the server is.
+    `rows_are_people`: each row of a client is another person, who has no other row (a client is a site, not a phone);
+    only then may a ledger of people hold the prices.
+    `epsilon` and `delta` are for all that a client may do in the run: `cap` reports, or one a round where there are
+    fewer rounds, and with `dp_generator` its GAN.
+    `rows` is a nominal, public number of rows per client: a row is in a batch with chance batch/rows, whatever a
+    client really has; as many synthetic rows are made. `ratio_noise` is on the class counts.
+    """
+
+    target: str | None = usual.target()
+    model: str = setting("mlp", choice(*MODELS), "the classifier")
+    hidden: int = setting(512, within_limits("hidden"), "width of the hidden layers")
+    share: float = setting(0.6, between(0, 1), "share of made-up rows in a batch")
+    dp_generator: bool = setting(
+        False, TRUTH, "whether the generator is private, too; otherwise it stays at the client"
+    )
+    rows_are_people: bool = setting(False, TRUTH, "each row is a different person, who has no other row")
+    epsilon: float = setting(4.0, POSITIVE, "price of everything that a client does in the run")
+    delta: float = setting(1e-5, between(0, 1), "δ of the price")
+    rounds: int = setting(80, within_limits("rounds"), "rounds of training")
+    cohort: int = setting(30, WHOLE, "people who report in a round")
+    cap: int = setting(48, WHOLE, "the most reports of one person")
+    steps: int = setting(5, within_limits("steps"), "local steps of a client in a round")
+    learning_rate: float = setting(0.02, within_limits("learning_rate"), "learning rate")
+    batch: int = setting(64, within_limits("batch"), "people in a step, on average")
+    rows: int = setting(1000, within_limits("rows"), "a public, nominal number of rows of a client")
+    clip_norm: float = setting(1.0, within_limits("clip_norm"), "the longest gradient of one person")
+    gan_steps: int = setting(500, within_limits("gan_steps"), "steps of a client's generator")
+    gan_rate: float = setting(0.001, within_limits("gan_rate"), "learning rate of a client's generator")
+    gan_hidden: int = setting(128, within_limits("gan_hidden"), "width of a client's generator")
+    latent: int = setting(16, within_limits("latent"), "size of the latent space; without it as in the paper")
+    ratio_noise: float = setting(10.0, within_limits("ratio_noise"), "noise on a client's class counts")
+    private: bool = usual.private()
+    evaluate_every: int = setting(
+        10, within_limits("evaluate_every"), "rounds between two tests on public held-out rows"
+    )
+    checkpoint_every: int = setting(20, within_limits("checkpoint_every"), "rounds between two checkpoints")
+    at_least: int | None = usual.at_least()
+    most_holders: int = usual.most_holders()
+    device: str = usual.device()
+    seed: int = usual.seed()
+
+    @property
+    def rate(self) -> float:
+        """A row's chance to be in a batch."""
+        return min(1.0, self.batch / self.rows)
+
+    @property
+    def step(self) -> float:
+        """γ of the common model: local ones are averaged as they are."""
+        return 1.0
+
+    @property
+    def most(self) -> int:
+        """How often a client can be asked."""
+        return min(self.cap, self.rounds)
+
+    def report(self, noise: float) -> DpEvent:
+        """What one report costs: `steps` private steps; nothing where γ=1 leaves no real row in them."""
+        return SelfComposedDpEvent(_step(self.rate, noise), self.steps) if self.share < 1 else NoOpDpEvent()
+
+    def making(self, noise: float) -> DpEvent:
+        """What a client's synthetic rows cost: the class ratio and the GAN. The faithful one has no price."""
+        if not self.share:
+            return NoOpDpEvent()
+        private = self.private and self.dp_generator
+        gan = SelfComposedDpEvent(_step(self.rate, noise), self.gan_steps) if private else NonPrivateDpEvent()
+        return ComposedDpEvent([DiscreteGaussian(self.ratio_noise), gan])
+
+    def priced(self, noise: float) -> Spend:
+        """All that a client may do in the run, but for a GAN that no noise protects."""
+        whole_run = flatten(self.report(noise), self.most) + flatten(self.making(noise))
+        return {
+            event: count for event, count in whole_run.items() if not isinstance(event, NonPrivateDpEvent)
+        }
+
+    def network_for(self, features: Features) -> Dense:
+        """The classifier that the settings name, for these features."""
+        size, classes = math.prod(features.shape), len(features.labels)
+        if self.model == "logistic":
+            return LogisticRegression(size, classes)
+        return Mlp(size, self.hidden, classes)
+
+
+def real_rows(config: Config, spends: Iterable[Spend]) -> float | None:
+    """The ε of all private steps over real rows (of reports, and of a private GAN) of the client with the highest
+    spend, by what the ledgers hold; None where no step is private.
+    """
+    step = _step(config.rate, noise := needed_noise(config))
+    return epsilon({step: max(spend.get(step, 0) for spend in spends)}, config.delta) if noise else None
+
+
+def _step(rate: float, noise: float) -> DpEvent:
+    return PoissonSampledDpEvent(rate, GaussianDpEvent(noise)) if noise else NonPrivateDpEvent()
+
+
+@lru_cache(maxsize=64)
+def needed_noise(config: Config) -> float:
+    """The least noise multiplier with which a client's run is within (ε, δ): one for the model and for the GAN."""
+    if not config.private or (config.share == 1 and not config.dp_generator):
+        return 0.0
+    return calibrate(config.priced, epsilon=config.epsilon, delta=config.delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Make(Call, kind="gen-fl.make"):
+    """Clients that are asked for the first time: make their synthetic rows. Their places, (n,)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made(Reply, kind="gen-fl.made"):
+    """For how many clients they were made. The rows stay with the clients."""
+
+    clients: Paid
+
+
+class GenFlParty(HostParty):
+    """A host of clients with many rows each, or a single client.
+
+    Guarantee: that of `gen_fl`. A report is made by `local_models`: from real rows through `private_sums`, and from
+    synthetic rows, which are post-processing of what `making` paid for. The sum over a round's clients leaves.
+    Whatever rows and weights are, a report is finite (`privacy/gradients/limits.py`).
+    Edges: a client without rows reports noise; weights of another number, that are not float32, or beyond 10⁹ →
+    MessageError, nothing is charged. One who cannot pay for synthetic rows and all reports is left out.
+    """
+
+    messages: ClassVar[tuple[type[Message], ...]] = (*HostParty.messages, Make, Made)
+    what = f"one report each; {PER_ROW}"
+    before = "synthetic rows and "
+
+    def open(self, ask: Begin) -> Hosting:
+        self.config = config = Config(**ask.config)
+        if self.ledger.real and not config.rows_are_people:
+            raise PrivacyError(
+                f"{self.name}: here ε protects one row of a client, and this ledger keeps the prices of people. "
+                "Where every row is another person, say so: rows_are_people = true. Nothing was charged or sent."
+            )
+        population = with_classes(self, config.target)
+        self.network = network = config.network_for(population.features)
+        if network.describe() != ask.network:
+            raise PartyError(
+                f"{self.name}: the server's network does not fit these rows. Nothing was charged."
+            )
+        self.noise, self.device = needed_noise(config), pick_device(config.device)
+        rows = (population.people, config.rows if config.share else 0)
+        self.made = torch.zeros(population.people, dtype=torch.bool)  # whose synthetic rows stand here
+        self.synthetic = torch.zeros(*rows, network.features), torch.zeros(rows, dtype=torch.int64)
+        return Hosting(population, config.report(self.noise), config.most, config.making(self.noise))
+
+    def respond(self, ask: Ask) -> Reply:
+        if isinstance(ask, Make) and self.begun is not None and self.config.share:
+            return self._make(ask)
+        return super().respond(ask)
+
+    def check(self, ask: Round) -> None:
+        if sound_weights(ask.weights, self.network.size) is None:
+            raise MessageError(
+                f"{self.name}: the weights do not fit the network, or are beyond {WEIGHT:g}. Nothing was charged or "
+                "sent."
+            )
+        if self.config.share and not bool(self.made[self.places[ask.people]].all()):
+            raise PartyError(
+                f"{self.name}: an asked client has no synthetic rows. Nothing was charged or sent."
+            )
+
+    # Algorithm B1
+    def _make(self, ask: Make) -> Made:
+        self._admit(ask.people)
+        config, new = self.config, self.places[ask.people]
+        if bool(self.made[new].any()):
+            raise PartyError(
+                f"{self.name}: a client's synthetic rows exist already. Nothing was charged or sent."
+            )
+        receipt = self.ledger.charge(
+            config.making(self.noise), people=self.population.ids[new.numpy()], run=self.run,
+            what=f"round {ask.round}: synthetic rows of clients that are new; {PER_ROW}",
+        )  # fmt: skip
+        x, y, mask = self._rows(new)
+        classes = self.network.classes
+        shares = ratio(y, mask, classes, config.ratio_noise if config.private else 0.0, self.rng)
+        gan = ConditionalGan(
+            len(new), self.network.features, classes, latent=config.latent, hidden=config.gan_hidden, seed=config.seed
+        ).to(self.device)  # fmt: skip
+        fit_gan(
+            gan, x, y, mask, shares, steps=config.gan_steps, batch=config.batch, rate=config.rate,
+            clip_norm=config.clip_norm, noise_multiplier=self.noise if config.dp_generator else 0.0,
+            learning_rate=config.gan_rate, rng=self.rng,
+        )  # fmt: skip
+        self.synthetic[0][new], self.synthetic[1][new] = draw(gan, shares, config.rows, self.rng)
+        self.made[new] = True
+        return Made(clients=Paid(len(new), receipt))
+
+    # Algorithm B2, lines 5–12
+    def reports(self, ask: Round) -> Value:
+        config, people = self.config, ask.people
+        weights = sound_weights(ask.weights, self.network.size)
+        assert weights is not None  # `check` has seen to it
+        x, y = (sent(part[people], self.device) for part in self.synthetic)
+        changes = local_models(
+            self.network, sent(weights, self.device), self._rows(people) if config.share < 1 else None,
+            (x, y) if config.share else None,
+            share=config.share, steps=config.steps, batch=config.batch, rate=config.rate,
+            clip_norm=config.clip_norm, noise_multiplier=self.noise, learning_rate=config.learning_rate, rng=self.rng,
+        )  # fmt: skip
+        return changes.sum(0).cpu()
+
+    def _rows(self, people: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, y, mask = self.population.gather(people)
+        return x.flatten(2), y, mask
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        if self.begun is not None:
+            x, y = self.synthetic
+            state["made"] = {"clients": self.made, "rows": x[self.made], "labels": y[self.made]}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if "made" in state:
+            made = state["made"]
+            self.made = made["clients"]
+            self.synthetic[0][self.made], self.synthetic[1][self.made] = made["rows"], made["labels"]
 
 
 # Algorithm B2
-def train(
-    config: Config,
-    parties: Parties,
-    schemas: Mapping[str, Schema | Features],
-    *,
-    holdout: Population | None = None,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-) -> Outcome:
-    """Train one classifier over the parties' clients, by FedAvg over a cohort in each round.
+class GenFl(Classifying):
+    """Train one classifier over the parties' clients, by FedAvg over a cohort in each round: `learn` is line 16."""
 
-    `holdout` are public rows to test on while it trains. Ends early, with what it has, when a budget is spent. With a
-    `checkpoint` folder it saves every `checkpoint_every` rounds and when it is interrupted.
-    """
-    tested = {} if holdout is None else {"the holdout": holdout.features}
-    features = common_features({name: schemas[name] for name in parties.names} | tested, config.target)
-    network = build_network(config, features)
-    run = _Run.open(config, parties, network, checkpoint, resume=resume)
+    protocol, adjacency, local = "gen-fl", ADJACENCY, False
 
-    def step(round: int) -> None:
-        run.step(round)
-        if holdout is not None and (round % config.evaluate_every == 0 or round == config.rounds):
-            accuracy = ClassifierParts(network, run.weights, features, {}).accuracy(holdout)
-            run.history.append({"round": round, "accuracy": accuracy})
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        config = self.config
+        faithful = bool(config.share) and not config.dp_generator
+        self.unguarded = BARE if not config.private else UNGUARDED if faithful else ()
 
-    run.ended = run_rounds(
-        config.rounds, step, done=run.done, save=run.save, every=config.checkpoint_every, watch=watch,
-        spent=lambda: run.privacy().per_party(),
-    )  # fmt: skip
-    privacy = run.privacy()
-    return Outcome(
-        ClassifierParts(network, run.weights, features, run.card(privacy)), privacy, len(run.cohorts.asked)
-    )
+    def prepare(self, round: int, cohort: Mapping[str, Tensor]) -> None:
+        """Clients that are asked for the first time make their synthetic rows, once."""
+        asked = self.cohorts.by_party()
+        new = {name: who[asked[name][who.numpy()] == 1] for name, who in cohort.items()}
+        if self.config.share and (makes := {name: who for name, who in new.items() if len(who)}):
+            self.parties.ask({name: Make(round=round, people=who) for name, who in makes.items()})
 
+    def total(self, reports: Any, people: int) -> Tensor:
+        if not isinstance(reports, Tensor) or reports.shape != self.weights.shape:
+            raise PartyError("a reply does not hold the sum of its clients' updates. It was not used.")
+        return reports
 
-class _Run:
-    """The server's side: the global model, who was asked how often, and what is saved of it."""
+    @property
+    def asked(self) -> dict[str, Spend]:
+        config, noise = self.config, needed_noise(self.config)
+        return {
+            name: flatten(config.report(noise), times) + flatten(config.making(noise), min(1, times))
+            for name, times in self.cohorts.most().items()
+        }
 
-    def __init__(
-        self,
-        config: Config,
-        parties: Present,
-        weights: Tensor,
-        begun: Mapping[str, dict[str, Any]],
-        store: Checkpoint | None,
-    ) -> None:
-        self.config, self.parties, self.weights, self.store = config, parties, weights, store
-        self.begun = dict(begun)
-        self.done, self.ended, self.history = 0, "", list[dict[str, float]]()
-        self.cohorts = Cohorts(
-            {name: info["people"] for name, info in self.begun.items()},
-            rounds=config.rounds, cohort=config.cohort, cap=config.most, seed=config.seed,
-        )  # fmt: skip
+    def rounds_of(self, name: str, spend: Spend) -> int:
+        # Made-up rows are paid for in one round: no part of the whole bounds what that round costs.
+        return 1 if self.config.share else max(1, self.cohorts.most()[name])
 
-    @classmethod
-    def open(
-        cls, config: Config, parties: Parties, network: Dense, checkpoint: Path | None, *, resume: bool
-    ) -> "_Run":
-        """Begin at every party, or go on from what was saved."""
-        present = Present(parties, config.at_least)
-        store = None if checkpoint is None else Checkpoint(checkpoint, present)
-        saved = store.load() if store is not None and resume else None
-        if saved is None:
-            begin = Begin(config=asdict(config), network=network.describe())
-            begun = public_values(present.ask(begin))
-            return cls(config, present, network.init(FastRng(config.seed)), begun, store)
-        done, state = saved
-        if state["config"] != asdict(config):
-            raise ArtefactError("The saved run has other settings: resume it as it was. Nothing was charged.")
-        run = cls(config, present, state["weights"], state["begun"], store)
-        run.done, run.history = done, state["history"]
-        run.cohorts.asked = state["asked"].numpy()
-        return run
-
-    def step(self, round: int) -> None:
-        """Ask a cohort, and move the global model to the mean of its local ones (line 16)."""
-        replies: dict[str, Any] = {}
-        while not replies:  # all whom chance had picked may be gone
-            for name in self.parties.gone:
-                self.cohorts.leave(name)
-            before = dict(zip(self.begun, self._asked(), strict=True))
-            cohort = self.cohorts.pick(round)
-            new = {name: who[before[name][who.numpy()] == 0] for name, who in cohort.items()}
-            if self.config.share and (makes := {name: who for name, who in new.items() if len(who)}):
-                self.parties.ask({name: Make(round=round, people=who) for name, who in makes.items()})
-            replies = self.parties.ask(
-                {name: Round(round=round, people=who, weights=self.weights) for name, who in cohort.items()}
-            )
-        total = torch.stack([reply.reports.value for reply in replies.values()]).sum(0)
-        self.weights = self.weights + total / sum(len(cohort[name]) for name in replies)
-        self.done = self.parties.round = round
-
-    def _asked(self) -> list[NDArray[np.int32]]:
-        """How often each party's clients were asked so far."""
-        ends = np.cumsum([info["people"] for info in self.begun.values()])[:-1]
-        return np.split(self.cohorts.asked.copy(), ends)
-
-    def save(self) -> None:
-        if self.store is not None and self.done:
-            state = {"config": asdict(self.config), "begun": self.begun, "weights": self.weights}
-            asked = torch.from_numpy(self.cohorts.asked)
-            self.store.save(self.done, state | {"history": self.history, "asked": asked})
-
-    def privacy(self) -> PrivacyStatement:
-        """What was paid, by the parties' ledgers."""
-        spends, most = settled(self.parties, at_least=0), self.cohorts.most()
-        noise = needed_noise(self.config)
-        gone = {n: g for n, g in self.parties.gone.items() if n in self.begun}
-        for name in gone:
-            uses = flatten(self.config.report(noise), most[name])
-            uses += flatten(self.config.making(noise), min(1, most[name]))
-            spends[name] = {"outsider": uses, "anyone": uses}
-        faithful = bool(self.config.share) and not self.config.dp_generator
-        return PrivacyStatement(
-            parties=tuple(
-                PartyPrivacy.stated(
-                    name,
-                    info,
-                    spends[name]["outsider"],
-                    spends[name]["anyone"],
-                    # Made-up rows are paid for in one round: no part of the whole bounds what that round costs.
-                    rounds=1 if self.config.share else max(1, most[name]),
-                )
-                for name, info in self.begun.items()
-            ),
-            same_people=False,
-            most_holders=self.config.most_holders,
-            adjacency=ADJACENCY,
-            outside=OUTSIDE + remarks(gone),
-            unguarded=BARE if not self.config.private else UNGUARDED if faithful else (),
-        )
+    def told(self) -> dict[str, Any]:
+        return {"noise_multiplier": needed_noise(self.config), **self.notes}
 
     def card(self, privacy: PrivacyStatement) -> dict[str, Any]:
-        config, asked = self.config, self.cohorts.asked
-        return {
-            "protocol": "gen-fl",
-            "config": asdict(config),
-            "rounds": self.done,
-            "ended": self.ended,
-            "gone": self.parties.gone,
-            "people": len(asked),
-            "left_out": left_out(self.begun),
-            "noise_multiplier": needed_noise(config),
-            "real_rows": {
-                "epsilon": real_rows(config, [party.insider for party in privacy.parties]),
-                "delta": config.delta,
-                "what": "all private steps over real rows of the client with the highest spend, by the ledgers",
-            },
-            "synthetic_rows": "no formal guarantee" if privacy.unguarded else "within ε",
-            "history": self.history,
-            "privacy": privacy.to_dict(),
+        config = self.config
+        real = {
+            "epsilon": real_rows(config, [party.insider for party in privacy.parties]),
+            "delta": config.delta,
+            "what": "all private steps over real rows of the client with the highest spend, by the ledgers",
         }
+        synthetic = "no formal guarantee" if privacy.unguarded else "within ε"
+        return super().card(privacy) | {"real_rows": real, "synthetic_rows": synthetic}
+
+
+train = GenFl.train
 
 
 PROTOCOL = Protocol(

@@ -11,6 +11,7 @@ state (`Return`) counts towards the cap from there: what is asked again is charg
 over a network the contract's price, bound such reports, not the cap. The statement tells what was charged.
 """
 
+import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -26,15 +27,16 @@ from torch import Tensor
 
 from understudy.data.described import Rows
 from understudy.data.encoding.population import Population
-from understudy.ground.errors import ArtefactError, BudgetExceeded, PartyError
+from understudy.data.encoding.slots import Slots
+from understudy.data.reading.no_rows import NoRows
+from understudy.data.schema import Schema
+from understudy.ground.errors import ArtefactError, BudgetExceeded, LedgerError, PartyError, PrivacyError
 from understudy.ground.pack import Value
-from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon, flatten
+from understudy.privacy.accounts.accounting import DpEvent, epsilon, flatten
 from understudy.privacy.accounts.budget import Budget, shown
 from understudy.privacy.accounts.ledger import Ledger, Receipt
-from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import Rng
 from understudy.protocols.core import Ask, Message, Opening, Paid, Party, Public, Reply
-from understudy.protocols.core.loop import remarks
 
 ADJACENCY = "replace the content of all reports of one person; that the person reported, and when, is public"
 OUTSIDE = (
@@ -252,40 +254,40 @@ class HostParty(Party):
             self.places, self.participations = state["places"], state["participations"]
 
 
+class PassingOn(HostParty):
+    """A party without rows that passes on what people's own devices made.
+
+    Guarantee: its ledger holds the price of each person whose upload it passes on, before that. What is asked for
+    again, after a crash or at an earlier state, is the same to the bit and charged once; uploads that were made for
+    another ask are others, and are charged as such.
+    """
+
+    context: bytes  # what the uploads were made for
+
+    def __init__(self, name: str, data: NoRows, ledger: Ledger, **more: Any) -> None:
+        super().__init__(name, data, ledger, **more)  # type: ignore[arg-type]  # of rows, a schema is all it asks for
+        self.schema, self.box = data.schema, data.box
+
+    def pay(self, ask: Call, people: NDArray[Any]) -> Receipt:
+        batch = hashlib.sha256(
+            "\n".join([self.context.hex(), *sorted(people.tolist())]).encode()
+        ).hexdigest()[:16]
+        what = f"round {ask.round}: {self.what}, batch {batch}"
+        try:
+            return self.ledger.charge(self.hosting.event, people=people, run=self.run, what=what, once=True)
+        except (BudgetExceeded, LedgerError):
+            raise
+        except PrivacyError:  # it stands there
+            what = f"again, to the bit: {what}"
+            return self.ledger.charge(self.hosting.event, people=(), run=self.run, what=what)
+
+
+def elsewhere(schema: Schema, people: NDArray[Any]) -> Population:
+    """These people, each with one row, of which nothing is here."""
+    nothing, codes = torch.zeros(len(people), 0), torch.zeros(len(people), dtype=torch.int64)
+    return Population(Slots(schema), people, nothing, codes, torch.arange(len(people) + 1))
+
+
 def left_out(begun: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """How many people of each party have too little left to take part; parties with none of them are not named."""
     return {name: int(info["left_out"]) for name, info in begun.items() if info.get("left_out")}
-
-
-def statement(
-    begun: Mapping[str, Mapping[str, Any]],
-    spends: Mapping[str, Spend],
-    *,
-    run: str = "",
-    gone: Mapping[str, Mapping[str, Any]] | None = None,
-    most_holders: int = 1,
-) -> PrivacyStatement:
-    """What was paid, from what the parties stated when they began and what their people with the highest spend spent.
-
-    Of those who are `gone`, what they were asked.
-    """
-    parties = tuple(
-        PartyPrivacy.stated(
-            name,
-            info,
-            spends[name],
-            spends[name],
-            rounds=max(1, *spends[name].values()) if spends[name] else 1,  # one use a round
-        )
-        for name, info in begun.items()
-    )
-    outside = OUTSIDE + remarks({name: note for name, note in (gone or {}).items() if name in begun})
-    return PrivacyStatement(
-        parties=parties,
-        run=run,
-        same_people=False,
-        most_holders=most_holders,
-        adjacency=ADJACENCY,
-        local=True,
-        outside=outside,
-    )

@@ -15,7 +15,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,7 +35,7 @@ from understudy.protocols.core import settings as usual
 from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
 from understudy.protocols.people.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.people.reporting import MOST_CAP
-from understudy.protocols.people.survey import Survey, TableOpening, own_table
+from understudy.protocols.people.run import Survey, TableOpening, own_table
 from understudy.protocols.protocol import Protocol
 
 METHODS = ("lopub", "locop")
@@ -141,11 +140,11 @@ class _Run(Survey):
     protocol, begin = "lopub", Begin
     config: Config
 
-    def __init__(self, config: Config, parties: Parties, schema: Schema, checkpoint: Path | None) -> None:
-        self.mechanism, self.reports = config.mechanism(schema), list[Tensor]()
-        super().__init__(config, parties, schema, checkpoint)
+    def __init__(self, config: Config, parties: Parties, schemas: Mapping[str, Schema]) -> None:
+        super().__init__(config, parties, schemas)
+        self.mechanism, self.reports = config.mechanism(self.schema), list[Tensor]()
 
-    def plan_turns(self) -> None:
+    def plan_rounds(self) -> None:
         starts = range(0, max(self.hosted.values()), self.config.batch)
         self.turns = list(product(range(self.config.cap), starts))
 
@@ -163,11 +162,11 @@ class _Run(Survey):
             for name, reply in answers.items()
         ]
 
-    def reported(self) -> dict[str, Any]:
+    def to_save(self) -> dict[str, Any]:
         self.reports = [torch.cat(self.reports)]
         return {"reports": self.reports[0]}
 
-    def take(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         self.reports = [state["reports"]]
 
     @property

@@ -1,51 +1,54 @@
-"""Rounds of reports: the loop that every protocol over people's updates shares, on both sides of the line.
+"""Rounds of reports on updates: what the protocols over people's models share, on both sides of the line.
 
 Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Algorithm 1, which DP-Fed-WAE (Algorithm 5) and FedSTDG
 (Algorithm 8; Jiang, dissertation, TUM 2024, chapters 4 and 5) repeat with other networks and mechanisms.
 Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → rate, M_t → weights, Δ_t^i → `updates`.
 
-The server's side is a `Rounds`: in each round it asks a cohort, and the protocol makes the next global model of what
-the parties answered.
-
-    def learn(round: int, answers: list[Answer]) -> None:
-        run.move([from_message(reports, form, people).total() for reports, people in answers])
-
-    run = Rounds.open(config, parties, network.describe(), network.init(rng))
-    run.take(learn, reporter.event, watch)
-
-A party's side is a `LearningParty`, whose subclass says how a person's rows become an update.
+A party's side is a `LearningParty`, whose subclass says how a person's rows become an update. The server's side is a
+`Rounds`, which asks a cohort in each round and takes a step along the mean of what they claim; `ReportRounds` where
+reports come from a local mechanism.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.encoding.population import Population
+from understudy.data.kinds import TABLE, population_of
+from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.check import in_range
-from understudy.ground.errors import ArtefactError, PartyError, PrivacyError
+from understudy.ground.errors import PartyError, PrivacyError
 from understudy.ground.pack import Value
 from understudy.ground.settings import WHOLE, between, choice, setting
 from understudy.models.cohort.training import OPTIMIZERS
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.accounting import DpEvent, Spend
-from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.local.reporter import Reporter, cohort
-from understudy.protocols.core import Parties, Watcher, public_values, settled
+from understudy.privacy.noise import FastRng
+from understudy.protocols.core import Parties
 from understudy.protocols.core import settings as usual
-from understudy.protocols.core.loop import Checkpoint, Present, run_rounds
+from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.people.cohorts import Cohorts
-from understudy.protocols.people.host import Begin, Hosting, HostParty, Round, left_out, statement
-from understudy.protocols.people.poisoning import POISON, Poison
-from understudy.protocols.people.reporting import SELECTION, Reporting, to_message
+from understudy.protocols.people.host import Begin, Hosting, HostParty, Round
+from understudy.protocols.people.reporting import (
+    POISON,
+    SELECTION,
+    Poison,
+    Reporting,
+    form_of,
+    from_message,
+    to_message,
+)
+from understudy.protocols.people.run import Run
 
 RATES = (1e-12, 1e12)  # learning rates of any sense, and more
 MOST_PENALTY = 1e12
-_CHUNK = 2**26  # update values in work at a time
+CHUNK = 2**26  # update values in work at a time
+Answer = tuple[Any, int]  # what a party's people reported in a round, and how many they are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +92,22 @@ class Settings(Reporting):
         """γ for means of signs."""
         return 1.0
 
+    def network_for(self, rule: Any) -> Any:
+        """The network that is trained, for rows of this kind. Each protocol has its own."""
+        raise NotImplementedError
+
+    def dims(self, network: Any) -> int:
+        """How many of a network's weights reports are about."""
+        size: int = network.size
+        return size
+
     def local(self, dims: int) -> Reporter:
         """The mechanism of a client. Without a `clip`, a value is bounded by epochs · learning_rate."""
         return self.mechanism(dims, clip=self.epochs * self.learning_rate)
+
+    def event(self, dims: int) -> DpEvent:
+        """What one report costs."""
+        return self.local(dims).event
 
 
 class LearningParty(HostParty):
@@ -102,10 +118,11 @@ class LearningParty(HostParty):
     in batches whose shapes are nobody else's doing (`Population.apart`).
     Edges: a person without rows, or whose update is not finite, reports on a zero update, which is noise alone: a
     server may send weights at which that depends on the rows. Weights that are not finite, or not of this network →
-    PartyError, and nobody is charged.
+    PartyError, and nobody is charged. People who would lie to a real ledger → PrivacyError.
     """
 
-    most_rows: int | None = None  # of a person with more, so many are drawn in each round
+    settings: ClassVar[type[Settings]]
+    config: Any
 
     @abstractmethod
     def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
@@ -114,30 +131,34 @@ class LearningParty(HostParty):
         Rows are as `Population.gather` has them.
         """
 
-    def updates(self, people: Tensor, weights: Tensor) -> Tensor:
-        """What training from `weights` on their own rows changes for each of these people: (people, d)."""
-        out = torch.zeros(len(people), self.reporter.dims, device=self.device)
-        for here, batch in self.population.apart(people, most=self.most_rows, rng=self.rng):
-            update = self.local(weights, *batch)
-            out = update if bool(here.all()) else torch.where(here.to(out.device)[:, None], update, out)
-        return out
+    def own_people(self) -> Population:
+        """Those who are hosted here, with their rows."""
+        return population_of(self.data)
 
-    def host(
-        self, config: Settings, population: Population, reporter: Reporter, *, size: int | None = None
-    ) -> Hosting:
-        """What `open` returns, for these settings; `size`: of the weights, where updates are about a part of them.
+    @property
+    def size(self) -> int:
+        """Of the weights that the server sends."""
+        size: int = self.network.size
+        return size
 
-        PrivacyError where people would lie to a real ledger.
-        """
-        self.size = reporter.dims if size is None else size
-        if config.poison is not None and self.ledger.real:
-            raise PrivacyError(
-                f"{self.name}: poisoned clients are for rehearsals; this ledger is real. Nothing was sent."
+    def open(self, ask: Begin) -> Hosting:
+        config = self.config = self.settings(**ask.config)
+        population = self.own_people()
+        self.network = config.network_for(population.features)
+        if self.network.describe() != ask.network:
+            raise PartyError(
+                f"{self.name}: the server's network does not fit these rows. Nothing was charged."
             )
-        self.reporter, self.poison, self.device = reporter, config.poison, pick_device(config.device)
+        self.poison, self.device = config.poison, pick_device(config.device)
         if self.poison is not None:
+            if self.ledger.real:
+                raise PrivacyError(
+                    f"{self.name}: poisoned clients are for rehearsals; this ledger is real. Nothing was sent."
+                )
             self.liars = self.poison.liars(population.people, config.seed)
-        return Hosting(population, reporter.event, min(config.cap, config.rounds))
+        dims = config.dims(self.network)
+        self.reporter = config.local(dims)
+        return Hosting(population, config.event(dims), min(config.cap, config.rounds))
 
     def check(self, ask: Round) -> None:
         weights = ask.weights
@@ -149,7 +170,7 @@ class LearningParty(HostParty):
         in_range(*RATES, rate=ask.rate)
 
     def reports(self, ask: Round) -> Value:
-        parts = torch.split(ask.people, max(1, _CHUNK // len(ask.weights)))
+        parts = torch.split(ask.people, max(1, CHUNK // len(ask.weights)))
         return to_message([self.reporter.report(self.told(part, ask.weights), self.rng) for part in parts])
 
     def told(self, people: Tensor, weights: Tensor) -> Tensor:
@@ -159,150 +180,137 @@ class LearningParty(HostParty):
             self.poison.spoil(updates, self.liars[people].to(updates.device), self.rng)
         return updates
 
+    def updates(self, people: Tensor, weights: Tensor) -> Tensor:
+        """What training from `weights` on their own rows changes for each of these people: (people, d)."""
+        out = torch.zeros(len(people), self.reporter.dims, device=self.device)
+        most = getattr(self.config, "most_rows", None)
+        for here, batch in self.population.apart(people, most=most, rng=self.rng):
+            update = self.local(weights, *batch)
+            out = update if bool(here.all()) else torch.where(here.to(out.device)[:, None], update, out)
+        return out
 
-class Answer(NamedTuple):
-    """What a party's people reported in a round, and how many they are."""
 
-    reports: Any
-    people: int
+def with_classes(party: HostParty, target: str | None) -> Population:
+    """A party's people, of whose rows each has a class."""
+    if isinstance(party.data, Population):
+        return party.data
+    if target is None or not TABLE.holds(party.data):
+        raise PartyError(f"{party.name}: rows need a class, and no target is named. Nothing was charged.")
+    return Population.from_table(party.data, target)
 
 
-class Rounds:
-    """The server's side of a run: the global model, γ, who was asked how often, and what is saved of it.
+class Rounds(Run):
+    """The global model, γ, and who was asked how often.
 
     `notes` are the protocol's own plain values that a resumed run needs, such as a history, and go on the card;
-    `memory` are its tensors, such as an optimiser's, and do not. With a `checkpoint` folder it saves every
-    `checkpoint_every` rounds and when it is interrupted, and `resume=True` continues from there, with the settings that
-    it began with.
+    `memory` are its tensors, such as an optimiser's, and do not.
     """
 
-    def __init__(
-        self,
-        config: Settings,
-        parties: Present,
-        weights: Tensor,
-        begun: Mapping[str, dict[str, Any]],
-        notes: Mapping[str, Any],
-        store: Checkpoint | None,
-    ) -> None:
-        self.config, self.weights, self.rate = config, weights, config.step
-        self.parties, self.begun, self.store = parties, dict(begun), store
-        self.notes: dict[str, Any] = dict(notes)
+    def __init__(self, config: Any, parties: Parties, network: Any, weights: Tensor) -> None:
+        super().__init__(config, parties)
+        self.network, self.weights, self.rate = network, weights, config.step
+        self.notes: dict[str, Any] = {}
         self.memory: dict[str, Tensor] = {}
-        self.done, self.ended = 0, ""
+        self.every = config.checkpoint_every
+
+    def opening(self) -> Begin:
+        return Begin(config=asdict(self.config), network=self.network.describe())
+
+    def plan_rounds(self) -> None:
+        config = self.config
         self.cohorts = Cohorts(
-            {name: info["people"] for name, info in self.begun.items()},
-            rounds=config.rounds, cohort=config.cohort, cap=config.cap, seed=config.seed,
-        )  # fmt: skip
+            self.hosted, rounds=config.rounds, cohort=config.cohort, cap=config.cap, seed=config.seed
+        )
 
-    @classmethod
-    def open(
-        cls,
-        config: Settings,
-        parties: Parties,
-        network: Mapping[str, Any],
-        weights: Tensor,
-        *,
-        notes: Mapping[str, Any] | None = None,
-        checkpoint: Path | None = None,
-        resume: bool = False,
-    ) -> "Rounds":
-        """Begin at every party, or go on from what was saved."""
-        present = Present(parties, config.at_least)
-        store = None if checkpoint is None else Checkpoint(checkpoint, present)
-        saved = store.load() if store is not None and resume else None
-        if saved is None:
-            begin = Begin(config=asdict(config), network=dict(network))
-            return cls(config, present, weights, public_values(present.ask(begin)), notes or {}, store)
-        done, state = saved
-        _same_settings(config, state["config"])
-        run = cls(config, present, state["weights"], state["begun"], state["notes"], store)
-        run.done, run.rate, run.memory = done, state["rate"], state["memory"]
-        run.cohorts.asked = state["asked"].numpy()
-        return run
+    @property
+    def rounds(self) -> int:
+        return int(self.config.rounds)
 
-    def take(
-        self, learn: Callable[[int, list[Answer]], None], event: DpEvent, watch: Watcher | None = None
-    ) -> None:
-        """Ask a cohort in each round that is left, and let the protocol `learn` from the answers.
-
-        `event` is what one report costs. Ends early, with what there is, when somebody's budget is spent, or too few
-        people are left of those who are there.
-        """
-        self.event = event
-
-        def step(round: int) -> None:
-            learn(round, self._ask(round))
-            self.done = self.parties.round = round
-
-        def spent() -> Mapping[str, float]:
-            uses: dict[str, Spend] = {name: {event: n} for name, n in self.cohorts.most().items()}
-            return statement(self.begun, uses).per_party()
-
-        self.ended = run_rounds(
-            self.config.rounds, step, done=self.done, save=self._save, every=self.config.checkpoint_every,
-            watch=watch, spent=spent,
-        )  # fmt: skip
-
-    def move(self, totals: Sequence[Tensor]) -> None:
-        """The global model a step of γ along the mean of all claims, from their sum (d,) at each party."""
-        mean = torch.stack(list(totals)).sum(0) / self.answered
-        self.weights = self.weights + self.rate * mean.to(self.weights.dtype)
-
-    def privacy(self) -> PrivacyStatement:
-        """What was paid, by the parties' ledgers."""
-        spends: dict[str, Spend] = {
-            name: one["anyone"] for name, one in settled(self.parties, at_least=0).items()
-        }
-        most = self.cohorts.most()
-        spends |= {name: {self.event: most[name]} for name in self.begun if name in self.parties.gone}
-        return statement(self.begun, spends, gone=self.parties.gone, most_holders=self.config.most_holders)
-
-    def card(self, protocol: str, privacy: PrivacyStatement) -> dict[str, Any]:
-        """What is to be said of the run, wherever its artefact goes."""
-        asked = self.cohorts.asked
-        return {
-            "protocol": protocol,
-            "config": asdict(self.config),
-            "rounds": self.done,
-            "ended": self.ended,
-            "gone": self.parties.gone,
-            "people": len(asked),
-            "left_out": left_out(self.begun),
-            "dims": len(self.weights),
-            "reports": {"all": int(asked.sum()), "of the busiest person": int(asked.max())},
-            **self.notes,
-            "privacy": privacy.to_dict(),
-        }
-
-    def _ask(self, round: int) -> list[Answer]:
+    def step(self, round: int) -> None:
         replies: dict[str, Any] = {}
         while not replies:  # all whom chance had picked may be gone
             for name in self.parties.gone:
                 self.cohorts.leave(name)
             cohort = self.cohorts.pick(round)
-            replies = self.parties.ask(
-                {
-                    name: Round(round=round, people=who, weights=self.weights, rate=self.rate)
-                    for name, who in cohort.items()
-                }
-            )
+            self.prepare(round, cohort)
+            asks = {
+                name: Round(round=round, people=who, weights=self.weights, rate=self.rate)
+                for name, who in cohort.items()
+            }
+            replies = self.parties.ask(asks)
         self.answered = sum(len(cohort[name]) for name in replies)
-        return [Answer(reply.reports.value, len(cohort[name])) for name, reply in replies.items()]
+        self.learn(round, [(reply.reports.value, len(cohort[name])) for name, reply in replies.items()])
+        self.done = self.parties.round = round
 
-    def _save(self) -> None:
-        if self.store is None or not self.done:
-            return
+    def prepare(self, round: int, cohort: Mapping[str, Tensor]) -> None:
+        """Whatever else these people are asked for before they report."""
+
+    def learn(self, round: int, answers: list[Answer]) -> None:
+        """Make the next global model of what the parties answered."""
+        self.move([self.total(reports, people) for reports, people in answers])
+
+    @abstractmethod
+    def total(self, reports: Any, people: int) -> Tensor:
+        """The sum of what so many people of a party claim, as the server reads it: (d,)."""
+
+    def move(self, totals: list[Tensor]) -> None:
+        """The global model a step of γ along the mean of all claims, from their sum at each party."""
+        mean = torch.stack(totals).sum(0) / self.answered
+        self.weights = self.weights + self.rate * mean.to(self.weights.dtype)
+
+    def fit(self) -> Tensor:
+        return self.weights
+
+    def to_save(self) -> dict[str, Any]:
         state = {"weights": self.weights, "rate": self.rate, "notes": self.notes, "memory": self.memory}
-        asked = {"asked": torch.from_numpy(self.cohorts.asked)}
-        self.store.save(self.done, state | asked | {"begun": self.begun, "config": asdict(self.config)})
+        return state | {"asked": torch.from_numpy(self.cohorts.asked)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.weights, self.rate = state["weights"], state["rate"]
+        self.notes, self.memory = state["notes"], state["memory"]
+        self.cohorts.asked = state["asked"].numpy()
 
 
-def _same_settings(config: Settings, saved: Mapping[str, Any]) -> None:
-    """The parties go on with the settings that they began with, so the server must, too."""
-    for name, value in asdict(config).items():
-        if saved.get(name) != value:
-            raise ArtefactError(
-                f"The saved run has {name}={saved.get(name)!r}, not {value!r}. Resume it as it was. "
-                "Nothing was charged."
-            )
+class ReportRounds(Rounds):
+    """Rounds whose reports come from the local mechanism that the settings name."""
+
+    def __init__(self, config: Any, parties: Parties, network: Any, weights: Tensor) -> None:
+        super().__init__(config, parties, network, weights)
+        dims = config.dims(network)
+        self.reporter, self.event = config.local(dims), config.event(dims)
+        self.form = form_of(self.reporter)
+
+    def total(self, reports: Any, people: int) -> Tensor:
+        return from_message(reports, self.form, people).total()
+
+    @property
+    def asked(self) -> dict[str, Spend]:
+        return {name: {self.event: times} for name, times in self.cohorts.most().items()}
+
+    def told(self) -> dict[str, Any]:
+        asked = self.cohorts.asked
+        reports = {"all": int(asked.sum()), "of the busiest person": int(asked.max())}
+        return {"dims": len(self.weights), "reports": reports, **self.notes}
+
+
+class Classifying(Rounds):
+    """Rounds that train a classifier; `holdout` are public rows to test on meanwhile, and the card says the outcome."""
+
+    def __init__(
+        self, config: Any, parties: Parties, schemas: Mapping[str, Any], holdout: Population | None = None
+    ) -> None:
+        tested = {} if holdout is None else {"the holdout": holdout.features}
+        self.features, self.holdout = common_features({**schemas, **tested}, config.target), holdout
+        network = config.network_for(self.features)
+        super().__init__(config, parties, network, network.init(FastRng(config.seed)))
+        self.notes["history"] = []
+
+    def learn(self, round: int, answers: list[Answer]) -> None:
+        super().learn(round, answers)
+        config = self.config
+        if self.holdout is not None and (round % config.evaluate_every == 0 or round == config.rounds):
+            accuracy = ClassifierParts(self.network, self.weights, self.features, {}).accuracy(self.holdout)
+            self.notes["history"].append({"round": round, "accuracy": accuracy})
+
+    def parts(self, found: Tensor, card: dict[str, Any]) -> ClassifierParts | GeneratorParts:
+        return ClassifierParts(self.network, found, self.features, card)

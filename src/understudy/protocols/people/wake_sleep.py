@@ -16,30 +16,24 @@ Edges: tables alone. `epochs`, `learning_rate` and `optimizer` are not choices h
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.described import Rows
 from understudy.data.encoding.slots import Slots
-from understudy.data.kinds import population_of
-from understudy.generators.parts import GeneratorParts
-from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.errors import ConfigError
 from understudy.ground.settings import NOT_NEGATIVE, WHOLE, between, setting
 from understudy.models.nets.wae import TableWae
 from understudy.models.nets.wake_sleep import cut, decoder_size, encoder_size, first_model, sleep, wake
 from understudy.privacy.local.reporter import Reporter
 from understudy.privacy.noise import FastRng
-from understudy.protocols.core import Parties, Watcher
-from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.core.loop import Outcome
-from understudy.protocols.people.host import Begin, Hosting
-from understudy.protocols.people.reporting import SELECTION, form_of, from_message
-from understudy.protocols.people.rounds import RATES, Answer, LearningParty, Rounds, Settings
+from understudy.protocols.people.fed_wae import FedWae
+from understudy.protocols.people.reporting import SELECTION
+from understudy.protocols.people.rounds import RATES, Answer, LearningParty, Settings
 from understudy.protocols.protocol import Protocol
 
 _FAR = 27.0  # what suits Adult and a9a at ε = 8, with 16,000 reports as with 50,000 (benchmarks/fed_wae)
@@ -87,115 +81,82 @@ class Config(Settings):
             return self.global_rate
         return _FAR * math.sqrt(self.cohort / self.rounds) if self.reporter in SELECTION else 0.05
 
+    @property
+    def averaged_from(self) -> int:
+        """The round after which decoders enter the mean that is kept."""
+        return round(self.rounds * (1 - self.average))
+
+    def dims(self, network: TableWae) -> int:
+        return decoder_size(network)
+
     def local(self, dims: int) -> Reporter:
-        """The mechanism of a client, for the decoder's dimensions."""
         return self.mechanism(dims)
 
-
-def build_network(config: Config, rule: Any) -> TableWae:
-    """The network that the settings name, for these rows."""
-    if not isinstance(rule, Slots):
-        raise ConfigError(
-            "wake-sleep is for tables; for images there is fed-wae, for series fed-stdg. Nothing was charged."
-        )
-    return TableWae(rule.codec.sizes, config.hidden, config.latent)
+    def network_for(self, rule: Any) -> TableWae:
+        """The network that the settings name, for these rows."""
+        if not isinstance(rule, Slots):
+            raise ConfigError(
+                "wake-sleep is for tables; for images there is fed-wae, for series fed-stdg. Nothing was charged."
+            )
+        return TableWae(rule.codec.sizes, self.hidden, self.latent)
 
 
 class WakeSleepParty(LearningParty):
     """A host of people who teach a decoder."""
 
-    def open(self, ask: Begin) -> Hosting:
-        self.config = Config(**ask.config)
-        self.network = TableWae.from_description(ask.network)
-        population = population_of(self.data)
-        if build_network(self.config, population.features) != self.network:
-            raise PartyError(
-                f"{self.name}: the server's network does not fit these rows. Nothing was charged."
-            )
-        self.most_rows = self.config.most_rows
-        local = self.config.local(decoder_size(self.network))
-        return self.host(self.config, population, local, size=self.network.size + self.network.latent)
+    settings = Config
+
+    @property
+    def size(self) -> int:
+        return int(self.network.size + self.network.latent)
 
     def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         return wake(self.network, weights, x.to(self.device), mask, self.rng)
 
 
-def train(
-    config: Config,
-    parties: Parties,
-    schemas: Mapping[str, Any],
-    *,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-) -> Outcome:
-    """Teach one decoder by the parties' people.
+class WakeSleep(FedWae):
+    """Teach one decoder by the parties' people; between two rounds a step, and dreams."""
 
-    Ends early, with what it has, when somebody's budget is spent. With a `checkpoint` folder it saves every
-    `checkpoint_every` rounds and when it is interrupted, and `resume=True` continues from there.
-    """
-    rule = common_rule({name: schemas[name] for name in parties.names})
-    network = build_network(config, rule)
-    reporter = config.local(decoder_size(network))
-    form = form_of(reporter)
-    run = Rounds.open(
-        config, parties, network.describe(), _asleep(config, network), checkpoint=checkpoint, resume=resume
-    )
-    server = Server(config, network, run)
+    protocol = "wake-sleep"
 
-    def learn(round: int, answers: list[Answer]) -> None:
-        server.move(round, [from_message(reports, form, people).total() for reports, people in answers])
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        encoder, decoder = encoder_size(self.network), decoder_size(self.network)
+        self.memory = {"encoder": torch.zeros(2, encoder), "mean": torch.zeros(decoder)}
 
-    run.take(learn, reporter.event, watch)
-    privacy = run.privacy()
-    card = run.card("wake-sleep", privacy)
-    return Outcome(GeneratorParts(network.decoder(server.kept()), rule.schema, card), privacy, card["people"])
+    def first_model(self, config: Any, network: TableWae, public: Rows | None) -> Tensor:
+        """M_1: drawn, with an encoder that has learned from its dreams."""
+        model, moments = first_model(network, FastRng(config.seed)), torch.zeros(2, encoder_size(network))
+        return sleep(
+            network, model, moments, _night(config, 0), taken=0, steps=config.first_dreams, batch=config.dream_batch,
+            rate=config.dream_rate,
+        )  # fmt: skip
 
-
-class Server:
-    """What the server does between two rounds: a step, and dreams. All that it remembers is in `run.memory`."""
-
-    def __init__(self, config: Config, network: TableWae, run: Rounds) -> None:
-        self.config, self.network, self.run = config, network, run
-        if not run.memory:
-            run.memory = {
-                "encoder": torch.zeros(2, encoder_size(network)),
-                "mean": torch.zeros(decoder_size(network)),
-            }
-
-    def move(self, number: int, totals: list[Tensor]) -> None:
+    def learn(self, number: int, answers: list[Answer]) -> None:
         """The decoder a step along the reports, the mean of the last ones along with it, and the encoder after it."""
-        config, run, network = self.config, self.run, self.network
-        model = run.weights.clone()
-        _, decoder, _ = cut(network, model)
-        decoder += run.rate / run.answered * torch.stack(totals).sum(0).to(model.dtype)
-        if (over := number - round(config.rounds * (1 - config.average))) > 0:
-            run.memory["mean"] += (decoder - run.memory["mean"]) / over
-        run.weights = sleep(
-            network, model, run.memory["encoder"], _night(config, number), steps=config.dreams,
+        config, model = self.config, self.weights.clone()
+        _, decoder, _ = cut(self.network, model)
+        totals = torch.stack([self.total(reports, people) for reports, people in answers])
+        decoder += self.rate / self.answered * totals.sum(0).to(model.dtype)
+        if (over := number - self.config.averaged_from) > 0:
+            self.memory["mean"] += (decoder - self.memory["mean"]) / over
+        self.weights = sleep(
+            self.network, model, self.memory["encoder"], _night(config, number), steps=config.dreams,
             taken=(number - 1) * config.dreams, batch=config.dream_batch, rate=config.dream_rate,
         )  # fmt: skip
 
-    def kept(self) -> Tensor:
+    def fit(self) -> Tensor:
         """Encoder and the mean of the last decoders; the last one where the run ended before them."""
-        encoder, decoder, _ = cut(self.network, self.run.weights)
-        late = self.run.done > round(self.config.rounds * (1 - self.config.average))
-        return torch.cat([encoder, self.run.memory["mean"] if late else decoder])
+        encoder, decoder, _ = cut(self.network, self.weights)
+        return torch.cat([encoder, self.memory["mean"] if self.done > self.config.averaged_from else decoder])
 
 
-def _asleep(config: Config, network: TableWae) -> Tensor:
-    """M_1: drawn, with an encoder that has learned from its dreams."""
-    model = first_model(network, FastRng(config.seed))
-    moments = torch.zeros(2, encoder_size(network))
-    return sleep(
-        network, model, moments, _night(config, 0), taken=0, steps=config.first_dreams, batch=config.dream_batch,
-        rate=config.dream_rate,
-    )  # fmt: skip
-
-
-def _night(config: Config, round: int) -> FastRng:
+def _night(config: Config, number: int) -> FastRng:
     """The dreams after a round, the same ones when the run is resumed. They are of a public model."""
-    return FastRng(int(np.random.SeedSequence((config.seed, round)).generate_state(1)[0]))
+    return FastRng(int(np.random.SeedSequence((config.seed, number)).generate_state(1)[0]))
+
+
+train = WakeSleep.train
 
 
 PROTOCOL = Protocol(

@@ -32,10 +32,8 @@ from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.protocols.core import Paid
-from understudy.protocols.people.host import Call, Hosting, Reported
-from understudy.protocols.people.one_report.config import Config
-from understudy.protocols.people.one_report.party import Begin, OneReportParty, Round
-from understudy.protocols.people.passing_on import PassingOn, elsewhere
+from understudy.protocols.people.host import Call, Hosting, PassingOn, Reported, elsewhere
+from understudy.protocols.people.one_report.party import Begin, Config, OneReportParty, Round
 
 KEY, SET = 16, 2  # bytes
 

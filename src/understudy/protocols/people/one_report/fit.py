@@ -33,7 +33,7 @@ from understudy.models.tables.bayes import one_hot
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import FastRng
-from understudy.protocols.people.one_report.sets import ColumnSet
+from understudy.protocols.people.one_report.party import ColumnSet
 
 _RAREST = 1e-6  # least initial probability of a level
 _JITTER = 0.5  # of the initial logits: enough for the components to part

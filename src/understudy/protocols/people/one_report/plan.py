@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.protocols.people.one_report.sets import ColumnSet, Sets
+from understudy.protocols.people.one_report.party import ColumnSet, Sets
 
 Array = NDArray[np.float64]
 

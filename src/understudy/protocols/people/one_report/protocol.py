@@ -14,8 +14,8 @@ Edges: tables alone; columns of one level are not asked about. A reply that cann
 refused and counted on the card, and the others' stay. A run that ends halfway fits what it has.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,12 +34,11 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
 from understudy.protocols.core import Parties
 from understudy.protocols.people.one_report.collected import CollectingReports
-from understudy.protocols.people.one_report.config import Config
 from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_ways
 from understudy.protocols.people.one_report.given_target import fit_given_target
-from understudy.protocols.people.one_report.party import Begin, OneReportParty, Round, lengths
+from understudy.protocols.people.one_report.party import Begin, Config, OneReportParty, Round, lengths
 from understudy.protocols.people.one_report.plan import Asking, Plan, first_round, second_round
-from understudy.protocols.people.two_rounds import LAW, TwoRounds
+from understudy.protocols.people.run import LAW, TwoRounds
 from understudy.protocols.protocol import Protocol
 
 __all__ = ["PROTOCOL", "Config", "train"]
@@ -63,14 +62,14 @@ class _Run(TwoRounds):
     protocol, begin = "one-report", Begin
     config: Config
 
-    def __init__(self, config: Config, parties: Parties, schema: Schema, checkpoint: Path | None) -> None:
-        self.levels = Codec(schema).sizes
-        self.target = _place(schema, self.levels, config.target)
-        super().__init__(config, parties, schema, checkpoint)
+    def __init__(self, config: Config, parties: Parties, schemas: Mapping[str, Schema]) -> None:
+        super().__init__(config, parties, schemas)
+        self.levels = Codec(self.schema).sizes
+        self.target = _place(self.schema, self.levels, config.target)
         self.asking: dict[int, Asking] = {}
         self.refused: dict[int, int] = {}  # reports of each round that are none
 
-    def plan_turns(self) -> None:
+    def plan_rounds(self) -> None:
         self.plan = Plan.rule(
             self.config.epsilon_total, self.levels, sum(self.hosted.values()), target=self.target is not None,
             classes=2 if self.target is None else self.levels[self.target],
@@ -80,7 +79,6 @@ class _Run(TwoRounds):
         self.divide(self.plan.share)
 
     def asks(self, round: int) -> dict[str, Round]:
-        """What each party is asked in a turn: the same whenever it is asked for."""
         stage, start = self.turns[round - 1]
         asking = self._asking(stage)
         sent, asks = asking.sent(), {}

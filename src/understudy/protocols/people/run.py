@@ -1,0 +1,328 @@
+"""The server's side of a run over people: it begins at every party, asks in rounds, saves, and states the price.
+
+`Run` is what all have. A `Survey` asks everybody about a row, a few people of each party at a time (LoPub); of
+`TwoRounds` everybody reports once, in the first or in the second (one report a person, class means). Those who draw
+cohorts that report on updates stand in `rounds.py`.
+
+Guarantee: the server's side is post-processing of the parties' paid answers. In which of two rounds a person reports is
+drawn from public randomness.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.kinds import TABLE
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+from understudy.generators.parts import ClassifierParts, GeneratorParts
+from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError, SchemaError
+from understudy.privacy.accounts.accounting import PureDp, Spend
+from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.protocols.core import Opening, Parties, Watcher, public_values, settled
+from understudy.protocols.core.loop import Checkpoint, Outcome, Present, remarks, run_rounds
+from understudy.protocols.people.host import ADJACENCY, OUTSIDE, Call, HostParty, Reported, left_out
+
+LAW = "of a random row of a random person"
+
+
+class Run(ABC):
+    """Whom the server asks, what they reported, what is saved of it and what it cost."""
+
+    protocol: ClassVar[str]
+    least: ClassVar[int] = 0  # rounds without which there is nothing to fit
+    every: int = 1  # rounds between two checkpoints
+    adjacency: str = ADJACENCY
+    local: ClassVar[bool] = True
+    unguarded: tuple[str, ...] = ()
+
+    @classmethod
+    def train(
+        cls,
+        config: Any,
+        parties: Parties,
+        schemas: Mapping[str, Any],
+        *,
+        checkpoint: Path | None = None,
+        resume: bool = False,
+        watch: Watcher | None = None,
+        **more: Any,
+    ) -> Outcome:
+        """Ask in all rounds, and make of the reports what the protocol makes; `more` are public rows that it takes.
+
+        Ends early, with what it has, when somebody's budget is spent, or too few people are left of those who are
+        there. With a `checkpoint` folder it is saved as it goes and when it is interrupted, and `resume=True` continues
+        from there, with the settings that it began with.
+        """
+        run = cls(config, parties, {name: schemas[name] for name in parties.names}, **more)
+        run.open(checkpoint, resume=resume)
+        run.ended = run_rounds(
+            run.rounds, run.step, done=run.done, save=run.save, every=run.every, watch=watch,
+            spent=lambda: run.statement(run.asked).per_party(),
+        )  # fmt: skip
+        if run.done < cls.least:
+            raise BudgetExceeded(run.ended)
+        found, privacy = run.fit(), run.privacy()
+        card = run.card(privacy)
+        return Outcome(run.parts(found, card), privacy, card["people"])
+
+    def __init__(self, config: Any, parties: Parties, *more: Any) -> None:
+        self.config, self.parties = config, Present(parties, config.at_least)
+        self.done, self.ended = 0, ""
+
+    def open(self, checkpoint: Path | None, *, resume: bool) -> None:
+        """Begin at every party, or go on from what was saved; and plan whom to ask."""
+        self.store = None if checkpoint is None else Checkpoint(checkpoint, self.parties)
+        saved = self.store.load() if self.store is not None and resume else None
+        self.done, state = saved or (0, {})
+        self.saved = self.done
+        if saved is None:
+            self.begun = public_values(self.parties.ask(self.opening()))
+        else:
+            self._require_settings(state["config"])
+            self.begun = state["begun"]
+        self.hosted = {name: int(info["people"]) for name, info in self.begun.items()}
+        self.plan_rounds()
+        if saved is not None:
+            self.restore(state)
+
+    def _require_settings(self, saved: Mapping[str, Any]) -> None:
+        """The parties go on with the settings that they began with, so the server must, too."""
+        for name, value in asdict(self.config).items():
+            if saved.get(name) != value:
+                raise ArtefactError(
+                    f"The saved run has {name}={saved.get(name)!r}, not {value!r}. Resume it as it was. "
+                    "Nothing was charged."
+                )
+
+    @abstractmethod
+    def opening(self) -> Opening:
+        """The ask by which the run begins at a party."""
+
+    @abstractmethod
+    def plan_rounds(self) -> None:
+        """Decide whom to ask, once it is known how many people each party has."""
+
+    @property
+    @abstractmethod
+    def rounds(self) -> int:
+        """How many there are."""
+
+    @abstractmethod
+    def step(self, round: int) -> None:
+        """Ask the people of a round, learn from what they say, and note the round as done."""
+
+    @abstractmethod
+    def to_save(self) -> dict[str, Any]:
+        """All that a resumed run needs, beside who began with which settings."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what was saved."""
+
+    @property
+    @abstractmethod
+    def asked(self) -> dict[str, Spend]:
+        """What each party's people paid at most, by what they were asked."""
+
+    @abstractmethod
+    def fit(self) -> Any:
+        """What comes of all reports: a network, ready to draw from, or weights."""
+
+    @abstractmethod
+    def parts(self, found: Any, card: dict[str, Any]) -> GeneratorParts | ClassifierParts:
+        """The artefact of what was found."""
+
+    @abstractmethod
+    def told(self) -> dict[str, Any]:
+        """What else the card says; asked for after the fit."""
+
+    def save(self) -> None:
+        """Keep the rounds that are done."""
+        if self.store is not None and self.done:
+            state = {"begun": self.begun, "config": asdict(self.config)}
+            self.store.save(self.done, state | self.to_save())
+
+    def privacy(self) -> PrivacyStatement:
+        """What was paid, by the parties' ledgers; of those who are gone, what they were asked."""
+        paid = settled(self.parties, at_least=0)
+        return self.statement(self.asked | {name: spends["anyone"] for name, spends in paid.items()})
+
+    def statement(self, spends: Mapping[str, Spend]) -> PrivacyStatement:
+        """What such spends cost, with what the parties stated when they began."""
+        gone = {name: note for name, note in self.parties.gone.items() if name in self.begun}
+        return PrivacyStatement(
+            parties=tuple(
+                PartyPrivacy.stated(
+                    name, info, spends[name], spends[name], rounds=self.rounds_of(name, spends[name])
+                )
+                for name, info in self.begun.items()
+            ),
+            same_people=False,
+            most_holders=self.config.most_holders,
+            adjacency=self.adjacency,
+            local=self.local,
+            outside=OUTSIDE + remarks(gone),
+            unguarded=self.unguarded,
+        )
+
+    def rounds_of(self, name: str, spend: Spend) -> int:
+        """Over how many rounds such a spend was spread: one use in each."""
+        return max(1, *spend.values()) if spend else 1
+
+    def card(self, privacy: PrivacyStatement) -> dict[str, Any]:
+        """What is to be said of the run, wherever its artefact goes."""
+        return {
+            "protocol": self.protocol,
+            "config": asdict(self.config),
+            "rounds": self.done,
+            "ended": self.ended,
+            "gone": self.parties.gone,
+            "people": sum(self.hosted.values()),
+            "left_out": left_out(self.begun),
+            **self.told(),
+            "privacy": privacy.to_dict(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOpening(Opening):
+    """The run's settings, and the columns that all parties' rows have."""
+
+    schema: dict[str, Any]
+
+
+class Survey(Run):
+    """Everybody is asked, some people of every party in each turn."""
+
+    begin: ClassVar[type[TableOpening]]
+    least = 1
+    turns: list[tuple[int, int]]  # of each its part of the run, and the first of the people who are asked
+
+    def __init__(self, config: Any, parties: Parties, schemas: Mapping[str, Any]) -> None:
+        super().__init__(config, parties)
+        self.schema = self.common(schemas)
+
+    @classmethod
+    def common(cls, schemas: Mapping[str, Any]) -> Any:
+        """The one schema of all parties, without what a holder may call or note as it likes."""
+        (first, schema), *others = schemas.items()
+        for name, other in others:
+            if not TABLE.describes(other) or not TABLE.describes(schema) or other.columns != schema.columns:
+                raise ConfigError(
+                    f"{first} and {name} do not describe their rows in the same way: over rows, all parties have the "
+                    "same columns, levels and bounds. Nothing was charged."
+                )
+        if not TABLE.describes(schema):
+            raise ConfigError(f"{first}: {cls.protocol} is for tables, not for arrays. Nothing was charged.")
+        return Schema(columns=schema.columns)
+
+    def opening(self) -> TableOpening:
+        return self.begin(config=asdict(self.config), schema=self.schema.to_dict())
+
+    @property
+    def rounds(self) -> int:
+        return len(self.turns)
+
+    def step(self, round: int) -> None:
+        asks = {name: ask for name, ask in self.asks(round).items() if name in self.parties.names}
+        self.hear(asks, self.parties.ask(asks))
+        self.done = self.parties.round = round
+
+    @abstractmethod
+    def asks(self, round: int) -> Mapping[str, Call]:
+        """What the people of each party are asked in a turn: the same whenever it is asked for."""
+
+    @abstractmethod
+    def hear(self, asks: Mapping[str, Call], answers: Mapping[str, Reported]) -> None:
+        """Take what they reported."""
+
+    def save(self) -> None:
+        """As `Run.save`; a turn that was cut off is asked again, so nothing of it may be kept."""
+        if self.done > self.saved:
+            super().save()
+            self.saved = self.done
+
+    def parts(self, found: Any, card: dict[str, Any]) -> GeneratorParts | ClassifierParts:
+        return GeneratorParts(found, self.schema, card)
+
+
+def own_table(party: HostParty, ask: TableOpening, protocol: str) -> Table:
+    """The party's table, if the run is about such a one."""
+    if not TABLE.holds(party.data):
+        raise ConfigError(f"{party.name}: {protocol} is for tables, not for arrays. Nothing was charged.")
+    if Schema.from_dict(ask.schema).columns != party.data.schema.columns:
+        raise SchemaError(f"{party.name}: the run is about another schema. Nothing was charged or sent.")
+    return party.data
+
+
+class TwoRounds(Survey):
+    """Whom the server asks in which of two rounds, and what they sent, as it came."""
+
+    who: dict[str, tuple[Tensor, Tensor]]  # of each party, by round
+
+    def __init__(self, config: Any, parties: Parties, schemas: Mapping[str, Any]) -> None:
+        super().__init__(config, parties, schemas)
+        self.answers: list[dict[str, Tensor]] = []  # of each turn
+        self.chosen: list[
+            dict[str, Tensor]
+        ] = []  # and what they are about, where people drew that by themselves
+
+    def divide(self, share: float) -> None:
+        """A `share` of all people are asked in the first round, `config.batch` of a party at a time."""
+        total, ends = sum(self.hosted.values()), np.cumsum(list(self.hosted.values()))[:-1]
+        early = np.zeros(total, dtype=bool)
+        rng = np.random.default_rng((self.config.seed, 0))
+        early[rng.permutation(total)[: round(share * total)]] = True
+        self.who = {
+            name: (torch.from_numpy(np.flatnonzero(part)), torch.from_numpy(np.flatnonzero(~part)))
+            for name, part in zip(self.hosted, np.split(early, ends), strict=True)
+        }
+        self.turns = [
+            (stage, start)
+            for stage in (0, 1)
+            for start in range(0, max(len(who[stage]) for who in self.who.values()), self.config.batch)
+        ]
+
+    def hear(self, asks: Mapping[str, Any], answers: Mapping[str, Reported]) -> None:
+        values: dict[str, Any] = {name: reply.reports.value for name, reply in answers.items()}
+        drawn = {name: own_choices(value, len(asks[name].people)) for name, value in values.items()}
+        self.chosen.append({name: which for name, which in drawn.items() if which is not None})
+        sent = {name: value if drawn[name] is None else value["reports"] for name, value in values.items()}
+        self.answers.append({name: _as_bytes(value) for name, value in sent.items()})
+
+    def to_save(self) -> dict[str, Any]:
+        return {"answers": self.answers, "chosen": self.chosen}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.answers, self.chosen = state["answers"], state["chosen"]
+
+    @property
+    def asked(self) -> dict[str, Spend]:
+        return {name: {PureDp(self.config.epsilon_total): 1} for name in self.begun}
+
+    @property
+    def bytes(self) -> int:
+        """Of all that people sent."""
+        return sum(len(value) for turn in self.answers for value in turn.values())
+
+
+def own_choices(value: Any, people: int) -> Tensor | None:
+    """What each of those who came, up to so many, has drawn by themselves, where a party says it: int64, (n,)."""
+    which = value.get("which") if isinstance(value, dict) and "reports" in value else None
+    fits = (
+        isinstance(which, Tensor) and which.dtype == torch.int64 and which.ndim == 1 and len(which) <= people
+    )
+    return which if fits else None
+
+
+def _as_bytes(value: Any) -> Tensor:
+    """What a party sent; nothing where it is no bytes."""
+    fits = isinstance(value, Tensor) and value.dtype == torch.uint8 and value.ndim == 1
+    return value if fits else torch.zeros(0, dtype=torch.uint8)
