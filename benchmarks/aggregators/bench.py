@@ -33,7 +33,7 @@ from common.options import options, quick
 from common.rows import write
 from understudy.privacy.secure.channel import KeyPair
 from understudy.privacy.secure.counts import gram_matrix
-from understudy.privacy.secure.field import Field
+from understudy.privacy.secure.ring import Field
 from understudy.privacy.secure.sketch import Sketch
 from understudy.privacy.secure.table_shares import Cells
 from understudy.protocols.aggregators.upload import Format

@@ -25,7 +25,7 @@ from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.local.nearest_codes import NearestCodes
 from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.secure.channel import Channel
-from understudy.privacy.secure.tied import sensitivity
+from understudy.privacy.secure.moments import sensitivity
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.moments_host import MomentsHost
 from understudy.protocols.dplt import study as dplt_study

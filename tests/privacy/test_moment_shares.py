@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from understudy.ground.errors import ConfigError
-from understudy.privacy.secure.field import Field
 from understudy.privacy.secure.moment_shares import (
     RANDOMNESS,
     MomentShare,
@@ -20,7 +19,8 @@ from understudy.privacy.secure.moment_shares import (
     second_moments,
     split_moments,
 )
-from understudy.privacy.secure.moment_sketch import MomentSketch
+from understudy.privacy.secure.ring import Field
+from understudy.privacy.secure.sketch import MomentSketch
 from understudy.privacy.secure.table_shares import REPEATS, Dealt
 
 FIELD = Field()
@@ -221,8 +221,8 @@ def test_over_a_small_field_lies_pass_as_seldom_as_is_promised() -> None:
     sides = [
         MomentShare(
             not side,
-            np.concatenate([pair[side].words for pair in pairs]),
             Dealt(*map(np.concatenate, zip(*(pair[side].dealt for pair in pairs), strict=True))),
+            np.concatenate([pair[side].words for pair in pairs]),
         )
         for side in (0, 1)
     ]

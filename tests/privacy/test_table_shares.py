@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.noise.aes import keystream
-from understudy.privacy.secure.channel import KeyPair
-from understudy.privacy.secure.envelope import seal, unseal
-from understudy.privacy.secure.field import Field
+from understudy.privacy.secure.channel import KeyPair, seal, unseal
+from understudy.privacy.secure.ring import Field
 from understudy.privacy.secure.sketch import Sketch
 from understudy.privacy.secure.table_shares import (
     REPEATS,
@@ -171,7 +170,7 @@ def test_whatever_is_dealt_a_wrong_table_passes_a_repetition_with_two_in_p_at_mo
     # a and b move what is said of z and y by constants, which C, w and κ do as well: C stands for all of them
     for constant in numbers:
         dealt = Dealt(kappa, zero, zero, np.full_like(z, constant))
-        share = Share(True, *(np.empty((len(z), 0)),) * 4, dealt)  # type: ignore[arg-type]
+        share = Share(True, dealt, *(np.empty((len(z), 0)),) * 4)  # type: ignore[arg-type]
         sigma = Sketch(Cells((1,)), COIN, field).judge(share, z, y).ravel()
         keys = np.stack([part.ravel() for part in (x0, x1, w0, w1, kappa)], axis=1)[(sigma == 0) & ~good]
         for key, count in zip(*np.unique(keys, axis=0, return_counts=True), strict=True):
@@ -204,7 +203,7 @@ def test_what_an_aggregator_hears_has_one_law_whoever_the_person_is_and_whatever
         y = (y_x + three * three - ((r**2 * own_x).sum() + (r * own_w).sum()) % three + b) % three
         said_z = ((r * own_x).sum() + own[1]) % three
         said_y = ((r**2 * own_x).sum() + (r * own_w).sum() + own[2]) % three
-        share = Share(not departs, *(np.empty((len(a), 0)),) * 4, Dealt(kappa, a, b, c))  # type: ignore[arg-type]
+        share = Share(not departs, Dealt(kappa, a, b, c), *(np.empty((len(a), 0)),) * 4)  # type: ignore[arg-type]
         sigmas = [
             sketch.judge(
                 share, (z + said_z + np.uint64(delta)) % three, (y + said_y + np.uint64(eta)) % three

@@ -13,17 +13,17 @@ from hypothesis.extra.numpy import arrays
 
 from understudy.data.encoding.triangles import on_diagonal, packed
 from understudy.privacy.secure.counts import one_hot
-from understudy.privacy.secure.moments import bounded
-from understudy.privacy.secure.product import Dealer, Factor
-from understudy.privacy.secure.ring import Ring
-from understudy.privacy.secure.tied import (
+from understudy.privacy.secure.moments import (
     block_multipliers,
+    bounded,
     levels_as_numbers,
     one_for,
     sensitivity,
     squares,
     triangle,
 )
+from understudy.privacy.secure.product import Dealer, Factor
+from understudy.privacy.secure.ring import Ring
 
 ANY = st.floats(width=64, allow_nan=True, allow_infinity=True)
 

@@ -28,8 +28,7 @@ from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, MessageError, PartyAway, PrivacyError, SchemaError
 from understudy.models.moments.released import CELLS
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure.moments import bounded
-from understudy.privacy.secure.tied import squares
+from understudy.privacy.secure.moments import bounded, squares
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.joint.found import Found

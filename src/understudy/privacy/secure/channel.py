@@ -9,6 +9,10 @@ Guarantee: a message that was changed, repeated, left out, reordered, or made fo
 is refused.
 Edges: a server that hands out keys of its own making sits in the middle and reads everything. It would then not be
 honest-but-curious, and holders who fear it compare `fingerprint`s, which stand in their ledgers, by telephone.
+
+`seal` and `unseal` are for one short message to a key, from somebody who has none: X25519 with a key for that message,
+HKDF, ChaCha20-Poly1305. The steps are those of HPKE's base mode (RFC 9180). Who sealed it is not proven: an upload is
+from anybody whom the server let in.
 """
 
 import hashlib
@@ -28,6 +32,7 @@ from understudy.ground.errors import MessageError
 from understudy.privacy.secure.ring import Ring, Words
 
 _NONCE, _KEY = 12, 32
+OVERHEAD = 48  # bytes of a sealed message: a public key and a tag
 
 
 class KeyPair:
@@ -147,3 +152,30 @@ def connect(
         for peer, public in keys.items()
         if peer != own
     }
+
+
+_ONCE = bytes(_NONCE)  # a key is for one message alone
+
+
+def seal(public: bytes, data: bytes, context: bytes, secret: bytes) -> bytes:
+    """The message for the owner of this key: 32 bytes of a public key, the message, 16 bytes of a tag.
+
+    Guarantee: whoever has neither the receiver's key nor `secret` learns the length alone; a changed message, or one
+    that was sealed under another `context`, is refused. Edges: `secret`, 32 random bytes, is for one message alone.
+    """
+    pair = KeyPair(secret)
+    return pair.public + _cipher(pair.agree(public), pair.public, public).encrypt(_ONCE, data, context)
+
+
+def unseal(pair: KeyPair, sealed: bytes, context: bytes) -> bytes:
+    """What was sealed to this key. Edges: anything else → MessageError."""
+    try:
+        cipher = _cipher(pair.agree(sealed[:32]), sealed[:32], pair.public)
+        return cipher.decrypt(_ONCE, sealed[32:], context)
+    except (InvalidTag, ValueError):
+        raise MessageError("a sealed message does not open. Nothing was computed.") from None
+
+
+def _cipher(shared: bytes, sender: bytes, receiver: bytes) -> ChaCha20Poly1305:
+    key = HKDF(SHA256(), 32, sender + receiver, b"understudy envelope 1").derive(shared)
+    return ChaCha20Poly1305(key)

@@ -30,14 +30,8 @@ from understudy.privacy.secure.ring import Bits
 
 _CELLS = 1 << 20  # counted at a time
 
-Moved = tuple[
-    tuple[float, int], ...
-]  # σ of cells that a person moves over the release's, and how many they are
-
-
-def moved_cells(columns: int) -> int:
-    """How many cells of the upper triangle a person moves, each by 1."""
-    return columns * (columns + 1) // 2
+# σ of cells that a person moves over the release's, and how many they are
+Moved = tuple[tuple[float, int], ...]
 
 
 def release_event(sigma: float, by: int = 1) -> DpEvent:
@@ -111,9 +105,8 @@ def gram_matrix(codes: Codes, sizes: Sequence[int]) -> Tensor:
         slots = np.ascontiguousarray((codes[first : first + chunk] + starts).T)  # (columns, n), int64
         for column, (start, size) in enumerate(zip(starts, sizes, strict=True)):
             met = slots[column:] + (slots[column] - start) * width
-            upper[start : start + size] += np.bincount(met.ravel(), minlength=size * width).reshape(
-                size, width
-            )
+            counted = np.bincount(met.ravel(), minlength=size * width)
+            upper[start : start + size] += counted.reshape(size, width)
     return mirrored(torch.from_numpy(upper))
 
 
@@ -128,11 +121,6 @@ def noise_on(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
     if scale:
         drawn[cells] = DiscreteGaussianNoise(scale).draw(int(cells.sum()), rng)
     return drawn
-
-
-def gram_noise(scale: Fraction, rng: Rng, sizes: Sequence[int]) -> Tensor:
-    """Independent noise for every cell of the upper triangle that a person can move, mirrored: (width, width)."""
-    return mirrored(noise_on(movable(sizes).triu(), scale, rng))
 
 
 def movable(sizes: Sequence[int]) -> Tensor:

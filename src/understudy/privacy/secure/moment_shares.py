@@ -7,7 +7,7 @@ A person has a class and a vector q of whole numbers with ‖q‖ ≤ R = 2^(bit
     s     the upper triangle of q qᵀ; with `by_class` in the line of the class, zeros in the others
 
 The second aggregator's share of all of it is a stream of 32 bytes, the first's what is left. Beside what is counted lie
-the words that prove it (`moment_sketch`). Numbers modulo p have no length, so that an entry of q comes as bits, too,
+the words that prove it (`sketch`). Numbers modulo p have no length, so that an entry of q comes as bits, too,
 
     q_i + 2^(bits−1) = Σ_b 2^b·bit_ib,        R² − ‖q‖² = Σ_b 2^b·slack_b,
 
@@ -16,7 +16,7 @@ hold by themselves. ‖q‖² is a trace of s. Bits are proven in groups of four
 that is squared in the check comes once more times each κ. Other groups are longer: four have five words for a bit.
 
 Guarantee: what an aggregator gets is indistinguishable from random, whatever the person's row, while AES-256 is a
-pseudo-random permutation. What two shares add up to is not proven by anything here: `moment_sketch` does.
+pseudo-random permutation. What two shares add up to is not proven by anything here: `sketch` does.
 """
 
 from dataclasses import dataclass
@@ -29,9 +29,16 @@ from numpy.typing import NDArray
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError
 from understudy.privacy.noise.aes import BLOCK
-from understudy.privacy.secure.field import FIELD, Field, Numbers
-from understudy.privacy.secure.ring import SEED
-from understudy.privacy.secure.table_shares import REPEATS, Bytes, Dealt, Words, dealt_numbers
+from understudy.privacy.secure.ring import FIELD, SEED, Field, Numbers
+from understudy.privacy.secure.table_shares import (
+    REPEATS,
+    Bytes,
+    Uploads,
+    Words,
+    deal_first,
+    first_dealt,
+    second_dealt,
+)
 
 Whole = NDArray[np.int64]
 
@@ -75,7 +82,6 @@ class Vectors:
 
     @property
     def count(self) -> int:
-        """Of the words that are counted."""
         return self.classes * (1 + self.features) + self.triangles * self.triangle
 
     @property
@@ -99,7 +105,7 @@ class Vectors:
 
     @property
     def entries(self) -> int:
-        """How many entries the large square has."""
+        """Of the large square."""
         return self.classes * (1 + self.features) if self.by_class else self.classes + self.features
 
     @cached_property
@@ -167,19 +173,8 @@ class Vectors:
 
 
 @dataclass(frozen=True)
-class MomentShare:
-    """One aggregator's side of the uploads of some people."""
-
-    first: bool
+class MomentShare(Uploads):
     words: Words  # (n, words)
-    dealt: Dealt
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def only(self, people: NDArray[np.intp] | slice) -> "MomentShare":
-        """The same of some of them."""
-        return MomentShare(self.first, self.words[people], Dealt(*(part[people] for part in self.dealt)))
 
 
 def split_moments(
@@ -190,14 +185,12 @@ def split_moments(
     `classes` (n,) and `q` (n, features) are theirs; `random` secret bytes of each, (n, `RANDOMNESS`), for one upload
     alone. Edges: a vector that is longer than R makes an upload that fails.
     """
-    n, prime = len(q), np.uint64(field.prime)
+    n = len(q)
     keys, firsts, seconds = (
         np.ascontiguousarray(part) for part in np.split(random, np.cumsum([BLOCK, SEED]), axis=1)
     )
     second = second_moments(vectors, seconds, field)
-    own = dealt_numbers(firsts, 3, vectors.blocks, field)
-    kappa, a, b = ((x + y) % prime for x, y in zip(own, second.dealt, strict=False))
-    c = field.minus(field.times(a, a) + b, field.times(kappa, a))
+    kappa, dealt = deal_first(firsts, second.dealt, vectors.blocks, field)
     bits, counted = vectors.bits_of(q), field.numbers(vectors.counted(classes, q))
     told = np.delete(bits, [0, *range(vectors.slack, vectors.all_bits, vectors.bits)], axis=1)
     groups = bits.reshape(n, vectors.groups, GROUP)
@@ -210,8 +203,7 @@ def split_moments(
     times = [field.times(kappa[:, 0, j, None], entries) for j in range(REPEATS)]
     times += [field.times(each[:, :, j], bits_too) for j in range(REPEATS)]
     words = field.minus(np.hstack([plain, *times]), second.words.astype(np.uint64))
-    dealt = Dealt(own[0], own[1], own[2], field.minus(c, second.dealt.c))
-    return MomentShare(True, words.astype(np.uint32), dealt), keys, firsts, seconds
+    return MomentShare(True, dealt, words.astype(np.uint32)), keys, firsts, seconds
 
 
 def second_moments(vectors: Vectors, seeds: Bytes, field: Field = FIELD) -> MomentShare:
@@ -219,17 +211,14 @@ def second_moments(vectors: Vectors, seeds: Bytes, field: Field = FIELD) -> Mome
     words = np.empty((len(seeds), vectors.words), np.uint32)
     for row, seed in zip(words, seeds, strict=True):
         row[:] = field.uniform(seed.tobytes(), _STREAM, vectors.words)
-    return MomentShare(False, words, Dealt(*dealt_numbers(seeds, 4, vectors.blocks, field)))
+    return MomentShare(False, second_dealt(seeds, vectors.blocks, field), words)
 
 
 def first_moments(
     vectors: Vectors, seeds: Bytes, words: Words, c: Words, field: Field = FIELD
 ) -> MomentShare:
     """The first aggregator's share, from what was uploaded."""
-    kappa, a, b = dealt_numbers(seeds, 3, vectors.blocks, field)
-    return MomentShare(
-        True, words, Dealt(kappa, a, b, c.reshape(len(seeds), vectors.blocks, REPEATS).astype(np.uint64))
-    )
+    return MomentShare(True, first_dealt(seeds, c, vectors.blocks, field), words)
 
 
 def _weighed(bits: Numbers) -> Numbers:

@@ -23,9 +23,9 @@ Edges: a level of −1 stands for none, and its tables stay empty.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -33,12 +33,12 @@ from numpy.typing import NDArray
 
 from understudy.data.encoding.codec import Codes
 from understudy.privacy.noise.aes import BLOCK, keystream
-from understudy.privacy.secure.field import Field, Numbers
-from understudy.privacy.secure.ring import SEED
+from understudy.privacy.secure.ring import SEED, Field, Numbers
 
 Bytes = NDArray[np.uint8]
 Seeds = NDArray[np.uint64]  # (…, 2): two halves of 16 bytes
 Truths = NDArray[np.bool_]
+Update = Callable[[memoryview, memoryview], object]  # of a cipher
 Words = NDArray[np.uint32]
 _T = TypeVar("_T", bound=np.generic)
 
@@ -124,24 +124,29 @@ class Dealt(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Share:
-    """One aggregator's side of the uploads of some people. `first` is the one whose lines count negatively."""
+class Uploads:
+    """One aggregator's side of the uploads of some people, as far as the last step of the check goes."""
 
     first: bool
+    dealt: Dealt
+
+    def __len__(self) -> int:
+        return len(self.dealt.a)
+
+    def only(self, people: NDArray[np.intp] | slice) -> Self:
+        """The same of some of them."""
+        parts = {name: part[people] for name, part in vars(self).items() if name not in ("first", "dealt")}
+        return replace(self, dealt=Dealt(*(part[people] for part in self.dealt)), **parts)
+
+
+@dataclass(frozen=True)
+class Share(Uploads):
+    """Of tables. The lines of the `first` count negatively."""
+
     keys: Bytes  # (n, 16): public, of each upload
     seeds: Seeds  # (n, levels, 2)
     bits: Truths  # (n, levels)
     corrections: Words  # (n, words)
-    dealt: Dealt
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def only(self, people: NDArray[np.intp] | slice) -> "Share":
-        """The same of some of them."""
-        keys, seeds, bits, corrections = self.keys, self.seeds, self.bits, self.corrections
-        dealt = Dealt(*(part[people] for part in self.dealt))
-        return Share(self.first, keys[people], seeds[people], bits[people], corrections[people], dealt)
 
     def expand(self, cells: Cells, field: Field) -> Iterator[tuple[Strip, Words]]:
         """Strip by strip the shares of its cells and of κ times them, with the sign left out: (n, K, planes, W)."""
@@ -173,9 +178,7 @@ def split(
     n, field, ends = len(codes), field or Field(), np.cumsum([BLOCK, SEED, SEED])
     keys, firsts, seconds, fresh = (np.ascontiguousarray(part) for part in np.split(random, ends, axis=1))
     second = second_share(cells, keys, seconds, np.zeros((n, cells.words), np.uint32), field)
-    own = dealt_numbers(firsts, 3, cells.blocks, field)
-    kappa, a, b = ((x + y) % np.uint64(field.prime) for x, y in zip(own, second.dealt, strict=False))
-    c = field.minus(field.times(a, a) + b, field.times(kappa, a))
+    kappa, dealt = deal_first(firsts, second.dealt, cells.blocks, field)
     seeds, bits, corrections = second.seeds.copy(), second.bits.copy(), second.corrections.copy()
     ciphers, people = [_cipher(key) for key in keys], np.arange(n)
     new = fresh.view("<u8").reshape(n, len(cells.strips), 2)
@@ -189,8 +192,7 @@ def split(
         corrections[:, strip.word : strip.word + strip.words] = line
         seeds[people, at] = new[:, place]
         bits[people, at] ^= True
-    dealt = Dealt(own[0], own[1], own[2], field.minus(c, second.dealt.c))
-    return Share(True, keys, seeds, bits, corrections, dealt), firsts, seconds
+    return Share(True, dealt, keys, seeds, bits, corrections), firsts, seconds
 
 
 def second_share(cells: Cells, keys: Bytes, seeds: Bytes, corrections: Words, field: Field) -> Share:
@@ -201,26 +203,35 @@ def second_share(cells: Cells, keys: Bytes, seeds: Bytes, corrections: Words, fi
         row[:] = keystream(seed.tobytes(), 0, len(row))
     lines = np.ascontiguousarray(drawn[:, :size]).view("<u8").reshape(n, cells.levels, 2)
     bits = np.unpackbits(drawn[:, size:], axis=1, count=cells.levels).astype(np.bool_)
-    return Share(False, keys, lines, bits, corrections, Dealt(*dealt_numbers(seeds, 4, cells.blocks, field)))
+    return Share(False, second_dealt(seeds, cells.blocks, field), keys, lines, bits, corrections)
 
 
 def first_share(
-    cells: Cells,
-    keys: Bytes,
-    seeds: Bytes,
-    lines: Seeds,
-    bits: Truths,
-    corrections: Words,
-    c: Words,
-    field: Field,
-) -> Share:
+    cells: Cells, keys: Bytes, seeds: Bytes, lines: Seeds, bits: Truths, corrections: Words, c: Words, field: Field
+) -> Share:  # fmt: skip
     """The first aggregator's share, from what was uploaded."""
-    kappa, a, b = dealt_numbers(seeds, 3, cells.blocks, field)
-    dealt = Dealt(kappa, a, b, c.reshape(len(keys), cells.blocks, REPEATS).astype(np.uint64))
-    return Share(True, keys, lines, bits, corrections, dealt)
+    return Share(True, first_dealt(seeds, c, cells.blocks, field), keys, lines, bits, corrections)
 
 
-def dealt_numbers(seeds: Bytes, count: int, blocks: int, field: Field) -> Sequence[Numbers]:
+def deal_first(seeds: Bytes, second: Dealt, blocks: int, field: Field) -> tuple[Numbers, Dealt]:
+    """κ, and what the first gets beside what the second has: C = a² − κa + b."""
+    one, two, three = own = _dealt_numbers(seeds, 3, blocks, field)
+    kappa, a, b = ((x + y) % np.uint64(field.prime) for x, y in zip(own, second, strict=False))
+    c = field.minus(field.times(a, a) + b, field.times(kappa, a))
+    return kappa, Dealt(one, two, three, field.minus(c, second.c))
+
+
+def first_dealt(seeds: Bytes, c: Words, blocks: int, field: Field) -> Dealt:
+    """What the first was dealt, by its seeds and the C that came with them."""
+    kappa, a, b = _dealt_numbers(seeds, 3, blocks, field)
+    return Dealt(kappa, a, b, c.reshape(len(seeds), blocks, REPEATS).astype(np.uint64))
+
+
+def second_dealt(seeds: Bytes, blocks: int, field: Field) -> Dealt:
+    return Dealt(*_dealt_numbers(seeds, 4, blocks, field))
+
+
+def _dealt_numbers(seeds: Bytes, count: int, blocks: int, field: Field) -> Sequence[Numbers]:
     """κ, a, b and, for the second, C: `count` arrays of (n, blocks, repeats); of tables, a block is one of them."""
     shape = (count, blocks, REPEATS)
     each = [field.uniform(seed.tobytes(), 1, *shape) for seed in seeds]
@@ -240,14 +251,11 @@ def _line(strip: Strip, codes: Codes, kappa: Numbers) -> Numbers:
     return line
 
 
-def _cipher(key: Bytes) -> "Callable[[memoryview, memoryview], object]":
-    encryptor = Cipher(algorithms.AES(key.tobytes()), modes.ECB()).encryptor()
-    return encryptor.update_into
+def _cipher(key: Bytes) -> Update:
+    return Cipher(algorithms.AES(key.tobytes()), modes.ECB()).encryptor().update_into
 
 
-def _lines(
-    ciphers: Sequence[Callable[[memoryview, memoryview], object]], seeds: Seeds, words: int, field: Field
-) -> Words:
+def _lines(ciphers: Sequence[Update], seeds: Seeds, words: int, field: Field) -> Words:
     """G: so many numbers of the field from each seed, under the key of each person: (n, k, 2) → (n, k, words).
 
     Of a number that does not fit the prime evenly the same word of a further stream is taken, and so on.
@@ -264,9 +272,7 @@ def _lines(
     return drawn if field.prime > 2**31 else drawn % np.uint32(field.prime)
 
 
-def _hashed(
-    ciphers: Sequence[Callable[[memoryview, memoryview], object]], seeds: Seeds, counters: Seeds
-) -> Seeds:
+def _hashed(ciphers: Sequence[Update], seeds: Seeds, counters: Seeds) -> Seeds:
     """π(σ(s ⊕ i)) ⊕ σ(s ⊕ i) for every seed and counter, σ(l, h) = (h, h ⊕ l): (n, k, blocks, 2)."""
     inputs = np.empty((*seeds.shape[:2], len(counters), 2), dtype="<u8")
     low = seeds[:, :, None, 0] ^ counters

@@ -18,7 +18,7 @@ from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.field import Numbers
+from understudy.privacy.secure.ring import Numbers
 from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Take, Upload
 from understudy.protocols.aggregators.terms import Terms
 from understudy.protocols.aggregators.upload import marked

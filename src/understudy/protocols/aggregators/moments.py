@@ -8,7 +8,7 @@ of `moments` (`models/moments/one_release.py`), without histograms, and without 
 
 Guarantee: (ε, δ)-DP for the content of a person's upload, or nothing, against an outsider, the server, and the
 second aggregator, in one price that the person's ledger and the second aggregator's hold. A liar moves the sums by no
-more than an honest person can (`secure.moment_sketch`). Against both aggregators together there is no guarantee, and
+more than an honest person can (`secure.sketch`). Against both aggregators together there is no guarantee, and
 the statement says so.
 Edges: who takes part is known to both; either aggregator can spoil the sum. A person uploads once; who goes away before
 that costs the others nothing. More people than the sums can hold → ConfigError, before anybody is charged.

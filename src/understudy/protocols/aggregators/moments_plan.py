@@ -33,8 +33,8 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.counts import noise_on
 from understudy.privacy.secure.moment_shares import Vectors
-from understudy.privacy.secure.moment_sketch import MomentSketch
 from understudy.privacy.secure.moments import doubled, moments_event, needed_multipliers, noise_for
+from understudy.privacy.secure.sketch import MomentSketch
 from understudy.protocols.aggregators.terms import Settings, Terms, require_seats
 from understudy.protocols.aggregators.upload import MomentFormat
 from understudy.protocols.moments.settings import labels_of

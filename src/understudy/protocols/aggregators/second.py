@@ -32,7 +32,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.channel import KeyPair, fingerprint
-from understudy.privacy.secure.field import Numbers
+from understudy.privacy.secure.ring import Numbers
 from understudy.privacy.secure.table_shares import REPEATS
 from understudy.protocols.aggregators.messages import (
     Check,

@@ -21,7 +21,7 @@ from understudy.ground.settings import POSITIVE, WHOLE, Declared, Takes, setting
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure.field import Field, Numbers
+from understudy.privacy.secure.ring import Field, Numbers
 from understudy.protocols.core import settings as usual
 
 MOST_BATCH = 1 << 16

@@ -28,9 +28,7 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
 from understudy.ground.errors import MessageError
-from understudy.privacy.secure.channel import KeyPair
-from understudy.privacy.secure.envelope import OVERHEAD, seal, unseal
-from understudy.privacy.secure.field import Field
+from understudy.privacy.secure.channel import OVERHEAD, KeyPair, seal, unseal
 from understudy.privacy.secure.moment_shares import (
     RANDOMNESS,
     MomentShare,
@@ -39,6 +37,7 @@ from understudy.privacy.secure.moment_shares import (
     second_moments,
     split_moments,
 )
+from understudy.privacy.secure.ring import Field
 from understudy.privacy.secure.table_shares import (
     REPEATS,
     Bytes,

@@ -10,8 +10,7 @@ from typing import Any
 
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure.moments import noise_for
-from understudy.privacy.secure.tied import block_multipliers, one_for, sensitivity
+from understudy.privacy.secure.moments import block_multipliers, noise_for, one_for, sensitivity
 from understudy.protocols.core.forecast import Forecast, figure
 from understudy.protocols.tied.study import TiedStudy
 

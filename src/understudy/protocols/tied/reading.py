@@ -10,7 +10,7 @@ from torch import Tensor
 
 from understudy.data.encoding.triangles import unpacked
 from understudy.models.tied.fit import Classwise, Joint
-from understudy.privacy.secure.tied import one_for
+from understudy.privacy.secure.moments import one_for
 from understudy.protocols.joint.found import Found
 
 Sums = dict[tuple[int, int], tuple[Tensor, float]]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy.data.encoding.triangles import on_diagonal
 from understudy.data.grid import Block as Groups
-from understudy.privacy.secure.tied import sensitivity
+from understudy.privacy.secure.moments import sensitivity
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Product, Shares, Stage, block_name
 from understudy.protocols.moments.rows import Sums

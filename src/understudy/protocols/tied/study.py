@@ -26,8 +26,8 @@ from understudy.models.moments.fit import Centres, centres
 from understudy.models.moments.norms import bought_norm
 from understudy.models.moments.released import SCALE
 from understudy.models.tied.fit import Tied
+from understudy.privacy.secure.moments import block_multipliers, one_for, sensitivity
 from understudy.privacy.secure.ring import Ring
-from understudy.privacy.secure.tied import block_multipliers, one_for, sensitivity
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, block_name, expect

@@ -22,9 +22,19 @@ from understudy.data.encoding.triangles import packed
 from understudy.data.ragged import taken
 from understudy.models.moments.released import bins_of
 from understudy.privacy.secure.counts import one_hot
-from understudy.privacy.secure.moments import Crowd, Places, Whole, bounded, cell_moments
+from understudy.privacy.secure.moments import (
+    Crowd,
+    Places,
+    Whole,
+    averages,
+    bounded,
+    cell_moments,
+    levels_as_numbers,
+    one_for,
+    squares,
+    triangle,
+)
 from understudy.privacy.secure.ring import Bits
-from understudy.privacy.secure.tied import averages, levels_as_numbers, one_for, squares, triangle
 from understudy.protocols.moments.rows import Rows
 
 _FAR = 1 << 19  # no coefficient of a row about a mean is larger
