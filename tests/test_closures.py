@@ -12,7 +12,6 @@ PROTOCOLS = "understudy.protocols"
 # of its own model, and what kinds of rows bring with them.
 MOST = {
     f"{PROTOCOLS}.core": 30,
-    f"{PROTOCOLS}.core.keyed": 36,
     f"{PROTOCOLS}.protocol": 38,
     f"{PROTOCOLS}.dplt.protocol": 102,
     f"{PROTOCOLS}.gans.vd_gan_pate": 125,

@@ -31,8 +31,9 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.product import Factor
 from understudy.protocols.core import Ask, Party, Reply
-from understudy.protocols.core.products import Swap, relayed
 from understudy.protocols.joint import messages as joint
+from understudy.protocols.joint.messages import Swap
+from understudy.protocols.joint.products import relayed
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
 from understudy.runtime.local import LocalParties, addressed
@@ -148,8 +149,8 @@ def tell_rows(first: Messages, second: Messages) -> bool:
 
 def _inboxes(replies: Mapping[str, Any]) -> dict[str, Any]:
     """What the parties said to each other, if they did."""
-    boxes = {name: reply.outbox for name, reply in replies.items() if hasattr(reply, "outbox")}
-    return relayed(boxes, list(boxes))
+    boxes = {name: reply for name, reply in replies.items() if hasattr(reply, "outbox")}
+    return relayed(boxes)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,7 @@ def test_events_get_other_masks_under_other_noise_and_no_second_tables_under_oth
                 refuses(other, told, ledgers)
                 return
             replies = other.ask(told)
-            inboxes = relayed({name: reply.outbox for name, reply in replies.items()}, other.names)
+            inboxes = relayed(replies)
 
 
 def test_images_about_another_radius_are_not_tied_under_the_same_pads_or_masks(
@@ -293,7 +294,7 @@ def test_images_about_another_radius_are_not_tied_under_the_same_pads_or_masks(
                 assert not tell_rows(first, masked)
                 return
             replies = other.ask(told)
-            inboxes = relayed({name: reply.outbox for name, reply in replies.items()}, other.names)
+            inboxes = relayed(replies)
 
 
 def test_what_is_told_alike_is_repeated_and_not_paid_again(tmp_path: Path) -> None:

@@ -34,9 +34,7 @@ from protocol_cases import CASES
 from understudy.data.schema import Integer, Schema
 from understudy.ground.errors import MessageError
 from understudy.protocols.core import Ask, Assembly
-from understudy.protocols.core.keyed import Keys
-from understudy.protocols.core.products import Swap
-from understudy.protocols.joint.messages import Agree, Begin, Release
+from understudy.protocols.joint.messages import Agree, Begin, Release, Swap
 from understudy.runtime.local import LocalParties, addressed
 
 Lie = Callable[[str, Any], Any]
@@ -200,7 +198,7 @@ class Louder(LocalParties):
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         asks, last = addressed(message, self.names), self.names[-1]
-        if isinstance(told := asks.get(last), Keys):
+        if isinstance(told := asks.get(last), Agree):
             noise = {
                 key: 2 * value if isinstance(value, float) else [2 * each for each in value]
                 for key, value in vars(told).items()

@@ -22,7 +22,6 @@ from understudy.privacy.noise.discrete import DiscreteLaplaceNoise
 from understudy.privacy.secure.channel import KeyPair
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
-from understudy.protocols.core.products import Swap, relayed
 from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.dplt import study as studies
 from understudy.protocols.dplt.plan import Config, Plan
@@ -41,7 +40,8 @@ from understudy.protocols.dplt.tree import (
     to_bits,
 )
 from understudy.protocols.joint.found import Found
-from understudy.protocols.joint.messages import Agree, Begin, Propose, Release, Released
+from understudy.protocols.joint.messages import Agree, Begin, Propose, Release, Released, Swap
+from understudy.protocols.joint.products import relayed
 from understudy.protocols.joint.server import measure
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -324,13 +324,13 @@ def parties_at(step: str, budget: Budget = FREE, **settings: Any) -> tuple[dict[
     if step == "agree":
         return inside, parties, agree
     agreed = parties.ask(agree)
-    greeted = relayed({name: reply.outbox for name, reply in agreed.items()}, parties.names)
+    greeted = relayed(agreed)
     groups = {name: due("groups", inbox) for name, inbox in greeted.items()}
     if step == "group":
         return inside, parties, groups
     chosen = {name: reply.parts.value["chosen"] for name, reply in parties.ask(groups).items()}
     told = parties.ask(Propose(stage="pairs", terms=chosen, inbox={}))
-    return inside, parties, relayed({name: reply.outbox for name, reply in told.items()}, parties.names)
+    return inside, parties, relayed(told)
 
 
 def due(stage: str, inbox: Any = None) -> Release:

@@ -61,10 +61,9 @@ from understudy.privacy.secure.counts import needed_noise, noise_on
 from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.protocols.core.base import Keep, Paid, Return
-from understudy.protocols.core.products import Swap
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.joint import pricing
-from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
+from understudy.protocols.joint.messages import Agree, Begin, Propose, Release, Swap
 from understudy.protocols.joint.messages import Released as Reply
 from understudy.runtime.local import BytesParties, LocalParties
 

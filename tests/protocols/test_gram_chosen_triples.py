@@ -30,12 +30,11 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.grid import Grid
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
-from understudy.protocols.core.products import Swap, Swapped
 from understudy.protocols.gram import layout as gram_layout
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.study import Gram
-from understudy.protocols.joint.messages import Propose, Release
+from understudy.protocols.joint.messages import Propose, Release, Swap, Swapped
 from understudy.runtime.local import LocalParties
 
 TARGET = SCHEMA.names[2]

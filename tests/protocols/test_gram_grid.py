@@ -40,10 +40,9 @@ from understudy.ground.errors import AlignmentError, ConfigError, MessageError, 
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.channel import Channel
-from understudy.protocols.core.products import Swap
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.study import Gram
-from understudy.protocols.joint.messages import Agree, Begin, Release
+from understudy.protocols.joint.messages import Agree, Begin, Release, Swap
 from understudy.runs.federation import Federation
 from understudy.runtime.local import BytesParties, LocalParties
 

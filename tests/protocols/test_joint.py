@@ -15,17 +15,24 @@ from torch import Tensor
 from understudy.data.grid import Grid
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import Table
-from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, PartyAway, PrivacyError
+from understudy.ground.errors import (
+    BudgetExceeded,
+    ConfigError,
+    MessageError,
+    PartyAway,
+    PrivacyError,
+    SchemaError,
+)
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import Ask, Keep
-from understudy.protocols.core.products import Swap, cut_as, mask_seed, relayed
 from understudy.protocols.joint.found import Found, statement
-from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
+from understudy.protocols.joint.messages import Agree, Begin, Propose, Release, Swap
 from understudy.protocols.joint.party import AlignedJointParty
 from understudy.protocols.joint.pricing import BlockSpec, CellPricing, VectorPricing
+from understudy.protocols.joint.products import cut_as, mask_seed, relayed
 from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import Choice, Product, Stage, Study, Terms, digest, expect
 from understudy.runtime.local import LocalParties, addressed
@@ -111,6 +118,7 @@ class Numbers(Study[Any]):
     family: ClassVar = "numbers"
     settings: ClassVar = Config
     settled: ClassVar = ("choosing", "private")
+    lasting: ClassVar = ("squares",)
 
     @cached_property
     def grid(self) -> Grid:
@@ -508,7 +516,7 @@ class Mixing(LocalParties):
             told = super().ask(
                 {name: replace(ask, terms=ask.terms | {"by": 1}) for name, ask in asks.items()}
             )
-            words = relayed({name: told[name].outbox for name in asks}, self.names)
+            words = relayed({name: told[name] for name in asks})
             masked = super().ask({name: Swap(chunk=0, inbox=words[name]) for name in asks})
             self.earlier = masked["two"].outbox.value["one"]
             for name, state in states.items():
@@ -546,7 +554,7 @@ def test_keys_that_are_listed_in_another_order_get_no_second_release() -> None:
 
     def release(asks: Mapping[str, Agree]) -> None:
         told = everybody.ask(asks)
-        words = relayed({name: told[name].outbox for name in asks}, everybody.names)
+        words = relayed({name: told[name] for name in asks})
         everybody.ask({name: Release(stage="totals", inbox=words[name], corrections={}) for name in asks})
 
     class Stopping(LocalParties):
@@ -565,3 +573,86 @@ def test_keys_that_are_listed_in_another_order_get_no_second_release() -> None:
         inside[name].load_state_dict(state)
     with pytest.raises(PrivacyError, match="once in a run"):
         release({name: replace(ask, keys=dict([*ask.keys.items()][::-1])) for name, ask in agreed.items()})
+
+
+def agreed(inside: Mapping[str, Any], **to_last: Any) -> dict[str, Release]:
+    """All are told the same, but for what the last is told besides: the first release, with everybody's greetings."""
+    parties_, study = LocalParties(inside), study_of(ROWS)
+    schemas = {name: rows.schema.to_dict() for name, rows in ROWS.items()}
+    begun = parties_.ask(Begin(family="numbers", config=study.told(), schemas=schemas))
+    keys = {name: reply.key.value for name, reply in begun.items()}
+    needed = begun["host 0"].needed.value
+    agree = Agree(keys=keys, noise=needed, bits=64, chunk=1, seeds={}, cells=[])
+    told = parties_.ask(dict.fromkeys(inside, agree) | {"host 2": replace(agree, **to_last)})
+    words = relayed(told)
+    return {name: Release(stage="totals", inbox=words[name], corrections={}) for name in inside}
+
+
+def test_who_has_not_heard_the_others_can_charge_nothing() -> None:
+    inside = parties(ROWS, seed=None)
+    agreed(inside)
+    for party in inside.values():
+        session = party.agreement
+        assert session is not None
+        with pytest.raises(MessageError, match="have not shown what they were told"):
+            party._pay(session)
+    assert not any(map(charged, inside.values()))
+
+
+def test_who_was_told_something_else_is_found_out_before_anything_is_charged() -> None:
+    inside = parties(ROWS, seed=None)
+    asks = agreed(inside, chunk=2)
+    for name, party in inside.items():
+        with pytest.raises(MessageError, match="told different things"):
+            party.answer(asks[name])
+    assert not any(map(charged, inside.values()))
+
+
+def test_a_party_put_back_to_before_a_release_is_not_paid_for_a_second_one_under_its_keys() -> None:
+    inside = parties(ROWS, seed=None)
+    asks, one = agreed(inside), inside["host 0"]
+    state = one.state_dict()
+    one.answer(asks["host 0"])
+    assert one.pair is one.agreement is None
+    assert "begun" not in one.state_dict(), "with the last release the keys are gone"
+    one.load_state_dict(state)
+    with pytest.raises(PrivacyError, match="once in a run"):
+        one.answer(asks["host 0"])
+    assert len(charged(one)) == 1
+
+
+def test_what_the_holder_knows_by_itself_and_its_own_schema_are_held_against_a_begin() -> None:
+    one = parties(ROWS, seed=None, agreed={"private": False})["host 0"]
+    schemas = {name: rows.schema.to_dict() for name, rows in ROWS.items()}
+    told = Begin(family="numbers", config=study_of(ROWS).told(), schemas=schemas)
+    with pytest.raises(MessageError, match="private=True was asked for, and False was agreed to"):
+        one.answer(told)
+    with pytest.raises(MessageError, match="the settings lack private"):
+        one.answer(replace(told, config={"choosing": False}))
+    with pytest.raises(ConfigError, match="no setting 'privat'"):
+        one.answer(replace(told, config=told.config | {"privat": False}))
+    other = {name: COLUMNS["two"].schema.to_dict() for name in schemas}
+    alone = {name: schema for name, schema in schemas.items() if name != "host 0"}
+    for differently in (other, alone):
+        with pytest.raises(
+            SchemaError, match=r"host 0: the run is about another schema\. Nothing was charged"
+        ):
+            one.answer(replace(told, config=told.config | {"private": False}, schemas=differently))
+
+
+def test_of_a_stage_that_no_later_one_looks_at_a_party_keeps_nothing() -> None:
+    """Else a run of many rounds writes all of their terms into the journal with every answer."""
+    inside, held = parties(COLUMNS), dict[str, list[str]]()
+
+    class Looking(LocalParties):
+        def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+            replies = super().ask(message)
+            ask = addressed(message, self.names).get("one")
+            if isinstance(ask, Propose | Release) and inside["one"].agreement is not None:
+                state = inside["one"].state_dict()["agreement"]
+                held[f"{ask.kind()} {ask.stage}"] = [name for name, _ in state["stages"]]
+            return replies
+
+    measure(study_of(COLUMNS), Looking(inside))
+    assert held["joint.propose squares"] == ["squares"], "and no more of the totals"
+    assert held["joint.release squares"] == ["squares"], "which the last release looks at"

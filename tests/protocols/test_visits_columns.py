@@ -18,11 +18,10 @@ from understudy.data.visits.counts import person_vectors
 from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PrivacyError, SchemaError
 from understudy.models.visits.tables import VisitTables
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.core.agreeing import greetings_of
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask
-from understudy.protocols.core.products import Swap
-from understudy.protocols.joint.messages import Agree, Release
+from understudy.protocols.joint.messages import Agree, Release, Swap
+from understudy.protocols.joint.products import relayed
 from understudy.protocols.visits import protocol as visits
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -215,7 +214,7 @@ def test_asks_out_of_turn_are_refused_and_nothing_is_charged() -> None:
     for early in (Swap(chunk=0, inbox={}), count):
         with pytest.raises(MessageError, match="not expected"):
             clinic_party.answer(early)
-    greetings = greetings_of({name: party.answer(told[name]) for name, party in parties.items()})
+    greetings = relayed({name: party.answer(told[name]) for name, party in parties.items()})
     wrong: list[Ask] = [told["clinic"], count, Swap(chunk=1, inbox={})]
     for ask in wrong:
         with pytest.raises(MessageError, match="not expected"):

@@ -16,8 +16,7 @@ from understudy.api.train import train
 from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.channel import Channel
-from understudy.protocols.core.products import Swap
-from understudy.protocols.joint.messages import Agree, Begin, Release
+from understudy.protocols.joint.messages import Agree, Begin, Release, Swap
 from understudy.protocols.joint.server import Found
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.columns import grid_of

@@ -25,9 +25,9 @@ from understudy.ground.errors import (
 )
 from understudy.models.visits.tables import VisitTables
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.core.agreeing import greetings_of
 from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.joint.messages import Agree, Begin, Release
+from understudy.protocols.joint.products import relayed
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.study import UNITS, VisitStudy
 from understudy.runs.federation import Federation
@@ -118,7 +118,7 @@ def ask_all(parties: Mapping[str, Any], fed: Federation) -> dict[str, Any]:
     keys = {name: reply.key.value for name, reply in begun.items()}
     most = [max(reply.needed.value[0] for reply in begun.values())]
     agree = Agree(keys=keys, noise=most, bits=64, seeds={}, chunk=1, cells=[])
-    greetings = greetings_of({name: party.answer(agree) for name, party in parties.items()})
+    greetings = relayed({name: party.answer(agree) for name, party in parties.items()})
     return {name: party.answer(replace(COUNT, inbox=greetings[name])) for name, party in parties.items()}
 
 

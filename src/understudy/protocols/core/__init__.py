@@ -1,6 +1,4 @@
-"""What every protocol is written in: messages, parties, alignment, keys and products over parties, and the loop of
-rounds with its checkpoints and outcomes.
-"""
+"""What every protocol is written in: messages, parties, alignment, and the loop of rounds with what is saved of it."""
 
 from understudy.protocols.core.base import (
     Ask,

@@ -193,7 +193,7 @@ class AlignedParty(Party):
         `people`: those from one place to another, and who else holds them; nobody over rows.
         Guarantee: two holders find the same only if each place is one and the same person at both. A server that
         matched a person with somebody else would have both in a joint release twice, at the price of once. It is for
-        lines between the two (`KeyedParty.lines`), and leaves nobody.
+        lines between the two (`joint.session`), and leaves nobody.
         Edges: row by row nobody has an id → nothing.
         """
         if not people or self.table.schema.person is None or not len(self.aligned):

@@ -205,6 +205,7 @@ class LatentTree(Study[Rows]):
     settings: ClassVar = Config
     settled: ClassVar = ("plus", "group", "split", "private")
     least: ClassVar = 3
+    lasting: ClassVar = ("pairs",)
     releases: ClassVar[Mapping[str, str]] = {
         "groups": "step 1 of 3, latent attributes",
         "pairs": "step 2 of 3, correlations",

@@ -8,10 +8,10 @@ from understudy.data.kinds import TABLE
 from understudy.ground.errors import PartyError
 from understudy.privacy.accounts.accounting import Spend
 from understudy.protocols.core import Ask, Done, Keep, Message, Public, Reply
-from understudy.protocols.core.products import Swap
 from understudy.protocols.gans.coupling import coupling_party
 from understudy.protocols.gans.verti_gan_party import Config, Couple, VertiGanParty
 from understudy.protocols.joint import messages as joint
+from understudy.protocols.joint.messages import Swap
 from understudy.protocols.joint.party import AlignedJointParty
 
 
@@ -35,7 +35,7 @@ class CoupledParty(VertiGanParty):
 
     def answer(self, ask: Ask) -> Reply:
         if isinstance(ask, Keep) and self.side is not None and self.side.pair is not None:
-            raise self.unexpected(ask)  # as in `KeyedParty`
+            raise self.unexpected(ask)  # as in `JointParty`
         return super().answer(ask)
 
     def respond(self, ask: Ask) -> Reply:

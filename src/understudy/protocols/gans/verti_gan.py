@@ -46,7 +46,7 @@ from understudy.protocols.gans.verti_gan_party import (
 )
 from understudy.protocols.gram.measured import Measured
 from understudy.protocols.joint.found import Found, Record
-from understudy.protocols.joint.multiply import DEALT
+from understudy.protocols.joint.products import DEALT
 from understudy.protocols.joint.server import measure
 from understudy.protocols.protocol import Protocol
 

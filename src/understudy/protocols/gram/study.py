@@ -71,6 +71,7 @@ class Gram(Study[Rows]):
         "private", "fine", "target", "refined", "scouting", "public_people", "triples", "chosen_triples", "colluding",
         "most_holders",
     )  # fmt: skip
+    lasting: ClassVar[tuple[str, ...]] = ("pairs",)
     across: ClassVar[bool] = False  # only the pairs of columns that are with different groups
     chooser: Any = None  # the server's, which names pairs and tables by what was released (`choosing`)
 

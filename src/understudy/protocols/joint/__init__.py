@@ -1,7 +1,7 @@
 """Joint releases: one engine for all families in which holders release noisy sums once, and a model is fitted to them.
 
 `messages` is what is said, `party` a holder's side (`session`: what it holds meanwhile), `server` the server's
-(`found`: what it knows so far), `multiply` products between holders, `pricing` what a release costs. `stage` is what a
+(`found`: what it knows so far), `products` those between holders, `pricing` what a release costs. `stage` is what a
 family writes:
 
     class Means(Stage[Rows]):                           # one release, the same object on both sides
@@ -37,8 +37,8 @@ family writes:
   the holders to each other before rows are masked or anything is charged. The noise of the release is told, too.
 - Where columns are split (`grid` has several groups, and people are aligned), a block of two groups g < h is cut out of
   Σ v_g v_hᵀ: `product` says how long vectors are, `vectors` makes them, `across` takes the holder's share of the
-  product and returns its parts. Products stay until the session ends: a later stage finds them in `across` under the
-  name of the stage that made them, and finds that stage in `before`.
+  product and returns its parts. Of the stages in `lasting` these products stay until the session ends: a later stage
+  finds them in `across` under the name of the stage that made them, and finds that stage in `before`.
 - A block holds only cells that are released: what is not wanted is left out of `shape`, in `count` and in `across`.
 - `Choice` is a stage in which each holder chooses by itself; the server tells all what was chosen in the next `terms`.
 - Rows that are drawn among (`Holding.drawing`) are drawn when they are counted, and the same ones in one session.

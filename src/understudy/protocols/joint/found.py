@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
+from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import Parties, settled
-from understudy.protocols.core.agreeing import Begun, stated_prices
-from understudy.protocols.joint.multiply import DEALT
+from understudy.protocols.core.base import VIEWS
 from understudy.protocols.joint.pricing import BlockSpec
+from understudy.protocols.joint.products import DEALT
 from understudy.protocols.joint.stage import Stage, Study, Terms
 
+Begun = dict[str, dict[str, Any]]  # what each party stated
 OUTSIDE_ROWS = (
     "the schema: columns, levels, sizes, bounds and classes are public",
     "the size and the timing of messages; the number of people is counted within ε",
@@ -54,6 +55,11 @@ class Record:
         """How many are shared, where columns are split."""
         return sum(int(people) for people, _ in self.cells) if self.cells else None
 
+    @property
+    def shared(self) -> dict[tuple[str, ...], int]:
+        """How many people the holders of each cell of the grid share."""
+        return {tuple(holders): int(people) for people, holders in self.cells}
+
 
 class Found(Mapping[str, Any]):
     """What a run has found so far, stage by stage: `found["means"]` is what `Stage.read` makes of that release."""
@@ -83,8 +89,7 @@ class Found(Mapping[str, Any]):
 
     def next(self, name: str, terms: Terms) -> Stage[Any]:
         """The stage of this name and these terms, after those before it."""
-        names = [*self.study.releases]
-        before = {one: self.stage(one) for one in names[: names.index(name)]}
+        before = {one: self.stage(one) for one in self.study.lasting if one != name and one in self}
         return self.study.stage(name, terms, self.noise(name), before)
 
     def noise(self, name: str) -> float:
@@ -116,10 +121,14 @@ def statement(found: Found, parties: Parties, *, at_least: int | None = None) ->
         (study.pricing.spend(number, record.noise[number]) for number in range(record.made + record.lost)),
         Counter(),
     )
+    spends, gone = settled(parties, there, at_least=at_least), dict.fromkeys(VIEWS, asked)
     split, moves = len(study.grid.groups) > 1, study.pricing.moves
     outside = {"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[study.grid.partition]
     return PrivacyStatement(
-        parties=stated_prices(record.begun, settled(parties, there, at_least=at_least), asked),
+        parties=tuple(
+            PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
+            for name, info in record.begun.items()
+        ),
         same_people=split,
         most_holders=moves,
         one_release=split or moves > 1,

@@ -14,9 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from understudy.protocols.core import Assembly, Paid, Public, Reply
-from understudy.protocols.core.keyed import Greeted, Keys, Stated
-from understudy.protocols.core.products import Delivery
+from understudy.protocols.core import Ask, Assembly, Message, Paid, Public, Reply
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,24 +25,28 @@ class Begin(Assembly, kind="joint.begin"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun(Stated, kind="joint.begun"):
+class Begun(Reply, kind="joint.begun"):
     """The noise that this party's budget needs in each release, and its public key of the run.
 
     `people`: how many are shared, where columns are split; None over rows.
     """
 
+    budget: Public
+    noise: Public
+    key: Public
     people: Public
     needed: Public
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agree(Keys, kind="joint.agree"):
+class Agree(Ask, kind="joint.agree"):
     """Who takes part, with which keys, the noise of each release, and how products with others are made.
 
     `bits`: of the numbers that are sent. `chunk`: people per message, at most. `seeds`: of this party's masks, by the
     other holder. `cells`: this party's people in their order, as [number, the other holders of them]; none over rows.
     """
 
+    keys: dict[str, bytes]
     noise: list[float]
     bits: int
     chunk: int
@@ -53,8 +55,18 @@ class Agree(Keys, kind="joint.agree"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreed(Greeted, kind="joint.agreed"):
+class Agreed(Reply, kind="joint.agreed"):
     """The fingerprint of all keys as this party was told them, and a sealed greeting for every other party."""
+
+    fingerprint: Public
+    outbox: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery(Ask):
+    """An ask that brings what the other holders sent to this one."""
+
+    inbox: dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +88,20 @@ class Proposed(Reply, kind="joint.proposed"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Swap(Delivery, kind="joint.swap"):
+    """The others' messages about the chunk before; mask and seal the next one for each who holds these people."""
+
+    chunk: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swapped(Reply, kind="joint.swapped"):
+    """A sealed message for each other party that holds these people."""
+
+    outbox: Public
+
+
+@dataclass(frozen=True, kw_only=True)
 class Release(Delivery, kind="joint.release"):
     """Release the sums of this stage. With it come the others' last messages, and the dealer's corrections."""
 
@@ -91,3 +117,6 @@ class Released(Reply, kind="joint.released"):
     """
 
     parts: Paid
+
+
+MESSAGES: tuple[type[Message], ...] = (Begin, Begun, Agree, Agreed, Propose, Proposed, Release, Released)

@@ -1,22 +1,30 @@
 """A holder's side of a joint release, of whatever family: it checks, masks, multiplies, pays, counts, adds noise, pads.
 
+    Begin     the settings and everybody's schema: it checks them, states what its budget needs, and draws a key
+    Agree     everybody's keys and the noise: it checks them, and seals a greeting for every other party
+    …         for each stage what the server chose (`Propose`), masked rows for the others (`Swap`), and the `Release`
+
 Guarantee: before a release a party charges its ledger for what one person, with all rows at all holders, moves in it
 (`Stage.blocks`), under noise of the scale that this party computes (`pricing`) from the noise that was agreed on, which
 is never below what its own budget needs. To every block that its rows are in it adds its share of that noise, so that ε
-holds against the server, an outsider, and up to `colluding` other holders who pool what they know. What a server
-chooses between two releases is checked by the stage, told by the holders to each other, sealed, and heard by each,
-before rows are masked for it or anything is charged. Pads and masks are for one stage of these terms and this noise
-alone (`stage.digest`). What leaves before a release, masked and sealed, is uniform to whoever can read it and enters
-the ledger at no price. See `KeyedParty` for keys, greetings and `once`.
-Edges: where columns are split the server deals the masks, so it must not pool what it knows with a holder
-(docs/secure_products.md).
+holds against the server, an outsider, and up to `colluding` other holders who pool what they know. Nothing is charged
+before every other holder has shown that it was told the same (`session`); what a server chooses between two releases is
+checked by the stage and told likewise, before rows are masked for it or anything is charged. Pads and masks are for one
+stage of these terms and this noise alone (`stage.digest`). A release is charged once under its keys, whatever state the
+party is put back to: two under the same pads would differ by one party's own sums. With the last one the keys are
+dropped; from `Begin` until then the state is not saved on the server's word (`Keep`). What leaves before a release,
+masked and sealed, is uniform to whoever can read it and enters the ledger at no price.
+Edges: an ask that is repeated or out of turn, another schema, other settings than agreed, terms that the stage refuses,
+a message of a wrong shape → an error, and nothing is charged or sent; a session that is lost begins again with `Begin`,
+new keys, and a new price. Where columns are split the server deals the masks, so it must not pool
+what it knows with a holder (docs/secure_products.md).
 """
 
 import hmac
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict
+from itertools import count
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -25,18 +33,18 @@ from dp_accounting.dp_event import NoOpDpEvent
 from torch import Tensor
 
 from understudy.ground.check import whole
-from understudy.ground.errors import ConfigError, MessageError, PrivacyError, SchemaError
+from understudy.ground.errors import MessageError, PartyError, PrivacyError
 from understudy.privacy.accounts.accounting import Spend, event_from_json, event_to_json
-from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise import Rng, SecureRng
-from understudy.privacy.secure.channel import fingerprint
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger, Receipt
+from understudy.privacy.noise import SecureRng
+from understudy.privacy.secure.channel import KeyPair, connect, fingerprint
 from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import blind
-from understudy.protocols.core import Ask, Message, Paid, Public, Reply
+from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
 from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.core.keyed import Beginnings, D, KeyedParty, masked_rows
-from understudy.protocols.core.products import Chunk, Products, Swap, Swapped, chunks_of, heard, said
 from understudy.protocols.joint.messages import (
+    MESSAGES,
     Agree,
     Agreed,
     Begin,
@@ -45,52 +53,72 @@ from understudy.protocols.joint.messages import (
     Proposed,
     Release,
     Released,
+    Swap,
+    Swapped,
 )
-from understudy.protocols.joint.multiply import products_of, shares_of
-from understudy.protocols.joint.pricing import BlockSpec
-from understudy.protocols.joint.session import Session
-from understudy.protocols.joint.stage import Choice, Holding, Stage, Study, Terms, digest, settings_of
+from understudy.protocols.joint.products import Chunk, Products, chunks_of, products_of
+from understudy.protocols.joint.session import Session, check_noise, refusing, told_alike, told_study
+from understudy.protocols.joint.stage import Choice, Holding, Stage, Study, Terms
 
 
-class JointParty(KeyedParty[Session]):
-    """One holder of rows of its own people. `study`: the family.
+class JointParty(Party):
+    """One holder of rows of its own people. `agreed`: settings that it knows by itself, whatever a server says."""
 
-    Guarantee: see the module.
-    Edges: another schema, other settings than agreed, less noise than the budget needs, terms that the stage refuses, a
-    message of a wrong shape → an error, and nothing is charged or sent.
-    """
+    messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, *MESSAGES)
+    sure: ClassVar[float] = 0.99  # of what the run may cost: all of it is Gaussian noise, or pure
 
-    beginnings: ClassVar = Beginnings(Begin, Begun, Agree, Agreed)
-    messages: ClassVar[tuple[type[Message], ...]] = (
-        *KeyedParty.messages, *beginnings, Propose, Proposed, Release, Released,
-    )  # fmt: skip
-
-    def __init__(self, study: type[Study[Any]], name: str, rows: Any, ledger: Ledger, **more: Any) -> None:
-        super().__init__(name, *self._roster(study, rows), ledger, **more)
+    def __init__(
+        self,
+        study: type[Study[Any]],
+        name: str,
+        rows: Any,
+        ledger: Ledger,
+        *,
+        budget: Budget,
+        agreed: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        holder: tuple[Any, ...] = (name, *self._roster(study, rows), ledger)
+        super().__init__(*holder, **more)
         rows.schema.require_public(f"the schema of {name}")
+        self.budget, self.agreed = budget, dict(agreed or {})
         self.kind_of_study, self.held = study, rows
         self.paid: Spend = {}  # over all sessions
+        self.forget()
 
     def forget(self) -> None:
-        super().forget()
+        """Drop the session, if there is one."""
+        self.begun: Begin | None = None
+        self.pair: KeyPair | None = None
+        self.agreement: Session | None = None
+        self.needed: list[float] = []  # the noise that the budget needs in each release
         self._drawn_by = b""  # what rows are drawn by, once there are keys
         self._counted_rows: Any = None
 
-    def may_agree_again(self, agreement: Session) -> bool:
-        return not self.split and not agreement.released
+    def answer(self, ask: Ask) -> Reply:
+        if isinstance(ask, Keep) and self.pair is not None:
+            raise self.unexpected(ask)
+        return super().answer(ask)
 
-    def go_on(self, ask: Ask, agreement: Session) -> Reply | None:
-        due = self._due(agreement)
+    def respond(self, ask: Ask) -> Reply:
+        session = self.agreement
         match ask:
-            case Propose() if ask.stage == due and due not in agreement.terms:
-                return self._propose(ask, agreement)
-            case Swap() if (products := self._products(agreement)) is not None:
+            case Begin():
+                return self._begin(ask)
+            case Agree() if self.pair is not None:
+                # over rows who takes part may change before the first release
+                if session is None or not (self.split or session.released):
+                    return self._agree(ask)
+            case Propose() if session is not None and ask.stage == session.due:
+                if session.due not in session.terms:
+                    return self._propose(ask, session)
+            case Swap() if session is not None and (products := self._products(session)) is not None:
                 if not products.done and ask.chunk == products.swapped:
-                    return self._swap(ask, agreement, products)
-            case Release() if ask.stage == due:
-                if (products := self._products(agreement)) is None or products.done:
-                    return self._release(ask, agreement, products)
-        return None
+                    return self._swap(ask, session, products)
+            case Release() if session is not None and ask.stage == session.due:
+                if (products := self._products(session)) is None or products.done:
+                    return self._release(ask, session, products)
+        raise self.unexpected(ask)
 
     # Before anything leaves
 
@@ -99,136 +127,108 @@ class JointParty(KeyedParty[Session]):
         """Whether columns are split: then holders have the same people, who are aligned."""
         return len(self.study.grid.groups) > 1
 
-    @property
-    def private(self) -> bool:
-        return bool(self.study.config.private)
-
-    def take_up(self, ask: Begin) -> None:
-        kind = self.kind_of_study
-        if ask.family != kind.family:
-            raise MessageError(
-                f"{self.name}: this is a party of {kind.family}, not of {ask.family!r}. Nothing was charged or sent."
-            )
-        with self._refusing():
-            config = settings_of(kind.settings, ask.config, kind.settled)
-        self.as_agreed(vars(config), kind.settled)
-        with self._refusing():
-            schemas = {name: kind.schema_of(schema) for name, schema in ask.schemas.items()}
-            if self.name not in schemas:
-                raise self.other_schema()
-            study = kind(config, schemas)
-            if not study.same_rows(schemas[self.name], self.held.schema):
-                raise self.other_schema()
-        self.renew(ask)
-        self.study = study
-
-    def needs(self) -> dict[str, Public]:
-        study, shared = self.study, self._shared_people()
-        people = None if shared is None else len(shared)
-        if people is not None:  # over rows their number is within ε: a refusal would tell it
-            self.enough(people)
+    def _begin(self, ask: Begin) -> Begun:
+        self._take_up(ask)
+        study, people = self.study, self._people
+        if people is not None and people < 2:  # over rows their number is within ε: a refusal would tell it
+            raise PartyError(f"{self.name}: {people} people are too few to count. Nothing was charged.")
         _ = self.rows
         self.budget.warn_of_delta(self.name, study.people_at(self.held) if people is None else people)
         # Over columns all holders have the same people, and know them.
         known = people if study.grid.partition == "columns" else None
-        nothing = [0.0] * len(study.releases)
-        self.needed = study.pricing.needed(self.budget, known) if self.private else nothing
+        private = bool(study.config.private)
+        self.needed = study.pricing.needed(self.budget, known) if private else [0.0] * len(study.releases)
         study.check_noise(self.needed, len(study.schemas))
-        self.ledger.afford(
-            ComposedDpEvent([study.pricing.event(number, one) for number, one in enumerate(self.needed)])
+        self.ledger.afford(ComposedDpEvent([*map(study.pricing.event, count(), self.needed)]))
+        self.pair = KeyPair(self.rng.bytes(32) if self.rng.seeded else None)
+        return Begun(
+            people=Public(people, "the size of the intersection, outside ε; over rows the number stays here"),
+            needed=Public(self.needed, "by the budget, public settings, and how many people all share"),
+            budget=Public(asdict(self.budget) if private else None, "the holder's own choice"),
+            noise=self.stated_noise(),
+            key=Public(self.pair.public, "a fresh public key"),
         )
-        return {
-            "people": Public(
-                people, "the size of the intersection, outside ε; over rows the number stays here"
-            ),
-            "needed": Public(
-                self.needed, "computed from the budget, public settings, and how many people all share"
-            ),
-        }
 
-    def open(self, ask: Agree) -> Session:
+    def _take_up(self, ask: Begin) -> None:
+        """Begin anew with this ask, if its settings and schemas are what the holder knows of them."""
+        study = told_study(self.kind_of_study, ask, self.name, self.held.schema, self.agreed)
+        self.forget()
+        self.begun, self.study = ask, study
+
+    def _agree(self, ask: Agree) -> Agreed:
+        self.agreement = self._open(ask)
+        return Agreed(
+            fingerprint=Public(fingerprint(ask.keys), "a hash of public keys"),
+            outbox=Public(self.agreement.greet(), "a word about public keys, sealed"),
+        )
+
+    def _open(self, ask: Agree) -> Session:
+        """Check what is to be agreed on, and derive a line to every other holder, under all that this one was told and
+        what it has in common with that one.
+        """
         known, told = self.study.schemas.keys(), ask.keys.keys()
         if self.name not in told or (told != known if self.split else not told <= known):
             raise MessageError(
                 f"{self.name}: a key is of a party that was not named, or one is missing. Nothing was sent."
             )
-        self.enough_noise(ask.noise)
-        with self._refusing():
+        check_noise(self.name, ask.noise, self.needed)
+        with refusing(self.name):
             self.study.check_noise(ask.noise, len(ask.keys))
             self.study.pricing.check_parties(len(ask.keys))
             whole(chunk=ask.chunk)
             Ring(ask.bits)
-        if self.pair is not None:
-            self._drawn_by = hmac.digest(self.pair.secret, b"understudy rows that count", "sha256")
-        chunks = self._chunks(ask)
+        if self.begun is None or self.pair is None:
+            raise self.unexpected(ask)
+        self._drawn_by = hmac.digest(self.pair.secret, b"understudy rows that count", "sha256")
+        groups = self.study.grid.groups if self.split else ()
+        chunks = chunks_of(self.name, groups, ask.cells, ask.chunk, self._people or 0)
         peers = {peer for _, _, held in chunks for peer in held}
         if ask.seeds.keys() != peers or len(set(ask.seeds.values())) < len(peers):
             raise MessageError(f"{self.name}: a party's seed is missing or new. Nothing was sent.")
-        return Session(ask, self.lines(ask, own=("seeds", "cells"), shared=self._shared_with(chunks)))
-
-    def _chunks(self, ask: Agree) -> list[Chunk]:
-        """This holder's people, with whom it shares them: none over rows."""
-        shared = self._shared_people()
-        groups = self.study.grid.groups if self.split else ()
-        return chunks_of(self.name, groups, ask.cells, ask.chunk, 0 if shared is None else len(shared))
+        context = told_alike(self.run, self.begun, ask)
+        lines = connect(self.name, self.pair, ask.keys, context=context, shared=self._shared_with(chunks))
+        return Session(self.study, ask, lines)
 
     # A stage: what it is of, and the rows that are multiplied for it
 
-    def _due(self, session: Session) -> str:
-        return [*self.study.releases][session.released]
-
     def _stage(self, session: Session, terms: Terms | None = None) -> Stage[Any]:
         """The stage that is due, of these terms, or as it was proposed; where nothing was, without terms."""
-        name = self._due(session)
+        name = session.due
         if name not in session.stages:
-            before = dict(session.stages)
-            with self._refusing():
-                session.stages[name] = self.study.stage(name, terms or {}, session.noise, before)
-            session.terms[name] = terms or {}
+            before = {one: session.stages[one] for one in self.study.lasting if one in session.stages}
+            with refusing(self.name):
+                stage = self.study.stage(name, terms or {}, session.noise, before)
+            session.begin(name, terms or {}, stage)
         return session.stages[name]
 
     def _propose(self, ask: Propose, session: Session) -> Proposed:
         """Tell the others what it will be of: a server that tells each something else gets nothing."""
-        self._hear(ask, session)
+        session.hear(ask)
         self._stage(session, ask.terms)
-        session.word = self._about(session)
-        told = said(session.channels, session.word)
+        told = session.say(session.about)
         return Proposed(outbox=Public(told, "what the server chose, sealed; no row is in it"))
-
-    def _about(self, session: Session) -> bytes:
-        name = self._due(session)
-        return digest(session.released, name, session.noise, session.terms[name])
-
-    def _hear(self, ask: D, session: Session) -> D:
-        """Open what the others said they were told, if that is due. The ask without it."""
-        ask = self.hear(ask, session)
-        if session.word:
-            heard(session.channels, session.word, ask.inbox, what="terms")
-            session.word = b""
-            ask = replace(ask, inbox={})
-        return ask
 
     def _products(self, session: Session) -> Products | None:
         """This side of the products for the stage that is due, if there are any."""
         if session.products is None and (product := self._stage(session).product) is not None:
-            stage, rows, shared = self._stage(session), self.rows, self._shared_people()
+            stage, rows = self._stage(session), self.rows
             session.products = products_of(
                 self.name, self.study.grid, session.agree, session.channels, product,
                 lambda start, stop: stage.vectors(rows, start, stop),
-                0 if shared is None else len(shared), self._about(session),
+                self._people or 0, session.about,
             )  # fmt: skip
         return session.products
 
     def _swap(self, ask: Swap, session: Session, products: Products) -> Swapped:
-        ask = self._hear(ask, session)
+        ask = session.hear(ask)
         if not products.swapped:
             peers = ", ".join(peer for peer in session.agree.keys if peer in products.factors)
             where = "; which of them hold a person is disclosed" if len(session.agree.cells) > 1 else ""
             self.ledger.charge(
                 NoOpDpEvent(),
                 run=self.run,
-                what=f"{masked_rows(peers)}{where}; for {self.study.releases[self._due(session)]}; "
-                f"keys {fingerprint(session.agree.keys)}",
+                what=f"masked rows for {peers}, sealed: they tell nothing, outside ε{where}; "
+                f"for {self.study.releases[session.due]}; keys {fingerprint(session.agree.keys)}",
             )
         return products.swap(ask)
 
@@ -236,51 +236,62 @@ class JointParty(KeyedParty[Session]):
 
     def _release(self, ask: Release, session: Session, products: Products | None) -> Released:
         """Charge, and only then count, add noise, and let it leave."""
-        name, stage, about = self._due(session), self._stage(session), self._about(session)
+        name, stage, about = session.due, self._stage(session), session.about
         number, noise, pricing = session.released, session.noise, self.study.pricing
-        ask = self._hear(ask, session)
+        ask = session.hear(ask)
         if products is not None:
-            session.shares[name] = shares_of(self.name, self.study.grid, products, ask.inbox, ask.corrections)
+            session.shares[name] = products.shares(ask.inbox, ask.corrections)
         elif ask.inbox or ask.corrections:
             raise MessageError(f"{self.name}: a message came that was not due. Nothing was charged or sent.")
         sigmas = pricing.sigmas(number, stage.blocks, noise)
-        what = f"{self.study.releases[name]} with {session.peers or 'nobody'}"
-        receipt = self.pay(pricing.event(number, noise), what, session, of=len(self.study.releases))
-        self.paid = Counter(self.paid) + pricing.spend(number, noise)
-        session.products = None
+        receipt = self._pay(session)
         if isinstance(stage, Choice):
             return Released(parts=Paid({"chosen": stage.choose(self.rows, noise, self.rng)}, receipt))
-        due, parts = self._counted(stage, session)
-        ring, released, places = session.ring, dict[str, Tensor](), list(stage.blocks)
-        for key, block in due.items():
-            holders = [one for one in self.study.grid.holders(block.groups) if one in session.agree.keys]
-            noisy = parts[key] + pricing.noise(block, sigmas[key], len(holders), self.rng)
-            lines = [session.channels[one] for one in holders if one != self.name]
-            padded = blind(ring.words(noisy), lines, ring, stream=places.index(key), about=about)
-            released[key] = ring.signed(padded)
+        own = self.study.grid.group_of(self.name)
+        parts = stage.count(self.rows) | stage.across(session.shares)
+        due = {key: block.shape for key, block in stage.blocks.items() if own in block.groups}
+        if {key: tuple(part.shape) for key, part in parts.items()} != due:
+            raise PrivacyError(f"{self.name}: what was counted is not what the stage says. Nothing was sent.")
+        ring, released = session.ring, dict[str, Tensor]()
+        for place, (key, block) in enumerate(stage.blocks.items()):
+            if key in due:
+                holders = [one for one in self.study.grid.holders(block.groups) if one in session.agree.keys]
+                noisy = parts[key] + pricing.noise(block, sigmas[key], len(holders), self.rng)
+                lines = [session.channels[one] for one in holders if one != self.name]
+                released[key] = ring.signed(blind(ring.words(noisy), lines, ring, stream=place, about=about))
         return Released(parts=Paid(released, receipt))
 
-    def _counted(self, stage: Stage[Any], session: Session) -> tuple[dict[str, BlockSpec], dict[str, Tensor]]:
-        """The blocks that this holder has a part in, and these parts, without noise."""
-        own = self.study.grid.group_of(self.name)
-        due = {key: block for key, block in stage.blocks.items() if own in block.groups}
-        parts = stage.count(self.rows) | stage.across(session.shares)
-        if {key: part.shape for key, part in parts.items()} != {key: one.shape for key, one in due.items()}:
-            raise PrivacyError(f"{self.name}: what was counted is not what the stage says. Nothing was sent.")
-        return due, parts
+    def _pay(self, session: Session) -> Receipt:
+        """Charge the release that is due, and end the session with the last one."""
+        if session.word:
+            raise MessageError(
+                f"{self.name}: the others have not shown what they were told. Nothing was charged or sent."
+            )
+        study, number, noise = self.study, session.released, session.noise
+        receipt = self.ledger.charge(
+            study.pricing.event(number, noise),
+            run=self.run,
+            what=f"{study.releases[session.due]} with {session.peers or 'nobody'}; "
+            f"keys {fingerprint(session.agree.keys)}",
+            once=True,  # also for a server that puts this party back to before it: pads are for one release
+        )
+        session.released, session.products = number + 1, None
+        self.paid = Counter(self.paid) + study.pricing.spend(number, noise)
+        if session.released == len(study.releases):
+            self.agreement = self.pair = None  # a further release takes new keys, and is charged again
+        return receipt
 
     @property
     def rows(self) -> Any:
         """This holder's rows as its family sees them, for this session."""
         if self._counted_rows is None:
-            self._counted_rows = self.study.rows(
-                Holding(self.name, self.held, self._shared_people(), self._drawing)
-            )
+            held = Holding(self.name, self.held, self._shared_people(), lambda: SecureRng(self._drawn_by))
+            self._counted_rows = self.study.rows(held)
         return self._counted_rows
 
-    def _drawing(self) -> Rng:
-        """A generator that is the same in one session: who draws among its rows draws the same under the same masks."""
-        return SecureRng(self._drawn_by)
+    @property
+    def _people(self) -> int | None:
+        return None if (shared := self._shared_people()) is None else len(shared)
 
     # Over rows nobody is aligned
 
@@ -297,42 +308,36 @@ class JointParty(KeyedParty[Session]):
         """What two holders have in common (`AlignedParty.shared_with`)."""
         return {}
 
-    @contextmanager
-    def _refusing(self) -> Iterator[None]:
-        """A refusal by the study names this party, and says what happened to the data."""
-        try:
-            yield
-        except (ConfigError, MessageError, SchemaError) as error:
-            words = str(error) if self.name in str(error) else f"{self.name}: {error}"
-            more = "" if "Nothing was" in words else " Nothing was charged or sent."
-            raise type(error)(words + more) from None
-
     # The state, as it is saved
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
         state["paid"] = {event_to_json(event): count for event, count in self.paid.items()}
+        if self.begun is not None and self.pair is not None:
+            state["begun"] = {"ask": asdict(self.begun), "secret": self.pair.secret, "needed": self.needed}
+        if self.agreement is not None:
+            state["agreement"] = self.agreement.state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
+        self.forget()
         self.paid = {event_from_json(event): count for event, count in state.get("paid", {}).items()}
-
-    def kept(self, agreement: Session) -> dict[str, Any]:
-        return agreement.state_dict()
-
-    def restore(self, agreement: Session, held: Mapping[str, Any]) -> None:
-        agreement.load_state_dict(held, self.study)
-        if held["products"] is not None and (products := self._products(agreement)) is not None:
-            products.load_state_dict(held["products"])
+        if (begun := state.get("begun")) is None:
+            return
+        self._take_up(Begin(**begun["ask"]))
+        self.pair, self.needed = KeyPair(begun["secret"]), list(begun["needed"])
+        if (held := state.get("agreement")) is not None:
+            self.agreement = session = self._open(Agree(**held["ask"]))
+            session.load_state_dict(held)
+            if held["products"] is not None and (products := self._products(session)) is not None:
+                products.load_state_dict(held["products"])
 
 
 class AlignedJointParty(JointParty, AlignedParty):
     """The same where holders may have other columns of the same people: the schemas show it."""
 
-    messages: ClassVar[tuple[type[Message], ...]] = (
-        *AlignedParty.messages, *JointParty.beginnings, Propose, Proposed, Swap, Swapped, Release, Released,
-    )  # fmt: skip
+    messages: ClassVar[tuple[type[Message], ...]] = (*AlignedParty.messages, *MESSAGES, Swap, Swapped)
 
     @staticmethod
     def _roster(study: type[Study[Any]], rows: Any) -> tuple[Any, ...]:

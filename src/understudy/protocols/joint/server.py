@@ -17,21 +17,11 @@ from torch import Tensor
 
 from understudy.ground.errors import BudgetExceeded, MessageError, PartyError
 from understudy.protocols.core import Ask, Parties, public_values
-from understudy.protocols.core.agreeing import (
-    Begun,
-    Inboxes,
-    agree_over_rows,
-    greetings_of,
-    keys_of,
-    most_of,
-    same_number,
-)
 from understudy.protocols.core.alignment import align_grid
-from understudy.protocols.core.loop import Checkpoint
-from understudy.protocols.core.products import cells_of, relayed
-from understudy.protocols.joint.found import Found, Record
+from understudy.protocols.core.loop import Checkpoint, Present
+from understudy.protocols.joint.found import Begun, Found, Record
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
-from understudy.protocols.joint.multiply import multiply, seeds_for
+from understudy.protocols.joint.products import Cells, Inboxes, cells_of, multiply, relayed, seeds_for
 from understudy.protocols.joint.stage import Choice, Stage, Study, digest
 
 SAVED = "released"
@@ -116,39 +106,42 @@ class _Server:
         self.releasing = self.staying = False
 
     def over_rows(self, begin: Begin, at_least: int | None) -> Record:
-        """Until all who are still there have agreed with each other."""
-
-        def agree(everybody: Begun, left: Begun) -> Agree:
-            same_number(everybody, None)
-            noise = most_of(everybody, "needed")
-            bits = self.study.ring(None, noise).bits
-            return Agree(keys=keys_of(left), noise=noise, bits=bits, chunk=1, seeds={}, cells=[])
-
-        everybody, begun, self.words = agree_over_rows(self.parties, begin, at_least, agree)
-        return Record(begun, most_of(everybody, "needed"))
+        """Ask until all who are still there have agreed with each other."""
+        present = Present(self.parties, at_least)
+        begun = public_values(present.ask(begin))
+        _same_number(begun, None)
+        noise = _most_noise(begun)
+        bits = self.study.ring(None, noise).bits
+        while True:
+            keys = {name: info["key"] for name, info in begun.items()}
+            agree = Agree(keys=keys, noise=noise, bits=bits, chunk=1, seeds={}, cells=[])
+            told = present.ask(dict.fromkeys(begun, agree))
+            if told.keys() == begun.keys():
+                self.words = relayed(told)
+                return Record(begun, noise)
+            begun = {name: begun[name] for name in told}
 
     def over_columns(self, begin: Begin) -> Record:
         """Align, and agree with all of them; the seeds of their masks go with it."""
         cells = align_grid(self.parties, self.study.grid.groups)
         begun = public_values(self.parties.ask(begin))
-        same_number(begun, cells)
+        _same_number(begun, cells)
         told = [[people, list(holders)] for holders, people in cells.items()]
-        record = Record(begun, most_of(begun, "needed"), told)
-        self.words = greetings_of(self.parties.ask(self._agree(record)))
+        record = Record(begun, _most_noise(begun), told)
+        self.words = relayed(self.parties.ask(self._agreements(record)))
         return record
 
-    def _agree(self, record: Record) -> dict[str, Agree]:
+    def _agreements(self, record: Record) -> dict[str, Agree]:
         """What each holder is told, where columns are split."""
-        cells = {tuple(holders): int(people) for people, holders in record.cells}
-        keys, ring = keys_of(record.begun), self.study.ring(record.people, record.noise)
-        seeds = seeds_for([*record.begun], cells, keys, self.secret)
+        cells, keys = record.shared, {name: info["key"] for name, info in record.begun.items()}
+        bits = self.study.ring(record.people, record.noise).bits
         return {
             name: Agree(
                 keys=keys,
                 noise=record.noise,
-                bits=ring.bits,
+                bits=bits,
                 chunk=self.chunk,
-                seeds=seeds[name],
+                seeds=seeds_for(name, cells, keys, self.secret),
                 cells=cells_of(name, cells),
             )
             for name in record.begun
@@ -163,14 +156,19 @@ class _Server:
         stage = found.next(name, terms)
         if terms:
             asks = {one: Propose(stage=name, terms=terms, inbox=self._inbox(one)) for one in holders}
-            told = self.ask(asks)
-            self.words = relayed({one: told[one].outbox for one in holders}, holders)
+            self.words = relayed(self.ask(asks))
         corrections: dict[str, dict[str, Tensor]] = {}
         if stage.product is not None:
-            cells = {tuple(shared): int(people) for people, shared in record.cells}
             about = digest(record.made, name, record.noise[record.made], terms)
             self.words, corrections = multiply(
-                self, study.grid, stage.product, cells, self._agree(record), self.secret, about, self.words
+                self,
+                study.grid,
+                stage.product,
+                record.shared,
+                self._agreements(record),
+                self.secret,
+                about,
+                self.words,
             )
         self.releasing = True
         replies = self.ask(
@@ -215,6 +213,18 @@ class _Server:
                 total += ring.words(part)
             sums[key] = ring.signed(total)
         return sums
+
+
+def _most_noise(begun: Begun) -> list[float]:
+    """Of each release the most noise that a party needs."""
+    return [max(each) for each in zip(*(info["needed"] for info in begun.values()), strict=True)]
+
+
+def _same_number(begun: Begun, cells: Cells | None) -> None:
+    """Refuse parties that share other people than they were aligned on, or state a number over rows (None)."""
+    for name, info in begun.items():
+        if info["people"] != (None if cells is None else sum(cells[cell] for cell in cells if name in cell)):
+            raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
 
 
 def _chosen(sent: Mapping[str, Any]) -> dict[str, Any]:

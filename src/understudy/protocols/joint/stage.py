@@ -118,12 +118,15 @@ class Study(ABC, Generic[R]):
     """One per family, and one object per run on either side: what follows from its settings and all schemas.
 
     `least`: without so many releases nothing can be fitted, so that who goes away before them ends the run.
+    `lasting`: the stages that later ones look at, by `before` or by the products that were made for them. Of all others
+    a holder keeps nothing once they are released.
     """
 
     family: ClassVar[str]
     settings: ClassVar[type[Any]]  # its Config: the same checks at both sides
     settled: ClassVar[tuple[str, ...]]  # the settings that what is released depends on
     least: ClassVar[int] = 1
+    lasting: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Any, schemas: Mapping[str, Any]) -> None:
         """Edges: what cannot be measured → ConfigError or SchemaError, before anything is charged."""
@@ -164,7 +167,7 @@ class Study(ABC, Generic[R]):
 
     @abstractmethod
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[R]]) -> Stage[R]:
-        """The stage of this name and these terms, which were checked. `before`: the stages that were released.
+        """The stage of this name and these terms, which were checked. `before`: those of `lasting` that were released.
 
         Edges: terms that are not what the stage needs → MessageError or ConfigError, and nothing is charged.
         """
