@@ -309,8 +309,7 @@ def understudy(
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """Two holders' files and a run file."""
-    from understudy.data.partition import overlap_people
-    from understudy.data.samples import toy
+    from understudy.data.samples import overlap_people, toy
 
     frame, schema = toy(rows=40, seed=1)
     rows = overlap_people(frame, "id", {"clinic": 0.9, "insurer": 0.9}, seed=2)

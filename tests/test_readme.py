@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from test_cli import Run
-from understudy.data.partition import overlap_people
-from understudy.data.samples import toy
+from understudy.data.samples import overlap_people, toy
 
 pytestmark = pytest.mark.usefixtures("short_fits", "short_training", "light_masks")
 ROOT = Path(__file__).parent.parent

@@ -29,9 +29,9 @@ from tables import Public, load
 from common import publication
 from common.grid import Grid, grid_options
 from common.options import quick
+from common.splits import random_columns
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
-from understudy.data.partition import random_columns
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.models.device import pick_device

@@ -41,8 +41,8 @@ from three import STEPS, learned
 
 from common.options import options, quick
 from common.rows import said, write
+from common.splits import random_columns
 from understudy.data.encoding.codec import Codec
-from understudy.data.partition import random_columns
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.loss import Triple
 from understudy.models.tables.noisy_tables import read_tables

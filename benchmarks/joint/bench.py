@@ -48,9 +48,9 @@ from common.grid import Grid, grid_options
 from common.options import quick
 from common.publication import DELTA, ENDS
 from common.rows import read
+from common.splits import iid_rows, random_columns
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
-from understudy.data.partition import iid_rows, random_columns
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
 from understudy.evaluate.utility.fidelity import evaluate_tables
 from understudy.runs.federation import Federation

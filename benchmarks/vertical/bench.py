@@ -44,9 +44,9 @@ from common.grid import Grid, grid_options
 from common.options import quick
 from common.public_tables import FILES, Public, load
 from common.publication import DELTA, ENDS
+from common.splits import cramers_v, random_columns
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
-from understudy.data.partition import cramers_v, random_columns
 from understudy.evaluate.attacks.membership import neighbourhood
 from understudy.evaluate.utility.fidelity import evaluate_tables
 from understudy.runs.federation import Federation

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from understudy.api.train import run_file
 from understudy.cli import app
-from understudy.data.partition import overlap_people
-from understudy.data.samples import toy
+from understudy.data.samples import overlap_people, toy
 from understudy.ground.durable import own_folder, replace
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

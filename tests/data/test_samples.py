@@ -1,12 +1,14 @@
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats.contingency import association
 
 from understudy.data import samples
 from understudy.data.column import Binned, Real
 from understudy.data.encoding.codec import Codec
-from understudy.data.partition import cramers_v
-from understudy.data.samples import rand_health, toy
+from understudy.data.samples import overlap_people, rand_health, toy
 from understudy.data.schema import join
 from understudy.data.table import check_table, read_table
 from understudy.ground.errors import ConfigError
@@ -67,8 +69,9 @@ def test_the_holders_share_most_people_in_another_order() -> None:
         pd.testing.assert_frame_equal(again[party], tables[party])
     # What a joint table is for: visits at the clinic go with spending at the insurer.
     joint = join(schemas)
-    v = cramers_v(tables["clinic"].merge(tables["insurer"], on="zper"), joint)
-    assert v[joint.names.index("visits"), joint.names.index("outpatient")] > 0.4
+    codes = Codec(joint).codes(tables["clinic"].merge(tables["insurer"], on="zper"))
+    visits, spent = (codes[:, joint.names.index(name)] for name in ("visits", "outpatient"))
+    assert association(pd.crosstab(visits, spent).to_numpy(), method="cramer") > 0.4
 
 
 def test_without_statsmodels_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,5 +101,22 @@ def test_toy_tables_fit_their_schema_and_are_seeded() -> None:
 
 
 def test_the_columns_of_a_toy_table_go_together() -> None:
-    v = cramers_v(*toy(rows=2000))
+    frame, schema = toy(rows=2000)
+    columns = Codec(schema).codes(frame).T
+    tables = [pd.crosstab(a, b).to_numpy() for a, b in combinations(columns, 2)]
+    v = np.array([association(table, method="cramer") for table in tables])
     assert v.min() > 0.15
+
+
+def test_people_overlap_as_their_shares_say() -> None:
+    frame = pd.DataFrame({"id": np.repeat(np.arange(2000), 2)})  # two rows a person
+    held = overlap_people(frame, "id", {"clinic": 0.8, "insurer": 0.5, "all": 1.0, "none": 0.0}, seed=0)
+    people = {party: set(frame["id"].iloc[rows]) for party, rows in held.items()}
+    assert [len(people[party]) for party in held] == [1600, 1000, 2000, 0]
+    assert all(len(rows) == 2 * len(people[party]) == len(set(rows)) for party, rows in held.items())
+    assert len(people["clinic"] & people["insurer"]) / 2000 == pytest.approx(0.4, abs=0.04)
+    assert not np.array_equal(held["all"], np.sort(held["all"]))
+    again = overlap_people(frame, "id", {"clinic": 0.8}, seed=0)
+    assert np.array_equal(again["clinic"], held["clinic"])
+    with pytest.raises(ConfigError):
+        overlap_people(frame, "id", {"a": 1.1}, 0)

@@ -12,8 +12,7 @@ import tomli_w
 from desk import COLUMNS, POLICY, Desk
 
 from forker import Forker
-from understudy.data.partition import overlap_people
-from understudy.data.samples import toy
+from understudy.data.samples import overlap_people, toy
 
 
 @pytest.fixture

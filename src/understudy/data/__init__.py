@@ -3,6 +3,6 @@
 *Public:* `column`, `schema`, `series`, `images`, `classes`, `visits`, `rules`; `described` is any of these,
 `document` how they are written down. *Rows:* `table`, `arrays` and `ragged`, by the rooms `reading` (from where they
 lie), `encoding` (as numbers) and `kinds` (one object a kind). *Asked about:* `conditions`, `meaning`, `pieces`. *Cut
-over holders:* `grid`, `partition`. *To begin with:* `infer`, `coarsen`, `bought_bins`, `samples`. Others import these
+over holders:* `grid`. *To begin with:* `infer`, `coarsen`, `bought_bins`, `samples`. Others import these
 modules one by one.
 """

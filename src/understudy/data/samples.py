@@ -5,6 +5,7 @@ insurance plans at random, to learn whether free care makes people healthier. Th
 comes with statsmodels (20,190 person-years; Cameron & Trivedi, "Microeconometrics", 2005).
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 from importlib.util import find_spec
@@ -15,21 +16,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.column import Binned, Column
-from understudy.data.partition import overlap_people
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.visits import VisitSchema
-from understudy.ground.check import whole
+from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError
 
 SITES = {
-    1: "Dayton",
-    2: "Seattle",
-    3: "Fitchburg",
-    4: "Franklin County",
-    5: "Charleston",
-    6: "Georgetown County",
-}
+    1: "Dayton", 2: "Seattle", 3: "Fitchburg", 4: "Franklin County", 5: "Charleston", 6: "Georgetown County",
+}  # fmt: skip
 DECIMALS = {
     "age": 1, "general_health": 1, "mental_health": 1, "chronic_diseases": 1,
     "income": 0, "schooling": 1, "drugs": 2, "outpatient": 2,
@@ -78,20 +73,16 @@ YEARS = VisitSchema(
     note="RAND Health Insurance Experiment, people and their years.",
     people=Schema(
         columns=(
-            Categorical(name="site", categories=tuple(SITES.values())),
-            Ordinal(name="coinsurance", categories=(0, 25, 50, 95, 100)),
-            Boolean(name="deductible"),
-            Real(name="age", low=0, high=70, bins=14),
-            Boolean(name="female"),
-            Ordinal(name="health", categories=("poor", "fair", "good", "excellent")),
-            Real(name="income", low=0, high=30_000, bins=(*range(0, 16_000, 2_000), 20_000, 30_000)),
+            *INSURER.select(["site", "coinsurance", "deductible"]).columns,
+            *CLINIC.select(["age", "female", "health"]).columns,
+            INSURER.column("income"),
         )
     ),
     events=Schema(
         columns=(
             Integer(name="year", low=1, high=5),
-            Integer(name="visits", low=0, high=100, bins=(0, 1, 2, 3, 4, 5, 7, 10, 15, 25, 100)),
-            Integer(name="admissions", low=0, high=10, bins=(0, 1, 2, 3, 10)),
+            CLINIC.column("visits"),
+            INSURER.column("admissions"),
             Real(name="drugs", low=0, high=1_000, bins=(0, 0.01, 5, 10, 20, 40, 80, 160, 320, 1_000)),
             Real(
                 name="outpatient",
@@ -147,6 +138,24 @@ def rand_health(*, bins: bool = True) -> tuple[dict[str, pd.DataFrame], dict[str
         for party, schema in schemas.items()
     }
     return tables, schemas
+
+
+def overlap_people(
+    frame: pd.DataFrame, person: str, shares: Mapping[str, float], seed: int
+) -> dict[str, NDArray[np.int64]]:
+    """Give each party its share of all people, drawn independently, with their rows in an order of its own.
+
+    Two parties with shares a and b have about a·b of all people in common.
+    """
+    rng = np.random.default_rng(seed)
+    codes, people = pd.factorize(frame[person])
+    held = {}
+    for party, share in shares.items():
+        in_range(0, 1, **{f"the share of {party}": share})
+        chosen = np.zeros(len(people), dtype=bool)
+        chosen[rng.permutation(len(people))[: round(share * len(people))]] = True
+        held[party] = rng.permutation(np.flatnonzero(chosen[codes]))
+    return held
 
 
 def toy(rows: int = 200, seed: int = 0, person: str | None = "id") -> tuple[pd.DataFrame, Schema]:
