@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from understudy.data.encoding.triangles import on_diagonal
+from understudy.data.encoding.frame import on_diagonal
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.local.nearest_codes import NearestCodes

@@ -9,7 +9,7 @@ import pytest
 
 from understudy.answers.question import Question
 from understudy.data.encoding.codec import Codec
-from understudy.data.pieces import labels_of
+from understudy.data.encoding.values import labels_of
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
 from understudy.ground.errors import ConfigError, SchemaError
 

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.data.encoding.ends import end_cells, ends_of, moved_to_ends
-from understudy.data.encoding.fine import fine_schema
+from understudy.data.encoding.fine import end_cells, ends_of, fine_schema, moved_to_ends
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Real, Schema
 from understudy.ground.errors import SchemaError

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from test_exchange_cli import run
 
+from understudy.data.encoding.population import read_labelled_images
 from understudy.data.images import ImageSchema
-from understudy.data.reading.labelled import read_labelled_images
 from understudy.generators.generator import Generator
 from understudy.generators.labelled import labelled_images
 from understudy.ground.errors import ArtefactError, ConfigError, SchemaError

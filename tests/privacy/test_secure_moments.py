@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from understudy.data.encoding.frame import Frame
-from understudy.data.encoding.triangles import packed, unpacked
+from understudy.data.encoding.frame import Frame, packed, unpacked
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.released import COUNT
 from understudy.privacy.accounts.accounting import epsilon

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from understudy.data.encoding.triangles import on_diagonal, packed
+from understudy.data.encoding.frame import on_diagonal, packed
 from understudy.privacy.secure.counts import one_hot
 from understudy.privacy.secure.moments import (
     block_multipliers,

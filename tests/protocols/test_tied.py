@@ -18,8 +18,7 @@ from hypothesis.extra.numpy import arrays
 
 from forker import Forker
 from understudy.api.train import run_file, train
-from understudy.data.encoding.frame import Frame
-from understudy.data.encoding.triangles import on_diagonal
+from understudy.data.encoding.frame import Frame, on_diagonal
 from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Categorical, Ordinal, Schema
 from understudy.evaluate.audit import auditing

@@ -28,7 +28,7 @@ from understudy.answers.rule_boxes import rule_boxes
 from understudy.answers.rules import refilled
 from understudy.data.conditions import Condition
 from understudy.data.encoding.codec import Uniform
-from understudy.data.pieces import Pieces
+from understudy.data.encoding.values import Pieces
 from understudy.ground.check import not_negative
 from understudy.ground.errors import ConfigError
 

@@ -22,7 +22,7 @@ from understudy.answers.noisy import Noisy, Numbers, Z
 from understudy.answers.question import Box, Levels
 from understudy.answers.release import Release
 from understudy.data.column import Categorical, Column, Integer, Real
-from understudy.data.pieces import Pieces
+from understudy.data.encoding.values import Pieces
 
 _CLEAR = 3.0
 _ANY = (-math.inf, math.inf)

@@ -20,7 +20,7 @@ from understudy.answers.question import Box, left_of
 from understudy.answers.rule_boxes import rule_boxes
 from understudy.data.conditions import And, Condition, Not, Order, Test, columns, tests
 from understudy.data.encoding.codec import Codec
-from understudy.data.pieces import Pieces
+from understudy.data.encoding.values import Pieces
 from understudy.data.rules import Rule, about
 from understudy.data.visits import SeveralVisits, VisitSchema
 

@@ -28,9 +28,7 @@ from understudy.answers.products import Products, pick
 from understudy.answers.question import Levels
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime
 from understudy.data.encoding.codec import Codes, Uniform
-from understudy.data.encoding.values import places_of
-from understudy.data.pieces import Pieces, labels_of
-from understudy.data.reading.dtypes import dtype
+from understudy.data.encoding.values import Pieces, dtype, labels_of, places_of
 from understudy.ground.check import in_range, nearest, whole
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.tables.bayes import invert

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from understudy.answers.cases import Split
 from understudy.answers.question import left_of
+from understudy.data.arrays import Places, starts_of, taken
 from understudy.data.column import Column
 from understudy.data.conditions import Condition, Order, Test, tests
-from understudy.data.encoding.values import numbers_of
-from understudy.data.ragged import Places, starts_of, taken
-from understudy.data.reading.dtypes import typed
+from understudy.data.encoding.values import numbers_of, typed
 from understudy.data.rules import about, met
 from understudy.data.visits import VisitSchema
 

@@ -29,12 +29,10 @@ from understudy.answers.kinds_of_events import TooManyCasesError
 from understudy.answers.products import Products
 from understudy.answers.rules import each_keeps, replaced
 from understudy.answers.walks import EventSet, Walks
+from understudy.data.arrays import Places, starts_of
 from understudy.data.conditions import Order, tests
 from understudy.data.encoding.codec import Codec, Uniform
-from understudy.data.encoding.values import Codes
-from understudy.data.pieces import Pieces
-from understudy.data.ragged import Places, starts_of
-from understudy.data.reading.dtypes import typed
+from understudy.data.encoding.values import Codes, Pieces, typed
 from understudy.data.rules import Rule
 from understudy.data.visits import VisitSchema
 from understudy.data.visits.frames import timed

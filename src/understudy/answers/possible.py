@@ -14,8 +14,8 @@ import numpy as np
 from understudy.answers.question import Box, Levels, Orders, Question
 from understudy.answers.rule_boxes import pair_of, pieces_of
 from understudy.data.conditions import And, Condition
+from understudy.data.encoding.values import Pieces
 from understudy.data.meaning import Mask
-from understudy.data.pieces import Pieces
 
 _STEPS = 1 << 12  # to find a row, or that there is none
 

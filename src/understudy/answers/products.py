@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from understudy.answers.question import Box
-from understudy.data.pieces import Pieces
+from understudy.data.encoding.values import Pieces
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.models.pool import Pool
 from understudy.models.tables.mixture import MixtureOfProducts, latin

@@ -18,7 +18,7 @@ from torch import Tensor
 from understudy.answers.products import Products, pick
 from understudy.answers.question import Box, Question
 from understudy.data.encoding.codec import Uniform
-from understudy.data.pieces import Pieces
+from understudy.data.encoding.values import Pieces
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.bayes import invert
 

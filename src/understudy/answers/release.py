@@ -13,7 +13,7 @@ They are public: the release is what ε was paid for, and nothing here was clipp
     ways               1              one-way tables
     fine               1              the same on fine cells, where levels were bought: a tree (`data.encoding.fine`),
                                       layer by layer from the top, those without a value where there may be some, and
-                                      last the ends of numbers where they are counted (`data.encoding.ends`)
+                                      last the ends of numbers where they are counted (`data.encoding.fine`)
     pairs              2              two-way tables
     pairs_again        2              those that were measured a second time
     triples            3              three-way tables
@@ -38,8 +38,7 @@ from torch import Tensor
 
 from understudy.answers.noisy import Noisy, mean_of
 from understudy.answers.question import Levels
-from understudy.data.encoding.ends import end_cells
-from understudy.data.encoding.fine import FAN, fine_schema, is_tree
+from understudy.data.encoding.fine import FAN, end_cells, fine_schema, is_tree
 from understudy.data.encoding.levels import Levels as BoughtLevels
 from understudy.data.schema import Schema
 from understudy.ground.bounded import parse_json

@@ -18,7 +18,7 @@ from torch import Tensor
 from understudy.answers.question import Box, Levels, Question, TooManyError
 from understudy.data.column import Real
 from understudy.data.conditions import And, Condition, Order, columns, tests
-from understudy.data.pieces import Pieces
+from understudy.data.encoding.values import Pieces
 from understudy.data.schema import Schema
 from understudy.models.tables.given_rules import Tie
 

@@ -21,8 +21,7 @@ from torch import Tensor
 
 from understudy.answers.products import Products, pick
 from understudy.answers.question import Box
-from understudy.data.encoding.values import Codes
-from understudy.data.pieces import Pieces
+from understudy.data.encoding.values import Codes, Pieces
 from understudy.models.tables.bayes import invert
 from understudy.models.visits.chains import MixtureOfChains
 

@@ -16,8 +16,7 @@ import typer
 
 from understudy.cli.schema import PUBLIC, MissingOption, declared, show_draft
 from understudy.cli.terminal import argument, option, out, plain
-from understudy.data.reading.secrets_in_urls import require_no_secret
-from understudy.data.reading.sources import SUFFIX, TableSource, is_url, with_missing
+from understudy.data.reading.sources import SUFFIX, TableSource, is_url, require_no_secret, with_missing
 from understudy.ground.check import nearest, plain_names
 from understudy.ground.errors import ConfigError
 

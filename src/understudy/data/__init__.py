@@ -1,8 +1,7 @@
 """What rows are: public schemas, readers that hold rows to them, and levels. Nothing is fitted, nothing is priced.
 
 *Public:* `column`, `schema`, `series`, `images`, `classes`, `visits`, `rules`; `described` is any of these,
-`document` how they are written down. *Rows:* `table`, `arrays` and `ragged`, by the rooms `reading` (from where they
-lie), `encoding` (as numbers) and `kinds` (one object a kind). *Asked about:* `conditions`, `meaning`, `pieces`. *Cut
-over holders:* `grid`. *To begin with:* `infer`, `coarsen`, `bought_bins`, `samples`. Others import these
-modules one by one.
+`document` how they are written down. *Rows:* `table` and `arrays`, by the rooms `reading` (from where they lie),
+`encoding` (as numbers) and `kinds` (one object a kind). *Asked about:* `conditions`, `meaning`. *Cut over holders:*
+`grid`. *To begin with:* `infer`, `coarsen`, `samples`. Others import these modules one by one.
 """

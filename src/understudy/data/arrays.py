@@ -16,7 +16,6 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.data.classes import Codes, Given
-from understudy.data.ragged import starts_of, taken
 from understudy.ground.errors import ConfigError, SchemaError
 
 Values = NDArray[np.float32]
@@ -178,3 +177,18 @@ def fault(value: float, low: float, high: float) -> str:
     if math.isnan(value):
         return "is not a number: fill gaps in, or leave the row out"
     return f"is outside the declared {low:g} to {high:g}"
+
+
+Places = NDArray[np.int64]
+
+
+def starts_of(numbers: NDArray[np.integer[Any]]) -> Places:
+    """Where each person's rows begin, and where all end: (people + 1,)."""
+    return np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
+
+
+def taken(starts: Places, people: NDArray[Any]) -> tuple[Places, Places]:
+    """Of these people alone, in this order: where the rows of each begin, and the places of all rows now."""
+    numbers = np.diff(starts)[people]
+    begin = starts_of(numbers)
+    return begin, np.arange(begin[-1]) + np.repeat(starts[people] - begin[:-1], numbers)

@@ -11,8 +11,8 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from understudy.data.column import Binned
+from understudy.data.encoding.values import dtype
 from understudy.data.reading.cells import distinct, floats, missing_words, numbers_in, texts
-from understudy.data.reading.dtypes import dtype
 from understudy.data.reading.files import PLAIN_NUMBERS, Raw, Source, as_they_came, batches_of, open_source
 from understudy.data.reading.forms import ISO_DAY, write_day, write_number
 from understudy.data.schema import Categorical, Column, Date, Integer, Ordinal, Real, Schema

@@ -3,6 +3,7 @@
 A schema file says its kind at the top: `kind = "series"`, `"image"` or `"visits"`; without one it describes a table.
 """
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from understudy.data.arrays import ArrayTable
@@ -24,3 +25,15 @@ def public_of(schema: PublicSchema) -> dict[str, Any]:
     sizes = ("height", "width", "length", "channels")
     alike = ("kind", *sizes, "low", "high", "label", "classes", "labels", "norm")
     return {key: value for key, value in schema.to_dict().items() if key in alike}
+
+
+@dataclass(frozen=True)
+class NoRows:
+    """In the place of rows, at a party that holds nobody: an aggregator of others' shares, or who collects them."""
+
+    schema: AnySchema
+    # of its own key, where that lasts longer than a run
+    secret: bytes | None = field(default=None, repr=False)
+    # that people put their uploads into, at a party that collects them
+    box: Any = field(default=None, repr=False)
+    rows = people = 0

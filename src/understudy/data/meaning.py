@@ -29,7 +29,7 @@ from understudy.data.column import (
     shorten,
 )
 from understudy.data.conditions import Compare, Missing, OneOf, Test, Value
-from understudy.data.pieces import Pieces
+from understudy.data.encoding.values import Pieces
 from understudy.data.reading.forms import read_time
 from understudy.ground.check import nearest
 

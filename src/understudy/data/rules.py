@@ -27,9 +27,8 @@ import pandas as pd
 
 from understudy.data.column import Binned, Column, Date, Datetime, Ordinal
 from understudy.data.conditions import And, Condition, Not, Or, Order, columns, parse, tests
-from understudy.data.encoding.values import numbers_of, places_of
+from understudy.data.encoding.values import cut, numbers_of, places_of
 from understudy.data.meaning import Mask, cuts, holds
-from understudy.data.pieces import cut
 from understudy.ground.check import known_keys, repeated
 from understudy.ground.errors import ConfigError, SchemaError
 

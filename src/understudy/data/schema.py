@@ -24,7 +24,7 @@ there are at most 64 of them, and 16 bins otherwise; reals get 16 bins. A protoc
 chooses better ones for a column without `bins`, by what it releases first (`data.encoding.fine`).
 
 Five keys say how synthetic values are written, so that they come back as they were: `decimals` of a real (2 gives
-12.50) and its `ends` (prices end in .99: bought with the levels, `data.encoding.ends`), `labels` of a boolean (false
+12.50) and its `ends` (prices end in .99: bought with the levels, `data.encoding.fine`), `labels` of a boolean (false
 first), the `resolution` of a datetime (second, minute, hour), and `written`, the form of a date, a real or a time of
 day in a file (DD.MM.YYYY, 0,0 %, HH:MM). Text of an ordinal column comes back as an ordered pandas categorical.
 """

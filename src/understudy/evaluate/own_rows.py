@@ -11,14 +11,13 @@ Edges: a cell that is not of its column's kind → SchemaError, as everywhere.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from understudy.data.coarsen import OTHER
-from understudy.data.column import EPOCH, Binned, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
+from understudy.data.column import Binned, Categorical, Column, Ordinal, Real
 from understudy.data.reading.cells import distinct, floats, missing_words, numbers_in, texts
 from understudy.data.reading.files import Raw, Source, batches_of, is_long, open_source
 from understudy.data.schema import Schema, was_bought
@@ -132,31 +131,22 @@ def _with_ends(column: Binned, numbers: Any) -> tuple[Binned, dict[str, int]]:
     if not below and not above:
         return column, {}
     said: dict[str, int] = {}
-    edges = [_value(column, edge) for edge in column.edges[:-1]]
+    edges = [column.bound_at(edge) for edge in column.edges[:-1]]
     last = column.high
     if below:
-        first = _value(column, numbers.min())
+        first = column.bound_at(numbers.min())
         edges.insert(0, first)
         said[f"lie below {column.low}, down to {first}"] = below
     if above:
-        most = _value(column, numbers.max())
+        most = column.bound_at(numbers.max())
         said[f"lie above {last}, up to {most}"] = above
         # The bin that was the last holds its end; a bin of whole numbers has two of them, so that edges increase.
         start = high + 1 if whole else np.nextafter(high, np.inf)
-        edges.append(_value(column, start))
+        edges.append(column.bound_at(start))
         end = numbers.max(), start + 1 if whole else np.nextafter(start, np.inf)
-        last = _value(column, max(end))
+        last = column.bound_at(max(end))
     changes: dict[str, Any] = {"decimals": None, "ends": False} if isinstance(column, Real) else {}
     return replace(column, low=edges[0], high=last, bins=(*edges, last), **changes), said
-
-
-def _value(column: Binned, number: Any) -> Any:
-    """A number on the column's scale as a bound of it."""
-    if isinstance(column, Date):
-        return date.fromordinal(int(number) + EPOCH)
-    if isinstance(column, Datetime):
-        return datetime(1970, 1, 1) + timedelta(seconds=int(number) * column.step)
-    return int(number) if isinstance(column, Integer) else float(number)
 
 
 def _with_categories(

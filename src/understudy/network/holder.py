@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from understudy.data.described import NoRows
 from understudy.data.kinds import TABLE, load_schema, one_kind_of_row
-from understudy.data.reading.no_rows import NoRows
 from understudy.ground.bounded import load_toml
 from understudy.ground.check import known_keys
 from understudy.ground.durable import own_file, own_folder, replace

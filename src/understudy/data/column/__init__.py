@@ -4,60 +4,28 @@ A column that exists is sound: everything is checked when it is made. Lists beco
 becomes a date, so that a column reads the same from Python, TOML and JSON.
 """
 
-from understudy.data.column.base import EXACT, Column, shorten
-from understudy.data.column.categories import (
-    FALSE_WORDS,
-    TRUE_WORDS,
-    WHOLE_NUMBER,
-    Boolean,
-    Categorical,
-    Category,
-    Ordinal,
-)
-from understudy.data.column.numbers import (
-    DEFAULT_BINS,
-    MOST_BINS,
-    MOST_DECIMALS,
-    OWN_LEVEL,
-    Binned,
-    Integer,
-    Real,
-)
-from understudy.data.column.times import (
-    EPOCH,
-    FIRST_DAY,
-    LAST_DAY,
-    RESOLUTIONS,
-    Date,
-    Datetime,
-    day_number,
-    second_number,
-)
-
-__all__ = [
-    "DEFAULT_BINS",
-    "EPOCH",
-    "EXACT",
-    "FALSE_WORDS",
-    "FIRST_DAY",
-    "LAST_DAY",
-    "MOST_BINS",
-    "MOST_DECIMALS",
-    "OWN_LEVEL",
-    "RESOLUTIONS",
-    "TRUE_WORDS",
-    "WHOLE_NUMBER",
-    "Binned",
-    "Boolean",
-    "Categorical",
-    "Category",
-    "Column",
-    "Date",
-    "Datetime",
-    "Integer",
-    "Ordinal",
-    "Real",
-    "day_number",
-    "second_number",
-    "shorten",
-]
+from understudy.data.column.base import EXACT as EXACT
+from understudy.data.column.base import FALSE_WORDS as FALSE_WORDS
+from understudy.data.column.base import TRUE_WORDS as TRUE_WORDS
+from understudy.data.column.base import WHOLE_NUMBER as WHOLE_NUMBER
+from understudy.data.column.base import Boolean as Boolean
+from understudy.data.column.base import Categorical as Categorical
+from understudy.data.column.base import Category as Category
+from understudy.data.column.base import Column as Column
+from understudy.data.column.base import Ordinal as Ordinal
+from understudy.data.column.base import shorten as shorten
+from understudy.data.column.numbers import DEFAULT_BINS as DEFAULT_BINS
+from understudy.data.column.numbers import EPOCH as EPOCH
+from understudy.data.column.numbers import FIRST_DAY as FIRST_DAY
+from understudy.data.column.numbers import LAST_DAY as LAST_DAY
+from understudy.data.column.numbers import MOST_BINS as MOST_BINS
+from understudy.data.column.numbers import MOST_DECIMALS as MOST_DECIMALS
+from understudy.data.column.numbers import OWN_LEVEL as OWN_LEVEL
+from understudy.data.column.numbers import RESOLUTIONS as RESOLUTIONS
+from understudy.data.column.numbers import Binned as Binned
+from understudy.data.column.numbers import Date as Date
+from understudy.data.column.numbers import Datetime as Datetime
+from understudy.data.column.numbers import Integer as Integer
+from understudy.data.column.numbers import Real as Real
+from understudy.data.column.numbers import day_number as day_number
+from understudy.data.column.numbers import second_number as second_number

@@ -1,14 +1,20 @@
-"""What every column has: a name, whether a value may be missing, and a short list of levels."""
+"""What every column has, and columns of a few values that are listed: categories, and false or true."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any, ClassVar
 
+from understudy.ground.check import is_number
 from understudy.ground.errors import SchemaError
 
+Category = str | int | float
+
 EXACT = 2**53  # whole numbers up to here are exact as floats
+TRUE_WORDS, FALSE_WORDS = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
+WHOLE_NUMBER = r"0|-?[1-9][0-9]{0,14}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,3 +75,89 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
     return value.isoformat() if isinstance(value, date) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Categorical(Column):
+    """One of a few values: all text, all whole numbers, or all numbers."""
+
+    kind: ClassVar[str] = "categorical"
+    categories: tuple[Category, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.categories, Sequence) or isinstance(self.categories, str):
+            raise self.error(f"categories must be a list, not {self.categories!r}.")
+        values = tuple(self.categories)
+        if not values:
+            raise self.error("categories is empty.")
+        if not all(isinstance(v, str) for v in values):
+            if not all(map(is_number, values)):
+                raise self.error("categories must be all text or all finite numbers.")
+            if not all(isinstance(v, int) and abs(v) <= EXACT for v in values):
+                values = tuple(map(float, values))
+        if len(set(values)) < len(values):
+            twice = next(v for i, v in enumerate(values) if v in values[:i])
+            raise self.error(f"category {twice!r} is declared twice.")
+        self._set(categories=values)
+
+    @property
+    def levels(self) -> int:
+        return len(self.categories)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(map(str, self.categories))
+
+    @property
+    def domain(self) -> str:
+        return shorten(self.labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ordinal(Categorical):
+    """One of a few values whose order means something: `categories` runs from low to high."""
+
+    kind: ClassVar[str] = "ordinal"
+
+    @property
+    def domain(self) -> str:
+        return shorten(self.labels, " < ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boolean(Column):
+    """False or true. `labels` says how the two are written, false first: ("No", "Yes"), (0, 1)."""
+
+    kind: ClassVar[str] = "boolean"
+    labels: tuple[str, ...] = ("False", "True")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.labels
+        if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 2:
+            raise self.error(f"labels must be two, for false and for true, not {given!r}.")
+        if not all(isinstance(label, str | int) for label in given):
+            raise self.error(f"labels must be text or whole numbers, not {given!r}.")
+        no, yes = labels = tuple(map(str, given))
+        if no == yes or any(not label or label != label.strip() for label in labels):
+            raise self.error(f"labels must differ, and have no blanks around them, not {given!r}.")
+        if no.lower() in TRUE_WORDS or yes.lower() in FALSE_WORDS:
+            raise self.error(f"labels are false first and true second, not {given!r}.")
+        self._set(labels=labels)
+
+    @property
+    def values(self) -> tuple[Category, ...]:
+        """False and true as they stand in a table: booleans, whole numbers, or the labels."""
+        if tuple(label.lower() for label in self.labels) == ("false", "true"):
+            return (False, True)
+        whole = all(re.fullmatch(WHOLE_NUMBER, label) for label in self.labels)
+        return tuple(map(int, self.labels)) if whole else self.labels
+
+    @property
+    def levels(self) -> int:
+        return 2
+
+    @property
+    def domain(self) -> str:
+        return ", ".join(self.labels)

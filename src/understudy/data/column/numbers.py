@@ -1,10 +1,10 @@
-"""Columns of numbers between two bounds, which are cut into bins."""
+"""Columns of numbers, days and times between two bounds, which are cut into bins."""
 
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import time
+from datetime import date, datetime, time, timedelta
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -13,13 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.data.column.base import EXACT, Column, shorten
-from understudy.data.reading.forms import A_DAY, NUMBER_FORMS, TIME_FORMS, read_time, write_time
+from understudy.data.reading import forms
+from understudy.data.reading.forms import ISO_DAY, NUMBER_FORMS, TIME_FORMS, read_time
 from understudy.ground.check import is_number
 
 OWN_LEVEL = 64  # up to so many whole numbers or days have a level each
 DEFAULT_BINS = 16
 MOST_BINS = 2**16
 MOST_DECIMALS = 12
+RESOLUTIONS = {"second": 1, "minute": 60, "hour": 3600}
+EPOCH = date(1970, 1, 1).toordinal()
+FIRST_DAY, LAST_DAY = date(1678, 1, 1), date(2261, 12, 31)  # what datetime64[ns] can hold, in whole years
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +53,23 @@ class Binned(Column):
         if not (np.diff(self.edges) > 0).all():
             raise self.error(f"{bins} bins between {self.low} and {self.high}: some could never be filled.")
 
-    @property
-    @abstractmethod
+    @cached_property
     def edges(self) -> NDArray[Any]:
-        """Where each level begins, and where the last one ends."""
+        """Where each level begins, and where the last one ends, on the column's own scale: of whole numbers, days and
+        times one past `high`, in exact arithmetic.
+        """
+        low, high = self._number(self.low), self._number(self.high)
+        count, bins = high - low + 1, self.bins
+        if bins is None:
+            bins = count if count <= OWN_LEVEL else DEFAULT_BINS
+        if isinstance(bins, int):
+            return np.array([low + i * count // bins for i in range(bins + 1)], dtype=np.int64)
+        return np.array((*map(self._number, bins[:-1]), high + 1), dtype=np.int64)
 
-    @abstractmethod
-    def _bound(self, value: Any) -> Any:
-        """A bound or an edge in this kind's own type, or an error."""
+    @property
+    def labels(self) -> tuple[str, ...]:
+        first, last = (self._shown(numbers) for numbers in (self.edges[:-1], self.edges[1:] - 1))
+        return tuple(str(a) if a == b else f"{a}–{b}" for a, b in zip(first, last, strict=True))
 
     @property
     def levels(self) -> int:
@@ -65,6 +78,22 @@ class Binned(Column):
     @property
     def domain(self) -> str:
         return f"{self.low} to {self.high}, {self.levels} levels"
+
+    @abstractmethod
+    def bound_at(self, number: Any) -> Any:
+        """What a schema has for a number on the column's own scale."""
+
+    @abstractmethod
+    def _bound(self, value: Any) -> Any:
+        """A bound or an edge in this kind's own type, or an error."""
+
+    def _number(self, bound: Any) -> int:
+        """A bound on the column's own scale."""
+        return int(bound)
+
+    def _shown(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        """Numbers on the column's own scale as labels have them."""
+        return numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +116,14 @@ class Integer(Binned):
                 f"written must be one of {shorten(list(TIME_FORMS), ' | ')}, not {self.written!r}."
             )
         super().__post_init__()
-        if self.written and not (self.low >= 0 and self.high < A_DAY // TIME_FORMS[self.written]):
+        if self.written and not (self.low >= 0 and self.high < forms.A_DAY // TIME_FORMS[self.written]):
             raise self.error(
                 f"a time of day lies from 00:00 on and before 24:00, not {self.low} to {self.high}."
             )
 
     def said(self, value: int) -> str:
         """A value as a file has it: as a time of day where it is one."""
-        return str(value) if self.written is None else write_time(value, self.written)
+        return str(value) if self.written is None else forms.write_time(value, self.written)
 
     def to_dict(self) -> dict[str, Any]:
         given = super().to_dict()
@@ -108,36 +137,27 @@ class Integer(Binned):
     def domain(self) -> str:
         return f"{self.said(self.low)} to {self.said(self.high)}, {self.levels} levels"
 
-    @cached_property
-    def edges(self) -> NDArray[np.int64]:
-        """Where each level begins, and one past `high`."""
-        return whole_edges(self.low, self.high, self.bins)
+    def bound_at(self, number: Any) -> int:
+        return int(number)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        first, last = self.edges[:-1], self.edges[1:] - 1
-        if self.written is None:
-            return spans(first, last)
-        return spans(*(np.array([self.said(value) for value in ends]) for ends in (first, last)))
+    def _shown(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        return numbers if self.written is None else np.array([self.said(number) for number in numbers])
 
     def _bound(self, value: Any) -> int:
         if isinstance(value, str | time) and self.written is not None:
-            return self._time(value, self.written)
+            if math.isnan(steps := read_time(value, self.written)):
+                raise self.error(f"{value!r} is not a time of day ({self.written}).")
+            return int(steps)
         if isinstance(value, bool) or not isinstance(value, int) or abs(value) > EXACT:
             raise self.error(f"bounds and edges must be whole numbers within ±2^53, not {value!r:.60}.")
         return value
-
-    def _time(self, value: object, form: str) -> int:
-        if math.isnan(steps := read_time(value, form)):
-            raise self.error(f"{value!r} is not a time of day ({form}).")
-        return int(steps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Real(Binned):
     """A number from `low` to `high`, both included. `decimals`: so many has a number that is drawn.
 
-    `ends`: where levels are bought, how numbers end is bought with them (`data.encoding.ends`), so that prices end as
+    `ends`: where levels are bought, how numbers end is bought with them (`data.encoding.fine`), so that prices end as
     prices do. `written` says how a text in a file is a number: "0,0" with a decimal comma, "0 %" with a sign (then 5 is
     5 %).
     """
@@ -204,22 +224,115 @@ class Real(Binned):
     def domain(self) -> str:
         return f"{self.low:g} to {self.high:g}, {self.levels} levels"
 
+    def bound_at(self, number: Any) -> float:
+        return float(number)
+
     def _bound(self, value: Any) -> float:
         if not is_number(value) or abs(value) > 1e300:  # so that high - low is finite
             raise self.error(f"bounds and edges must be numbers within ±1e300, not {value!r:.60}.")
         return float(value)
 
 
-def whole_edges(low: int, high: int, bins: int | tuple[int, ...] | None) -> NDArray[np.int64]:
-    """Bins of whole numbers: where each begins, and one past `high`, in exact arithmetic."""
-    count = high - low + 1
-    if bins is None:
-        bins = count if count <= OWN_LEVEL else DEFAULT_BINS
-    if isinstance(bins, int):
-        return np.array([low + i * count // bins for i in range(bins + 1)], dtype=np.int64)
-    return np.array((*bins[:-1], high + 1), dtype=np.int64)
+@dataclass(frozen=True, kw_only=True)
+class Date(Binned):
+    """A day from `low` to `high`, both included; its scale is days since 1970-01-01. A time of day has no place here.
+
+    `written` says how a text in a file is a day: "DD.MM.YYYY". Bounds and edges are ISO days all the same.
+    """
+
+    kind: ClassVar[str] = "date"
+    low: date
+    high: date
+    bins: int | tuple[date, ...] | None = None
+    written: str = ISO_DAY
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not forms.is_day_form(self.written):
+            raise self.error(
+                "written must order a day, a month and a year, as DD.MM.YYYY, MM/DD/YYYY or D.M.YYYY do, "
+                f"not {self.written!r}."
+            )
+
+    def bound_at(self, number: Any) -> date:
+        return date.fromordinal(int(number) + EPOCH)
+
+    def _number(self, bound: Any) -> int:
+        return day_number(bound)
+
+    def _shown(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        return numbers.astype("datetime64[D]")
+
+    def _bound(self, value: Any) -> date:
+        if isinstance(value, str):
+            try:
+                value = date.fromisoformat(value)
+            except ValueError:
+                raise self.error(f"{value!r} is not a date (YYYY-MM-DD).") from None
+        if isinstance(value, datetime) or not isinstance(value, date):
+            raise self.error(f"bounds and edges must be dates without a time, not {value!r}.")
+        if not FIRST_DAY <= value <= LAST_DAY:
+            raise self.error(f"dates must lie between {FIRST_DAY} and {LAST_DAY}, not {value}.")
+        return value
 
 
-def spans(first: NDArray[Any], last: NDArray[Any]) -> tuple[str, ...]:
-    """A label for each bin: its first value and its last one."""
-    return tuple(str(a) if a == b else f"{a}–{b}" for a, b in zip(first, last, strict=True))
+@dataclass(frozen=True, kw_only=True)
+class Datetime(Binned):
+    """A day and a time of day from `low` to `high`, both included, in steps of a second, a minute or an hour since
+    1970-01-01 00:00.
+
+    Times have no zone: they are those of the clock on the wall. What is finer than the resolution is dropped.
+    """
+
+    kind: ClassVar[str] = "datetime"
+    low: datetime
+    high: datetime
+    resolution: str = "second"
+    bins: int | tuple[datetime, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.resolution not in RESOLUTIONS:
+            raise self.error(f"resolution must be one of {', '.join(RESOLUTIONS)}, not {self.resolution!r}.")
+        super().__post_init__()
+
+    @property
+    def step(self) -> int:
+        """The resolution in seconds."""
+        return RESOLUTIONS[self.resolution]
+
+    @property
+    def domain(self) -> str:
+        return f"{self.low} to {self.high} by the {self.resolution}, {self.levels} levels"
+
+    def bound_at(self, number: Any) -> datetime:
+        return datetime(1970, 1, 1) + timedelta(seconds=int(number) * self.step)
+
+    def _number(self, bound: Any) -> int:
+        return second_number(bound) // self.step
+
+    def _shown(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        return (numbers * self.step).astype("datetime64[s]")
+
+    def _bound(self, value: Any) -> datetime:
+        if isinstance(value, str):
+            try:
+                value = datetime.fromisoformat(value)
+            except ValueError:
+                raise self.error(f"{value!r} is not a time (YYYY-MM-DD HH:MM:SS).") from None
+        if not isinstance(value, datetime) or value.tzinfo is not None:
+            raise self.error(f"bounds and edges must be days with a time and without a zone, not {value!r}.")
+        if not FIRST_DAY <= value.date() <= LAST_DAY:
+            raise self.error(f"times must lie between {FIRST_DAY} and {LAST_DAY}, not {value}.")
+        if value.microsecond or second_number(value) % self.step:
+            raise self.error(f"bounds and edges must be whole {self.resolution}s, not {value}.")
+        return value
+
+
+def second_number(moment: datetime) -> int:
+    """Whole seconds since 1970-01-01 00:00."""
+    return day_number(moment) * 86400 + moment.hour * 3600 + moment.minute * 60 + moment.second
+
+
+def day_number(day: date) -> int:
+    """Days since 1970-01-01."""
+    return day.toordinal() - EPOCH

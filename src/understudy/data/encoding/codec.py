@@ -25,8 +25,7 @@ from torch import Tensor
 
 from understudy.data.column import Binned
 from understudy.data.encoding.values import Codes as Codes
-from understudy.data.encoding.values import codes_of
-from understudy.data.pieces import Pieces, cut, labels_of, values_of
+from understudy.data.encoding.values import Pieces, codes_of, cut, labels_of, values_of
 from understudy.data.schema import Schema
 from understudy.ground.errors import SchemaError
 

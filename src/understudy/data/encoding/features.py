@@ -15,6 +15,7 @@ Guarantee: the features of a row depend on that row and the public rule alone.
 Edges: a value outside its declared domain, or not finite → SchemaError, and nothing is read further.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -26,6 +27,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from understudy.data.arrays import ArrayTable
 from understudy.data.column import Binned, Boolean, Categorical, Category, Column, Date, Datetime
 from understudy.data.described import ArraySchema
 from understudy.data.encoding.codec import Codec
@@ -254,3 +256,68 @@ def _scaled(column: Binned, frame: pd.DataFrame) -> NDArray[np.float64]:
     if isinstance(column, Date | Datetime):
         low, high = column.edges[0], column.edges[-1] - 1
     return np.asarray((numbers - low) / (high - low))
+
+
+def slot_counts(sizes: Sequence[int]) -> tuple[int, ...]:
+    """How many slots each column takes, from how many levels it has."""
+    return tuple(1 if size <= 2 else size for size in sizes)
+
+
+class _Unlabelled:
+    """What the rules below share: there is one class, and each row is of it."""
+
+    labels: tuple[Label, ...] = (0,)
+
+    def codes(self, source: Table | ArrayTable[Any]) -> Tensor:
+        return torch.zeros(source.rows, dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class Slots(_Unlabelled):
+    """Every column of a table."""
+
+    schema: Schema
+
+    @cached_property
+    def codec(self) -> Codec:
+        return Codec(self.schema)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (sum(slot_counts(self.codec.sizes)),)
+
+    def rows(self, source: Table) -> Tensor:
+        """The level of every cell: int32 (rows, columns)."""
+        return torch.from_numpy(self.codec.codes(source.frame))
+
+    def expand(self, rows: Tensor) -> Tensor:
+        sizes = self.codec.sizes
+        starts = torch.tensor([*accumulate(slot_counts(sizes), initial=0)][:-1])
+        few = torch.tensor(sizes) <= 2
+        out = torch.zeros(len(rows), *self.shape)
+        out[:, starts[few]] = rows[:, few].to(out.dtype)
+        return out.scatter_(1, rows[:, ~few] + starts[~few], 1.0)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "slots"}
+
+
+@dataclass(frozen=True)
+class Values(_Unlabelled):
+    """Series or images."""
+
+    schema: ArraySchema
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.schema.shape
+
+    def rows(self, source: ArrayTable[Any]) -> Tensor:
+        """Numbers in [0, 1]: float32 (rows, *shape)."""
+        return torch.from_numpy(source.values)
+
+    def expand(self, rows: Tensor) -> Tensor:
+        return rows
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "values"}

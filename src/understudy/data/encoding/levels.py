@@ -5,7 +5,7 @@ value by the released fine table within it. So a column by itself is right to th
 few levels its pairs are measured on.
 
 A column whose `ends` were bought has a table of these besides, and a drawn number is moved to end as it says
-(`data.encoding.ends`).
+(`data.encoding.fine`).
 
 Guarantee: levels and weights come from what was released; with them the encoding of a row depends on that row alone.
 Edges: levels of no weight are drawn evenly over their cells; anything that does not fit the schema → SchemaError.
@@ -22,11 +22,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import Categorical, Real, shorten
+from understudy.data.column import Binned, Categorical, Column, Real, shorten
 from understudy.data.encoding.codec import Codec, Codes, Uniform
-from understudy.data.encoding.ends import counted_apart, end_cells, left_to_ends, moved_to_ends
-from understudy.data.encoding.fine import fine_schema, is_bought, is_tree
-from understudy.data.pieces import Pieces
+from understudy.data.encoding.fine import (
+    counted_apart,
+    end_cells,
+    fine_schema,
+    is_bought,
+    is_tree,
+    left_to_ends,
+    moved_to_ends,
+)
+from understudy.data.encoding.values import Pieces
 from understudy.data.schema import Schema
 from understudy.ground.errors import SchemaError
 
@@ -218,3 +225,24 @@ def level_shapes(schema: Schema) -> dict[str, tuple[torch.dtype, tuple[int, ...]
 def merged(cells: Codes, groups: Sequence[NDArray[np.int32]]) -> Codes:
     """The levels of fine cells: (rows, columns) → (rows, columns)."""
     return np.stack([group[cells[:, j]] for j, group in enumerate(groups)], axis=1)
+
+
+def bought_bins(levels: Levels) -> Schema:
+    """The schema with the bought levels of its numbers, days and times as `bins`, for methods that take levels as the
+    schema has them.
+
+    Edges: a list of categories stays as it is declared, also an ordered one: a schema has no name for several of them
+    together. A level that is the upper bound of whole numbers, days or times alone is one with the level before it.
+    """
+    fine = levels.fine.schema.columns
+    columns = zip(levels.schema.columns, fine, levels.groups, strict=True)
+    return replace(levels.schema, columns=tuple(_declared(*column) for column in columns))
+
+
+def _declared(own: Column, fine: Column, group: NDArray[np.int32]) -> Column:
+    if not isinstance(own, Binned) or not isinstance(fine, Binned) or not is_bought(own):
+        return own
+    first = np.flatnonzero(np.diff(group[: fine.levels], prepend=-1))  # cell of each level
+    inner = map(own.bound_at, fine.edges[first].tolist())
+    bins = (own.low, *(edge for edge in inner if own.low < edge < own.high), own.high)
+    return replace(own, bins=bins, ends=False) if isinstance(own, Real) else replace(own, bins=bins)

@@ -8,8 +8,10 @@ Edges: a person may have no rows; a population may not. A label outside the decl
 """
 
 import math
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,9 +20,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from understudy.data.arrays import starts_of
 from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures, tensor
-from understudy.data.ragged import starts_of
+from understudy.data.images import ImageSchema
 from understudy.data.table import Table
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError, SchemaError
@@ -175,3 +178,43 @@ def _sizes(rows_per_person: int | Sequence[int], rows: int) -> NDArray[np.int64]
 
 def _starts(sizes: NDArray[np.integer[Any]]) -> Tensor:
     return torch.from_numpy(starts_of(sizes))
+
+
+def read_labelled_images(
+    path: str | Path, schema: ImageSchema, *, target: str, labels: Sequence[Label]
+) -> Population:
+    """The people of a .npz file, with images by this schema and, in the array `target`, the class of each."""
+    path = Path(path)
+    arrays = _arrays(path)
+    wanted = ("images", target) if schema.person is None else ("images", target, schema.person)
+    if missing := [name for name in wanted if name not in arrays]:
+        raise SchemaError(
+            f'{path.name} holds no array "{missing[0]}"; it holds {", ".join(sorted(arrays)) or "none"}. '
+            "Nothing was read."
+        )
+    count = len(arrays["images"])
+    for name in wanted[1:]:
+        if arrays[name].shape != (count,):
+            raise SchemaError(
+                f'{path.name}: "{name}" has the shape {arrays[name].shape} beside {count:,} images. Nothing was read.'
+            )
+    people = None if schema.person is None else arrays[schema.person]
+    pixels = schema.scaled(arrays["images"], path.name)
+    try:
+        return Population.from_arrays(pixels, arrays[target], classes=labels, people=people)
+    except SchemaError as error:
+        raise SchemaError(f"{path.name}: {error}") from None
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            return {name: np.atleast_1d(found[name]) for name in found.files}
+    except OSError as error:
+        raise SchemaError(
+            f"{path}: the file cannot be read ({error.strerror or 'damaged'}). Nothing was read."
+        ) from None
+    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile):
+        raise SchemaError(
+            f"{path.name}: labelled images come as a .npz file of plain arrays, and this is not one. Nothing was read."
+        ) from None

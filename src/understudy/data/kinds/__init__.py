@@ -6,45 +6,25 @@ A new kind is a file here and a name in `brought`, and above a file or an entry 
 (`protocols.sgde.kinds`), as far as it is.
 """
 
-from understudy.data.kinds.arrays import ARRAYS
-from understudy.data.kinds.brought import (
-    BROUGHT,
-    FLAT,
-    kind_of,
-    load_schema,
-    one_kind_of_row,
-    population_of,
-    read_rows,
-    schema_from,
-)
-from understudy.data.kinds.images import IMAGES
-from understudy.data.kinds.kind import Family, Flat, Kind, places
-from understudy.data.kinds.mixed import MixedSchema, load_any, side_by_side, sizes_of
-from understudy.data.kinds.series import SERIES
-from understudy.data.kinds.table import TABLE
-from understudy.data.kinds.visits import EVENTS, VISITS
-
-__all__ = [
-    "ARRAYS",
-    "BROUGHT",
-    "EVENTS",
-    "FLAT",
-    "IMAGES",
-    "SERIES",
-    "TABLE",
-    "VISITS",
-    "Family",
-    "Flat",
-    "Kind",
-    "MixedSchema",
-    "kind_of",
-    "load_any",
-    "load_schema",
-    "one_kind_of_row",
-    "places",
-    "population_of",
-    "read_rows",
-    "schema_from",
-    "side_by_side",
-    "sizes_of",
-]
+from understudy.data.kinds.arrays import ARRAYS as ARRAYS
+from understudy.data.kinds.arrays import IMAGES as IMAGES
+from understudy.data.kinds.arrays import SERIES as SERIES
+from understudy.data.kinds.brought import BROUGHT as BROUGHT
+from understudy.data.kinds.brought import FLAT as FLAT
+from understudy.data.kinds.brought import MixedSchema as MixedSchema
+from understudy.data.kinds.brought import kind_of as kind_of
+from understudy.data.kinds.brought import load_any as load_any
+from understudy.data.kinds.brought import load_schema as load_schema
+from understudy.data.kinds.brought import one_kind_of_row as one_kind_of_row
+from understudy.data.kinds.brought import population_of as population_of
+from understudy.data.kinds.brought import read_rows as read_rows
+from understudy.data.kinds.brought import schema_from as schema_from
+from understudy.data.kinds.brought import side_by_side as side_by_side
+from understudy.data.kinds.brought import sizes_of as sizes_of
+from understudy.data.kinds.kind import Family as Family
+from understudy.data.kinds.kind import Flat as Flat
+from understudy.data.kinds.kind import Kind as Kind
+from understudy.data.kinds.kind import places as places
+from understudy.data.kinds.table import TABLE as TABLE
+from understudy.data.kinds.visits import EVENTS as EVENTS
+from understudy.data.kinds.visits import VISITS as VISITS

@@ -1,7 +1,8 @@
-"""What images and series have in common: a row is an array of numbers, by bounds that the schema declares."""
+"""Images of one size and series of one length: a row is an array of numbers, by bounds that the schema declares."""
 
 import math
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from understudy.data.encoding.codec import Uniform
-    from understudy.data.encoding.features import DeclaredFeatures
+    from understudy.data.encoding.features import DeclaredFeatures, Values
     from understudy.data.encoding.population import Population
-    from understudy.data.encoding.slots import Values
 
 A = TypeVar("A", ImageSchema, SeriesSchema)
 ARRAYS: Family[ImageSchema | SeriesSchema, ArrayTable[Any]] = Family(ImageSchema | SeriesSchema, ArrayTable)
@@ -57,7 +57,7 @@ class ArrayKind(Flat[A, ArrayTable[A]]):
         return schema.unscaled(numbers.reshape(-1, *schema.shape).numpy())
 
     def rule(self, schema: A) -> "Values":
-        from understudy.data.encoding.slots import Values
+        from understudy.data.encoding.features import Values
 
         return Values(schema)
 
@@ -80,3 +80,32 @@ class ArrayKind(Flat[A, ArrayTable[A]]):
         values[here] = 1.0
         classes = np.where(here, math.prod(schema.label_sizes) - 1, 0) if schema.targets else None
         return ArrayTable(values, np.arange(people), np.arange(people + 1), schema, "made-up rows", classes)
+
+
+class ImageKind(ArrayKind[ImageSchema]):
+    name: ClassVar[str] = ImageSchema.kind
+    plural: ClassVar[str] = "images"
+    nobody: ClassVar[str] = "Nobody's image is among them."
+
+    def names(self, schema: ImageSchema, party: str) -> list[str]:
+        return [f"{party}.{pixel}" for pixel in schema.names]
+
+
+IMAGES = ImageKind(ImageSchema, ArrayTable)
+
+
+class SeriesKind(ArrayKind[SeriesSchema]):
+    name: ClassVar[str] = SeriesSchema.kind
+    plural: ClassVar[str] = "series"
+    nobody: ClassVar[str] = "Nobody's series is among them."
+
+    def as_drawn(self, schema: SeriesSchema) -> SeriesSchema:
+        """Series are whole."""
+        series, time = schema.series or "series", schema.time or "time"
+        return replace(schema, person=None, series=series, time=time, stride=None, windows_are_people=False)
+
+    def names(self, schema: SeriesSchema, party: str) -> list[str]:
+        return [f"{party}.{channel}.{step}" for step in range(schema.length) for channel in schema.names]
+
+
+SERIES = SeriesKind(SeriesSchema, ArrayTable)

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from understudy.data.encoding.codec import Uniform
-    from understudy.data.encoding.features import Features
+    from understudy.data.encoding.features import Features, Slots, Values
     from understudy.data.encoding.population import Population
-    from understudy.data.encoding.slots import Slots, Values
 
 S = TypeVar("S")
 R = TypeVar("R")

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from understudy.data.encoding.codec import Codec, Uniform
-    from understudy.data.encoding.features import TableFeatures
+    from understudy.data.encoding.features import Slots, TableFeatures
     from understudy.data.encoding.population import Population
-    from understudy.data.encoding.slots import Slots
 
 
 class TableKind(Flat[Schema, Table]):
@@ -50,7 +49,7 @@ class TableKind(Flat[Schema, Table]):
         return list(schema.names)
 
     def rule(self, schema: Schema) -> "Slots":
-        from understudy.data.encoding.slots import Slots
+        from understudy.data.encoding.features import Slots
 
         return Slots(schema)
 

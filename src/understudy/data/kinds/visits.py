@@ -4,8 +4,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from understudy.data.arrays import starts_of
 from understudy.data.kinds.kind import Family, Kind, placed
-from understudy.data.ragged import starts_of
 from understudy.data.table import Table, Violation
 from understudy.data.visits import SeveralVisits, Visits, VisitSchema, read_visits
 

@@ -35,7 +35,7 @@ from understudy.data.column import (
     shorten,
 )
 from understudy.data.column import Real as RealColumn
-from understudy.data.reading.dtypes import typed
+from understudy.data.encoding.values import typed
 from understudy.data.reading.forms import ISO_DAY, day_or_nan, read_number, read_time
 
 NOT_NULLABLE = "has no value, and the column is not nullable."

@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from understudy.data.reading.secrets_in_urls import without
-from understudy.data.reading.sources import TableSource
+from understudy.data.reading.sources import TableSource, without
 from understudy.ground.errors import ConfigError, SchemaError
 
 BATCH = 50_000  # rows at a time

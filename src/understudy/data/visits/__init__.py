@@ -5,20 +5,12 @@ is counted of them, and by how much one person moves it; `several` is for events
 the same people.
 """
 
-from understudy.data.visits.codes import VisitCodes
-from understudy.data.visits.counts import VisitLayout, count_visits
-from understudy.data.visits.reading import TwoSources, Visits, read_visits
-from understudy.data.visits.schema import VisitSchema
-from understudy.data.visits.several import SeveralLayout, SeveralVisits
-
-__all__ = [
-    "SeveralLayout",
-    "SeveralVisits",
-    "TwoSources",
-    "VisitCodes",
-    "VisitLayout",
-    "VisitSchema",
-    "Visits",
-    "count_visits",
-    "read_visits",
-]
+from understudy.data.visits.counts import VisitCodes as VisitCodes
+from understudy.data.visits.counts import VisitLayout as VisitLayout
+from understudy.data.visits.counts import count_visits as count_visits
+from understudy.data.visits.reading import TwoSources as TwoSources
+from understudy.data.visits.reading import Visits as Visits
+from understudy.data.visits.reading import read_visits as read_visits
+from understudy.data.visits.schema import VisitSchema as VisitSchema
+from understudy.data.visits.several import SeveralLayout as SeveralLayout
+from understudy.data.visits.several import SeveralVisits as SeveralVisits

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from understudy.data.arrays import Places
 from understudy.data.column import Column
 from understudy.data.encoding.codec import Codec, Uniform
-from understudy.data.encoding.values import numbers_of
-from understudy.data.ragged import Places
-from understudy.data.reading.dtypes import typed
-from understudy.data.visits.codes import VisitCodes
+from understudy.data.encoding.values import numbers_of, typed
+from understudy.data.visits.counts import VisitCodes
 from understudy.data.visits.schema import VisitSchema
 
 

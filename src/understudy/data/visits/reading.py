@@ -22,13 +22,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from understudy.data.arrays import Places, starts_of, taken
 from understudy.data.column import Column
 from understudy.data.encoding.values import Codes, codes_of, numbers_of
-from understudy.data.ragged import Places, starts_of, taken
 from understudy.data.reading.files import Source
 from understudy.data.reading.sources import SUFFIX, TableSource
 from understudy.data.table import Table, id_reader, read_columns, read_table
-from understudy.data.visits.codes import VisitCodes
+from understudy.data.visits.counts import VisitCodes
 from understudy.data.visits.schema import VisitSchema
 from understudy.ground.check import known_keys
 from understudy.ground.errors import ConfigError, SchemaError

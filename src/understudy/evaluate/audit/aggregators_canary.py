@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.described import NoRows
 from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import kind_of
-from understudy.data.reading.no_rows import NoRows
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD
 from understudy.ground.errors import ConfigError

@@ -18,8 +18,7 @@ import math
 import torch
 from torch import Tensor
 
-from understudy.data.encoding.frame import Frame
-from understudy.data.encoding.triangles import unpacked
+from understudy.data.encoding.frame import Frame, unpacked
 from understudy.models.moments.labels import Labels
 
 SCALE = 1 << 12  # of the means: the norm that the longest row has in whole numbers

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understudy.data.encoding.slots import slot_counts
+from understudy.data.encoding.features import slot_counts
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 

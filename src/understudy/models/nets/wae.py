@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.data.encoding.slots import slot_counts
+from understudy.data.encoding.features import slot_counts
 from understudy.ground.check import one_of
 from understudy.models.cohort.client_axis import linear
 from understudy.models.cohort.flat import Shapes

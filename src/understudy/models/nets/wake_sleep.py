@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.data.encoding.slots import slot_counts
+from understudy.data.encoding.features import slot_counts
 from understudy.ground.errors import ConfigError
 from understudy.models.cohort.flat import read
 from understudy.models.nets.decoder import TableDecoder

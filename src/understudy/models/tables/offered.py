@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.data.encoding.triangles import unpacked
+from understudy.data.encoding.frame import unpacked
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.fit_gram import fit_gram

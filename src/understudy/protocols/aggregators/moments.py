@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.reading.no_rows import NoRows
+from understudy.data.described import NoRows
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.one_release import fit_one_release

@@ -22,8 +22,7 @@ from torch import Tensor
 
 from understudy.data.classes import one_label
 from understudy.data.described import AnySchema, ArraySchema, public_of
-from understudy.data.encoding.frame import MOST_FEATURES, Frame
-from understudy.data.encoding.triangles import on_diagonal
+from understudy.data.encoding.frame import MOST_FEATURES, Frame, on_diagonal
 from understudy.data.kinds import TABLE, schema_from
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.ground.settings import TRUTH, between, setting, whole_to

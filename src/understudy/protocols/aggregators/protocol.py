@@ -24,9 +24,9 @@ from understudy.answers.release import Release as TableRelease
 from understudy.answers.release import tables_of
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
+from understudy.data.described import NoRows
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import Population
-from understudy.data.reading.no_rows import NoRows
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.generators.parts import GeneratorParts

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from understudy.data.described import AnySchema
-from understudy.data.encoding.features import Features, TableFeatures
-from understudy.data.encoding.slots import Slots, Values
+from understudy.data.encoding.features import Features, Slots, TableFeatures, Values
 from understudy.data.kinds import FLAT, TABLE, kind_of
 from understudy.data.schema import Schema
 from understudy.ground.errors import ConfigError

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.ends import end_cells
-from understudy.data.encoding.fine import fine_schema, is_bought
+from understudy.data.encoding.fine import end_cells, fine_schema, is_bought
 from understudy.data.encoding.levels import Levels
 from understudy.data.grid import Block, Grid
 from understudy.data.schema import Schema

@@ -2,7 +2,7 @@
 
 A column whose levels are bought (`data.encoding.fine`) is counted as a tree of its fine cells, `FAN` children a node; a
 long list of categories without order, and whatever has declared levels, by its cells alone. Those without a value are
-one more node, and where a number's `ends` are bought (`data.encoding.ends`) each of these is one. All nodes of a
+one more node, and where a number's `ends` are bought (`data.encoding.fine`) each of these is one. All nodes of a
 group's columns stand side by side, in one row of numbers.
 
 Guarantee: a person moves one node by 1 in every layer of every column's tree, or the one of those without a value,
@@ -22,8 +22,7 @@ from torch import Tensor
 
 from understudy.data.column import Column, Real
 from understudy.data.encoding.codec import Codec, Codes
-from understudy.data.encoding.ends import end_cells, ends_of
-from understudy.data.encoding.fine import FAN, cell_edges, is_bought, is_tree, spans
+from understudy.data.encoding.fine import FAN, cell_edges, end_cells, ends_of, is_bought, is_tree, spans
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Schema
 from understudy.models.tables.bought_levels import bought_levels

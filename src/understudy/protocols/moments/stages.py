@@ -23,8 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.encoding.frame import UNIT, Frame
-from understudy.data.encoding.triangles import on_diagonal, packed
+from understudy.data.encoding.frame import UNIT, Frame, on_diagonal, packed
 from understudy.ground.errors import MessageError
 from understudy.models.moments.labels import Labels
 from understudy.models.moments.released import (

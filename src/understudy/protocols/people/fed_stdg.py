@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.described import Rows
-from understudy.data.encoding.slots import Values
+from understudy.data.encoding.features import Values
 from understudy.data.kinds import SERIES
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.described import Rows
-from understudy.data.encoding.slots import Slots, Values
+from understudy.data.encoding.features import Slots, Values
 from understudy.data.kinds import IMAGES, population_of
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ConfigError

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.described import Rows
-from understudy.data.encoding.slots import Slots
+from understudy.data.encoding.features import Slots
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import NOT_NEGATIVE, WHOLE, between, setting
 from understudy.models.nets.wae import TableWae

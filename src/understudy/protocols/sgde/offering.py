@@ -31,8 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.frame import UNIT, Frame
-from understudy.data.encoding.triangles import packed
+from understudy.data.encoding.frame import UNIT, Frame, packed
 from understudy.data.kinds import TABLE
 from understudy.ground.check import one_of
 from understudy.ground.errors import ConfigError

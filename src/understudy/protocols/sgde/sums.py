@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.data.encoding.triangles import on_diagonal
+from understudy.data.encoding.frame import on_diagonal
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
 from understudy.models.moments.offered import OfferedMoments
 from understudy.models.moments.released import COUNT, ENERGY, FIRST, SCALE, SHADES, moments_sensitivity

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.data.encoding.triangles import unpacked
+from understudy.data.encoding.frame import unpacked
 from understudy.models.tied.fit import Classwise, Joint
 from understudy.privacy.secure.moments import one_for
 from understudy.protocols.joint.found import Found

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.encoding.triangles import on_diagonal
+from understudy.data.encoding.frame import on_diagonal
 from understudy.data.grid import Block as Groups
 from understudy.privacy.secure.moments import sensitivity
 from understudy.protocols.joint.pricing import BlockSpec

@@ -15,11 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.arrays import ArrayTable, Values
+from understudy.data.arrays import ArrayTable, Values, taken
 from understudy.data.encoding.codec import Codes
-from understudy.data.encoding.frame import UNIT, Frame
-from understudy.data.encoding.triangles import packed
-from understudy.data.ragged import taken
+from understudy.data.encoding.frame import UNIT, Frame, packed
 from understudy.models.moments.released import bins_of
 from understudy.privacy.secure.counts import one_hot
 from understudy.privacy.secure.moments import (

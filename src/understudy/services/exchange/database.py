@@ -16,7 +16,7 @@ from sqlalchemy import ForeignKey, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from understudy.data.reading.secrets_in_urls import without
+from understudy.data.reading.sources import without
 from understudy.ground.durable import own_database, own_file, own_folder
 from understudy.ground.errors import ArtefactError, ConfigError
 
