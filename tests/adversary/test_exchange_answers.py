@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from understudy.ground.errors import UnderstudyError
-from understudy.services.exchange import transport
+from understudy.services.exchange import client as transport
 from understudy.services.exchange.client import Client
 
 

@@ -5,9 +5,9 @@ It is served while a run is on: one port, in a thread of its own.
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
@@ -18,14 +18,15 @@ from understudy.services.collect.box import Box
 from understudy.services.web.limits import Limits
 from understudy.services.web.skeleton import (
     BYTES,
-    Uploading,
     caller_address,
     length_of,
     refusals,
     server_behind_doors,
     service,
+    uploading,
 )
 
+T = TypeVar("T")
 SECONDS = 60.0  # for an upload to arrive
 Context = Annotated[
     str, Field(pattern="^[0-9a-f]{64}$", description="Of the ticket, as docs/people.md says.")
@@ -73,20 +74,21 @@ def build_app(box: Box, limits: Limits) -> FastAPI:
     )
     everybody, strangers = app.state.rate, app.state.strangers
 
-    def code_of(request: Request) -> str:
+    def counted(request: Request, ask: Callable[[str], T]) -> T:
+        """What is asked for with the code of this request, which counts against its address; one that fails, twice."""
+        everybody.take(address := caller_address(request))
         kind, _, code = request.headers.get("authorization", "").partition(" ")
-        return code.strip() if kind.lower() == "bearer" else ""
+        try:
+            return ask(code.strip() if kind.lower() == "bearer" else "")
+        except ExchangeError as error:
+            if error.status == 401:
+                strangers.take(address)
+            raise
 
     @app.get("/v1/ticket", responses=REFUSALS | refusals(401, 409))
     async def ticket(request: Request) -> Ticket | ReportTicket:
         """What people are to upload for, and what it costs. Where a collection is for some, it needs their code."""
-        everybody.take(caller_address(request))
-        try:
-            told = box.ticket(code_of(request))
-        except ExchangeError as error:
-            if error.status == 401:
-                strangers.take(caller_address(request))
-            raise
+        told = counted(request, box.ticket)
         return ReportTicket.model_validate(told) if "round" in told else Ticket.model_validate(told)
 
     @app.put(
@@ -99,16 +101,11 @@ def build_app(box: Box, limits: Limits) -> FastAPI:
     )
     async def upload(request: Request, response: Response, context: Context) -> Kept:
         """One person's upload. Once acknowledged, it survives a crash; the same bytes may be sent again."""
-        everybody.take(caller_address(request))
-        try:
-            person = box.person(code_of(request))
-        except ExchangeError:
-            strangers.take(caller_address(request))
-            raise
+        person = counted(request, box.person)
         if (length := length_of(request)) is None:
             raise ExchangeError(411, "This request needs a Content-Length. Nothing was stored.")
         batch = box.expect(context, length, person)
-        with Uploading(SECONDS):
+        with uploading(SECONDS):
             data = await request.body()
         new = await anyio.to_thread.run_sync(box.take, batch, person, data)
         response.status_code = 201 if new else 200

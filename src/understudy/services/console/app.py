@@ -4,7 +4,6 @@ Guarantee: it is served on 127.0.0.1 and nowhere else. The link is told to `read
 process has ended.
 """
 
-import math
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,7 @@ from starlette.exceptions import HTTPException
 from understudy.ground.errors import ArtefactError, UnderstudyError
 from understudy.privacy.accounts.budget import shown, shown_left
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.report import plots, words
+from understudy.report import plots
 from understudy.report.ledgers import timeline
 from understudy.report.page import write_report
 from understudy.report.plots import picture, tag
@@ -28,7 +27,7 @@ from understudy.services.console.desk import PAGES, Desk, HubHome
 from understudy.services.console.guard import HOSTS, Guard, Keys, Turned, form_of
 from understudy.services.console.holder import HolderHome
 from understudy.services.web.doors import DoorsServer
-from understudy.services.web.skeleton import server_behind_doors, templates
+from understudy.services.web.skeleton import server_behind_doors, templates, typed_number
 
 PORT = 8610
 CONNECTIONS = 64
@@ -52,7 +51,7 @@ def build_app(desk: Desk, keys: Keys) -> FastAPI:
     app = FastAPI(title="understudy console", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.desk, app.state.keys = desk, keys
     app.add_exception_handler(UnderstudyError, _refused)
-    app.add_exception_handler(HTTPException, _not_served)
+    app.add_exception_handler(HTTPException, _refused)
     app.include_router(pages, prefix=keys.base)
     app.add_middleware(Guard, keys=keys)
     return app
@@ -76,21 +75,20 @@ def _desk(request: Request) -> Desk:
     return request.app.state.desk  # type: ignore[no-any-return]
 
 
-def _holder(request: Request) -> HolderHome:
-    if (home := _desk(request).holder) is None:
-        raise Turned(404, "This is not the console of a holder.")
-    return home
+def _home(kind: str) -> Callable[[Request], HolderHome | HubHome]:
+    """Of a console of this kind; another one has no such page."""
 
+    def home(request: Request) -> HolderHome | HubHome:
+        if (found := getattr(_desk(request), kind)) is None:
+            raise Turned(404, f"This is not the console of a {kind}.")
+        return found  # type: ignore[no-any-return]
 
-def _hub(request: Request) -> HubHome:
-    if (home := _desk(request).hub) is None:
-        raise Turned(404, "This is not the console of a hub.")
     return home
 
 
 The = Annotated[Desk, Depends(_desk)]
-Holder = Annotated[HolderHome, Depends(_holder)]
-Hub = Annotated[HubHome, Depends(_hub)]
+Holder = Annotated[HolderHome, Depends(_home("holder"))]
+Hub = Annotated[HubHome, Depends(_home("hub"))]
 
 
 @pages.get("/")
@@ -98,9 +96,10 @@ def index(request: Request, desk: The) -> Response:
     """What waits for somebody; how things stand."""
     if desk.holder is not None:
         home = desk.holder
-        facts: dict[str, Any] = {"status": home.status(), "attended": home.attended()}
-        facts |= {"offered": home.offered(), "standing": home.standing(), "runs": home.runs(3)}
-        return _page(request, "holder.html", **facts)
+        return _page(
+            request, "holder.html", status=home.status(), attended=home.attended(), offered=home.offered(),
+            standing=home.standing(), runs=home.runs(3),
+        )  # fmt: skip
     if desk.hub is not None:
         return _page(request, "hub.html", members=desk.hub.members(), runs=desk.runs())
     return _page(request, "runs.html", signed=[], runs=desk.runs())
@@ -149,12 +148,6 @@ def write_page(request: Request, desk: The, key: str, form: Form) -> Response:
     return _back(request, "/runs" if desk.holder is not None else "/", "written")
 
 
-@pages.get("/ledger")
-def ledger(request: Request, home: Holder) -> Response:
-    """The ledger as a chart and a table, and its lifetime budget."""
-    return _ledger_page(request, home)
-
-
 @pages.post("/ledger")
 def budget(request: Request, home: Holder, form: Form) -> Response:
     """Raise or lower the lifetime budget, for a reason."""
@@ -162,9 +155,9 @@ def budget(request: Request, home: Holder, form: Form) -> Response:
         raise Turned(404, "There is no ledger yet.")
     try:
         with Ledger(path) as book:
-            book.change_lifetime(epsilon=_number(form.get("epsilon", "")), reason=form.get("reason", ""))
+            book.change_lifetime(epsilon=typed_number(form.get("epsilon", "")), reason=form.get("reason", ""))
     except UnderstudyError as error:
-        return _ledger_page(request, home, problem=str(error), typed=form)
+        return _ledger_page(request, home, str(error), form)
     return _back(request, "/ledger", "budget")
 
 
@@ -188,25 +181,28 @@ def parties(request: Request, home: Hub, form: Form) -> Response:
     return _back(request, "/", "invited")
 
 
-def _ledger_page(
-    request: Request, home: HolderHome, *, problem: str = "", typed: dict[str, str] | None = None
-) -> Response:
+@pages.get("/ledger")
+def ledger(request: Request, home: Holder) -> Response:
+    """The ledger as a chart and a table, and its lifetime budget."""
+    return _ledger_page(request, home, "", {})
+
+
+def _ledger_page(request: Request, home: HolderHome, problem: str, typed: dict[str, str]) -> Response:
     path = home.book()
     line = timeline(path, "", None, lines=LINES) if path.exists() else None
     picture = None
     if line is not None and not isinstance(line, str):
         label = f"ε after each entry of the ledger of {line.holder}, up to {line.limit:g}: {line.summary}"
         picture = plots.steps(line.points, line.limit, label)
-    facts: dict[str, Any] = {"book": path, "line": line, "picture": picture, "standing": home.standing()}
-    return _page(request, "ledger.html", 422 if problem else 200, problem=problem, typed=typed or {}, **facts)
+    facts = {"book": path, "line": line, "picture": picture, "standing": home.standing()}
+    return _page(request, "ledger.html", 422 if problem else 200, problem=problem, typed=typed, **facts)
 
 
 def _page(request: Request, name: str, code: int = 200, **facts: Any) -> HTMLResponse:
     desk, keys = _desk(request), request.app.state.keys
     said, live = SAID.get(request.query_params.get("said", "")), "live" in request.query_params
     here = {"desk": desk, "base": keys.base, "form_word": keys.form, "here": name, "said": said, "live": live}
-    text = _environment().get_template(name).render(here, words=words, **facts)
-    return HTMLResponse(text, code)
+    return HTMLResponse(_environment().get_template(name).render(here, **facts), code)
 
 
 def _back(request: Request, path: str, said: str) -> Response:
@@ -215,30 +211,17 @@ def _back(request: Request, path: str, said: str) -> Response:
 
 def _refused(request: Request, error: Exception) -> Response:
     """In words. What is not there, or not any more, is no fault of whoever clicked."""
-    code = error.status if isinstance(error, Turned) else 404 if isinstance(error, ArtefactError) else 422
-    return _page(request, "error.html", code, status=code, detail=str(error))
-
-
-def _not_served(request: Request, error: Exception) -> Response:
-    """No such address, or not with this method."""
-    assert isinstance(error, HTTPException)
-    return _page(
-        request, "error.html", error.status_code, status=error.status_code, detail=f"{error.detail}."
-    )
-
-
-def _number(text: str) -> float:
-    """What was typed as an ε; NaN, which no budget takes, where that is no number."""
-    try:
-        return float(text.strip().replace(",", "."))
-    except ValueError:
-        return math.nan
+    code = 404 if isinstance(error, ArtefactError) else 422
+    if isinstance(error, Turned | HTTPException):
+        code = error.status_code
+    detail = f"{error.detail}." if isinstance(error, HTTPException) else str(error)
+    return _page(request, "error.html", code, status=code, detail=detail)
 
 
 def _days(text: str) -> int:
-    return (
-        int(text) if text.isascii() and text.isdigit() and len(text) < 6 else INVITED_DAYS if not text else 0
-    )
+    if not text:
+        return INVITED_DAYS
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
 def budget_bar(limit: float, spent: float, price: float = 0.0) -> Markup:
@@ -268,15 +251,6 @@ def progress(share: float, label: str) -> Markup:
 
 @cache
 def _environment() -> jinja2.Environment:
-    environment = templates(Path(__file__).parent / "templates")
-    environment.filters |= {
-        "left": shown_left,
-        "minute": lambda time: time[:16].replace("T", " "),
-    }  # fmt: skip
-    environment.globals |= {
-        "budget_bar": budget_bar,
-        "progress": progress,
-        "invited_days": INVITED_DAYS,
-        "pages": PAGES,
-    }
-    return environment
+    filters = {"left": shown_left, "minute": lambda time: time[:16].replace("T", " ")}
+    known = {"budget_bar": budget_bar, "progress": progress, "invited_days": INVITED_DAYS, "pages": PAGES}
+    return templates(Path(__file__).parent / "templates", filters, **known)

@@ -6,7 +6,7 @@ an invitation is written to a file there, as the command does it, and never into
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -22,21 +22,6 @@ SOON = 30  # days before the end of a certificate in which it is said
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
-    """One party of a run, as its server has it."""
-
-    name: str
-    word: str
-    mood: str
-    why: str
-    asks: int
-    answers: int
-    down: int
-    up: int
-    epsilon: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunFolder:
     """A run's output folder."""
 
@@ -48,8 +33,8 @@ class RunFolder:
     round: int | None = None
     rounds: int | None = None
     error: str = ""
-    parties: tuple[Shown, ...] = ()
-    pages: tuple[str, ...] = field(default=())
+    parties: tuple[Mapping[str, Any], ...] = ()  # as their server has them, with a word
+    pages: tuple[str, ...] = ()
     served: bool = False
 
     @property
@@ -60,7 +45,7 @@ class RunFolder:
     @property
     def missing(self) -> list[str]:
         """Who has not signed, or is not there."""
-        return [party.name for party in self.parties if party.word in ("away", "reading the contract")]
+        return [one["name"] for one in self.parties if one["word"] in ("away", "reading the contract")]
 
 
 def run_folder(key: str, folder: Path) -> RunFolder:
@@ -84,17 +69,12 @@ def run_folder(key: str, folder: Path) -> RunFolder:
     return RunFolder(key=key, folder=folder, run=name, state="done" if done else "not finished", pages=pages)
 
 
-def _parties(status: Mapping[str, Any]) -> tuple[Shown, ...]:
+def _parties(status: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     state, spent = str(status["state"]), status.get("epsilon", {})
     found = []
     for name, party in status.get("parties", {}).items():
         word, mood = ("told", "good") if state == "done" and party["signed"] else party_word(party, state)
-        found.append(
-            Shown(
-                name=name, word=word, mood=mood, why=party["refusal"], asks=party["asks"],
-                answers=party["answers"], down=party["down"], up=party["up"], epsilon=spent.get(name),
-            )
-        )  # fmt: skip
+        found.append(party | {"name": name, "word": word, "mood": mood, "epsilon": spent.get(name)})
     return tuple(found)
 
 

@@ -40,7 +40,7 @@ class Turned(UnderstudyError):  # noqa: N818  (a refusal, not a fault)
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
-        self.status = status
+        self.status_code = status
 
 
 @dataclass(frozen=True)
@@ -120,12 +120,8 @@ async def form_of(request: Request) -> dict[str, str]:
             raise Turned(413, "That is too long for a form of this page. Nothing was changed.")
     try:
         fields = parse_qsl(
-            body.decode(),
-            keep_blank_values=True,
-            strict_parsing=bool(body),
-            max_num_fields=FIELDS,
-            errors="strict",
-        )
+            body.decode(), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=FIELDS, errors="strict"
+        )  # fmt: skip
     except ValueError:
         raise Turned(422, "That is not a form of this page. Nothing was changed.") from None
     form = dict(fields)

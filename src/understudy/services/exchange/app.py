@@ -12,26 +12,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from understudy.ground.errors import ExchangeError, UnderstudyError
 from understudy.protocols.sgde.offer import Requirements
-from understudy.services.exchange.callers import By, The
+from understudy.services.exchange import messages as say
 from understudy.services.exchange.checker import PROCESSES
-from understudy.services.exchange.messages import (
-    CallerOut,
-    Digest,
-    EventOut,
-    Issued,
-    Name,
-    NewPool,
-    NewToken,
-    OfferOut,
-    OfferWhole,
-    PoolOut,
-    TokenId,
-    TokenOut,
-)  # fmt: skip
+from understudy.services.exchange.messages import By, Digest, Name, The
 from understudy.services.exchange.offer_file import SUFFIX
 from understudy.services.exchange.pages import error_page, pages
 from understudy.services.exchange.service import Exchange
-from understudy.services.web.skeleton import BYTES, Uploading, length_of, problem, refusals, service
+from understudy.services.web.skeleton import BYTES, length_of, problem, refusals, service, uploading
 
 CHECKERS = PROCESSES  # uploads that are looked at in the same moment: each takes a core
 
@@ -59,27 +46,27 @@ api = APIRouter(prefix="/v1", responses=refusals(400, 401, 403, 404, 405, 411, 4
 
 
 @api.get("/me")
-def who_am_i(caller: By) -> CallerOut:
+def who_am_i(caller: By) -> say.CallerOut:
     """The silo, the role and the pool of this token."""
-    return CallerOut.model_validate(caller)
+    return say.CallerOut.model_validate(caller)
 
 
 @api.get("/pools")
-def list_pools(exchange: The, caller: By) -> list[PoolOut]:
+def list_pools(exchange: The, caller: By) -> list[say.PoolOut]:
     """The pools of this token."""
-    return [PoolOut.of(row) for row in exchange.pools(caller)]
+    return [say.PoolOut.of(row) for row in exchange.pools(caller)]
 
 
 @api.post("/pools", status_code=201, responses=refusals(409))
-def found_pool(exchange: The, caller: By, new: NewPool) -> PoolOut:
+def found_pool(exchange: The, caller: By, new: say.NewPool) -> say.PoolOut:
     """Create a pool (administrators)."""
-    return PoolOut.of(exchange.add_pool(caller, new.name, Requirements.from_dict(new.requirements)))
+    return say.PoolOut.of(exchange.add_pool(caller, new.name, Requirements.from_dict(new.requirements)))
 
 
 @api.put("/pools/{pool}/subscription")
-def subscribe(exchange: The, caller: By, pool: Name) -> PoolOut:
+def subscribe(exchange: The, caller: By, pool: Name) -> say.PoolOut:
     """Join a pool and learn its requirements. Joining twice changes nothing."""
-    return PoolOut.of(exchange.subscribe(caller, pool))
+    return say.PoolOut.of(exchange.subscribe(caller, pool))
 
 
 @api.get("/pools/{pool}/offers")
@@ -92,16 +79,16 @@ def list_offers(
     ] = None,
     silo: Annotated[list[Name] | None, Query(description="Only of these silos.")] = None,
     epsilon: Annotated[float | None, Query(ge=0, description="Only at this ε or less.")] = None,
-) -> list[OfferOut]:
+) -> list[say.OfferOut]:
     """The generators on offer."""
     rows = exchange.offers(caller, pool, labels=label or (), silos=silo or (), epsilon=epsilon)
-    return [OfferOut.of(row) for row in rows]
+    return [say.OfferOut.of(row) for row in rows]
 
 
 @api.get("/pools/{pool}/offers/{digest}", responses=refusals(410))
-def show_offer(exchange: The, caller: By, pool: Name, digest: Digest) -> OfferWhole:
+def show_offer(exchange: The, caller: By, pool: Name, digest: Digest) -> say.OfferWhole:
     """One generator: its card and a few of its rows."""
-    return OfferWhole.of(exchange.offer(caller, pool, digest))
+    return say.OfferWhole.of(exchange.offer(caller, pool, digest))
 
 
 @api.put(
@@ -110,13 +97,13 @@ def show_offer(exchange: The, caller: By, pool: Name, digest: Digest) -> OfferWh
     responses=refusals(408, 409, 410, 503, 507),
     openapi_extra={"requestBody": {"required": True, "content": BYTES}},
 )
-async def push(request: Request, exchange: The, caller: By, pool: Name, digest: Digest) -> OfferOut:
+async def push(request: Request, exchange: The, caller: By, pool: Name, digest: Digest) -> say.OfferOut:
     """Offer a generator under the SHA-256 of its file. Once acknowledged, it survives a crash."""
     in_thread = anyio.to_thread.run_sync
     most = await in_thread(exchange.may_push, caller, pool, digest, length_of(request))
     with exchange.store.receive(caller.silo, most, exchange.limits) as upload:
         try:
-            with Uploading(exchange.limits.seconds):
+            with uploading(exchange.limits.seconds):
                 async with aclosing(request.stream()) as chunks:
                     async for chunk in chunks:
                         upload.write(chunk)
@@ -128,7 +115,7 @@ async def push(request: Request, exchange: The, caller: By, pool: Name, digest: 
         # one silo cannot keep all checkers busy
         async with state.turns.setdefault(caller.silo, anyio.Lock()):
             row = await in_thread(exchange.push, caller, pool, digest, upload, limiter=state.checkers)
-    return OfferOut.of(row)
+    return say.OfferOut.of(row)
 
 
 @api.get(
@@ -154,21 +141,21 @@ def withdraw(exchange: The, caller: By, pool: Name, digest: Digest) -> None:
 
 
 @api.get("/tokens")
-def list_tokens(exchange: The, caller: By) -> list[TokenOut]:
+def list_tokens(exchange: The, caller: By) -> list[say.TokenOut]:
     """All tokens, without their secrets (administrators)."""
-    return [TokenOut.model_validate(row) for row in exchange.tokens(caller)]
+    return [say.TokenOut.model_validate(row) for row in exchange.tokens(caller)]
 
 
 @api.post("/tokens", status_code=201)
-def issue_token(exchange: The, caller: By, new: NewToken) -> Issued:
+def issue_token(exchange: The, caller: By, new: say.NewToken) -> say.Issued:
     """A new token, shown only once (administrators)."""
-    return Issued(token=exchange.add_token(caller, new.silo, role=new.role, pool=new.pool))
+    return say.Issued(token=exchange.add_token(caller, new.silo, role=new.role, pool=new.pool))
 
 
 @api.delete("/tokens/{id}")
-def revoke_token(exchange: The, caller: By, id: TokenId) -> TokenOut:
+def revoke_token(exchange: The, caller: By, id: say.TokenId) -> say.TokenOut:
     """Revoke a token: it is refused from the next request on (administrators)."""
-    return TokenOut.model_validate(exchange.revoke(caller, id))
+    return say.TokenOut.model_validate(exchange.revoke(caller, id))
 
 
 @api.get("/events")
@@ -177,9 +164,9 @@ def list_events(
     caller: By,
     after: Annotated[int, Query(ge=0, le=2**62, description="Only lines with a larger id.")] = 0,
     most: Annotated[int, Query(ge=1, le=1000)] = 1000,
-) -> list[EventOut]:
+) -> list[say.EventOut]:
     """The audit log: every push and pull, done or refused (administrators)."""
-    return [EventOut.model_validate(row) for row in exchange.events(caller, after=after, most=most)]
+    return [say.EventOut.model_validate(row) for row in exchange.events(caller, after=after, most=most)]
 
 
 async def _misuse(_: Request, error: Exception) -> Response:

@@ -1,17 +1,62 @@
-"""What the API says and is told, as OpenAPI describes it."""
+"""What the API is told, by whom, and what it says, as OpenAPI describes it.
 
+A token comes as Bearer from a program, as the password of Basic from a browser. A browser sends a remembered password
+along wherever it is told to go, so with Basic it can only read, and not at the word of another site: nobody's page can
+push, or fill the audit log with pulls, in a member's name.
+"""
+
+import base64
+import binascii
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
+from fastapi import Depends, Request
 from pydantic import Field
 
+from understudy.ground.errors import ExchangeError
 from understudy.services.exchange import database
-from understudy.services.exchange.tokens import NAME
-from understudy.services.web.skeleton import Message
+from understudy.services.exchange.service import Exchange
+from understudy.services.exchange.tokens import NAME, Caller, authenticate
+from understudy.services.web.skeleton import Message, caller_address
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="The SHA-256 of the file.")]
+_JSON = {"label", "card", "preview"}  # of an offer, as the database has it
 TokenId = Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
+
+
+async def the_exchange(request: Request) -> Exchange:
+    """The exchange that this application serves; async, as it waits for nothing and needs no thread."""
+    exchange: Exchange = request.app.state.exchange
+    return exchange
+
+
+def the_caller(request: Request) -> Caller:
+    """Whose token came with the request; 401 if none that is valid, 429 if too often."""
+    kind, _, value = request.headers.get("authorization", "").partition(" ")
+    browser = kind.lower() == "basic"
+    if browser and request.method not in ("GET", "HEAD"):
+        raise ExchangeError(401, "With a password one can only read: this needs Authorization: Bearer usx_….")
+    token = _password(value) if browser else value.strip() if kind.lower() == "bearer" else ""
+    caller = authenticate(request.app.state.exchange.database, token)
+    if caller is None:
+        request.app.state.strangers.take(caller_address(request))
+        raise ExchangeError(401, "This needs a valid token.")
+    if browser and request.headers.get("sec-fetch-site") == "cross-site":
+        raise ExchangeError(403, "Another site sent this request.")
+    request.app.state.rate.take(caller.token)
+    return caller
+
+
+def _password(value: str) -> str:
+    try:
+        return base64.b64decode(value.strip(), validate=True).decode().partition(":")[2].strip()
+    except (binascii.Error, ValueError):
+        return ""
+
+
+The = Annotated[Exchange, Depends(the_exchange)]
+By = Annotated[Caller, Depends(the_caller)]
 
 
 class CallerOut(Message):
@@ -54,9 +99,9 @@ class OfferOut(Message):
     created: str
 
     @classmethod
-    def of(cls, row: database.Offer) -> "OfferOut":
+    def of(cls, row: database.Offer) -> Self:
         facts = {name: getattr(row, name) for name in cls.model_fields}
-        return cls(**facts | {"label": json.loads(row.label)})
+        return cls(**facts | {name: json.loads(facts[name]) for name in _JSON & facts.keys()})
 
 
 class OfferWhole(OfferOut):
@@ -64,11 +109,6 @@ class OfferWhole(OfferOut):
 
     card: dict[str, Any]
     preview: dict[str, Any]
-
-    @classmethod
-    def of(cls, row: database.Offer) -> "OfferWhole":
-        facts = {name: getattr(row, name) for name in cls.model_fields}
-        return cls(**facts | {name: json.loads(facts[name]) for name in ("label", "card", "preview")})
 
 
 class TokenOut(Message):

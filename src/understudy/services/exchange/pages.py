@@ -16,12 +16,10 @@ from fastapi.responses import HTMLResponse
 
 from understudy.data.kinds import kind_of
 from understudy.protocols.sgde.offer import Requirements
-from understudy.report import words
-from understudy.services.exchange.callers import By, The
-from understudy.services.exchange.messages import Digest, Name, OfferWhole
+from understudy.services.exchange.messages import By, Digest, Name, OfferWhole, The
 from understudy.services.exchange.service import Exchange, requirements_of
 from understudy.services.exchange.tokens import Caller
-from understudy.services.web.skeleton import templates
+from understudy.services.web.skeleton import templates, typed_number
 
 EVERY = "null"  # the label, as JSON, of sums of all classes
 ROWS = 3  # of each class on the page of a pool
@@ -39,10 +37,8 @@ pages = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 @pages.get("/")
 def index(exchange: The, caller: By) -> HTMLResponse:
     """The pools of this token."""
-    rows = [
-        (pool, requirements_of(pool), _standing(exchange, caller, pool.name))
-        for pool in exchange.pools(caller)
-    ]
+    pools = exchange.pools(caller)
+    rows = [(pool, requirements_of(pool), _standing(exchange, caller, pool.name)) for pool in pools]
     return _page("index.html", caller, rows=rows)
 
 
@@ -64,7 +60,7 @@ def show_pool(
         for offer in everything
         if (not label or json.dumps(offer.label) == label)
         and (not silo or offer.silo == silo)
-        and (not epsilon or offer.epsilon <= _number(epsilon))
+        and not (epsilon and offer.epsilon > typed_number(epsilon))
     ]
     labels = [json.dumps(value) for value in requirements.labels]
     coverage = _coverage(everything, labels)
@@ -72,7 +68,6 @@ def show_pool(
         "pool.html",
         caller,
         pool=row,
-        requirements=requirements,
         members=exchange.members(caller, pool),
         labels=list(zip(labels, map(_said, requirements.labels), strict=True)),
         coverage=coverage,
@@ -91,35 +86,25 @@ def show_offer(exchange: The, caller: By, pool: Name, digest: Digest) -> HTMLRes
     """One offer: facts, card, and a sheet of what it draws."""
     offer, row = OfferWhole.of(exchange.offer(caller, pool, digest)), exchange.pool(caller, pool)
     card = json.dumps(offer.card, indent=2, ensure_ascii=False)
-    required = requirements_of(row)
-    return _page(
-        "offer.html", caller, pool=row, offer=offer, card=card, requirements=required, **_drawn(required)
-    )
+    facts = _drawn(requirements_of(row))
+    return _page("offer.html", caller, pool=row, offer=offer, card=card, **facts)
 
 
 def error_page(status: int, detail: str) -> str:
     """A refusal, for people."""
-    return (
-        _environment()
-        .get_template("error.html")
-        .render(
-            title=STATUS.get(status, "This did not work"),
-            status=status,
-            detail=detail,
-            caller=None,
-            words=words,
-        )
-    )
+    title = STATUS.get(status, "This did not work")
+    page = _environment().get_template("error.html")
+    return page.render(title=title, status=status, detail=detail, caller=None)
 
 
 def _page(name: str, caller: Caller, **facts: Any) -> HTMLResponse:
-    return HTMLResponse(_environment().get_template(name).render(caller=caller, words=words, **facts))
+    return HTMLResponse(_environment().get_template(name).render(caller=caller, **facts))
 
 
-def _drawn(requirements: Requirements) -> dict[str, str]:
-    """What offers of a pool draw, in words."""
+def _drawn(requirements: Requirements) -> dict[str, Any]:
+    """What offers of a pool must fulfil, and what they draw, in words."""
     kind = kind_of(requirements.schema)
-    return {"what": kind.plural, "nobody": kind.nobody}
+    return {"requirements": requirements, "what": kind.plural, "nobody": kind.nobody}
 
 
 def _standing(exchange: Exchange, caller: Caller, pool: str) -> dict[str, int] | None:
@@ -150,13 +135,6 @@ def _looks(offers: Sequence[OfferWhole], labels: Sequence[str]) -> list[OfferWho
     return [best[label] for label in labels if label in best]
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text.replace(",", "."))
-    except ValueError:
-        return float("inf")
-
-
 def _said(label: Any) -> str:
     if label is None:
         return "all classes"
@@ -165,7 +143,5 @@ def _said(label: Any) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    environment = templates(Path(__file__).parent / "templates")
-    environment.filters |= {"said": _said, "day": lambda time: time[:10]}
-    environment.globals["rows_of_a_look"] = ROWS
-    return environment
+    filters = {"said": _said, "day": lambda time: time[:10]}
+    return templates(Path(__file__).parent / "templates", filters, rows_of_a_look=ROWS)

@@ -5,7 +5,8 @@ says what happened to the data: JSON for programs, a page for people where the s
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -107,37 +108,30 @@ def service(
     app.state.rate = Rate(limits.rate, limits.burst)
     app.state.strangers = Rate(limits.rate / 10, max(1, limits.burst // 10))
 
-    def answer(
-        request: Request, status: int, text: str, headers: Mapping[str, str] | None = None
-    ) -> Response:
-        if page is not None and for_people(request):
-            return HTMLResponse(page(status, text), status, headers)
-        return problem(status, text, dict(headers or {}))
-
     async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ExchangeError)
-        headers = {}
-        if error.status == 401:
-            basic = f'Basic realm="{realm}", charset="UTF-8"'
-            headers["WWW-Authenticate"] = basic if page is not None and for_people(request) else "Bearer"
-        if error.retry_after is not None:
-            headers["Retry-After"] = str(math.ceil(error.retry_after))
-        return answer(request, error.status, str(error), headers)
+        person = page is not None and for_people(request)
+        headers: dict[str, str] = {}
+        match error:
+            case ExchangeError():
+                status, text = error.status, str(error)
+                if status == 401:
+                    basic = f'Basic realm="{realm}", charset="UTF-8"'
+                    headers["WWW-Authenticate"] = basic if person else "Bearer"
+                if error.retry_after is not None:
+                    headers["Retry-After"] = str(math.ceil(error.retry_after))
+            case RequestValidationError():  # where and why, but not what came: it may be large, or no text
+                found = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()[:3])
+                status, text = 422, f"{found}. Nothing was stored."
+            case HTTPException():  # no such address, or not with this method
+                status, text, headers = error.status_code, f"{error.detail}.", dict(error.headers or {})
+            case _:
+                raise error
+        if page is not None and person:
+            return HTMLResponse(page(status, text), status, headers)
+        return problem(status, text, headers)
 
-    async def malformed(request: Request, error: Exception) -> Response:
-        """Say where and why, but do not send back what came: it may be large, or no text."""
-        assert isinstance(error, RequestValidationError)
-        found = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()[:3])
-        return answer(request, 422, f"{found}. Nothing was stored.")
-
-    async def not_served(request: Request, error: Exception) -> Response:
-        """No such address, or not with this method."""
-        assert isinstance(error, HTTPException)
-        return answer(request, error.status_code, f"{error.detail}.", error.headers)
-
-    app.add_exception_handler(ExchangeError, refused)
-    app.add_exception_handler(RequestValidationError, malformed)
-    app.add_exception_handler(HTTPException, not_served)
+    for kind in (ExchangeError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, refused)
     app.add_middleware(Guard, pushing=pushing)
 
     @app.get("/v1/health", responses=refusals(400, 404, 405, 429))
@@ -149,7 +143,7 @@ def service(
 
 
 def for_people(request: Request) -> bool:
-    """Whether a browser asks, and not a program."""
+    """Whether a browser asks."""
     return "text/html" in request.headers.get("accept", "")
 
 
@@ -158,28 +152,28 @@ def caller_address(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-class Uploading:
-    """An upload that is cut off, or takes too long, is refused in words: `with Uploading(seconds): …`."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._scope = seconds, anyio.fail_after(seconds)
-
-    def __enter__(self) -> None:
-        self._scope.__enter__()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        try:
-            self._scope.__exit__(kind, error, trace)
-        except TimeoutError:
-            error = TimeoutError()
-        if isinstance(error, TimeoutError):
-            raise ExchangeError(408, f"An upload may take {self._seconds:g} s. Nothing was stored.") from None
-        if isinstance(error, ClientDisconnect):
-            raise ExchangeError(400, "The upload was cut off. Nothing was stored.") from None
+@contextmanager
+def uploading(seconds: float) -> Iterator[None]:
+    """An upload that is cut off, or takes too long, is refused in words."""
+    try:
+        with anyio.fail_after(seconds):
+            yield
+    except TimeoutError:
+        raise ExchangeError(408, f"An upload may take {seconds:g} s. Nothing was stored.") from None
+    except ClientDisconnect:
+        raise ExchangeError(400, "The upload was cut off. Nothing was stored.") from None
 
 
-def templates(folder: Path) -> jinja2.Environment:
-    """The pages in this folder, with the report's style and words.
+def typed_number(text: str) -> float:
+    """What was typed as a number; NaN where it is none."""
+    try:
+        return float(text.strip().replace(",", "."))
+    except ValueError:
+        return math.nan
+
+
+def templates(folder: Path, filters: Mapping[str, Callable[..., Any]], **known: Any) -> jinja2.Environment:
+    """The pages in this folder, with the report's style and words, these filters, and what else they may know.
 
     Guarantee: every text is escaped, and none turns a line around.
     """
@@ -191,7 +185,8 @@ def templates(folder: Path) -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=lambda value: readable(value) if type(value) is str else value,
     )
-    environment.filters["size"] = words.size
+    environment.filters |= {"size": words.size, **filters}
+    environment.globals |= {"words": words, **known}
     return environment
 
 
