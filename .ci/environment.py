@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MARK = ".made-by-make"
 LAYERS = {
     "demo": ("demo",),
-    "tests": ("images", "network", "sdmetrics", "exchange", "dev"),
+    "tests": ("images", "network", "sdmetrics", "exchange", "evidence", "dev"),
     "docs": ("docs",),
 }
 _FOUND = """

@@ -19,6 +19,7 @@ LAYERS = [
     {"protocols"},
     {"evaluate"},
     {"report"},
+    {"evidence"},
     {"services/web"},
     {"services/exchange"},
     {"services/collect"},
@@ -43,6 +44,9 @@ ONLY_IN = {
     "sqlalchemy": {"services/exchange"},
     "httpx": {"services/exchange"},
     "uvicorn": {"services"},
+    "mlcroissant": {"evidence"},
+    "rdflib": {"evidence"},
+    "securesystemslib": {"evidence"},
     "statsmodels": {"data/samples"},
     "sdmetrics": {"evaluate/utility/second_opinion"},
 }

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import understudy
-from understudy.cli import asking, exchange_silo, federation, ledger, party, schema, serve, status
+from understudy.cli import asking, evidence, exchange_silo, federation, ledger, party, schema, serve, status
 from understudy.cli.init import init
 from understudy.cli.terminal import (
     FileArg,
@@ -48,7 +48,7 @@ for group in (schema, ledger, federation):
 app.add_typer(exchange_silo.app, name="exchange")
 for command in (
     init, asking.sample, asking.predict, asking.tables, serve.serve, party.join, party.aggregate, party.collect,
-    party.approve, status.status, status.console,
+    party.approve, status.status, status.console, evidence.evidence, evidence.sign, evidence.verify,
 ):  # fmt: skip
     app.command()(command)
 
@@ -206,15 +206,23 @@ def report(
         option("A column to predict: train on synthetic, test on real; default: the run's target."),
     ] = None,
     holdout: Annotated[Path | None, option("Real rows that no training has seen (CSV or Parquet).")] = None,
+    with_evidence: Annotated[
+        bool, option("With --publish: the folder of evidence, too.", "--evidence")
+    ] = False,
 ) -> None:
     """Write the page that helps a holder decide whether to publish."""
     from understudy.report.page import write_report
+
+    if with_evidence and not publish:
+        raise ConfigError("--evidence goes with --publish: evidence holds nothing but what is published.")
 
     page = write_report(
         folder, out=to, publish=publish, parties=party or None, target=target, holdout=holdout
     )
     rest = "" if publish else " Only for the holder; --publish writes one that may be published."
     out.print(f"Written to {page}.{rest}")
+    if with_evidence:
+        evidence.evidence(folder)
 
 
 @app.command()

@@ -1,0 +1,207 @@
+"""Records for catalogues: Croissant 1.1 with provenance (PROV-O), and DCAT-AP.
+
+Both name the synthetic files with their digests, what they hold, and how they were made. The real rows appear only as
+something that the holders have; no record says anything of them but what the run's schema and statement say.
+"""
+
+import io
+import json
+from datetime import datetime, time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from understudy.evidence.facts import BLANK, Facts
+from understudy.ground.check import file_names
+
+PARQUET = "application/x-parquet"
+_PROV = "http://www.w3.org/ns/prov#"
+_HEALTH = "http://healthdataportal.eu/ns/health#"
+
+
+def croissant(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
+    """The record as JSON-LD. `files` are each table's file in the folder and its digest."""
+    import mlcroissant as mlc
+
+    ctx = mlc.Context(conforms_to="http://mlcommons.org/croissant/1.1")
+    about, labels = facts.about, dict(zip(files, file_names([name or "rows" for name in files]), strict=True))
+    distribution = [
+        mlc.FileObject(
+            ctx=ctx, id=place, name=place, content_url=place, encoding_formats=[PARQUET], sha256=digest
+        )
+        for place, digest in files.values()
+    ]
+    records = []
+    for table, (place, _) in files.items():
+        mine = [(name, dtype) for one, name, dtype in facts.columns() if one == table]
+        fields = [
+            mlc.Field(
+                ctx=ctx,
+                id=f"{labels[table]}/{plain}",
+                name=name,
+                data_types=[getattr(mlc.DataType, _data_type(dtype))],
+                source=mlc.Source(ctx=ctx, file_object=place, extract=mlc.Extract(ctx=ctx, column=name)),
+            )
+            for (name, dtype), plain in zip(mine, file_names([name for name, _ in mine]), strict=True)
+        ]
+        records.append(mlc.RecordSet(ctx=ctx, id=labels[table], name=labels[table], fields=fields))
+    made = mlc.Metadata(
+        ctx=ctx,
+        name=facts.title,
+        description=f"{about.description}. {_made_how(facts)}",
+        license=[about.licence],
+        url=about.url,
+        version="1.0.0",
+        cite_as=f"{facts.title}, {facts.made.isoformat()}, {facts.code}",
+        creators=[mlc.Organization(ctx=ctx, name=name) for name in about.curators or facts.holders],
+        date_published=datetime.combine(facts.made, time()),
+        distribution=distribution,
+        record_sets=records,
+        data_collection=f"Synthetic. {_made_how(facts)}",
+        data_use_cases=[about.intended_use],
+        personal_sensitive_information=[f"No row is a person's. {facts.guesses}"],
+    )
+    body = made.to_json()
+    body["@context"] |= {"prov": _PROV}
+    body["prov:wasGeneratedBy"] = _provenance(facts)
+    return json.dumps(body, indent=1, ensure_ascii=False, default=str) + "\n"
+
+
+def _data_type(dtype: Any) -> str:
+    for name, holds in {
+        "BOOL": pd.api.types.is_bool_dtype,
+        "INT64": pd.api.types.is_integer_dtype,
+        "FLOAT64": pd.api.types.is_float_dtype,
+        "DATETIME": pd.api.types.is_datetime64_any_dtype,
+    }.items():
+        if holds(dtype):
+            return name
+    return "TEXT"
+
+
+def _made_how(facts: Facts) -> str:
+    return (
+        f"Synthetic data by {facts.protocol} ({facts.code}), run {facts.run}, from rows that stay with "
+        f"{', '.join(facts.holders)}: ε = {facts.worst:.4g} at δ = {facts.delta:g} ({facts.statement['adjacency']})."
+    )
+
+
+def _provenance(facts: Facts) -> dict[str, Any]:
+    """The run as an activity: who took part, what it used, with which software."""
+    return {
+        "@type": "prov:Activity",
+        "@id": f"urn:understudy:run:{facts.run.replace(' ', '_')}",
+        "name": f"Run {facts.run} of {facts.protocol}",
+        "prov:endedAtTime": facts.made.isoformat(),
+        "prov:used": [
+            {
+                "@type": "prov:Entity",
+                "name": f"rows of {party['name']}, which stay there",
+                "description": "; ".join(
+                    f"{use['count']:,} × {use['words']}" for use in party["uses"]["insider"]
+                ),
+                "prov:wasAttributedTo": {"@type": "prov:Organization", "name": party["name"]},
+            }
+            for party in facts.statement["parties"]
+        ],
+        "prov:wasAssociatedWith": [{"@type": "prov:Organization", "name": name} for name in facts.holders]
+        + [{"@type": "prov:SoftwareAgent", "name": facts.code}],
+    }
+
+
+def validate_croissant(place: Path) -> None:
+    """ValueError unless mlcroissant takes the record and reads the first rows through it."""
+    import mlcroissant as mlc
+
+    try:
+        dataset = mlc.Dataset(jsonld=str(place))
+        for records in dataset.metadata.record_sets:
+            next(iter(dataset.records(records.id)))
+    except (mlc.ValidationError, mlc.GenerationError) as error:
+        raise ValueError(f"the Croissant record is not valid: {error}") from error
+
+
+def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
+    """The record as Turtle: a dataset, its distributions, who publishes it; health fields where that is its sector."""
+    from rdflib import DCAT, DCTERMS, FOAF, PROV, RDF, XSD, BNode, Graph, Literal, Namespace, URIRef
+
+    vcard, spdx = Namespace("http://www.w3.org/2006/vcard/ns#"), Namespace("http://spdx.org/rdf/terms#")
+    graph, about = Graph(), facts.about
+    for prefix, space in {
+        "dcat": DCAT,
+        "dct": DCTERMS,
+        "foaf": FOAF,
+        "prov": PROV,
+        "vcard": vcard,
+        "spdx": spdx,
+    }.items():
+        graph.bind(prefix, space)
+    dataset = URIRef(_address(about.url) + "#dataset")
+
+    def node(kind: Any, values: dict[Any, Any]) -> BNode:
+        fresh = BNode()
+        graph.add((fresh, RDF.type, kind))
+        for key, value in values.items():
+            graph.add((fresh, key, value))
+        return fresh
+
+    def say(key: Any, value: Any) -> None:
+        graph.add((dataset, key, value))
+
+    say(RDF.type, DCAT.Dataset)
+    say(DCTERMS.title, Literal(facts.title, lang="en"))
+    say(DCTERMS.description, Literal(f"{about.description}. {_made_how(facts)}", lang="en"))
+    say(DCTERMS.identifier, Literal(facts.run))
+    say(DCTERMS.issued, Literal(facts.made.isoformat(), datatype=XSD.date))
+    say(DCTERMS.publisher, node(FOAF.Agent, {FOAF.name: Literal(", ".join(about.curators or facts.holders))}))
+    say(DCAT.contactPoint, node(vcard.Kind, {vcard.fn: Literal(about.contact)}))
+    say(
+        DCTERMS.provenance,
+        node(
+            DCTERMS.ProvenanceStatement, {DCTERMS.description: Literal(f"{_made_how(facts)} {facts.guesses}")}
+        ),
+    )
+    for keyword in ("synthetic data", "differential privacy"):
+        say(DCAT.keyword, Literal(keyword, lang="en"))
+    activity = node(PROV.Activity, {FOAF.name: Literal(f"Run {facts.run} of {facts.protocol}, {facts.code}")})
+    for name in facts.holders:
+        graph.add((activity, PROV.wasAssociatedWith, node(FOAF.Agent, {FOAF.name: Literal(name)})))
+    say(PROV.wasGeneratedBy, activity)
+    if about.sector == "Healthcare":
+        health = Namespace(_HEALTH)
+        graph.bind("healthdcatap", health)
+        say(health.numberOfRecords, Literal(sum(map(len, (facts.artefacts.drawn or {}).values()))))
+    media = URIRef("http://www.iana.org/assignments/media-types/application/vnd.apache.parquet")
+    graph.add((media, RDF.type, DCTERMS.MediaType))
+    for place, digest in files.values():
+        where = URIRef(f"{_address(about.url)}/{place}")
+        checksum = node(
+            spdx.Checksum,
+            {
+                spdx.algorithm: spdx.checksumAlgorithm_sha256,
+                spdx.checksumValue: Literal(digest, datatype=XSD.hexBinary),
+            },
+        )
+        values = {
+            DCAT.accessURL: where,
+            DCAT.downloadURL: where,
+            DCTERMS.title: Literal(place),
+            DCAT.mediaType: URIRef(
+                "http://www.iana.org/assignments/media-types/application/vnd.apache.parquet"
+            ),
+            spdx.checksum: checksum,
+        }
+        if about.licence != BLANK:
+            values[DCTERMS.license] = node(DCTERMS.LicenseDocument, {DCTERMS.title: Literal(about.licence)})
+        say(DCAT.distribution, node(DCAT.Distribution, values))
+    made = io.BytesIO()
+    graph.serialize(made, format="turtle")
+    return made.getvalue().decode()
+
+
+def _address(url: str) -> str:
+    """An address that can stand in Turtle: everything else is quoted."""
+    from urllib.parse import quote
+
+    return quote(url.rstrip("/"), safe=":/?#[]@!$&'()*+,;=%~._-")

@@ -1,0 +1,192 @@
+"""What is known of a finished run without its rows: the facts that every file of the evidence is written from.
+
+Guarantee: facts are a function of the run's published artefacts and of what people write in `About`; no table and no
+ledger is opened.
+Edges: a run that has not ended, a rehearsal, a card and a statement that disagree, a name with a control character or
+markup → refused, and nothing is written.
+"""
+
+import math
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, date, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from understudy.ground.bounded import read_toml
+from understudy.ground.check import known_keys, plain_names
+from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
+from understudy.privacy.accounts.budget import ADJACENCY
+from understudy.privacy.accounts.guessing import in_words, right_guesses
+from understudy.privacy.accounts.statement import AGAINST
+from understudy.report.artefacts import Artefacts, load_artefacts
+
+BLANK = "To be filled in by a person"
+NOTHING = "No evidence was written."
+_LONGEST = 2_000  # letters of a text about the release
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What only people can say of a release; what they leave out stays blank in the files, and is named there."""
+
+    title: str = BLANK
+    description: str = BLANK
+    curators: tuple[str, ...] = ()
+    intended_use: str = BLANK
+    region: str = BLANK
+    sector: str | None = None
+    licence: str = BLANK
+    url: str = "https://example.org/to-be-filled-in"
+    contact: str = BLANK
+    authors: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            for text in value if isinstance(value, tuple) else (value,):
+                if text is not None and (
+                    not isinstance(text, str) or not _clean(text) or len(text) > _LONGEST
+                ):
+                    raise ConfigError(
+                        f"about: {name} must be text of up to {_LONGEST} letters, and no control characters. {NOTHING}"
+                    )
+        if not self.url.startswith(("https://", "http://")):
+            raise ConfigError(f"about: url must begin with https://. {NOTHING}")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "About":
+        """From a TOML file."""
+        body = read_toml(Path(path))
+        known_keys(body, [field.name for field in fields(cls)], f"keys of {path}")
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in body.items()}
+        return cls(**values)
+
+    def blanks(self) -> list[str]:
+        """What nobody filled in."""
+        usual = About()
+        return [name for name, value in vars(self).items() if value == getattr(usual, name)]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Facts:
+    """One run. `epsilon` and `guesses` are a person's over all holders, against each of `AGAINST`."""
+
+    run: str
+    protocol: str
+    artefacts: Artefacts
+    statement: Mapping[str, Any]
+    about: About
+    made: date
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        return tuple(party["name"] for party in self.statement["parties"])
+
+    @property
+    def delta(self) -> float:
+        return float(self.statement["person"]["delta"])
+
+    @property
+    def epsilon(self) -> dict[str, float]:
+        prices = self.statement["person"]["epsilon"]
+        return {who: math.inf if prices[who] is None else float(prices[who]) for who in AGAINST}
+
+    def against(self) -> list[str]:
+        """Whom the price holds against, in words, with its figure."""
+        return [
+            f"{AGAINST[who]}: ε = {price:.4g} at δ = {self.delta:g}" for who, price in self.epsilon.items()
+        ]
+
+    @property
+    def worst(self) -> float:
+        """The largest of a person's prices."""
+        return max(self.epsilon.values())
+
+    @property
+    def guesses(self) -> str:
+        """What the price means to one person."""
+        told = self.statement["person"].get("right_guesses")
+        share = (
+            max(told.values())
+            if told
+            else right_guesses(lambda d: self.worst if d >= self.delta else math.inf)
+        )
+        return in_words(share, self.statement["adjacency"])
+
+    @property
+    def pure(self) -> bool:
+        """Whether ε holds at δ = 0."""
+        return all(all(e is not None for e in p["epsilon_sum"].values()) for p in self.statement["parties"])
+
+    @property
+    def local(self) -> bool:
+        """Whether each person's own device adds the noise."""
+        return any(price is not None for _, price in self.statement["person"]["together"])
+
+    @property
+    def of_people(self) -> bool:
+        """Whether ε is for a whole person who joins or leaves."""
+        return bool(self.statement["adjacency"] == ADJACENCY)
+
+    @property
+    def mechanisms(self) -> list[str]:
+        """Each holder's uses in words."""
+        return [
+            f"{party['name']}: {use['count']:,} × {use['words']} (noise drawn by {party['noise']})"
+            for party in self.statement["parties"]
+            for use in party["uses"]["insider"]
+        ]
+
+    @property
+    def title(self) -> str:
+        return f"Synthetic data of run {self.run}" if self.about.title == BLANK else self.about.title
+
+    @property
+    def code(self) -> str:
+        return f"understudy {version('understudy')}"
+
+    def columns(self) -> Iterator[tuple[str, str, Any]]:
+        """Each synthetic table's columns: the table's name, the column's, and its type in that table."""
+        for table, frame in (self.artefacts.drawn or {}).items():
+            yield from ((table, str(name), dtype) for name, dtype in frame.dtypes.items())
+
+
+def read_facts(folder: str | Path, about: About | None = None, *, made: date | None = None) -> Facts:
+    """The facts of the run in this folder."""
+    run = load_artefacts(folder)
+    if run.card is None or run.privacy is None or run.missing.keys() & {"privacy.json", "run.json"}:
+        lacking = ", ".join(f"{name} ({why})" for name, why in run.missing.items())
+        raise ArtefactError(
+            f"{run.folder}: the run has not ended, or pieces are missing: {lacking}. {NOTHING}"
+        )
+    if run.rehearsal or "rehearsal" not in run.privacy:
+        why = run.rehearsal or "its statement does not say whether it was a rehearsal."
+        raise PrivacyError(f"{run.folder}: there is no evidence of this run: {why} {NOTHING}")
+    if run.card.get("privacy") != run.privacy:
+        raise ArtefactError(
+            f"{run.folder}: privacy.json and the card state different prices: one of them was changed. {NOTHING}"
+        )
+    facts = Facts(
+        run=run.run, protocol=run.protocol, artefacts=run, statement=run.privacy, about=about or About(),
+        made=made or datetime.now(UTC).date(),
+    )  # fmt: skip
+    try:
+        plain_names([facts.run, *facts.holders], "run or holder", nothing=NOTHING)
+        plain = all(_clean(name) for _, name, _ in facts.columns())
+        if not plain or not math.isfinite(facts.worst):
+            raise ArtefactError(
+                f"{run.folder}: it has no finite price, or a column's name holds control characters. {NOTHING}"
+            )
+        _ = facts.guesses, facts.mechanisms, facts.pure, facts.local
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArtefactError(
+            f"{run.folder}: the privacy statement cannot be read ({error!r}). {NOTHING}"
+        ) from error
+    return facts
+
+
+def _clean(text: str) -> bool:
+    """No control characters, and none that turn a line around; line breaks and tabs are no text of ours."""
+    return all(unicodedata.category(letter) not in {"Cc", "Cf", "Cs", "Co", "Cn"} for letter in text)

@@ -1,0 +1,122 @@
+"""The folder of evidence: written whole or not at all, from what a run published."""
+
+import hashlib
+import json
+import shutil
+import tempfile
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from understudy.evidence.catalogue import croissant, dcat, validate_croissant
+from understudy.evidence.checklists import checklist_page, checklists
+from understudy.evidence.deployment import SHAPE, deployment_entry
+from understudy.evidence.facts import NOTHING, About, Facts, read_facts
+from understudy.evidence.signing import SIGNATURES
+from understudy.ground.errors import ArtefactError
+from understudy.report.page import write_report
+
+_PUBLISHED = (
+    "privacy.json",
+    "run.json",
+    "audit.json",
+    "synthetic.parquet",
+    "synthetic",
+    "generator",
+    "model",
+)
+
+
+def write_evidence(
+    run: str | Path, out: str | Path, *, about: About | None = None, made: date | None = None
+) -> Path:
+    """Write a folder of evidence of this run; returns where. Nothing is left of it where something fails."""
+    facts, out = read_facts(run, about, made=made), Path(out)
+    if out.exists():
+        raise ArtefactError(f"{out} is there already. {NOTHING}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".evidence-") as place:
+        folder = Path(place) / "evidence"
+        folder.mkdir()
+        _copy(facts.artefacts.folder, folder)
+        write_report(facts.artefacts.folder, out=folder / "report.html", publish=True)
+        _write_files(facts, folder)
+        folder.rename(out)
+    return out
+
+
+def _copy(source: Path, folder: Path) -> None:
+    """What the run published, and nothing else; a link is not followed."""
+    for name in _PUBLISHED:
+        here = source / name
+        if here.is_symlink() or (here.is_dir() and any(one.is_symlink() for one in here.rglob("*"))):
+            raise ArtefactError(f"{here}: it is, or holds, a link to somewhere else. {NOTHING}")
+        if here.is_dir():
+            shutil.copytree(here, folder / name)
+        elif here.exists():
+            shutil.copyfile(here, folder / name)
+
+
+def _write_files(facts: Facts, folder: Path) -> None:
+    import jsonschema
+    import yaml
+
+    entry = deployment_entry(facts)
+    try:
+        jsonschema.Draft7Validator(SHAPE, format_checker=jsonschema.FormatChecker()).validate(entry)
+    except jsonschema.ValidationError as error:
+        raise ArtefactError(f"the registry's entry would not be valid: {error.message}. {NOTHING}") from error
+    files = {
+        table: (name, hashlib.sha256((folder / name).read_bytes()).hexdigest())
+        for table in facts.artefacts.drawn or {}
+        for name in [f"synthetic/{table}.parquet" if table else "synthetic.parquet"]
+    }
+    answers = checklists(facts)
+    texts: dict[str, str] = {
+        "deployment.yaml": yaml.safe_dump(entry, allow_unicode=True, sort_keys=False, width=100),
+        "checklist.json": _json([answer.to_dict() for answer in answers]),
+        "checklist.html": checklist_page(answers, facts.title),
+        "README.md": _readme(facts, [answer.question for answer in answers if answer.open]),
+    }
+    if files:
+        texts |= {"croissant.json": croissant(facts, files), "dcat.ttl": dcat(facts, files)}
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    if files:
+        try:
+            validate_croissant(folder / "croissant.json")
+        except ValueError as error:
+            raise ArtefactError(f"{error}. {NOTHING}") from error
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def _readme(facts: Facts, questions: list[str]) -> str:
+    """What lies here, what people still have to say, how it is checked."""
+    about = [f"- {name.replace('_', ' ')} (in the file given by --about)" for name in facts.about.blanks()]
+    return "\n".join(
+        [
+            f"# Evidence of run {facts.run}",
+            "",
+            facts.guesses,
+            "Everything here is made from what the run published. It is no certificate.",
+            "",
+            "| file | what it is |",
+            "|---|---|",
+            "| privacy.json, report.html | the price, and the page for everyone |",
+            "| deployment.yaml | an entry for the NIST/OpenDP registry of deployments, tier 3 |",
+            "| croissant.json, dcat.ttl | records for catalogues: Croissant 1.1 with PROV-O, DCAT-AP |",
+            "| checklist.html, checklist.json | NIST SP 800-226; EDPB Opinion 28/2024 and the ICO's guidance |",
+            f"| {SIGNATURES}/ | statements of the holders and the hub (in-toto, DSSE) |",
+            "",
+            "## What only people can say",
+            *about,
+            *(f"- {question}" for question in questions),
+            "",
+            "## How to check it",
+            "    understudy verify THIS_FOLDER --trusted FOLDER_OF_PUBLIC_KEYS",
+            "",
+        ]
+    )

@@ -1,0 +1,252 @@
+"""Signed statements about a folder of evidence: in-toto attestations in DSSE envelopes, a file for each who signs.
+
+A statement names every file of the folder with its digest, and what the signer stands for: a holder states the receipts
+of its ledger for the run, the hub that these are the files it made. Signing and checking are securesystemslib's.
+
+Guarantee: `verify` says yes only if every file is as every signer saw it, none is missing and none was added, each
+holder of the statement signed with the key that is trusted for its name, and each holder's receipts pay for all that
+the statement says was used of its rows. It needs no network.
+Edges: a changed byte, a foreign file, a link, a missing holder, an unknown or another's key, a damaged envelope →
+EvidenceError, which names it.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from understudy.ground import durable
+from understudy.ground.bounded import read_json
+from understudy.ground.check import plain_name
+from understudy.ground.errors import ArtefactError, ConfigError
+from understudy.privacy.accounts.events import event_to_json
+from understudy.privacy.accounts.ledger import Ledger
+
+SIGNATURES = "signatures"
+HUB = "hub"
+STATEMENT = "https://in-toto.io/Statement/v1"
+PREDICATE = "urn:understudy:release:v1"
+PAYLOAD = "application/vnd.in-toto+json"
+_MOST = 4 << 20  # bytes of an envelope
+
+
+class EvidenceError(ArtefactError):
+    """A folder of evidence that does not hold; the message says what of it."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Who signed, and how many files they stand for."""
+
+    run: str
+    signers: tuple[str, ...]
+    files: int
+
+
+def new_key(path: str | Path) -> Path:
+    """A fresh Ed25519 key for signing, readable by its owner alone, and its public half beside it (.pub)."""
+    path = Path(path)
+    public = path.with_suffix(".pub")
+    if path.exists() or public.exists():
+        raise ConfigError(f"{path} or {public} is there already. Nothing was written.")
+    key = Ed25519PrivateKey.generate()
+    pem = serialization.Encoding.PEM
+    durable.own_folder(path.parent)
+    durable.replace(
+        path,
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    )
+    durable.own_files(path)
+    durable.replace(
+        public, key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    return public
+
+
+def sign_folder(folder: str | Path, key: str | Path, *, ledger: str | Path | None = None) -> Path:
+    """Sign a folder of evidence: as the holder of this ledger, or without one as the hub. Returns the envelope's path.
+
+    A holder's ledger is read first: a folder that states uses which the ledger does not hold is not signed.
+    """
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.signer._crypto_signer import CryptoSigner
+
+    folder = Path(folder)
+    digests, stated = _digests(folder), _stated(folder)
+    run = str(read_json(folder / "run.json")["run"])
+    name, receipts = HUB, None
+    if ledger is not None:
+        with Ledger(ledger) as book:
+            name, receipts = book.holder, _receipts(book, run)
+        _require_paid(name, receipts, stated)
+    plain_name(signer=name)
+    predicate = {"run": run, "signer": name, "receipts": receipts, "rehearsal": None}
+    body = {
+        "_type": STATEMENT,
+        "subject": [
+            {"name": place, "digest": {"sha256": digest}} for place, digest in sorted(digests.items())
+        ],
+        "predicateType": PREDICATE,
+        "predicate": predicate,
+    }
+    envelope = Envelope(json.dumps(body, ensure_ascii=False, sort_keys=True).encode(), PAYLOAD, {})
+    private = serialization.load_pem_private_key(Path(key).read_bytes(), password=None)
+    envelope.sign(CryptoSigner(private))
+    place = folder / SIGNATURES / f"{name}.dsse.json"
+    place.parent.mkdir(exist_ok=True)
+    return durable.replace_json(place, envelope.to_dict())
+
+
+def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
+    """Check a folder of evidence by the public keys (NAME.pub) or certificates (NAME.pem) in the folder `trusted`."""
+    folder = Path(folder)
+    digests, stated = _digests(folder), _stated(folder)
+    keys = _trusted(Path(trusted))
+    holders = [str(party["name"]) for party in stated["parties"]]
+    envelopes = {
+        place.name.removesuffix(".dsse.json"): place for place in sorted((folder / SIGNATURES).glob("*"))
+    }
+    if stated.get("rehearsal") or "rehearsal" not in stated:
+        raise EvidenceError(
+            f"{folder}: this was a rehearsal, or does not say that it was none: it is evidence of nothing."
+        )
+    if lacking := [name for name in holders if name not in envelopes]:
+        raise EvidenceError(f"{folder}: {', '.join(lacking)} did not sign.")
+    if foreign := sorted(envelopes.keys() - {*holders, HUB}):
+        raise EvidenceError(f"{folder}: {', '.join(foreign)} signed, and is no holder of this run.")
+    run = str(read_json(folder / "run.json").get("run"))
+    for name, place in envelopes.items():
+        body = _opened(place, name, keys)
+        _require_same(name, {one["name"]: one["digest"]["sha256"] for one in body["subject"]}, digests)
+        predicate = body["predicate"]
+        if (
+            predicate.get("signer") != name
+            or predicate.get("run") != run
+            or predicate.get("rehearsal") is not None
+        ):
+            raise EvidenceError(f"{place}: it is signed for another holder, another run or a rehearsal.")
+        if name != HUB:
+            _require_paid(name, predicate.get("receipts"), stated)
+    return Verified(run, tuple(envelopes), len(digests))
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """The digest of every file but the signatures."""
+    if not folder.is_dir():
+        raise EvidenceError(f"{folder} is no folder.")
+    found = {}
+    for place in sorted(folder.rglob("*")):
+        name = place.relative_to(folder).as_posix()
+        if place.is_symlink():
+            raise EvidenceError(f"{folder}: {name} is a link, and evidence holds none.")
+        if place.is_file() and not name.startswith(f"{SIGNATURES}/"):
+            with place.open("rb") as file:
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def _stated(folder: Path) -> Mapping[str, Any]:
+    try:
+        stated = read_json(folder / "privacy.json")
+        for party in stated["parties"]:
+            plain_name(holder=party["name"])
+            Counter({use["event"]: use["count"] for use in party["uses"]["insider"]})
+    except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
+        raise EvidenceError(f"{folder}: privacy.json is missing or damaged ({error}).") from error
+    return dict(stated)
+
+
+def _receipts(book: Ledger, run: str) -> list[dict[str, Any]]:
+    """What the ledger holds for the run, entry by entry: its number, and uses by event as an insider sees them."""
+    return [
+        {
+            "ledger": book.id,
+            "entry": entry.number,
+            "uses": {event_to_json(event): count for event, count in entry.cost["insider"].items()},
+        }
+        for entry in book.entries()
+        if entry.run == run and entry.count
+    ]
+
+
+def _require_paid(name: str, receipts: Any, stated: Mapping[str, Any]) -> None:
+    """EvidenceError unless these receipts pay for every use that is stated of this holder's rows."""
+    mine = [party for party in stated["parties"] if party["name"] == name]
+    if not mine:
+        raise EvidenceError(f"{name} is no holder of this run.")
+    paid: Counter[str] = Counter()
+    try:
+        for receipt in receipts:
+            paid.update({event: int(count) for event, count in receipt["uses"].items()})
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise EvidenceError(f"{name}: its receipts cannot be read.") from error
+    used = Counter({use["event"]: use["count"] for use in mine[0]["uses"]["insider"]})
+    if unpaid := used - paid:
+        raise EvidenceError(
+            f"{name}: {sum(unpaid.values()):,} uses of its rows are stated that no entry of its ledger pays for."
+        )
+
+
+def _require_same(name: str, signed: Mapping[str, str], found: Mapping[str, str]) -> None:
+    for what, places in {
+        "was added": found.keys() - signed.keys(),
+        "is missing": signed.keys() - found.keys(),
+        "was changed": {place for place in found.keys() & signed.keys() if found[place] != signed[place]},
+    }.items():
+        if places:
+            raise EvidenceError(f"{', '.join(sorted(places))} {what} since {name} signed.")
+
+
+def _opened(place: Path, name: str, keys: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The statement in an envelope that the key trusted for this name signed."""
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.exceptions import Error
+
+    if name not in keys:
+        raise EvidenceError(
+            f"{place}: no key is trusted for {name}: put {name}.pub or {name}.pem among the trusted keys."
+        )
+    try:
+        if place.stat().st_size > _MOST:
+            raise ValueError("it is too long")
+        envelope = Envelope.from_dict(read_json(place))
+        if envelope.payload_type != PAYLOAD:
+            raise ValueError("it holds no in-toto statement")
+        envelope.verify([keys[name]], 1)
+        body = json.loads(envelope.payload)
+        if body["_type"] != STATEMENT or body["predicateType"] != PREDICATE:
+            raise ValueError("it holds another kind of statement")
+        _ = [one["digest"]["sha256"] for one in body["subject"]], body["predicate"].get
+    except (Error, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EvidenceError(f"{place}: {name}'s signature does not hold ({error}).") from error
+    return dict(body)
+
+
+def _trusted(folder: Path) -> dict[str, Any]:
+    from securesystemslib.signer._key import SSlibKey
+
+    found = {}
+    for place in sorted([*folder.glob("*.pub"), *folder.glob("*.pem")]):
+        pem = place.read_bytes()
+        try:
+            key = (
+                x509.load_pem_x509_certificate(pem).public_key()
+                if b"BEGIN CERTIFICATE" in pem
+                else serialization.load_pem_public_key(pem)
+            )
+        except ValueError as error:
+            raise ConfigError(f"{place} is neither a public key nor a certificate.") from error
+        if not isinstance(key, Ed25519PublicKey | EllipticCurvePublicKey):
+            raise ConfigError(f"{place}: only Ed25519 keys and those of elliptic curves are taken.")
+        found[place.stem] = SSlibKey.from_crypto(key)
+    if not found:
+        raise ConfigError(f"{folder} holds no public keys (NAME.pub) or certificates (NAME.pem).")
+    return found

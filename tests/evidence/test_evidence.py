@@ -1,0 +1,294 @@
+"""Evidence of a run: what it holds, who signed it, and what is refused."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import mlcroissant
+import numpy as np
+import pandas as pd
+import pyshacl
+import pytest
+import tomli_w
+import yaml
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rdflib import Graph
+from typer.testing import CliRunner
+
+import understudy as us
+from understudy.cli import app
+from understudy.evidence.checklists import checklists
+from understudy.evidence.deployment import SHAPE
+from understudy.evidence.facts import BLANK, About, read_facts
+from understudy.evidence.folder import write_evidence
+from understudy.evidence.signing import EvidenceError, new_key, sign_folder, verify_folder
+from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
+from understudy.runtime import certificates
+
+DCAT_AP = """
+@prefix sh: <http://www.w3.org/ns/shacl#> . @prefix dcat: <http://www.w3.org/ns/dcat#> .
+@prefix dct: <http://purl.org/dc/terms/> . @prefix foaf: <http://xmlns.com/foaf/0.1/> .
+[] a sh:NodeShape ; sh:targetClass dcat:Dataset ;
+  sh:property [ sh:path dct:title ; sh:minCount 1 ], [ sh:path dct:description ; sh:minCount 1 ],
+    [ sh:path dcat:distribution ; sh:minCount 1 ; sh:class dcat:Distribution ],
+    [ sh:path dct:publisher ; sh:minCount 1 ; sh:maxCount 1 ; sh:class foaf:Agent ] .
+[] a sh:NodeShape ; sh:targetClass dcat:Distribution ;
+  sh:property [ sh:path dcat:accessURL ; sh:minCount 1 ; sh:nodeKind sh:IRI ],
+    [ sh:path dcat:mediaType ; sh:class dct:MediaType ] .
+"""
+NAMES = ("clinic", "insurer")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run of two holders, with ledgers in files."""
+    home = tmp_path_factory.mktemp("run")
+    rng = np.random.default_rng(0)
+    ids = np.arange(300)
+    frames = {
+        "clinic": pd.DataFrame({"id": ids, "ill": rng.integers(0, 2, 300).astype(bool)}),
+        "insurer": pd.DataFrame({"id": ids, "paid": rng.integers(0, 9, 300)}),
+    }
+    columns = {
+        "clinic": [us.Boolean(name="ill")],
+        "insurer": [us.Integer(name="paid", low=0, high=8, bins=9)],
+    }
+    parties = {}
+    for name in NAMES:
+        frames[name].to_csv(home / f"{name}.csv", index=False)
+        us.Schema(columns=tuple(columns[name]), person="id").save(home / f"{name}.toml")
+        parties[name] = {
+            "table": f"{name}.csv", "schema": f"{name}.toml", "epsilon": 1.0, "delta": 1e-6, "ledger": f"{name}.ledger",
+        }  # fmt: skip
+    (home / "run.toml").write_text(
+        tomli_w.dumps(
+            {"protocol": "gram", "out": "out", "settings": {"steps": 20, "components": 8}, "parties": parties}
+        )
+    )
+    done = CliRunner().invoke(app, ["run", str(home / "run.toml")])
+    assert done.exit_code == 0, done.output
+    return home
+
+
+@pytest.fixture
+def signed(run: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """Evidence that both holders and the hub signed, and the trusted keys."""
+    folder, trusted = write_evidence(run / "out", tmp_path / "evidence"), tmp_path / "trusted"
+    trusted.mkdir()
+    for name in (*NAMES, "hub"):
+        public = new_key(tmp_path / "keys" / f"{name}.key")
+        shutil.copy(public, trusted)
+        sign_folder(
+            folder, public.with_suffix(".key"), ledger=None if name == "hub" else run / f"{name}.ledger"
+        )
+    return folder, trusted
+
+
+def test_every_file_is_valid_in_its_own_format_and_loads_the_table(run: Path, tmp_path: Path) -> None:
+    about = About(
+        title="Claims & costs <2026>",
+        licence="https://creativecommons.org/licenses/by/4.0/",
+        sector="Healthcare",
+    )
+    folder = write_evidence(run / "out", tmp_path / "e", about=about)
+    entry = yaml.safe_load((folder / "deployment.yaml").read_text())
+    jsonschema.Draft7Validator(SHAPE).validate(entry)
+    assert entry["deployment"]["basic"]["name"] == about.title
+    assert entry["deployment"]["privacy_loss"]["privacy_parameters"]["epsilon"] <= 1.0
+    drawn = pd.read_parquet(run / "out" / "synthetic.parquet")
+    read = pd.DataFrame(mlcroissant.Dataset(jsonld=str(folder / "croissant.json")).records("rows"))
+    assert read["rows/paid"].tolist() == drawn["paid"].tolist()
+    assert (
+        json.loads((folder / "croissant.json").read_text())["prov:wasGeneratedBy"]["@type"] == "prov:Activity"
+    )
+    graph = Graph().parse(folder / "dcat.ttl")
+    conforms, _, why = pyshacl.validate(graph, shacl_graph=Graph().parse(data=DCAT_AP, format="turtle"))
+    assert conforms, why
+
+
+def test_the_registrys_shape_refuses_what_the_registry_refuses() -> None:
+    valid = jsonschema.Draft7Validator(SHAPE, format_checker=jsonschema.FormatChecker()).is_valid
+    assert not valid({"url_slug": "a", "status": "Draft", "tier": 0, "deployment": {}})
+    assert not valid({"url_slug": "a", "status": "Draft", "tier": 3})
+    assert not valid({"url_slug": "a", "status": "Draft", "tier": 3, "deployment": {"surprise": 1}})
+
+
+def test_signed_evidence_holds_and_nothing_of_rows_or_ledgers_is_in_it(
+    signed: tuple[Path, Path], run: Path
+) -> None:
+    folder, trusted = signed
+    found = verify_folder(folder, trusted)
+    assert set(found.signers) == {"hub", *NAMES}
+    names = {place.name for place in folder.rglob("*")}
+    assert not names & {
+        "clinic.csv",
+        "insurer.csv",
+        "clinic.ledger",
+        "transcript.json",
+        "run.toml",
+        "checkpoint",
+    }
+    everything = b"".join(place.read_bytes() for place in folder.rglob("*") if place.is_file())
+    assert str(run).encode() not in everything
+
+
+def _append(name: str) -> Callable[[Path, Path], None]:
+    def change(folder: Path, trusted: Path) -> None:
+        with (folder / name).open("ab") as file:
+            file.write(b" ")
+
+    return change
+
+
+def _drop(name: str) -> Callable[[Path, Path], None]:
+    return lambda folder, trusted: (folder / name).unlink()
+
+
+def _foreign(folder: Path, trusted: Path) -> None:
+    (folder / "more.txt").write_text("x")
+
+
+def _link(folder: Path, trusted: Path) -> None:
+    (folder / "more").symlink_to("/etc/hostname")
+
+
+def _another_key(folder: Path, trusted: Path) -> None:
+    (trusted / "clinic.pub").unlink()
+    shutil.copy(new_key(trusted.parent / "other" / "clinic.key"), trusted)
+
+
+def _unknown_key(folder: Path, trusted: Path) -> None:
+    (trusted / "clinic.pub").unlink()
+
+
+def _stranger(folder: Path, trusted: Path) -> None:
+    shutil.copy(folder / "signatures" / "hub.dsse.json", folder / "signatures" / "mallory.dsse.json")
+
+
+def _swapped(folder: Path, trusted: Path) -> None:
+    shutil.copy(folder / "signatures" / "insurer.dsse.json", folder / "signatures" / "clinic.dsse.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (_append("synthetic.parquet"), "synthetic.parquet was changed"),
+        (_append("privacy.json"), "privacy.json was changed"),
+        (_drop("dcat.ttl"), "dcat.ttl is missing"),
+        (_foreign, "more.txt was added"),
+        (_link, "is a link"),
+        (_drop("signatures/insurer.dsse.json"), "insurer did not sign"),
+        (_another_key, "does not hold"),
+        (_unknown_key, "no key is trusted for clinic"),
+        (_stranger, "mallory signed"),
+        (_swapped, "does not hold"),
+    ],
+)
+def test_what_was_changed_left_out_or_signed_by_another_is_named(
+    signed: tuple[Path, Path], change: Callable[[Path, Path], None], word: str
+) -> None:
+    folder, trusted = signed
+    change(folder, trusted)
+    with pytest.raises(EvidenceError, match=word):
+        verify_folder(folder, trusted)
+
+
+def test_a_holder_does_not_sign_for_more_than_its_ledger_holds(
+    signed: tuple[Path, Path], run: Path, tmp_path: Path
+) -> None:
+    folder, _ = signed
+    stated = json.loads((folder / "privacy.json").read_text())
+    stated["parties"][0]["uses"]["insider"][0]["count"] += 1
+    (folder / "privacy.json").write_text(json.dumps(stated))
+    with pytest.raises(EvidenceError, match="no entry of its ledger pays for"):
+        sign_folder(folder, tmp_path / "keys" / "clinic.key", ledger=run / "clinic.ledger")
+
+
+def test_a_holders_certificate_of_the_network_is_a_key_as_well(run: Path, tmp_path: Path) -> None:
+    folder = write_evidence(run / "out", tmp_path / "e")
+    trusted = tmp_path / "trusted"
+    trusted.mkdir()
+    for name in NAMES:
+        key = certificates.new_key()
+        (tmp_path / name).write_bytes(certificates.key_pem(key))
+        pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        (trusted / f"{name}.pem").write_bytes(pem)
+        sign_folder(folder, tmp_path / name, ledger=run / f"{name}.ledger")
+    assert set(verify_folder(folder, trusted).signers) == set(NAMES)
+
+
+def test_a_rehearsal_an_unfinished_run_and_a_changed_statement_give_no_evidence(
+    run: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "out"
+    shutil.copytree(run / "out", copy)
+    before = (copy / "privacy.json").read_text()
+    (copy / "privacy.json").write_text(before.replace('"delta": 1e-06', '"delta": 1e-16'))
+    with pytest.raises(ArtefactError, match="different prices"):
+        write_evidence(copy, tmp_path / "e")
+    (copy / "privacy.json").write_text(before.replace('"rehearsal": null', '"rehearsal": "A rehearsal."'))
+    with pytest.raises(PrivacyError, match="rehearsal"):
+        write_evidence(copy, tmp_path / "e")
+    (copy / "privacy.json").unlink()
+    with pytest.raises(ArtefactError, match="has not ended"):
+        write_evidence(copy, tmp_path / "e")
+    (copy / "privacy.json").write_text(before)
+    (copy / "generator" / "more").symlink_to("/etc/hostname")
+    with pytest.raises(ArtefactError, match="link"):
+        write_evidence(copy, tmp_path / "e")
+    assert [place.name for place in tmp_path.iterdir()] == ["out"]
+
+
+def test_each_question_has_an_answer_with_its_place_or_is_left_to_people(run: Path) -> None:
+    answers = checklists(read_facts(run / "out"))
+    assert len({answer.list for answer in answers}) == 2
+    assert all(answer.answer for answer in answers)
+    assert all(answer.source for answer in answers if not answer.open)
+    assert any("right at most" in answer.answer for answer in answers)
+    assert 0 < sum(answer.open for answer in answers) < len(answers) / 3
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\x00", "\u202eabc", "x" * 3000, 7])
+def test_texts_with_control_characters_or_without_end_are_refused(text: Any) -> None:
+    with pytest.raises(ConfigError):
+        About(title=text)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=40))
+def test_any_text_comes_back_from_yaml_json_and_turtle_as_it_was(
+    run: Path, tmp_path: Path, text: str
+) -> None:
+    out = tmp_path / "e"
+    shutil.rmtree(out, ignore_errors=True)
+    write_evidence(run / "out", out, about=About(title=text, description=text))
+    assert yaml.safe_load((out / "deployment.yaml").read_text())["deployment"]["basic"]["description"] == text
+    body = json.loads((out / "croissant.json").read_text())
+    assert body["name"] == (f"Synthetic data of run {read_facts(run / 'out').run}" if text == BLANK else text)
+    titles = [str(o) for _, p, o in Graph().parse(out / "dcat.ttl") if str(p).endswith("terms/title")]
+    assert text in titles
+    page = (out / "checklist.html").read_text()
+    assert "<script" not in page
+    assert page.count("<html") == 1
+
+
+def test_the_commands_write_sign_and_verify(run: Path, tmp_path: Path) -> None:
+    call = CliRunner()
+    folder, trusted = str(tmp_path / "e"), tmp_path / "trusted"
+    trusted.mkdir()
+    assert call.invoke(app, ["evidence", str(run / "out"), "--out", folder]).exit_code == 0
+    for name in NAMES:
+        key = tmp_path / f"{name}.key"
+        done = call.invoke(
+            app, ["sign", folder, "--key", str(key), "--new", "--ledger", str(run / f"{name}.ledger")]
+        )
+        assert done.exit_code == 0, done.output
+        shutil.copy(key.with_suffix(".pub"), trusted)
+    done = call.invoke(app, ["verify", folder, "--trusted", str(trusted)])
+    assert done.exit_code == 0, done.output
+    assert "clinic, insurer" in done.output
