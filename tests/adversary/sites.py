@@ -39,7 +39,6 @@ from understudy.protocols.moments.stages import First, Pooled, Within
 from understudy.protocols.people import gen_fl, gen_fl_local
 from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.rounds import LearningParty
-from understudy.protocols.sgde import figure as sgde_figure
 from understudy.protocols.sgde import fit as sgde_fit
 from understudy.protocols.sgde import offering as sgde_offering
 from understudy.protocols.tied.vectors import Numbers
@@ -166,7 +165,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(sgde_fit, "add_noise", _noised(sites, sgde_fit.add_noise))
         patch.setattr(sgde_offering, "levels", _levels(sites, sgde_offering.levels))
         patch.setattr(GradientVote, "decide", _vote(sites, GradientVote.decide))
-        patch.setattr(sgde_figure, "judged", _counts(sites, sgde_figure.judged, "figure of quality"))
+        patch.setattr(sgde_offering, "judged", _counts(sites, sgde_offering.judged, "figure of quality"))
         patch.setattr(gram_rows, "gram_matrix", _counts(sites, gram_rows.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
         patch.setattr(

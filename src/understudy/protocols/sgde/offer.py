@@ -50,7 +50,7 @@ from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.budget import ADJACENCY, rehearsal_of
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.kinds import pooled
-from understudy.protocols.sgde.sums import ADDED, check_quality, check_sums
+from understudy.protocols.sgde.sums import ADDED, check_quality, check_sums, require
 
 CARD = ("protocol", "silo", "target", "label", "epsilon", "delta", "accountant", "adjacency", "network")
 MORE = ("note", "rehearsal")  # texts that a card may have, too
@@ -161,10 +161,8 @@ def schema_of(requirements: Requirements, plain: Any) -> AnySchema:
     if not isinstance(plain, dict) or _without(plain, own) != _without(pool, own):
         raise _other_schema(pool, plain)
     for key in plain.keys() & {*own}:
-        if not isinstance(plain[key], str) or len(plain[key]) > MOST_TEXT:
-            raise SchemaError(
-                f"the {key} of the offer's schema is no text of at most {MOST_TEXT:,} letters. Nothing was exchanged."
-            )
+        said = f"the {key} of the offer's schema is no text of at most {MOST_TEXT:,} letters."
+        require(isinstance(plain[key], str) and len(plain[key]) <= MOST_TEXT, said, SchemaError)
     return one_kind_of_row(schema_from(plain))
 
 
@@ -192,10 +190,8 @@ def check_price(requirements: Requirements, epsilon: float, delta: float) -> Non
     for name, value, limit in (
         ("ε", epsilon, requirements.epsilon), ("δ", delta, requirements.delta),
     ):  # fmt: skip
-        if not is_number(value) or not 0 <= value <= limit:
-            raise PrivacyError(
-                f"{name}={value!r}, but this pool takes {name} from 0 to {limit:g}. Nothing was exchanged."
-            )
+        said = f"{name}={value!r}, but this pool takes {name} from 0 to {limit:g}."
+        require(is_number(value) and 0 <= value <= limit, said, PrivacyError)
 
 
 def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: AnySchema, size: int) -> None:
@@ -206,41 +202,30 @@ def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: Any
     here.
     """
     _check_card(card)
-    if said := rehearsal_of(card):
-        raise PrivacyError(f"the offer is refused. {said[:500]} Nothing was exchanged.")
+    rehearsed = rehearsal_of(card)
+    require(not rehearsed, f"the offer is refused. {rehearsed[:500]}", PrivacyError)
     check_schema(requirements, schema)
     check_price(requirements, card["epsilon"], card["delta"])
-    if card["adjacency"] != ADJACENCY:
-        raise PrivacyError(
-            f"the offer's ε is for {card['adjacency']!r}; this pool's is for {ADJACENCY!r}. Nothing was exchanged."
-        )
+    meant, target = card["adjacency"], card["target"]
+    said = f"the offer's ε is for {meant!r}; this pool's is for {ADJACENCY!r}."
+    require(meant == ADJACENCY, said, PrivacyError)
     one_of(("sgde",), protocol=card["protocol"])
-    if card["target"] != requirements.target:
-        raise ConfigError(
-            f"the offer's target is {card['target']!r}, the pool's {requirements.target!r}. Nothing was exchanged."
-        )
+    said = f"the offer's target is {target!r}, the pool's {requirements.target!r}."
+    require(target == requirements.target, said, ConfigError)
     kind = card["network"].get("kind") if isinstance(card["network"], Mapping) else None
     one_of(requirements.networks, **{"the offer's network": str(kind)})
-    _check_label(requirements, card["label"], kind in ADDED)
+    label, labels = card["label"], requirements.labels
+    if kind in ADDED:
+        said = f"sums are offered of all classes, and the offer's label is {label!r}."
+        require(label is None, said, ConfigError)
+    else:
+        said = f"the offer's label {label!r} is none of {list(labels)}."
+        require(any(_same(known, label) for known in labels), said, ConfigError)
     check_quality(card)
-    if "quality" in card and len(requirements.labels) < 2:
-        raise ConfigError("a pool without two classes has no figures of quality. Nothing was exchanged.")
-    if size > requirements.largest:
-        raise ConfigError(
-            f"the offer's weights take {size:,} bytes, and this pool takes {requirements.largest:,}. "
-            "Nothing was exchanged."
-        )
-
-
-def _check_label(requirements: Requirements, label: Any, every: bool) -> None:
-    if every and label is not None:
-        raise ConfigError(
-            f"sums are offered of all classes, and the offer's label is {label!r}. Nothing was exchanged."
-        )
-    if not every and not any(_same(known, label) for known in requirements.labels):
-        raise ConfigError(
-            f"the offer's label {label!r} is none of {list(requirements.labels)}. Nothing was exchanged."
-        )
+    compared = "quality" not in card or len(labels) >= 2
+    require(compared, "a pool without two classes has no figures of quality.", ConfigError)
+    said = f"the offer's weights take {size:,} bytes, and this pool takes {requirements.largest:,}."
+    require(size <= requirements.largest, said, ConfigError)
 
 
 def _check_card(card: Mapping[str, Any]) -> None:
@@ -249,23 +234,18 @@ def _check_card(card: Mapping[str, Any]) -> None:
         what = f"lacks {', '.join(missing)}" if isinstance(card, Mapping) else "is no table of keys"
         raise ConfigError(f"the offer's card {what}. Nothing was exchanged.")
     known = (*CARD, *MORE, *FIGURES)
-    if strange := [key for key in card if key not in known]:
-        raise ConfigError(
-            f"the offer's card has a key {strange[0]!r:.60} that no card has; known: {', '.join(known)}. "
-            "Nothing was exchanged."
-        )
     for key, value in card.items():
-        if key not in ("network", *FIGURES) and not (value is None or isinstance(value, str | int | float)):
-            raise ConfigError(f"the offer's {key} must be one value. Nothing was exchanged.")
-        if isinstance(value, str) and len(value) > MOST_TEXT:
-            raise ConfigError(
-                f"the offer's {key} has {len(value):,} letters, at most {MOST_TEXT:,}. Nothing was exchanged."
-            )
-    for key in {"silo", "accountant", *MORE} & card.keys():
-        if not isinstance(card[key], str) or not card[key].strip():
-            raise ConfigError(
-                f"the offer's {key} must be a text, not {card[key]!r:.60}. Nothing was exchanged."
-            )
+        said = f"the offer's card has a key {key!r:.60} that no card has; known: {', '.join(known)}."
+        require(key in known, said, ConfigError)
+        if key not in ("network", *FIGURES):
+            one = value is None or isinstance(value, str | int | float)
+            require(one, f"the offer's {key} must be one value.", ConfigError)
+        if isinstance(value, str):
+            said = f"the offer's {key} has {len(value):,} letters, at most {MOST_TEXT:,}."
+            require(len(value) <= MOST_TEXT, said, ConfigError)
+        if key in ("silo", "accountant", *MORE):
+            said = f"the offer's {key} must be a text, not {value!r:.60}."
+            require(isinstance(value, str) and bool(value.strip()), said, ConfigError)
 
 
 def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: Shapes) -> None:
@@ -276,12 +256,12 @@ def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: S
     """
     schema, plan = requirements.schema, plan_of(card["network"])
     said = said_of(card)
-    if not pooled(schema).fits(schema, plan, card["network"], len(requirements.labels)):
-        raise ArtefactError(f"{said} draws no rows of the pool's schema. Nothing was exchanged.")
+    fits = pooled(schema).fits(schema, plan, card["network"], len(requirements.labels))
+    require(fits, f"{said} draws no rows of the pool's schema.")
     if plan.label is not None:
         level = None if card["label"] is None else label_place(requirements, card["label"])
-        if plan.label != (schema.names.index(requirements.target), level):
-            raise ArtefactError(f"{said} draws another class. Nothing was exchanged.")
+        drawn = (schema.names.index(requirements.target), level)
+        require(plan.label == drawn, f"{said} draws another class.")
     if plan.shapes != shapes:
         raise ArtefactError(
             f"the weights are not those of the network on the card: {difference(plan.shapes, shapes)}. "
@@ -306,12 +286,11 @@ def check_generator(requirements: Requirements, offer: GeneratorParts) -> None:
     for count in pieces(network, points, most=points, numbers=_NUMBERS):
         with torch.no_grad():
             rows = network.rows(rng.normal(count, network.latent))
-        if rows.shape != (count, *shape) or not bool(((rows >= 0) & (rows <= 1 + 1e-6)).all()):
-            raise ArtefactError(f"{said} draws no rows of the pool's schema. Nothing was exchanged.")
+        drawn = rows.shape == (count, *shape) and bool(((rows >= 0) & (rows <= 1 + 1e-6)).all())
+        require(drawn, f"{said} draws no rows of the pool's schema.")
         label = 0 if offer.card["label"] is None else label_place(requirements, offer.card["label"])
         mass += kind.mass(rows, schema, requirements.target, label) / points
-    if not mass >= _LEAST_MASS:
-        raise ArtefactError(f"{said} draws that label in {mass:.1%} of its rows. Nothing was exchanged.")
+    require(mass >= _LEAST_MASS, f"{said} draws that label in {mass:.1%} of its rows.")
 
 
 def said_of(card: Mapping[str, Any]) -> str:

@@ -15,7 +15,9 @@ Guarantee, for add/remove one person. A person is one row, the first, of one cla
 m columns, so m uses of `release_event(σ)`. Gram: 1 in one cell for each column and pair, of which the m with the class
 have noise of one scale and the m(m−1)/2 others of another. Moments: a person counts with the average of all rows, and
 moves three releases by no more than noise of the stated scales covers; they cost one Gaussian mechanism together, whose
-1/z² is the sum of theirs. A figure of quality is two counts more, from the same budget.
+1/z² is the sum of theirs. A figure of quality (`sums`) is two counts more, from the same budget, that a person moves by
+1 at most: its classifier is made of what is offered alone, which was paid for, and a row's class is said by itself,
+whoever else is there; in a batch, how a sum is rounded may depend on how many rows it is made for.
 Edges: a class without rows is noise alone; no count divides anything. A kind that is not for such rows → ConfigError.
 """
 
@@ -30,11 +32,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from understudy.data.described import Rows
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.frame import UNIT, Frame, packed
 from understudy.data.kinds import TABLE
+from understudy.generators.kinds import drawing_of
+from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.check import one_of
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.models.device import pick_device
 from understudy.models.moments.offered import OfferedMoments, middle
 from understudy.models.moments.released import FIRST, moments_sensitivity
@@ -56,9 +61,11 @@ from understudy.protocols.moments.stages import First, Pooled, Within, finest
 from understudy.protocols.sgde.fit import fit
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.sgde.pool import pool
 from understudy.protocols.sgde.recipe import Recipe, needed_multiplier
 from understudy.protocols.sgde.sums import MOVED
 
+_DRAWN = 20_000  # rows, from which a classifier of a table learns
 _LEAST = 0.2  # of σ: what a level has that nobody was counted at, so that no share is 0
 
 
@@ -280,3 +287,56 @@ def released_alone(stage: Stage[Any], rows: Any, sigma: float, rng: Rng) -> dict
 OFFERINGS: Mapping[str, type[Offering]] = {
     "beta-vae": Networks, "marginals": Marginals, "gram": PairCounts, "moments": MomentSums,
 }  # fmt: skip
+
+
+# A figure of quality
+
+
+def figure_noise(epsilon: float, budget: Budget, requirements: Requirements) -> float:
+    """The noise of a figure that costs this ε of the budget. PrivacyError above half of it; ConfigError: no classes."""
+    if len(requirements.labels) < 2:
+        raise ConfigError(
+            "a figure of quality is how often classes are said right, and this pool has no two of them. "
+            "Nothing was charged."
+        )
+    if not epsilon <= budget.epsilon / 2:
+        raise PrivacyError(
+            f"a figure of ε={epsilon:g} leaves too little for the offer: all together may cost "
+            f"ε={budget.epsilon:g}, and the figure half of it. Nothing was charged."
+        )
+    return needed_noise(MOVED, Budget(epsilon, budget.delta))
+
+
+def figure(
+    offer: OfferedGram | OfferedMoments, data: Rows, requirements: Requirements, sigma: float, rng: Rng
+) -> tuple[int, int]:
+    """About how many people a classifier made of the offer is right, and how many there are. It has been paid for."""
+    right, people = (judged(offer, data, requirements) + noise(Fraction(sigma), rng, MOVED)).tolist()
+    return right, people
+
+
+def judged(offer: OfferedGram | OfferedMoments, data: Rows, requirements: Requirements) -> Tensor:
+    """The two counts without noise: (2,), int64."""
+    one = GeneratorParts(offer, requirements.schema, {"silo": "", "label": None})  # type: ignore[arg-type]
+    target = requirements.target if TABLE.holds(data) else None
+    made = pool([one], requirements, {})
+    kind = drawing_of(made.schema)
+    network, weights, features, _ = kind.classifier(made, target or str(kind.label(made)), _DRAWN, 0)
+    classifier = ClassifierParts(network, weights, features, {})
+    if TABLE.holds(data):
+        own = data.first_of_each().frame
+        rows, codes = classifier.features.rows(own), classifier.features.codes(own)
+    else:
+        rows, codes = pooled(data.schema).first_rows(data, data.schema, requirements.target)
+    right = int((_likeliest(classifier, rows) == codes).sum())
+    return torch.tensor([right, len(rows)])
+
+
+@torch.no_grad()
+def _likeliest(classifier: ClassifierParts, rows: Tensor) -> Tensor:
+    """The likeliest class of each row, by itself: (rows,)."""
+    each: list[Any] = [
+        classifier.network.forward(classifier.weights, classifier.features.expand(row[None])).argmax(1)
+        for row in rows
+    ]
+    return torch.cat([torch.zeros(0, dtype=torch.int64), *each])

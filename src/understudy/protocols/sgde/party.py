@@ -37,7 +37,6 @@ from understudy.privacy.noise import Rng
 from understudy.privacy.secure.counts import spend_of
 from understudy.protocols.core import Ask, Message, Paid, Party, Public, Reply
 from understudy.protocols.joint.pricing import composed
-from understudy.protocols.sgde.figure import figure, figure_noise
 from understudy.protocols.sgde.kinds import Held, SiloRows, pooled
 from understudy.protocols.sgde.messages import (
     Pull,
@@ -51,7 +50,7 @@ from understudy.protocols.sgde.messages import (
     unpack_offer,
 )
 from understudy.protocols.sgde.offer import Requirements, check_price, check_schema, offer_card
-from understudy.protocols.sgde.offering import OFFERINGS
+from understudy.protocols.sgde.offering import OFFERINGS, figure, figure_noise
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.sums import ADDED, MOVED, check_noise, quality_of
 

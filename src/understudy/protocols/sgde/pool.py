@@ -16,13 +16,13 @@ Guarantee: reads what was offered alone, so that nothing is charged. Edges: with
 outvoted, and nothing is flagged; a majority of liars who agree with each other has the honest ones flagged.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from understudy.data.kinds import IMAGES
@@ -43,6 +43,11 @@ LEAST_SILOS = 3
 # numbers: how many silos are judged together, so that memory does not grow with their square
 _AT_ONCE = 1 << 22
 _STEPS, _RATE, _DECAY = 60, 0.05, 1e-3
+# sums: which are counted alike, and how these are added up
+_SUMS: dict[type[Any], tuple[Any, Any]] = {
+    OfferedMoments: (lambda one: (one.frame, one.classes), added),
+    OfferedGram: (lambda one: (one.sizes, one.target), added_grams),
+}
 _ROBUST = 1.4826  # a normal distribution's deviation over its median absolute deviation
 _LEAST_DEVIATION = 0.05
 
@@ -58,48 +63,32 @@ def pool(
     """
     groups: dict[Any, list[GeneratorParts]] = defaultdict(list)
     for place, offer in enumerate(offers):
-        network = offer.network
-        alike: Any = place
-        if isinstance(network, OfferedMoments):
-            alike = (network.frame, network.classes)
-        elif isinstance(network, OfferedGram):
-            alike = (network.sizes, network.target)
-        groups[alike].append(offer)
+        alike, _ = _SUMS.get(type(offer.network), (None, None))
+        groups[place if alike is None else alike(offer.network)].append(offer)
     whose = [
         {"silo": ", ".join(str(one.card["silo"]) for one in group), "label": group[0].card["label"]}
         for group in groups.values()
     ]
     told = {"members": whose, "classes": list(requirements.labels)}
-    members: list[Any] = [_one(group) for group in groups.values()]
+    members: list[Any] = [
+        _SUMS[type(networks[0])][1](networks) if type(networks[0]) in _SUMS else networks[0]
+        for networks in ([offer.network for offer in group] for group in groups.values())
+    ]
     if len(members) == 1 and groups.keys().isdisjoint(range(len(offers))):
         return GeneratorParts(members[0], _labelled(requirements), {**card, **told})
-    counts = dict.fromkeys(requirements.labels or (None,), 0)
-    for group in groups.values():
-        for label in _classes(group, counts):
-            counts[label] += len(group)
+    every = requirements.labels or (None,)
+    drawn = [(own,) if (own := group[0].card["label"]) is not None else every for group in groups.values()]
+    counts: Counter[Any] = Counter()
+    for group, labels in zip(groups.values(), drawn, strict=True):
+        counts.update(dict.fromkeys(labels, len(group)))
     shares = []
-    for group, member in zip(groups.values(), members, strict=True):
-        own = [len(group) / counts[label] for label in _classes(group, counts)]
+    for group, labels, member in zip(groups.values(), drawn, members, strict=True):
+        own = [len(group) / counts[label] for label in labels]
         if isinstance(member, CellGaussians):
             with torch.no_grad():
                 member.shares.copy_(torch.tensor(own).repeat_interleave(member.cells) / member.cells)
         shares.append(sum(own))
     return GeneratorParts(Pool(members, shares).eval(), requirements.schema, {**card, **told})
-
-
-def _one(group: Sequence[GeneratorParts]) -> nn.Module:
-    networks = [offer.network for offer in group]
-    counts = [network for network in networks if isinstance(network, OfferedGram)]
-    if counts:
-        return added_grams(counts)
-    sums = [network for network in networks if isinstance(network, OfferedMoments)]
-    return added(sums) if sums else networks[0]  # type: ignore[return-value]
-
-
-def _classes(group: Sequence[GeneratorParts], counts: Mapping[Any, int]) -> Sequence[Any]:
-    """The classes that this group draws."""
-    label = group[0].card["label"]
-    return list(counts) if label is None else [label]
 
 
 def _labelled(requirements: Requirements) -> Any:

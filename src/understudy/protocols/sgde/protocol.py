@@ -19,16 +19,15 @@ from typing import Any
 import numpy as np
 
 from understudy.data.classes import one_label
-from understudy.data.described import AnySchema, ArraySchema
+from understudy.data.described import AnySchema
 from understudy.data.encoding.features import Features, Label, TableFeatures
 from understudy.data.kinds import ARRAYS, SERIES
-from understudy.data.schema import Schema
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import A_LIST, NOT_NEGATIVE, POSITIVE, WHOLE, between, choice, setting
 from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.protocols.core import Parties, Progress, Watcher, settled
+from understudy.protocols.core import Parties, Progress, Watcher, public_values, settled
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present
@@ -158,22 +157,21 @@ def train(
 def requirements_of(config: Config, schemas: Mapping[str, AnySchema | Features]) -> Requirements:
     """What the pool requires, for silos that all describe their rows alike. ConfigError where they do not."""
     limits = {key: getattr(config, key) for key in ("epsilon", "delta", "networks", "largest")}
-    if all(ARRAYS.describes(schema) for schema in schemas.values()):
-        return _declared(config.target, common(schemas), limits)
-    rule = common_features(_no_arrays(schemas), config.target)
-    if isinstance(rule, TableFeatures):
-        return Requirements(schema=rule.schema, target=rule.target, **limits)
-    return Requirements(
-        schema=image_schema(rule), target=config.target or "label", classes=rule.labels, **limits
-    )
-
-
-def _declared(target: str | None, schema: ArraySchema, limits: Mapping[str, Any]) -> Requirements:
-    """Of images or series whose schema names their class, or of series without one."""
+    arrays = ARRAYS.among(schemas)
+    if arrays and len(arrays) < len(schemas):
+        name, one = next(iter(arrays.items()))
+        raise ConfigError(f"{name} holds {one.kind}s, and others do not. Nothing was charged.")
+    if not arrays:
+        rule = common_features(schemas, config.target)  # type: ignore[arg-type]
+        if isinstance(rule, TableFeatures):
+            return Requirements(schema=rule.schema, target=rule.target, **limits)
+        target = config.target or "label"
+        return Requirements(schema=image_schema(rule), target=target, classes=rule.labels, **limits)
+    schema = common(arrays)
     one_label(schema, "a pool")
-    if target not in (None, schema.label):
+    if config.target not in (None, schema.label):
         raise ConfigError(
-            f'target is "{target}", and the schema of these rows names {schema.label or "no class"}. '
+            f'target is "{config.target}", and the schema of these rows names {schema.label or "no class"}. '
             "Nothing was charged."
         )
     if SERIES.describes(schema):
@@ -183,16 +181,8 @@ def _declared(target: str | None, schema: ArraySchema, limits: Mapping[str, Any]
             "the schema of these images names no class, and SGDE needs one: label and classes. "
             "Nothing was charged."
         )
-    return Requirements(
-        schema=pooled(schema).public(schema), target=schema.label, classes=schema.classes, **limits
-    )
-
-
-def _no_arrays(schemas: Mapping[str, Any]) -> Mapping[str, Schema | Features]:
-    for name, schema in schemas.items():
-        if ARRAYS.describes(schema):
-            raise ConfigError(f"{name} holds {schema.kind}s, and others do not. Nothing was charged.")
-    return schemas
+    public = pooled(schema).public(schema)
+    return Requirements(schema=public, target=schema.label, classes=schema.classes, **limits)
 
 
 def choose(
@@ -219,31 +209,13 @@ def choose(
 
 
 def _subscribe(config: Config, requirements: Requirements, parties: Parties) -> dict[str, Any]:
-    liars = set()
+    names, told = parties.names, {"requirements": requirements.to_dict(), "config": asdict(config)}
+    asks = dict.fromkeys(names, Subscribe(**told))
     if config.poison != "none":
-        order = np.random.default_rng((config.seed, len(parties.names))).permutation(len(parties.names))
-        liars = {parties.names[place] for place in order[: round(config.poison_share * len(order))]}
-    asks = {
-        name: Subscribe(
-            requirements=requirements.to_dict(),
-            config=asdict(config),
-            poison=config.poison if name in liars else "none",
-        )
-        for name in parties.names
-    }
-    return {
-        name: {"budget": reply.budget.value, "noise": reply.noise.value, "price": reply.price.value}
-        for name, reply in parties.ask(asks).items()
-    }
-
-
-def _remark(name: str, state: Mapping[str, Any]) -> str:
-    """What is to be said of a silo whose ledger cannot be asked."""
-    if name not in state.get("pushed", ()):
-        return f"what {name} has charged: it went away before it had pushed, and only its own ledger says"
-    epsilon, delta = state["subscribed"][name]["price"]
-    price = "no guarantee" if epsilon is None else f"ε={shown(epsilon)} at δ={delta:g}"
-    return f"what {name} has charged: it went away after it had pushed, and its offers state {price}"
+        order = np.random.default_rng((config.seed, len(names))).permutation(len(names))
+        liars = [names[place] for place in order[: round(config.poison_share * len(order))]]
+        asks |= dict.fromkeys(liars, Subscribe(**told, poison=config.poison))
+    return public_values(parties.ask(asks))
 
 
 def _as_they_said(offers: Sequence[GeneratorParts], names: Sequence[str], requirements: Requirements) -> None:
@@ -258,16 +230,24 @@ def _as_they_said(offers: Sequence[GeneratorParts], names: Sequence[str], requir
 
 def _statement(state: Mapping[str, Any], parties: Present, config: Config) -> PrivacyStatement:
     """What the ledgers say, beside what the silos stated when they subscribed. A silo that went away is named."""
-    spends = settled(parties)
+    spends, subscribed = settled(parties), state["subscribed"]
+    remarks = []
+    for name in filter(subscribed.__contains__, parties.gone):
+        when = "before it had pushed, and only its own ledger says"
+        if name in state.get("pushed", ()):
+            epsilon, delta = subscribed[name]["price"]
+            price = "no guarantee" if epsilon is None else f"ε={shown(epsilon)} at δ={delta:g}"
+            when = f"after it had pushed, and its offers state {price}"
+        remarks.append(f"what {name} has charged: it went away {when}")
     return PrivacyStatement(
         parties=tuple(
             PartyPrivacy.stated(name, info, spends[name]["outsider"], spends[name]["anyone"])
-            for name, info in state["subscribed"].items()
+            for name, info in subscribed.items()
             if name in spends
         ),
         same_people=False,
         most_holders=config.most_holders,
-        outside=OUTSIDE + tuple(_remark(name, state) for name in parties.gone if name in state["subscribed"]),
+        outside=(*OUTSIDE, *remarks),
         unguarded=() if config.private else BARE,
     )
 

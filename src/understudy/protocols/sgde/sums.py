@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import on_diagonal
-from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
+from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, UnderstudyError
 from understudy.models.moments.offered import OfferedMoments
 from understudy.models.moments.released import COUNT, ENERGY, FIRST, SCALE, SHADES, moments_sensitivity
 from understudy.models.tables.offered import OfferedGram
@@ -45,6 +45,12 @@ _SMOOTH = 9.0  # what whole numbers take off σ² (`privacy/secure/moments.py`)
 _KEYS = ("right", "people", "noise", "epsilon", "delta", "accuracy", "low", "high")
 _Z = 1.96
 _DIGITS = 4
+
+
+def require(good: bool, said: str, error: type[UnderstudyError] = ArtefactError) -> None:
+    """Refuse an offer, in words."""
+    if not good:
+        raise error(f"{said} Nothing was exchanged.")
 
 
 def check_noise(card: Mapping[str, Any]) -> None:
@@ -73,10 +79,8 @@ def _require_worth(moved: Iterable[tuple[float, float, int]], price: float, delt
         if times:
             total += times * reach**2 / variance if variance > 0 else math.inf
     worth = gaussian_epsilon(1 / math.sqrt(total), delta)
-    if worth == math.inf or not abs(worth - price) <= _NEAR * worth:
-        raise PrivacyError(
-            f"{what} is worth ε={worth:.4g} at δ={delta:g}, and its card says ε={price:.4g}. Nothing was exchanged."
-        )
+    said = f"{what} is worth ε={worth:.4g} at δ={delta:g}, and its card says ε={price:.4g}."
+    require(worth < math.inf and abs(worth - price) <= _NEAR * worth, said, PrivacyError)
 
 
 def gaussian_epsilon(multiplier: float, delta: float) -> float:
@@ -134,36 +138,29 @@ def check_quality(card: Mapping[str, Any]) -> None:
     if "quality" not in card:
         return
     stated = card["quality"]
-    if not isinstance(stated, Mapping) or set(stated) != set(_KEYS):
-        raise ConfigError(f"an offer's quality has {', '.join(_KEYS)}. Nothing was exchanged.")
-    if card["network"]["kind"] not in ADDED:
-        raise ConfigError(
-            f"a figure of quality is for sums alone ({', '.join(ADDED)}). Nothing was exchanged."
-        )
+    known = isinstance(stated, Mapping) and set(stated) == set(_KEYS)
+    require(known, f"an offer's quality has {', '.join(_KEYS)}.", ConfigError)
+    of_sums = card["network"]["kind"] in ADDED
+    require(of_sums, f"a figure of quality is for sums alone ({', '.join(ADDED)}).", ConfigError)
     for name in _KEYS:
         kinds = int if name in ("right", "people") else (int, float)
-        value = stated[name]
-        if not isinstance(value, kinds) or isinstance(value, bool) or not -_MOST <= value <= _MOST:
-            raise ArtefactError(f"{name}={value!r:.60} is no figure of quality. Nothing was exchanged.")
+        number = isinstance(value := stated[name], kinds) and not isinstance(value, bool)
+        require(number and -_MOST <= value <= _MOST, f"{name}={value!r:.60} is no figure of quality.")
     noise, price, delta = stated["noise"], stated["epsilon"], stated["delta"]
     variance = noise**2 if noise > 0 else 0.0
     _require_worth([(1.0, variance, MOVED)], price, delta, "the noise of the offer's figure")
-    if delta != card["delta"] or price > card["epsilon"]:
-        raise PrivacyError(
-            f"the offer's figure costs ε={price:.4g} at δ={delta:g}, and the whole offer "
-            f"ε={card['epsilon']:.4g} at δ={card['delta']:g}. Nothing was exchanged."
-        )
+    costs, whole = f"ε={price:.4g} at δ={delta:g}", f"ε={card['epsilon']:.4g} at δ={card['delta']:g}"
+    within = delta == card["delta"] and price <= card["epsilon"]
+    require(within, f"the offer's figure costs {costs}, and the whole offer {whole}.", PrivacyError)
     right, people, far = stated["right"], stated["people"], FAR * noise
-    if min(right, people) < -far or right > people + math.sqrt(2) * far:
-        raise ArtefactError(
-            f"an offer's classifier is right about {right} of {people} people: nobody can have counted that. "
-            "Nothing was exchanged."
-        )
+    require(
+        min(right, people) >= -far and right <= people + math.sqrt(2) * far,
+        f"an offer's classifier is right about {right} of {people} people: nobody can have counted that.",
+    )
     own = quality_of(**{name: stated[name] for name in _KEYS[:5]})
-    if wrong := [name for name in _KEYS[5:] if abs(stated[name] - own[name]) > 2 * 10**-_DIGITS]:
-        raise ArtefactError(
-            f"an offer's {wrong[0]} is {stated[wrong[0]]}, and its counts give {own[wrong[0]]}. Nothing was exchanged."
-        )
+    for name in _KEYS[5:]:
+        near = abs(stated[name] - own[name]) <= 2 * 10**-_DIGITS
+        require(near, f"an offer's {name} is {stated[name]}, and its counts give {own[name]}.")
 
 
 # Sums that people can have
@@ -171,8 +168,9 @@ def check_quality(card: Mapping[str, Any]) -> None:
 
 def check_sums(card: Mapping[str, Any], offer: OfferedGram | OfferedMoments, said: str) -> None:
     """ArtefactError unless people can have these sums, as many as the figure beside them says, if there is one."""
-    if any(bool(((part > _MOST) | (part < -_MOST)).any()) for part in offer.state_dict().values()):
-        raise ArtefactError(f"{said}: a number beyond 2⁵² is no sum over people. Nothing was exchanged.")
+    sums = offer.state_dict().values()
+    held = all(bool(((part <= _MOST) & (part >= -_MOST)).all()) for part in sums)
+    require(held, f"{said}: a number beyond 2⁵² is no sum over people.")
     if isinstance(offer, OfferedMoments):
         _check_moments(offer, said)
         first = offer.first[: offer.classes * (1 + offer.frame.features)].view(offer.classes, -1)[:, 0]
@@ -187,10 +185,10 @@ def check_sums(card: Mapping[str, Any], offer: OfferedGram | OfferedMoments, sai
         return
     people = card["quality"]["people"]
     far = FAR * math.hypot(card["quality"]["noise"], sigma * math.sqrt(len(counts)))
-    if abs(float(counts.sum()) - people) > far + abs(people) * lost:
-        raise ArtefactError(
-            f"{said}: its figure of quality is of another number of people than its sums. Nothing was exchanged."
-        )
+    require(
+        abs(float(counts.sum()) - people) <= far + abs(people) * lost,
+        f"{said}: its figure of quality is of another number of people than its sums.",
+    )
 
 
 def _check_moments(offer: OfferedMoments, said: str) -> None:
@@ -214,34 +212,24 @@ def _check_moments(offer: OfferedMoments, said: str) -> None:
         ("centre", offer.centre.double().norm()[None], float(frame.reach + frame.features)),
         ("radius", offer.radius.double(), 2.0 * frame.reach),
     ]  # fmt: skip
-    if bool((most < 0).any()):
-        raise ArtefactError(f"{said}: a class has fewer people than none. Nothing was exchanged.")
+    require(bool((most >= 0).all()), f"{said}: a class has fewer people than none.")
     for name, found, limit in bounds:
-        if bool((found.abs() > limit).any()):
-            raise ArtefactError(
-                f"{said}: the {name} are more than its people can have. Nothing was exchanged."
-            )
-    if int(offer.radius) < 1 or float(torch.minimum(energy.min(), shades.min())) < -noise[0]:
-        raise ArtefactError(
-            f"{said}: the radius, the energy or a histogram is below what there can be. Nothing was exchanged."
-        )
+        require(bool((found.abs() <= limit).all()), f"{said}: the {name} are more than its people can have.")
+    above = int(offer.radius) >= 1 and float(torch.minimum(energy.min(), shades.min())) >= -noise[0]
+    require(above, f"{said}: the radius, the energy or a histogram is below what there can be.")
 
 
 def _check_counts(offer: OfferedGram, said: str) -> None:
     counts, far = offer.counts.double(), FAR * offer.deviations
     column = torch.repeat_interleave(torch.tensor(offer.sizes))
     same = (column[:, None] == column) & ~torch.eye(len(column), dtype=torch.bool)
-    if bool((counts[same] != 0).any()):
-        raise ArtefactError(f"{said}: somebody has two levels of one column. Nothing was exchanged.")
-    if bool((counts < -far).any()):
-        raise ArtefactError(f"{said}: a cell has fewer people than none. Nothing was exchanged.")
+    require(bool((counts[same] == 0).all()), f"{said}: somebody has two levels of one column.")
+    require(bool((counts >= -far).all()), f"{said}: a cell has fewer people than none.")
     one_way = counts.diagonal()
     most = torch.minimum(one_way[:, None] + far.diagonal()[:, None], one_way + far.diagonal()) + far
-    if bool((counts > most)[~same].any()):
-        raise ArtefactError(
-            f"{said}: a pair of levels has more people than one of them. Nothing was exchanged."
-        )
+    within = bool((counts <= most)[~same].all())
+    require(within, f"{said}: a pair of levels has more people than one of them.")
     totals = torch.zeros(len(offer.sizes), dtype=torch.float64).index_add_(0, column, one_way)
     near = torch.zeros_like(totals).index_add_(0, column, far.diagonal().square()).sqrt()
-    if float((totals - near).max()) > float((totals + near).min()):
-        raise ArtefactError(f"{said}: two columns have different numbers of people. Nothing was exchanged.")
+    alike = float((totals - near).max()) <= float((totals + near).min())
+    require(alike, f"{said}: two columns have different numbers of people.")
