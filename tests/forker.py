@@ -280,8 +280,8 @@ def load() -> None:
     import understudy.network.serve
     import understudy.network.status
     import understudy.report.page
-    import understudy.runtime.authority
-    import understudy.runtime.policy
+    import understudy.runtime.contract
+    import understudy.runtime.identity
     import understudy.services.exchange.checker
     from understudy import cli
 

@@ -24,7 +24,7 @@ from understudy.protocols.tied.protocol import Config as Tied
 from understudy.protocols.visits.protocol import Config as Visits
 from understudy.runs.registry import config_for
 from understudy.runs.runfile import RunFile
-from understudy.runtime.policy import Policy
+from understudy.runtime.contract import Policy
 
 pytestmark = pytest.mark.usefixtures("short_training")
 FEW = {

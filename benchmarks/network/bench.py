@@ -40,14 +40,13 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Party, Public, Reply
 from understudy.protocols.gans import verti_gan
 from understudy.runs.federation import Federation
-from understudy.runtime.authority import Authority
-from understudy.runtime.contract import Contract, digest_of
-from understudy.runtime.grpc.loop import loop, run
+from understudy.runtime.certificates import SERVER
+from understudy.runtime.contract import Contract, Policy, digest_of
+from understudy.runtime.grpc.frames import loop, run
 from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
-from understudy.runtime.identity import SERVER, Invitation, load_server
+from understudy.runtime.identity import Authority, Invitation, load_server
 from understudy.runtime.local import LocalParties
-from understudy.runtime.policy import Policy
 from understudy.runtime.session import Seat
 
 QUICK = quick()

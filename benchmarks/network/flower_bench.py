@@ -31,11 +31,9 @@ from common.options import options
 from common.rows import read, write
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.runtime.authority import Authority
-from understudy.runtime.contract import Contract, digest_of
+from understudy.runtime.contract import Contract, Policy, digest_of
 from understudy.runtime.flower import FlowerParties, client_app, server_app
-from understudy.runtime.identity import Invitation, Roster
-from understudy.runtime.policy import Policy
+from understudy.runtime.identity import Authority, Invitation, Roster
 from understudy.runtime.session import Seat
 
 NAMES = ["party 0", "party 1"]

@@ -40,12 +40,10 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Party
 from understudy.protocols.gram import protocol as gram
-from understudy.runtime.authority import Authority
-from understudy.runtime.contract import Contract, digest_of
+from understudy.runtime.contract import Contract, Policy, digest_of
 from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
-from understudy.runtime.identity import Invitation, load_server
-from understudy.runtime.policy import Policy
+from understudy.runtime.identity import Authority, Invitation, load_server
 from understudy.runtime.session import Seat
 
 QUICK = quick()

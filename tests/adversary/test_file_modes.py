@@ -18,9 +18,8 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.federation import Federation, open_ledger
 from understudy.runs.runfile import RunFile
-from understudy.runtime.audit_log import AuditLog
-from understudy.runtime.authority import Authority
-from understudy.runtime.journal import Journal
+from understudy.runtime.identity import Authority
+from understudy.runtime.journal import AuditLog, Journal
 
 # What may go out: everything else is kept.
 PUBLISHED = {"generator", "synthetic.parquet", "privacy.json", "transcript.json", "report-public.html"}

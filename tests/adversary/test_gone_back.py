@@ -37,9 +37,8 @@ from understudy.protocols.joint.products import relayed
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
 from understudy.runtime.local import LocalParties, addressed
-from understudy.runtime.refusals import refusal
 from understudy.runtime.session import Session
-from understudy.runtime.wire import decode, encode
+from understudy.runtime.wire import decode, encode, refusal
 
 WIDE = Budget(90.0, 1e-5)
 Messages = list[NDArray[np.int64]]

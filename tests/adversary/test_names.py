@@ -20,9 +20,8 @@ from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
-from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract
-from understudy.runtime.identity import Invitation
+from understudy.runtime.identity import Authority, Invitation
 
 BAD = [
     "../../evil", "a/b", "a\\b", "/abs", ".", "..", ".hidden", "-rf", " first", "last ", "", "a\0b", "a\nb", "\x1b[31m",

@@ -25,9 +25,8 @@ from understudy.runs.federation import Federation
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
 from understudy.runtime.local import addressed
-from understudy.runtime.refusals import refusal
 from understudy.runtime.session import Session
-from understudy.runtime.wire import decode, encode
+from understudy.runtime.wire import decode, encode, refusal
 
 pytestmark = pytest.mark.usefixtures("short_fits", "light_masks")
 NAMES = ("holder 0", "holder 1", "holder 2")

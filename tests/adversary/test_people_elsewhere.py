@@ -29,9 +29,8 @@ from understudy.protocols.gram.study import Gram
 from understudy.protocols.joint.server import measure
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
-from understudy.runtime.contract import Contract
+from understudy.runtime.contract import Contract, Policy
 from understudy.runtime.local import LocalParties
-from understudy.runtime.policy import Policy
 
 BUDGET = Budget(epsilon=1.0, delta=1e-3)
 SCHEMA = Schema(columns=(Boolean(name="a"), Boolean(name="b")), person="id")

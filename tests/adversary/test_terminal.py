@@ -17,8 +17,8 @@ from understudy.network.decisions import Queue
 from understudy.network.status import Status
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract
+from understudy.runtime.identity import Authority
 
 STEERING = "a\x1b[2K\x1b[1A\x1b[8m\x9b31m\x07\x08\r\u202eb\u2066\u200b\x1b]0;title\x1b\\c"
 NEVER = set(STEERING) - set("abc[]0;1232K18mAtile\\")

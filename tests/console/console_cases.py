@@ -20,8 +20,8 @@ from understudy.network.status import Status, WatchedLog
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.registry import config_for
-from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract, columns_of, digest_of
+from understudy.runtime.identity import Authority
 from understudy.services.console.app import server_for
 from understudy.services.console.desk import desk_of
 from understudy.services.console.guard import Keys

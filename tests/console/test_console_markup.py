@@ -16,7 +16,7 @@ from understudy.ground.errors import ConfigError
 from understudy.network.decisions import Queue
 from understudy.network.status import Status
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.runtime.authority import Authority
+from understudy.runtime.identity import Authority
 
 Words = tuple[str, ...]
 

@@ -16,9 +16,9 @@ from understudy.network.serve import offer
 from understudy.network.status import Status
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.runfile import RunFile
-from understudy.runtime.audit_log import AuditLog
-from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract
+from understudy.runtime.identity import Authority
+from understudy.runtime.journal import AuditLog
 from understudy.services.console.app import server_for
 from understudy.services.console.desk import desk_of
 

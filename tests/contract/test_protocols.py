@@ -12,6 +12,7 @@ from protocol_cases import CASES, Case, artefact, is_usable, weights
 from torch import Tensor
 from undisturbed import Recorded, first_paid, paid_values, recorded, undisturbed
 
+from bytes_parties import BytesParties
 from understudy.ground.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
 from understudy.ground.pack import pack
 from understudy.privacy.accounts.budget import Budget
@@ -26,7 +27,7 @@ from understudy.protocols.sgde import fit as sgde_train
 from understudy.runs.federation import Federation
 from understudy.runs.registry import PROTOCOLS
 from understudy.runtime.contract import Contract, digest_of
-from understudy.runtime.local import BytesParties, LocalParties
+from understudy.runtime.local import LocalParties
 
 pytestmark = pytest.mark.usefixtures("short_fits", "light_masks")
 every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -35,7 +35,7 @@ from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.rows import Rows
 from understudy.protocols.gram.stages import FineTables, Spread
 from understudy.runs.federation import Federation
-from understudy.runtime.refusals import spoken_bytes
+from understudy.runtime.wire import spoken_bytes
 
 FRAME, _all = toy(rows=150, seed=4)
 _toy = _all.select(["smoker", "age", "treated", "income"])

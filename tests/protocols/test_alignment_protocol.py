@@ -6,6 +6,7 @@ import pytest
 import torch
 from dp_accounting.dp_event import GaussianDpEvent
 
+from bytes_parties import BytesParties
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import read_table
 from understudy.ground.errors import AlignmentError, ArtefactError, BudgetExceeded, MessageError, PartyError
@@ -25,7 +26,7 @@ from understudy.protocols.core.alignment import (
     watch_alignment,
 )
 from understudy.protocols.core.base import Keep, Public, Return
-from understudy.runtime.local import BytesParties, LocalParties
+from understudy.runtime.local import LocalParties
 
 HELD = {"clinic": [5, 1, 4, 2, 3], "insurer": [9, 3, 2, 5, 7, 8], "lab": [2, 5, 6, 3]}
 BUDGET = Budget(epsilon=1, delta=1e-5)

@@ -40,6 +40,7 @@ from gram_cases import (
 from scipy.stats import chisquare, kstest, norm
 from torch import Tensor
 
+from bytes_parties import BytesParties
 from understudy.data.encoding.codec import Codec
 from understudy.data.table import read_table
 from understudy.generators.generator import Generator
@@ -65,7 +66,7 @@ from understudy.protocols.gram import protocol as gram
 from understudy.protocols.joint import pricing
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release, Swap
 from understudy.protocols.joint.messages import Released as Reply
-from understudy.runtime.local import BytesParties, LocalParties
+from understudy.runtime.local import LocalParties
 
 # What is measured
 

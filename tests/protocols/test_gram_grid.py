@@ -34,6 +34,7 @@ from gram_cases import (
 )
 from scipy.stats import chisquare
 
+from bytes_parties import BytesParties
 from understudy.api.train import train
 from understudy.data.grid import Grid
 from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
@@ -44,7 +45,7 @@ from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.study import Gram
 from understudy.protocols.joint.messages import Agree, Begin, Release, Swap
 from understudy.runs.federation import Federation
-from understudy.runtime.local import BytesParties, LocalParties
+from understudy.runtime.local import LocalParties
 
 # A grid of holders
 

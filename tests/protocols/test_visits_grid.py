@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
+from bytes_parties import BytesParties
 from understudy.api.plan import plan
 from understudy.api.train import train
 from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
@@ -21,7 +22,7 @@ from understudy.protocols.joint.server import Found
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.columns import grid_of
 from understudy.runs.federation import Federation
-from understudy.runtime.local import BytesParties, LocalParties, addressed
+from understudy.runtime.local import LocalParties, addressed
 from visit_cases import beside_visits, cells_of, clinic, frames, measured, split_rows, study_of, two_kinds
 
 AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)

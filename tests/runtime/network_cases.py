@@ -21,12 +21,11 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core.base import Ask, Message, Paid, Party, Public, Reply
 from understudy.runs.registry import PROTOCOLS
-from understudy.runtime.audit_log import AuditLog
-from understudy.runtime.authority import Authority
-from understudy.runtime.contract import Contract, digest_of
+from understudy.runtime.contract import Contract, Policy, digest_of
 from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
-from understudy.runtime.policy import Policy
+from understudy.runtime.identity import Authority
+from understudy.runtime.journal import AuditLog
 from understudy.runtime.session import Seat
 
 POLICY = Policy(

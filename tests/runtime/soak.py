@@ -34,11 +34,10 @@ from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Party
-from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
-from understudy.runtime.identity import Invitation, load_server
+from understudy.runtime.identity import Authority, Invitation, load_server
 from understudy.runtime.local import LocalParties
 from understudy.runtime.session import Seat
 

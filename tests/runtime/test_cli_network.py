@@ -17,9 +17,8 @@ from understudy.generators.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.registry import PROTOCOLS
 from understudy.runtime import certificates
-from understudy.runtime.audit_log import verify
-from understudy.runtime.authority import Authority
-from understudy.runtime.identity import Invitation
+from understudy.runtime.identity import Authority, Invitation
+from understudy.runtime.journal import verify_log
 
 
 def test_two_institutions_make_one_table_in_eight_commands(desk: Desk) -> None:
@@ -34,8 +33,8 @@ def test_two_institutions_make_one_table_in_eight_commands(desk: Desk) -> None:
         assert "The run is over" in holder.out
         with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
             assert 2.9 < ledger.spent() <= 3.0
-        assert verify(desk.folder / name / "audit.jsonl") > 5
-    assert verify(desk.folder / "joint" / "audit.jsonl") > 5
+        assert verify_log(desk.folder / name / "audit.jsonl") > 5
+    assert verify_log(desk.folder / "joint" / "audit.jsonl") > 5
     assert len(Generator.load(desk.folder / "joint").sample(5, seed=1)) == 5
     shown = desk.done("status", "joint")
     assert "done" in shown

@@ -22,12 +22,12 @@ from network_cases import Counting, Network, Next, Number, contract_for, countin
 
 from understudy.ground.errors import MessageError, PartyError
 from understudy.runtime import certificates, session
-from understudy.runtime.authority import Authority
+from understudy.runtime.certificates import SERVER
 from understudy.runtime.grpc import server, streams
 from understudy.runtime.grpc.frames import FRAME, METHOD, parse
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.grpc.streams import Limits
-from understudy.runtime.identity import SERVER, Invitation
+from understudy.runtime.identity import Authority, Invitation
 from understudy.runtime.wire import decode
 
 

@@ -4,7 +4,7 @@ import threading
 import time
 from typing import Any
 
-from understudy.runtime.grpc import loop
+from understudy.runtime.grpc import frames as loop
 
 
 class Drowsy:

@@ -41,11 +41,11 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Party
 from understudy.runs.federation import Federation
-from understudy.runtime.audit_log import AuditLog, verify
 from understudy.runtime.contract import Contract
-from understudy.runtime.grpc.loop import loop, run
+from understudy.runtime.grpc.frames import loop, run
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.grpc.streams import Limits
+from understudy.runtime.journal import AuditLog, verify_log
 from understudy.runtime.local import LocalParties
 
 PARTY = Path(__file__).parent / "party_process.py"
@@ -367,7 +367,7 @@ def test_both_ends_log_what_crossed_and_status_counts_it(tmp_path: Path) -> None
     }
     assert events["server"] == ["started", "joined", "answer", "answer", "ended"]
     assert events["party"] == ["contract accepted", "ask", "reply", "ask", "reply", "ended"]
-    assert verify(tmp_path / "server.jsonl") == 5
+    assert verify_log(tmp_path / "server.jsonl") == 5
 
 
 # Kills and restarts

@@ -8,15 +8,8 @@ import pytest
 
 from understudy.ground.errors import ArtefactError, ConfigError, MessageError, PartyError
 from understudy.runtime import certificates
-from understudy.runtime.authority import Authority
-from understudy.runtime.identity import (
-    Invitation,
-    Roster,
-    common_name,
-    fingerprint,
-    load_server,
-    verify,
-)
+from understudy.runtime.certificates import common_name, fingerprint, verify
+from understudy.runtime.identity import Authority, Invitation, Roster, load_server
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from understudy.network.decisions import Queue
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Keep
 from understudy.runtime.contract import Contract
-from understudy.runtime.grpc.loop import run
+from understudy.runtime.grpc.frames import run
 from understudy.runtime.grpc.server import GrpcParties
 
 STRICT = replace(POLICY, epsilon_run=1.0)

@@ -40,10 +40,8 @@ from understudy.network.holder import take_seat
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Opening
-from understudy.runtime.audit_log import AuditLog, verify
-from understudy.runtime.contract import Contract, digest_of
-from understudy.runtime.journal import Answer, AskId
-from understudy.runtime.policy import Policy
+from understudy.runtime.contract import Contract, Policy, digest_of
+from understudy.runtime.journal import Answer, AskId, AuditLog, verify_log
 from understudy.runtime.session import Seat, Session
 from understudy.runtime.wire import decode, encode
 
@@ -414,7 +412,7 @@ def test_an_audit_log_shows_what_was_changed_or_taken_out(seat: Callable[..., Se
     log.close()
     events = [json.loads(line)["event"] for line in file.read_text().splitlines()]
     assert events == ["contract accepted", "ask", "reply", "answer repeated", "later"]
-    assert verify(file) == 5
+    assert verify_log(file) == 5
     lines = file.read_text().splitlines(keepends=True)
     for spoiled in (
         lines[:1] + lines[2:],
@@ -423,4 +421,4 @@ def test_an_audit_log_shows_what_was_changed_or_taken_out(seat: Callable[..., Se
     ):
         file.write_text("".join(spoiled))
         with pytest.raises(ArtefactError, match="line"):
-            verify(file)
+            verify_log(file)

@@ -15,7 +15,7 @@ from understudy.ground.errors import ConfigError
 from understudy.runtime.lifetimes import DAYS, INVITED_DAYS
 
 if TYPE_CHECKING:
-    from understudy.runtime.authority import Authority
+    from understudy.runtime.identity import Authority
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,7 +34,7 @@ def init(
     days: Annotated[int, option("For how many days certificates are valid.", min=1)] = DAYS,
 ) -> None:
     """Create a federation: a private authority, the server's certificate, and an invitation for each party."""
-    from understudy.runtime.authority import Authority
+    from understudy.runtime.identity import Authority
 
     plain_names(party or (), "party")
     authority = Authority.found(folder, name=name, address=at, days=days)
@@ -59,7 +59,7 @@ def invite(
     With --finished, the file is the party's identity itself: the party keeps it as identity.toml in its home. Anyone
     who sees it on the way can pose as that party to the server.
     """
-    from understudy.runtime.authority import Authority
+    from understudy.runtime.identity import Authority
 
     authority = Authority(folder)
     if party in authority.roster.parties:
@@ -84,7 +84,7 @@ def renew(
     days: Annotated[int, option("For how many days the invitation is valid.", min=1)] = INVITED_DAYS,
 ) -> None:
     """Renew a party (a new invitation; its old certificate is refused from now on) or the server's certificate."""
-    from understudy.runtime.authority import Authority
+    from understudy.runtime.identity import Authority
 
     authority = Authority(folder)
     if server:
@@ -104,7 +104,7 @@ def revoke(
     folder: FolderOption = FEDERATION,
 ) -> None:
     """Refuse a party from now on, also on a server that is running."""
-    from understudy.runtime.authority import Authority
+    from understudy.runtime.identity import Authority
 
     Authority(folder).revoke(party)
     out.print(f"{party} is refused from now on.")
@@ -113,7 +113,7 @@ def revoke(
 @app.command("show")
 def show(folder: FolderOption = FEDERATION) -> None:
     """Who is on the roster."""
-    from understudy.runtime.authority import Authority
+    from understudy.runtime.identity import Authority
 
     roster = Authority(folder).roster
     out.print(f"{roster.name}, at {roster.address}")

@@ -23,8 +23,7 @@ from understudy.cli.terminal import plain_err as err
 
 if TYPE_CHECKING:
     from understudy.network.status import WatchedLog
-    from understudy.runtime.contract import Contract
-    from understudy.runtime.policy import Policy
+    from understudy.runtime.contract import Contract, Policy
     from understudy.services.collect.box import Box
 
     Receiver = Callable[[Path, Policy, threading.Event, WatchedLog], AbstractContextManager[Box]]
@@ -180,9 +179,9 @@ def _sit_down(
     from understudy.network.decisions import Queue
     from understudy.network.holder import aggregator_key, at_home, identity_of, take_seat
     from understudy.network.status import Status, WatchedLog
+    from understudy.runtime.contract import Policy
     from understudy.runtime.grpc.party import join as take_part
     from understudy.runtime.identity import Invitation
-    from understudy.runtime.policy import Policy
 
     shown, rules = Invitation.load(invitation), Policy.load(policy)
     with at_home(home or Path(shown.party)) as folder:

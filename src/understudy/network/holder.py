@@ -40,10 +40,9 @@ from understudy.runs.federation import Holder, open_ledger
 from understudy.runs.held import Held, Opened, description, open_held
 from understudy.runs.registry import config_for, protocol_named
 from understudy.runtime import certificates
-from understudy.runtime.contract import Contract
+from understudy.runtime.contract import Contract, Policy
 from understudy.runtime.grpc.party import enrol
 from understudy.runtime.identity import Invitation
-from understudy.runtime.policy import Policy
 from understudy.runtime.session import Seat
 
 

@@ -31,10 +31,10 @@ from understudy.runs.registry import (
 )
 from understudy.runs.result import Result
 from understudy.runs.runfile import RunFile
-from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.contract import Contract, columns_of, digest_of
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.identity import load_server
+from understudy.runtime.journal import AuditLog
 
 
 @dataclass(frozen=True, kw_only=True)

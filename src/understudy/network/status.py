@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from understudy.ground.durable import own_file, replace_json
 from understudy.ground.errors import ArtefactError
-from understudy.runtime.audit_log import AuditLog
+from understudy.runtime.journal import AuditLog
 
 if TYPE_CHECKING:
     from understudy.protocols.core import Progress

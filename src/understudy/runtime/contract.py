@@ -3,22 +3,46 @@
 The server offers it, each party checks it against its holder's policy and signs its digest; from then on the
 party answers nothing outside it (`runtime.session`). The signed contract is kept at both ends.
 Its price binds by `Ledger.within`, also where the holder's ledger has room for more.
+
+What a holder allows stands in one TOML file, its policy, which is read before any contract is signed:
+
+    protocols = ["verti-gan"]     # which systems may run here
+    epsilon_run = 2.0             # the most that one run may cost a person here
+    epsilon_total = 8.0           # the most that all runs may cost; the ledger's own limit binds besides
+    delta = 1e-6                  # the largest δ
+    people = 1000                 # with fewer people than this here, every run is refused
+    accept = "ask"                # "ask" a person about every contract, or accept "always" within these limits
+    partners = ["insurer"]        # who else may take part; leave it out for anybody
+    against = "anyone"            # "outsider" also lets runs that protect less from the server and the parties
+    message_mb = 1024             # the largest message
+    people_are_elsewhere = false  # true: other holders of rows may also hold some of these people
+
+    [settings]                    # the least and the most that a setting of a contract may be; others are free
+    clip_norm = [0.1, 10]
+    penalty = [0, 100]
+
+Whatever a policy says, a contract whose settings the protocol itself refuses is not signed (`Seat.examine`).
+
+Guarantee: a contract that a policy has not passed is not signed, and no row is read for it.
 """
 
 import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from understudy.ground.check import plain_name, plain_names
-from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.bounded import load_toml
+from understudy.ground.check import in_range, known_keys, one_of, plain_name, plain_names, positive, whole
+from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.ground.pack import LIMIT
-from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.budget import AGAINST, Budget
 
 _LONGEST = 1 << 20  # bytes of a contract
+ACCEPT = ("ask", "always")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,3 +147,153 @@ def _budget(values: Mapping[str, Any]) -> Budget:
 def _plain(value: Any) -> Any:
     """As JSON has it: tuples are lists."""
     return json.loads(json.dumps(value, allow_nan=False))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """A holder's limits. The module's text says what each means."""
+
+    protocols: tuple[str, ...]
+    epsilon_run: float
+    epsilon_total: float
+    delta: float
+    people: int = 1000
+    accept: str = "ask"
+    partners: tuple[str, ...] | None = None
+    against: str = "anyone"
+    message_mb: int = 1024
+    people_are_elsewhere: bool = False
+    settings: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("protocols", "partners"):
+            values = getattr(self, name)
+            if name == "protocols" or values is not None:
+                if not isinstance(values, list | tuple) or not all(isinstance(v, str) for v in values):
+                    raise ConfigError(f"{name} must be a list of names, not {values!r}.")
+                object.__setattr__(self, name, tuple(values))
+        positive(epsilon_run=self.epsilon_run, epsilon_total=self.epsilon_total)
+        in_range(0, 1, delta=self.delta)
+        whole(people=self.people, message_mb=self.message_mb)
+        one_of(ACCEPT, accept=self.accept)
+        if not isinstance(self.people_are_elsewhere, bool):
+            raise ConfigError(
+                f"people_are_elsewhere must be true or false, not {self.people_are_elsewhere!r}."
+            )
+        one_of(AGAINST, against=self.against)
+        object.__setattr__(self, "settings", _ranges(self.settings))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Policy":
+        """Read and check a policy file. ConfigError names the key and the nearest right one."""
+        path = Path(path)
+        return cls.from_dict(load_toml(path, "the policy"), name=path.name)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], *, name: str = "policy") -> "Policy":
+        """The same from plain values."""
+        known_keys(values, (field.name for field in fields(cls)), name)
+        for key in ("protocols", "epsilon_run", "epsilon_total", "delta"):
+            if key not in values:
+                raise ConfigError(f'{name}: "{key}" is missing.')
+        return cls(**values)
+
+    def check(
+        self,
+        contract: Contract,
+        party: str,
+        *,
+        schema: str,
+        people: int,
+        spent: float,
+        columns: Mapping[str, str] | None = None,
+    ) -> None:
+        """PartyError if this contract is not for this party as the holder allows it, and what to do then.
+
+        `spent` is the ε of the holder's ledger so far. It is added to the price of the run as it stands, which
+        is more than the two compose to at the same δ's: the check may refuse early; the ledger decides exactly.
+        The number of people is told to nobody here: too few is all that the refusal says. `columns` are those
+        of this party's schema (`columns_of`), to say where another one differs.
+        """
+        if refusal := self._refusal(contract, party, schema, people, spent, columns or {}):
+            why, then = refusal
+            raise PartyError(
+                f"{party} refuses the contract: {why}. Nothing was read, charged or sent. {then}"
+            )
+
+    def _refusal(
+        self, contract: Contract, party: str, schema: str, people: int, spent: float, columns: Mapping[str, str]
+    ) -> tuple[str, str] | None:  # fmt: skip
+        if party not in contract.parties:
+            return "it is not among the parties", "The run file names them."
+        budget, limits = contract.budgets[party], f"the policy of {party}"
+        if contract.protocol not in self.protocols:
+            return f"protocol {contract.protocol!r} is not allowed here", f"See `protocols` in {limits}."
+        if contract.schemas[party] != schema:
+            differs = _difference(contract.columns.get(party, {}), columns)
+            return differs, "Both sides need the same schema file."
+        lower = f"Lower `epsilon` of {party} in the run file, or have its holder raise"
+        if budget.epsilon > self.epsilon_run:
+            why = f"ε={budget.epsilon:g} is above the ε={self.epsilon_run:g} that one run may cost"
+            return why, f"{lower} `epsilon_run` in {limits}."
+        if spent + budget.epsilon > self.epsilon_total:
+            why = f"ε={budget.epsilon:g} on top of what was spent is above ε={self.epsilon_total:g} in all"
+            return why, f"{lower} `epsilon_total` in {limits}, and the budget of its ledger."
+        if budget.delta > self.delta:
+            why = f"δ={budget.delta:g} is above the allowed δ={self.delta:g}"
+            return why, f"Lower `delta` of {party} in the run file."
+        if budget.against != self.against and self.against == "anyone":
+            return "its price would bind against an outsider only", f"See `against` in {limits}."
+        if people < self.people:
+            return "there are too few people here to hide among", f"See `people` in {limits}."
+        over_rows = len(contract.parties) > 1 and len({tuple(c) for c in contract.columns.values()}) <= 1
+        if self.people_are_elsewhere and over_rows and contract.settings.get("most_holders", 1) == 1:
+            why = "other holders may also hold its people, and the price is for people whom only one holds"
+            return why, "Set `most_holders` in the run file: how many of its parties may hold one person."
+        if contract.message > self.message_mb << 20:
+            why = f"messages of up to {contract.message:,} bytes are above {self.message_mb} MB"
+            return why, f"See `message_mb` in {limits}."
+        for name, (low, high) in self.settings.items():
+            if not _within(told := contract.settings.get(name), low, high):
+                why = f"{name} = {told!r} is outside {low:g} to {high:g}"
+                return why, f"Change it in the run file, or see `[settings]` in {limits}."
+        if self.partners is not None and (
+            strange := [p for p in contract.parties if p not in (*self.partners, party)]
+        ):
+            return f"{strange[0]!r} is not a partner of this holder", f"See `partners` in {limits}."
+        return None
+
+
+def _ranges(settings: Any) -> dict[str, tuple[float, float]]:
+    """The table `[settings]`, checked."""
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"settings must be a table of ranges, not {settings!r}.")
+    ranges = {}
+    for name, pair in settings.items():
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise ConfigError(f"settings.{name} must be [least, most], not {pair!r}.")
+        low, high = pair
+        in_range(-math.inf, math.inf, **{f"settings.{name}": low})
+        in_range(low, math.inf, **{f"settings.{name}": high})
+        ranges[name] = (low, high)
+    return ranges
+
+
+def _within(told: Any, low: float, high: float) -> bool:
+    """Whether a setting lies there, or each of several; one that the contract does not have, or leaves open, does."""
+    if isinstance(told, list | tuple):
+        return all(_within(one, low, high) for one in told)
+    number = isinstance(told, int | float) and not isinstance(told, bool)
+    return told is None or (number and low <= told <= high)
+
+
+def _difference(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
+    """Where the contract's copy of a schema is another than the party's."""
+    both = theirs.keys() & ours.keys()
+    parts = [f"column {name!r} differs" for name in sorted(both) if theirs[name] != ours[name]]
+    parts += [f"column {name!r} is missing here" for name in sorted(theirs.keys() - both)]
+    parts += [f"column {name!r} is missing there" for name in sorted(ours.keys() - both)]
+    if not theirs or not parts:
+        return "the contract is about another schema than this party's"
+    more = f" and {len(parts) - 3} more" if len(parts) > 3 else ""
+    return f"its copy of this party's schema is another: {', '.join(parts[:3])}{more}"

@@ -24,16 +24,15 @@ from flwr.serverapp import Grid, ServerApp
 
 from understudy.ground.check import positive
 from understudy.ground.errors import MessageError, PartyAway, PartyError, UnderstudyError
-from understudy.protocols.core import Ask, Reply
+from understudy.protocols.core import Ask
 from understudy.protocols.core import Message as Said
 from understudy.runtime.certificates import verify
 from understudy.runtime.contract import Contract
 from understudy.runtime.identity import Roster
 from understudy.runtime.journal import Answer, AskId
-from understudy.runtime.local import Transcript, addressed
-from understudy.runtime.refusals import refusal, spoken_bytes
+from understudy.runtime.local import RemoteParties, addressed
 from understudy.runtime.session import Seat
-from understudy.runtime.wire import decode, encode
+from understudy.runtime.wire import encode, refusal, spoken_bytes
 
 _RECORD = "understudy"
 _ORDER = {"contract": str, "session": str, "number": int, "seconds": float, "ask": bytes}
@@ -104,7 +103,7 @@ def server_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerApp:
     return app
 
 
-class FlowerParties:
+class FlowerParties(RemoteParties):
     """The parties of one contract behind a Flower grid. `kinds` are the messages of the protocol.
 
     `patience` is how many seconds an answer may take, with all that Flower loses on the way, `pause` those between
@@ -122,17 +121,12 @@ class FlowerParties:
         pause: float = 0.1,
     ) -> None:
         positive(patience=patience, pause=pause)
-        self.contract, self.patience = contract, patience
-        self.transcript = Transcript()
-        self._grid, self._roster, self._kinds, self._pause = grid, roster, kinds, pause
+        super().__init__(contract, kinds)
+        self.patience = patience
+        self._grid, self._roster, self._pause = grid, roster, pause
         self._session, self._number = uuid.uuid4().hex, 0
         self._nodes: dict[str, int] = {}
         self._shown: dict[str, str] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parties, in the contract's order."""
-        return self.contract.parties
 
     def wait(self, timeout: float, *, at_least: int | None = None) -> None:
         """Until every party has signed the contract. PartyError names who is missing, or why one refused.
@@ -166,17 +160,7 @@ class FlowerParties:
         if away and (at_least is None or len(asks) - len(away) < at_least):
             raise PartyAway(f"{away[0]} has not answered for {self.patience:g} s. The ask was given up.")
         answers = {name: self._checked(name, said[self._nodes[name]]) for name in asks if name not in away}
-        for name, answer in answers.items():
-            if answer.status == "refusal":
-                raise refusal(name, answer.body)
-        replies: dict[str, Any] = {}
-        for name, answer in answers.items():
-            reply = replies[name] = decode(answer.body, self._kinds, limit=self.contract.message)
-            if not isinstance(reply, Reply):
-                raise MessageError(f"{name}: {reply.kind()} is not a reply.")
-            down, up = len(bodies[name]), len(answer.body)
-            self.transcript.record(name, asks[name], reply, down=down, up=up)
-        return replies
+        return self._replies(asks, bodies, answers)
 
     def _exchange(self, orders: Mapping[int, bytes], until: float) -> dict[int, Mapping[str, Any]]:
         """Push to each node and pull until all have answered or the time is up; what was lost is pushed again."""

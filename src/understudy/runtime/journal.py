@@ -11,23 +11,32 @@ was before it, and the records from there on are gone.
 
 Guarantee: a record is whole by its own digests or not there; a power cut can spoil only the one being written.
 Edges: a segment of more than 1 GiB cannot be repeated from its start; then a killed server's asks are paid again.
+
+The audit log, at both ends, has one JSON line for each message exchanged or refused. Lines are chained: each carries a
+digest over its own text and the line before, so that a line which was changed or taken out shows (`verify_log`);
+cutting off the end does not. No row, no path and no text of a peer's choosing goes in unescaped; message digests do, so
+that two ends can compare what they saw.
 """
 
 import hashlib
 import json
 import os
+import threading
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from understudy.ground.durable import own_file, replace_json
+from understudy.ground.errors import ArtefactError
 
 # segments that no Keep began: the run's first, and one that begins where another grew too large
 START = -1
 CUT = -2
 LARGEST = 1 << 30  # bytes of a segment
 _MARK = b"understudy answer 2\n"
+_FIRST = "0" * 64  # what the first line of a log follows
 
 
 class AskId(NamedTuple):
@@ -46,7 +55,6 @@ class Answer:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the body."""
         return hashlib.sha256(self.body).hexdigest()
 
 
@@ -81,11 +89,9 @@ class Journal:
             self._take_up()
 
     def answer(self, entry: Entry) -> Answer:
-        """The answer in a record."""
         return Answer(entry.status, self._parts(entry)[1])
 
     def state(self, entry: Entry) -> bytes:
-        """The party's state after a record."""
         return self._parts(entry)[2]
 
     @property
@@ -145,7 +151,6 @@ class Journal:
         return answer
 
     def close(self) -> None:
-        """Close both files."""
         for file in self._files:
             os.close(file)
         self._files = []
@@ -244,3 +249,57 @@ def _read(file: int, place: int, size: int) -> bytes:
         parts.append(part)
         place, size = place + len(part), size - len(part)
     return b"".join(parts)
+
+
+class AuditLog:
+    """Appends to one file; None for one that keeps nothing. A half line that a power cut left is dropped."""
+
+    def __init__(self, path: str | Path | None) -> None:
+        self._lock, self._last, self._file = threading.Lock(), _FIRST, None
+        if path is None:
+            return
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = own_file(path, os.O_RDWR | os.O_APPEND)
+        whole = path.read_bytes()
+        lines = whole[: whole.rfind(b"\n") + 1]
+        os.truncate(handle, len(lines))
+        if lines:
+            self._last = str(json.loads(lines.splitlines()[-1])["chain"])
+        self._file = os.fdopen(handle, "a", encoding="utf-8")
+
+    def write(self, event: str, **facts: Any) -> None:
+        """One line. It is with the operating system on return."""
+        if self._file is None:
+            return
+        with self._lock:
+            if self._file.closed:
+                return
+            line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
+            text = json.dumps(line)
+            self._last = _link(self._last, text)
+            self._file.write(f'{text[:-1]}, "chain": "{self._last}"}}\n')
+            self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            with self._lock:
+                self._file.close()
+
+
+def verify_log(path: str | Path) -> int:
+    """How many lines stand unbroken. ArtefactError names the first that does not follow from the one before."""
+    last, number = _FIRST, 0
+    for number, text in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            line = json.loads(text)
+            chain = line.pop("chain")
+        except (ValueError, KeyError, AttributeError):
+            raise ArtefactError(f"{Path(path).name}: line {number} is not a line of an audit log.") from None
+        if chain != (last := _link(last, json.dumps(line))):
+            raise ArtefactError(f"{Path(path).name}: line {number} was changed, or one before it taken out.")
+    return number
+
+
+def _link(last: str, text: str) -> str:
+    return hashlib.sha256((last + text).encode()).hexdigest()

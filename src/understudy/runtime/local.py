@@ -1,24 +1,22 @@
-"""All parties in this process: a simulation, a test, or holders that share a machine.
-
-`LocalParties` hands each ask to its party as it is. `BytesParties` sends everything through the wire
-format and rebuilds every party from its saved state before each ask; it is slower and exists so that
-"works here" means "works over a network".
+"""All parties in this process (a simulation, a test, or holders that share a machine), what is the same wherever they
+are, and the transcript of what was said.
 """
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from understudy.ground.errors import PartyError, UnderstudyError
-from understudy.ground.pack import pack, unpack
+from understudy.ground.errors import MessageError, PartyError, UnderstudyError
 from understudy.privacy.accounts.accounting import DpEvent, epsilon, flatten
 from understudy.privacy.accounts.events import event_from_json
 from understudy.privacy.accounts.ledger import Receipt
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.protocols.core import Ask, Paid, Party, Reply
-from understudy.runtime.wire import decode, encode, size
+from understudy.protocols.core import Ask, Message, Paid, Party, Reply
+from understudy.runtime.contract import Contract
+from understudy.runtime.journal import Answer
+from understudy.runtime.wire import decode, refusal, size
 
 
 @dataclass
@@ -125,39 +123,35 @@ class LocalParties:
         return replies
 
 
-class BytesParties:
-    """The same through bytes, with every party rebuilt from its saved state between messages."""
+class RemoteParties:
+    """What is the same wherever parties are elsewhere: who they are, and what is made of their answers."""
 
-    def __init__(self, build: Mapping[str, Callable[[], Party]]) -> None:
-        self._build = dict(build)
-        self._state = {name: pack(make().state_dict()) for name, make in self._build.items()}
+    def __init__(self, contract: Contract, kinds: tuple[type[Message], ...]) -> None:
+        self.contract, self._kinds = contract, kinds
         self.transcript = Transcript()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parties, in the order in which they were given."""
-        return tuple(self._build)
+        """The parties, in the contract's order."""
+        return self.contract.parties
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        """Ask all the same, or each named party its own. Who is here does not go away."""
+    def _replies(
+        self, asks: Mapping[str, Ask], asked: Mapping[str, bytes], answers: Mapping[str, Answer]
+    ) -> dict[str, Any]:
+        """The answers as messages of the protocol, each written down. If one is a refusal, that is raised."""
+        for name, answer in answers.items():
+            if answer.status == "refusal":
+                raise refusal(name, answer.body)
         replies: dict[str, Any] = {}
-        for name, ask in addressed(message, self.names).items():
-            party = self._build[name]()
-            state = unpack(self._state[name])
-            if not isinstance(state, dict):
-                raise PartyError(f"{name}: its saved state cannot be read.")
-            party.load_state_dict(state)
-            down = encode(ask)
-            received = decode(down, party.messages)
-            if not isinstance(received, Ask):
-                raise PartyError(f"{name}: {received.kind()} is not an ask.")
-            up = encode(party.answer(received))
-            self._state[name] = pack(party.state_dict())
-            reply = decode(up, party.messages)
+        for name, answer in answers.items():
+            try:
+                reply = decode(answer.body, self._kinds, limit=self.contract.message)
+            except MessageError as error:
+                raise MessageError(f"{name}: {error}") from None
             if not isinstance(reply, Reply):
-                raise PartyError(f"{name}: {reply.kind()} is not a reply.")
+                raise MessageError(f"{name}: {reply.kind()} is not a reply.")
             replies[name] = reply
-            self.transcript.record(name, ask, reply, down=len(down), up=len(up))
+            self.transcript.record(name, asks[name], reply, down=len(asked[name]), up=len(answer.body))
         return replies
 
 

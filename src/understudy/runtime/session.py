@@ -33,13 +33,10 @@ from understudy.ground.errors import (
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Ask, Assembly, Keep, Opening, Party, Return, Settle
-from understudy.runtime.audit_log import AuditLog
-from understudy.runtime.contract import Contract, columns_of, digest_of
+from understudy.runtime.contract import Contract, Policy, columns_of, digest_of
 from understudy.runtime.identity import Invitation
-from understudy.runtime.journal import Answer, AskId, Journal
-from understudy.runtime.policy import Policy
-from understudy.runtime.refusals import spoken_bytes
-from understudy.runtime.wire import decode, encode
+from understudy.runtime.journal import Answer, AskId, AuditLog, Journal
+from understudy.runtime.wire import decode, encode, spoken_bytes
 
 ENDED = "ended"  # a file beside a contract whose run is over
 

@@ -1,4 +1,4 @@
-"""Messages ↔ bytes.
+"""Messages ↔ bytes, and errors ↔ what the other side may know of them.
 
 A message travels as one packed value (`understudy.ground.pack`): its kind, its fields, and for a reply the
 receipt or the public reason of each field.
@@ -7,6 +7,7 @@ Guarantee: decoding builds only the message types that the caller lists, with ex
 Edges: oversize, non-finite, unknown kinds, unknown or missing fields, wrong value types → MessageError.
 """
 
+import json
 import types
 from collections.abc import Iterable
 from dataclasses import fields
@@ -15,10 +16,22 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
-from understudy.ground.errors import MessageError, UnderstudyError
+from understudy.ground import errors
+from understudy.ground.errors import (
+    AlignmentError,
+    BudgetExceeded,
+    MessageError,
+    PartyError,
+    PrivacyError,
+    UnderstudyError,
+)
 from understudy.ground.pack import LIMIT, Value, pack, unpack
 from understudy.privacy.accounts.ledger import Receipt
 from understudy.protocols.core import Message, Paid, Public
+
+# Texts that our own code writes for the other side. Any other may quote a value or a file of the holder's.
+_SPOKEN = (BudgetExceeded, MessageError, AlignmentError, PartyError)
+_LONGEST = 500
 
 
 @cache
@@ -85,8 +98,7 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
     if hint is Paid or hint is Public:
         return _released(value, hint, where)
     if origin is tuple and isinstance(value, list):
-        inner = args[0] if args else object
-        return tuple(_typed(item, inner, where) for item in value)
+        return tuple(_typed(item, args[0] if args else object, where) for item in value)
     if origin is list and isinstance(value, list):
         return [_typed(item, args[0], where) for item in value]
     if origin is dict and isinstance(value, dict):
@@ -110,10 +122,7 @@ def _released(value: Any, hint: type, where: str) -> Paid | Public:
 
 def size(message: Message) -> int:
     """Bytes of the message on the wire, without building them all: tensors plus a small header."""
-    total = 0
-    for field in fields(message):
-        total += _bytes(getattr(message, field.name))
-    return total + len(message.kind())
+    return len(message.kind()) + sum(_bytes(getattr(message, field.name)) for field in fields(message))
 
 
 def _bytes(value: object) -> int:
@@ -131,3 +140,29 @@ def _bytes(value: object) -> int:
         case str() | bytes():
             return len(value)
     return 8
+
+
+def spoken_bytes(party: str, error: Exception) -> bytes:
+    """An error as the other side may know it: no row values, no paths."""
+    kind = type(error).__name__ if isinstance(error, UnderstudyError) else "PartyError"
+    if isinstance(error, _SPOKEN):
+        text = str(error) if str(error).startswith(party) else f"{party}: {error}"
+    elif isinstance(error, PrivacyError):
+        text = f"{party}: its ledger or its privacy checks stopped the answer. Nothing was sent."
+    else:
+        text = f"{party}: failed inside ({type(error).__name__}). Nothing was sent; its own log says more."
+    return json.dumps({"kind": kind, "text": text[:_LONGEST]}).encode()
+
+
+def refusal(party: str, body: bytes | bytearray) -> UnderstudyError:
+    """A party's refusal as the error that it was. What it says is a peer's text: short, and printable."""
+    try:
+        said = json.loads(body[:4096])
+        kind, text = str(said["kind"]), str(said["text"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return MessageError(f"{party}: refused, and said nothing that can be read.")
+    found = getattr(errors, kind, None)
+    if not (isinstance(found, type) and issubclass(found, UnderstudyError)):
+        found = PartyError
+    text = "".join(letter if letter.isprintable() else " " for letter in text[:_LONGEST])
+    return found(text if text.startswith(party) else f"{party}: {text}")

@@ -1,18 +1,31 @@
-"""Messages ↔ frames, the same at both ends of a stream.
+"""What both ends of a stream share: messages ↔ frames, the event loop, the port.
 
 A message is a run of frames: the first holds a short JSON head and the beginning of the body, the others more of
 the body. A frame is sent when the one before was taken, so that a slow reader slows its writer down.
 
 Guarantee: what is not exactly such a run is refused (MessageError) before its body is looked at.
+
+All streams of a process share one event loop, run by a thread of its own or by whoever waits for an answer: grpc.aio
+polls once for the whole process and wakes every loop that uses it; with a second loop, each takes the other's wake-ups
+and complains. A server that asks has nothing else to do until the answers are there. So it runs the loop itself as long
+(`drive`): a change of thread and back would cost a small ask more than its transport. In between, the thread of its own
+sees to the streams; it waits a moment first, since asks come one after the other.
 """
 
 import asyncio
+import errno
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import cache
+from typing import Any, TypeVar
 
 from understudy.ground.errors import MessageError
 
+T = TypeVar("T")
+_MOMENT = 0.02  # seconds
 FRAME = 1 << 21  # bytes
 TEXT = 1 << 20  # bytes of a message that is neither ask nor answer
 METHOD = "/understudy.Federation/Join"
@@ -25,6 +38,13 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.enable_retries", 0),
+]
+SERVER_OPTIONS: list[tuple[str, Any]] = [
+    *OPTIONS,
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.max_concurrent_streams", 2),  # of one connection: a party has one stream, and one that replaces it
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.so_reuseport", 0),  # a second server on this port is an error, not a lottery
 ]
 
 
@@ -133,3 +153,88 @@ def expect(head: Mapping[str, Any], *types: str) -> str:
     if (found := str(head["type"])) not in types:
         raise MessageError(f"A message of type {found[:40]!r} was not expected here.")
     return found
+
+
+class _Driven:
+    """A loop, and who runs it."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._running = threading.Lock()  # whoever holds it runs the loop
+        self._asking = threading.Lock()  # so that one thread at a time takes it from the thread of its own
+        self._drives = 0
+        threading.Thread(target=self._own, name="understudy-grpc", daemon=True).start()
+
+    def drive(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do this with the loop in the calling thread."""
+        with self._asking:
+            if not self._running.acquire(blocking=False):
+                self.loop.call_soon_threadsafe(self.loop.stop)
+                self._running.acquire()
+            try:
+                return self.loop.run_until_complete(work)
+            finally:
+                self._drives += 1
+                self._running.release()
+
+    def _own(self) -> None:
+        while True:
+            # not while somebody is about to take it, who has told it to stop once and for all
+            with self._asking:
+                self._running.acquire()
+            try:
+                self.loop.run_forever()
+            finally:
+                self._running.release()
+            seen = -1
+            while seen != self._drives:
+                seen = self._drives
+                time.sleep(_MOMENT)
+
+
+@cache
+def _driven() -> _Driven:
+    return _Driven()
+
+
+def loop() -> asyncio.AbstractEventLoop:
+    """The loop, started on first use. Its thread ends with the process."""
+    return _driven().loop
+
+
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """Do this in the loop, which runs in the calling thread until it is done. Not from the loop itself."""
+    return _driven().drive(work)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Do this in the loop and wait for it, however long. Ctrl-C here cancels it there."""
+    future = asyncio.run_coroutine_threadsafe(work, loop())
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def why_not(address: str) -> str:
+    """Why an address cannot be listened on, and what to do."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        with socket.socket(found[0][0]) as probe:
+            probe.bind(found[0][4])
+    except OSError as error:
+        match error.errno:
+            case errno.EADDRINUSE:
+                return "the port is taken. Is another `understudy serve` running? Otherwise choose another address"
+            case errno.EADDRNOTAVAIL:
+                return "this machine does not have that address. Behind a router, listen on 0.0.0.0:PORT"
+            case errno.EACCES:
+                return "ports below 1024 are for the system. Choose a higher one"
+        return error.strerror or type(error).__name__
+    except (ValueError, OverflowError):
+        return "it is not HOST:PORT"
+    return "the port is taken, or was a moment ago"

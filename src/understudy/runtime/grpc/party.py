@@ -16,15 +16,13 @@ from grpc import aio
 from understudy.ground.check import positive
 from understudy.ground.errors import MessageError, PartyError, UnderstudyError
 from understudy.runtime import certificates
-from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.certificates import SERVER, PrivateKey
 from understudy.runtime.contract import Contract
-from understudy.runtime.grpc.frames import METHOD, OPTIONS, SILENCE, TEXT, expect, receive, send, within
-from understudy.runtime.grpc.loop import run
+from understudy.runtime.grpc.frames import METHOD, OPTIONS, SILENCE, TEXT, expect, receive, run, send, within
 from understudy.runtime.identity import Invitation
-from understudy.runtime.journal import Answer, AskId
-from understudy.runtime.refusals import spoken_bytes
+from understudy.runtime.journal import Answer, AskId, AuditLog
 from understudy.runtime.session import Seat, Session
+from understudy.runtime.wire import spoken_bytes
 
 T = TypeVar("T")
 _VERSION = 1

@@ -10,20 +10,15 @@ import grpc
 from grpc import aio
 
 from understudy.ground.check import not_negative, positive
-from understudy.ground.errors import ConfigError, ContractRefused, MessageError, PartyAway, PartyError
-from understudy.protocols.core import Ask, Message, Reply
-from understudy.runtime.audit_log import AuditLog
+from understudy.ground.errors import ConfigError, ContractRefused, PartyAway, PartyError
+from understudy.protocols.core import Ask, Message
 from understudy.runtime.contract import Contract
-from understudy.runtime.grpc.frames import METHOD
-from understudy.runtime.grpc.links import Link, Open, Turn
-from understudy.runtime.grpc.loop import drive, run
-from understudy.runtime.grpc.port import SERVER_OPTIONS, why_not
-from understudy.runtime.grpc.streams import Limits, Streams
+from understudy.runtime.grpc.frames import METHOD, SERVER_OPTIONS, drive, run, why_not
+from understudy.runtime.grpc.streams import Limits, Link, Open, Streams, Turn
 from understudy.runtime.identity import ServerIdentity
-from understudy.runtime.journal import Answer
-from understudy.runtime.local import Transcript, addressed
-from understudy.runtime.refusals import refusal
-from understudy.runtime.wire import decode, encode
+from understudy.runtime.journal import Answer, AuditLog
+from understudy.runtime.local import RemoteParties, addressed
+from understudy.runtime.wire import encode
 
 _HURRY = 2.0  # seconds in which who is connected hears of the end
 
@@ -35,7 +30,7 @@ def _refusal(error: BaseException | None) -> ContractRefused | None:
     return error
 
 
-class GrpcParties:
+class GrpcParties(RemoteParties):
     """The parties of one contract, behind one port. A context manager; `close` sends them home.
 
     `kinds` are the messages of the protocol (its party's `messages`), `listen` the address to bind (the roster's
@@ -64,20 +59,14 @@ class GrpcParties:
             raise ConfigError(f"The contract is of {contract.federation}, not of {identity.roster.name}.")
         if strange := [name for name in contract.parties if name not in identity.roster.parties]:
             raise ConfigError(f"{strange[0]} has no invitation to {contract.federation}. Nothing was sent.")
-        self.contract, self.identity = contract, identity
+        super().__init__(contract, kinds)
+        self.identity, self._started = identity, time.time()
         self.patience, self.away, self.linger = patience, away, linger
         self.limits, self.log = limits or Limits(), log or AuditLog(None)
-        self.transcript = Transcript()
-        self._kinds, self._started = kinds, time.time()
         self._streams = Streams(contract, identity, patience=patience, limits=self.limits, log=self.log)
         self._links = self._streams.links
         self.port = run(self._start(listen or identity.roster.address))
         self.log.write("started", run=contract.run, contract=contract.digest, parties=list(contract.parties))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parties, in the contract's order."""
-        return self.contract.parties
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         """Ask all the same, or each named party its own, at once; the replies in the order of the asks.
@@ -91,15 +80,9 @@ class GrpcParties:
         bodies = {key: encode(ask, limit=self.contract.message) for key, ask in different.items()}
         asked = {name: bodies[id(ask)] for name, ask in asks.items()}
         answers = self._present(drive(self._ask_all(asks, asked)), at_least)
+        replies = self._replies(asks, asked, answers)
         for name, answer in answers.items():
-            if answer.status == "refusal":
-                self._links[name].counts["refusals"] += 1
-                raise refusal(name, answer.body)
-        replies = {}
-        for name, answer in answers.items():
-            replies[name] = reply = self._decoded(name, answer.body)
             down, up = len(asked[name]), len(answer.body)
-            self.transcript.record(name, asks[name], reply, down=down, up=up)
             self.log.write("answer", party=name, ask=asks[name].kind(), down=down, up=up)
         return replies
 
@@ -202,15 +185,6 @@ class GrpcParties:
             self._links[name].left_out = True
             self.log.write("left out", party=name, why=str(why))
         return {name: said for name, said in outcomes.items() if isinstance(said, Answer)}
-
-    def _decoded(self, name: str, body: bytes | bytearray) -> Reply:
-        try:
-            reply = decode(body, self._kinds, limit=self.contract.message)
-        except MessageError as error:
-            raise MessageError(f"{name}: {error}") from None
-        if not isinstance(reply, Reply):
-            raise MessageError(f"{name}: {reply.kind()} is not a reply.")
-        return reply
 
     # Below, everything runs in the loop's thread.
 

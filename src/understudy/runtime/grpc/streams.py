@@ -1,4 +1,5 @@
-"""The parties' streams at the server: who may come in, and what is said from the hello to the end.
+"""The parties' streams at the server: who may come in, what is said from the hello to the end, and what is kept of each
+party and of the asks that were put to it.
 
 Everything here runs in the loop's thread.
 """
@@ -8,26 +9,83 @@ import time
 import uuid
 import weakref
 from collections import defaultdict, deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 from grpc import aio
 
 from understudy.ground.check import positive
-from understudy.ground.errors import ConfigError, MessageError, PartyError
-from understudy.runtime.audit_log import AuditLog
-from understudy.runtime.authority import Authority
+from understudy.ground.errors import ConfigError, MessageError, PartyAway, PartyError
+from understudy.runtime.certificates import common_name, fingerprint, verify
 from understudy.runtime.contract import Contract
-from understudy.runtime.grpc.frames import SILENCE, TEXT, expect, receive, send, within
-from understudy.runtime.grpc.links import Link, Open
-from understudy.runtime.grpc.loop import loop
-from understudy.runtime.identity import ServerIdentity, common_name, fingerprint, verify
-from understudy.runtime.journal import Answer
-from understudy.runtime.refusals import refusal
+from understudy.runtime.grpc.frames import SILENCE, TEXT, expect, loop, receive, send, within
+from understudy.runtime.identity import Authority, ServerIdentity
+from understudy.runtime.journal import Answer, AuditLog
+from understudy.runtime.wire import refusal
 
 _STOPPED = "the server has stopped, and may come back"
 _HELD = "the run waits, since its contract was refused:"
+
+
+class Turn:
+    """Asks that were put at once, and what has come of them. `hasty`: one that cannot take part ends the waiting."""
+
+    def __init__(self, asked: Mapping[str, bytes], expires: float) -> None:
+        self.asked, self.expires = asked, expires
+        self.outcomes: dict[str, Answer | PartyError] = {}
+        self.over = loop().create_future()
+        if not asked:
+            self.over.set_result(None)
+
+    def settle(self, name: str, outcome: Answer | PartyError) -> None:
+        """What has come of one ask. A contract that is refused ends the turn: nobody goes on without its party."""
+        self.outcomes[name] = outcome
+        refused = isinstance(outcome, PartyError) and not isinstance(outcome, PartyAway)
+        done = len(self.outcomes) == len(self.asked) or refused
+        if done and not self.over.done():
+            self.over.set_result(None)
+
+    def give_up(self, name: str, why: str) -> None:
+        """Wait for this one no longer; the others may still answer."""
+        self.settle(name, PartyAway(f"{name} {why}. The ask was given up."))
+
+
+@dataclass
+class Open:
+    """An ask that waits for its answer."""
+
+    number: int
+    kind: str
+    body: bytes
+    turn: Turn
+
+
+@dataclass
+class Link:
+    """One party, as the server has it: with or without a stream at the moment."""
+
+    name: str
+    stream: "asyncio.Task[Any] | None" = None
+    signed: str = ""
+    refusal: str = ""
+    reading: "asyncio.Task[Any] | None" = None  # a stream on which the contract is being looked at
+    told: bool = False  # that the run is over, or off
+    left_out: bool = False  # the run has gone on without it
+    missed: bool = False  # it was given up when it was last asked: it had no connection
+    open: Open | None = None
+    number: int = 0
+    since: float = 0.0
+    roused: "asyncio.Future[None] | None" = None
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("joins", "asks", "answers", "refusals", "down", "up"), 0)
+    )
+
+    def rouse(self) -> None:
+        """There is something to do."""
+        if self.roused is not None and not self.roused.done():
+            self.roused.set_result(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +292,7 @@ class Streams:
         if head.get("number") != ask.number:
             raise MessageError("An answer to another ask.")
         link.counts["answers"] += 1
+        link.counts["refusals"] += status == "refusal"
         link.counts["down"] += len(ask.body)
         link.counts["up"] += len(body)
         if link.open is ask:

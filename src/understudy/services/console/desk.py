@@ -14,7 +14,7 @@ from typing import Any
 from understudy.ground.errors import ArtefactError
 from understudy.network.served import served
 from understudy.network.status import FILE, GONE, party_word, read_status
-from understudy.runtime.authority import Authority
+from understudy.runtime.identity import Authority
 from understudy.services.console.holder import HolderHome
 
 PAGES = {"report.html": "for the holder alone", "report-public.html": "may be published"}
