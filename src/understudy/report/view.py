@@ -175,6 +175,7 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
         several = len(statement["parties"]) > 1
         whom = {who: words for who, words in AGAINST.items() if several or who != "another_party"}
         person = statement["person"]
+        exact = person.get("right_guesses", {})
         return {
             "adjacency": statement["adjacency"],
             "accountant": statement["accountant"],
@@ -183,7 +184,11 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
             "most_holders": int(person.get("most_holders", 1)),
             "delta": chance(person["delta"]),
             "person": [
-                (words, shown(person["epsilon"][who]), best_guess(person["epsilon"][who], person["delta"]))
+                (
+                    words,
+                    shown(person["epsilon"][who]),
+                    best_guess(person["epsilon"][who], person["delta"], exact.get(who)),
+                )
                 for who, words in whom.items()
             ]
             + [

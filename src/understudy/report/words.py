@@ -18,8 +18,10 @@ def at_price(epsilon: float | None, delta: float | None = None) -> str:
     return said if delta is None else f"{said} at δ\u00a0=\u00a0{chance(delta)}"
 
 
-def best_guess(epsilon: float | None, delta: float) -> str:
+def best_guess(epsilon: float | None, delta: float, exact: float | None = None) -> str:
     """How often a guess at even odds whether one person took part can be right at most: (e^ε + δ) / (1 + e^ε).
+
+    `exact`: by all of the run's curve, where that is known, which is less.
 
     Wasserman and Zhou (JASA 2010), Kairouz et al. (ICML 2015): the two errors of any test under (ε, δ)-DP
     sum to at least 2(1 − δ) / (1 + e^ε). Rounded up.
@@ -27,6 +29,7 @@ def best_guess(epsilon: float | None, delta: float) -> str:
     if epsilon is None or math.isinf(epsilon):
         return "always"
     share = 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
+    share = share if exact is None else min(share, max(0.5, float(exact)))
     return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %"
 
 

@@ -41,6 +41,7 @@ from understudy.privacy.accounts.entries import (
     views_apart,
 )
 from understudy.privacy.accounts.events import event_to_json
+from understudy.privacy.accounts.guessing import right_guesses
 from understudy.privacy.accounts.ledger_store import Store
 
 _REMEMBERED = 64  # spends known to fit the budget
@@ -338,6 +339,11 @@ class Ledger:
             f"{self.holder} allows {budget}. Spent by the person with the highest spend: ε={shown(figures['anyone'])} "
             f"against anyone, ε={shown(figures['outsider'])} against an outsider. Left: {shown_left(left)}."
         )
+
+    def guesses(self) -> float:
+        """How often, at most, a guess at the person with the highest spend is right, by all that was ever released."""
+        spend = self.spend()
+        return right_guesses(lambda delta: epsilon(spend, delta))
 
     def close(self) -> None:
         self._store.close()
