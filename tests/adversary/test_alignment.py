@@ -33,7 +33,7 @@ from understudy.protocols.core.alignment import AlignedParty, Found, Introduce, 
 from understudy.protocols.core.base import Ask, Keep, Party, Reply, Return
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans import vd_gan, vd_gan_pate, verti_gan
-from understudy.protocols.gans.rows import output_of
+from understudy.protocols.gans.party import output_of
 from understudy.runs.federation import Federation
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId

@@ -24,7 +24,8 @@ from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise.poisson import poisson_samples
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.base import Progress
-from understudy.protocols.gans import verti_gan, verti_gan_party
+from understudy.protocols.gans import party as gan_party
+from understudy.protocols.gans import verti_gan
 from understudy.protocols.gans.verti_gan import Round, VertiGanParty
 from understudy.report.page import write_report
 from understudy.runs.federation import Federation
@@ -48,7 +49,7 @@ class Spy:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.batches: list[list[Tensor]] = []
         self.secrets: list[bytes] = []
-        draw, respond = verti_gan_party.poisson_samples, VertiGanParty.respond
+        draw, respond = gan_party.poisson_samples, VertiGanParty.respond
 
         def watched(*drawn: Any) -> list[Tensor]:
             self.batches.append(draw(*drawn))
@@ -58,7 +59,7 @@ class Spy:
             self.secrets += [getattr(ask, "batches", b"")] if isinstance(ask, Round) else []
             return respond(party, ask)
 
-        monkeypatch.setattr(verti_gan_party, "poisson_samples", watched)
+        monkeypatch.setattr(gan_party, "poisson_samples", watched)
         monkeypatch.setattr(VertiGanParty, "respond", asked)
 
     def rounds(self) -> list[list[list[int]]]:

@@ -26,11 +26,11 @@ from understudy.privacy.gradients import critic
 from understudy.privacy.noise.poisson import poisson_samples
 from understudy.privacy.noise.rng import FastRng, Rng, SecureRng
 from understudy.protocols.core.base import Paid
-from understudy.protocols.gans import critic_round, verti_gan, verti_gan_party
+from understudy.protocols.gans import critic_round, verti_gan
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans.critic_round import CriticRound, Drawn
-from understudy.protocols.gans.party import Gradient
-from understudy.protocols.gans.verti_gan_party import Round, VertiGanParty, split_like
+from understudy.protocols.gans.party import Gradient, split_like
+from understudy.protocols.gans.verti_gan_party import Round, VertiGanParty
 from understudy.runtime.local import LocalParties
 
 Patch = pytest.MonkeyPatch
@@ -143,7 +143,7 @@ def people_are_drawn_as_often_as_paid_for() -> None:
     event = next(iter(party.ledger.spend()))
     assert isinstance(event, PoissonSampledDpEvent)
     rate, people = event.sampling_probability, len(party.aligned)
-    drawn = [len(batch) for _ in range(200) for batch in party._batches(b"")]
+    drawn = [len(batch) for _ in range(200) for batch in party.batches(party._drawn_by(b""))]
     chances = len(drawn) * people
     assert abs(sum(drawn) - chances * rate) < 6 * (chances * rate * (1 - rate)) ** 0.5
 
@@ -261,7 +261,7 @@ def _rate_times(patch: Patch, factor: float) -> None:
     def more(rng: Rng, n: int, rate: float, times: int) -> list[Tensor]:
         return poisson_samples(rng, n, min(1.0, factor * rate), times)
 
-    patch.setattr(verti_gan_party, "poisson_samples", more)
+    patch.setattr(gan_party, "poisson_samples", more)
 
 
 def every_second_step_is_free(patch: Patch) -> None:
@@ -276,7 +276,7 @@ def a_round_is_charged_as_one_step(patch: Patch) -> None:
 
 def charged_after_use(patch: Patch) -> None:
     def late(self: VertiGanParty, ask: Round) -> Gradient:
-        batches = self._batches(ask.batches)
+        batches = self.batches(self._drawn_by(ask.batches))
         with torch.no_grad():
             for parameter, part in split_like(self.network.parameters(), ask.weights):
                 parameter.copy_(part)

@@ -21,7 +21,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.base import Ask, Assembly, Message, Opening, Paid, Party, Public
-from understudy.protocols.gans import vd_gan_dpsgd, verti_gan_party
+from understudy.protocols.gans import party as gan_party
 from understudy.protocols.people import gen_fl_local
 from understudy.protocols.sgde import fit as sgde_train
 from understudy.runs.federation import Federation
@@ -276,7 +276,7 @@ def test_what_decides_about_rows_and_noise_follows_from_no_setting(
 
         return spied
 
-    for module, name in ((verti_gan_party, "poisson_samples"), (vd_gan_dpsgd, "poisson_samples"),
+    for module, name in ((gan_party, "poisson_samples"),
                          (sgde_train, "poisson_samples"), (gen_fl_local, "poisson_batches")):  # fmt: skip
         monkeypatch.setattr(module, name, watched(getattr(module, name)))
     for run in (0, 1):

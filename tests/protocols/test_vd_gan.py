@@ -264,7 +264,9 @@ def test_a_drawn_person_meets_a_synthetic_row_by_chance_and_not_by_place(
     party = begun(vd_gan_dpsgd, DPSGD | {"batch": 40, "critic_steps": 40}, federation())
     assert isinstance(party, vd_gan_dpsgd.DpSgdParty)
     met: list[Tensor] = []
-    monkeypatch.setattr(party.work, "step", lambda real, fake, mix, noise, mask: met.append(fake[:, 0]))
+    monkeypatch.setattr(
+        party.critic_round, "step", lambda real, fake, mix, noise, mask: met.append(fake[:, 0])
+    )
     synthetic = torch.arange(8.0)[:, None].expand(8, party.width).contiguous()
     party.judge(synthetic)
     places = torch.stack(met).long()  # (steps, people)

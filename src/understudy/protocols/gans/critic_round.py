@@ -7,7 +7,7 @@ only indices, weights and latent points, or synthetic rows, are copied in. Nothi
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,54 +37,23 @@ class CriticRound:
 
     def __init__(
         self,
-        network: BranchedGenerator,
-        name: str,
-        critic: Critic | ImageCritic,
-        rows: Tensor,
-        *,
-        rng: Rng,
-        batch: int,
-        clip_norm: float,
-        noise_multiplier: float,
-        penalty: float,
-        learning_rate: float,
-    ) -> None:
-        self.critic: Any = critic
-        self.network, self.name, self.rows, self.rng = network, name, rows, rng
-        self.batch = batch
-        self.clip_norm = clip_norm
-        self.noise_multiplier = noise_multiplier
-        self.penalty = penalty
-        self.device = rows.device
-        self.optimizer = RmsProp(critic.parameters(), lr=learning_rate)
-        self._wide = any(pays(parameter) for parameter in critic.parameters())
-        self._graph: _CapturedRound | None = None
-
-    @classmethod
-    def from_settings(
-        cls,
         config: Any,
         network: BranchedGenerator,
         name: str,
         critic: Critic | ImageCritic,
         rows: Tensor,
-        *,
         rng: Rng,
         noise_multiplier: float,
-    ) -> Self:
+    ) -> None:
         """As a protocol's config says; without privacy nothing is clipped."""
-        return cls(
-            network,
-            name,
-            critic,
-            rows,
-            rng=rng,
-            batch=config.batch,
-            clip_norm=config.clip_norm if config.private else math.inf,
-            noise_multiplier=noise_multiplier,
-            penalty=config.penalty,
-            learning_rate=config.learning_rate,
-        )
+        self.critic: Any = critic
+        self.network, self.name, self.rows, self.rng = network, name, rows, rng
+        self.batch, self.penalty, self.noise_multiplier = config.batch, config.penalty, noise_multiplier
+        self.clip_norm = config.clip_norm if config.private else math.inf
+        self.device = rows.device
+        self.optimizer = RmsProp(critic.parameters(), lr=config.learning_rate)
+        self._wide = any(pays(parameter) for parameter in critic.parameters())
+        self._graph: _CapturedRound | None = None
 
     def __call__(self, batches: Sequence[Tensor], seed: int) -> Tensor:
         """Train the critic on these batches of rows; the generator's gradient under it, as one vector."""

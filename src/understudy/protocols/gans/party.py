@@ -1,4 +1,4 @@
-"""What parties of the vertical GANs share: settings, messages, and a holder that begins and pays.
+"""What parties of the vertical GANs share: settings, messages, a holder that begins and pays, and one with a critic.
 
 In a vertical GAN the server has a generator with a branch for each party (`gans/server.py`), and a party has critics
 that nobody else sees. VertiGAN (`verti_gan.py`) sends parameters down, VDGAN (`vd_gan.py`) synthetic rows; what a
@@ -7,30 +7,46 @@ round is stands there.
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
-from understudy.data.described import Rows
-from understudy.data.kinds import kind_of
+from understudy.data.described import AnySchema, Rows
+from understudy.data.kinds import IMAGES, SERIES, TABLE, kind_of
 from understudy.ground.errors import PartyError
 from understudy.ground.settings import Declared, setting
 from understudy.models.device import first_weights, pick_device
-from understudy.models.nets.gan import Critic, width_of
+from understudy.models.nets.gan import BranchedGenerator, Critic, Output, Values, width_of
+from understudy.models.nets.image_gan import ImageCritic
 from understudy.privacy.accounts.accounting import DpEvent, Spend, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.gradients.limits import LAYERS, within_limits
-from understudy.privacy.noise import Rng
+from understudy.privacy.noise import Rng, poisson_samples
 from understudy.protocols.core import Ask, Message, Opening, Paid, Public, Reply
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.base import VIEWS
-from understudy.protocols.gans.rows import output_of
+from understudy.protocols.gans.critic_round import CriticRound
+
+T = TypeVar("T", bound=Tensor)
+R = TypeVar("R", bound=CriticRound)
+# One-hot vectors of a table, or values in [0, 1] of series and images: by that row and the public schema alone.
+_OUTPUTS: dict[str, Callable[[Any], Output]] = {
+    TABLE.name: TABLE.sizes,
+    IMAGES.name: lambda schema: Values(schema.grey_shape, image=True),
+    SERIES.name: lambda schema: Values(schema.shape),
+}
+
+
+def output_of(schema: AnySchema) -> Output:
+    """What a branch of the generator ends in for rows of this schema."""
+    return _OUTPUTS[schema.kind](schema)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,9 +224,11 @@ class GanParty(AlignedParty):
             what=what,
         )
 
-    def initial_critic(self) -> Critic:
+    def initial_critic(self) -> Critic | ImageCritic:
         """A critic that has seen no row; its seed is public."""
         with first_weights(self.config.seed):
+            if isinstance(self.output, Values) and self.output.image:
+                return ImageCritic(self.output.shape).to(self.device)
             return Critic(self.width, self.config.critic_hidden).to(self.device)
 
     def encoded(self) -> Tensor:
@@ -230,3 +248,61 @@ class GanParty(AlignedParty):
             self.open(begin := self.begin_type(**state["begin"]))
             self.begun = begin
             self.noise_multiplier = state["noise_multiplier"]
+
+
+class CriticParty(GanParty):
+    """A holder with one private critic, which works against `network`.
+
+    Guarantee: a critic step is a Poisson-sampled Gaussian mechanism with noise `noise_multiplier`. What leaves is
+    post-processing of the critic and of what is public. Edges: an empty batch is noise alone.
+    """
+
+    network: BranchedGenerator
+
+    def open(self, begin: Any) -> None:
+        super().open(begin)
+        self._critic_round: CriticRound | None = None
+
+    @property
+    def rate(self) -> float:
+        """B/N: the chance of a person to be in a batch."""
+        return min(1.0, self.config.batch / len(self.aligned))
+
+    def amplified(self, noise_multiplier: float) -> DpEvent:
+        """What a step costs in the eyes of whoever does not know the batch."""
+        return dp_event.PoissonSampledDpEvent(self.rate, dp_event.GaussianDpEvent(noise_multiplier))
+
+    def batches(self, rng: Rng) -> list[Tensor]:
+        """Who is in each critic step of a round."""
+        return poisson_samples(rng, len(self.aligned), self.rate, self.config.critic_steps)
+
+    @property
+    def critic_round(self) -> CriticRound:
+        """The tensor work of a round, over this party's rows: made when it is first needed, from the noise by then."""
+        if self._critic_round is None:
+            self._critic_round = self.make_round()
+        return self._critic_round
+
+    def make_round(self) -> CriticRound:
+        """A critic that has seen no row, ready to work."""
+        return self._round_of(CriticRound)
+
+    def _round_of(self, kind: type[R]) -> R:
+        rows, critic = self.encoded(), self.initial_critic()
+        return kind(self.config, self.network, self.name, critic, rows, self.rng, self.noise_multiplier)
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        return state if self.begun is None else state | {"critic_round": self.critic_round.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.begun is not None:
+            self.critic_round.load_state_dict(state["critic_round"])
+
+
+def split_like(parameters: Iterable[T], vector: Tensor) -> Iterator[tuple[T, Tensor]]:
+    """Each parameter with its part of a flat vector, in the parameter's shape."""
+    parameters = list(parameters)
+    parts = torch.split(vector, [parameter.numel() for parameter in parameters])
+    return ((parameter, part.view_as(parameter)) for parameter, part in zip(parameters, parts, strict=True))

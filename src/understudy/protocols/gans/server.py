@@ -21,8 +21,7 @@ from understudy.privacy.gradients.limits import WEIGHT, sound
 from understudy.protocols.core import Parties, Watcher, public_values, settled
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.loop import Checkpoint, Outcome, run_rounds
-from understudy.protocols.gans.party import Begin, Settings
-from understudy.protocols.gans.rows import output_of
+from understudy.protocols.gans.party import Begin, Settings, output_of
 
 
 class Server:

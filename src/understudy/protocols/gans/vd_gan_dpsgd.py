@@ -8,11 +8,9 @@ batch, not once a sample (Eq. 4.5); batches are Poisson samples, drawn in secret
 synthetic row in secret too, not by place.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from dp_accounting import dp_event
 from torch import Tensor
 
 from understudy.ground.settings import setting
@@ -21,11 +19,8 @@ from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.nets.rmsprop import RmsProp
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients.limits import within_limits
-from understudy.privacy.noise import poisson_samples
-from understudy.protocols.gans.critic_round import CriticRound
-from understudy.protocols.gans.party import Begin
+from understudy.protocols.gans.party import Begin, CriticParty, split_like
 from understudy.protocols.gans.vd_gan import Settings, VdGanParty, train
-from understudy.protocols.gans.verti_gan_party import split_like
 from understudy.protocols.protocol import Protocol
 
 __all__ = ["PROTOCOL", "Config", "DpSgdParty", "train"]
@@ -43,7 +38,7 @@ class Config(Settings):
         return (rounds + self.warm_up) * self.critic_steps if rounds else 0
 
 
-class DpSgdParty(VdGanParty):
+class DpSgdParty(VdGanParty, CriticParty):
     """A critic trained by clipped and noised steps. Its opinion of public rows is post-processing.
 
     Guarantee: a critic step is a Poisson-sampled Gaussian mechanism with noise `noise_multiplier`. Synthetic
@@ -61,61 +56,27 @@ class DpSgdParty(VdGanParty):
     config: Config
 
     def event(self, noise_multiplier: float) -> DpEvent:
-        return dp_event.PoissonSampledDpEvent(self.rate, dp_event.GaussianDpEvent(noise_multiplier))
+        return self.amplified(noise_multiplier)
+
+    def open(self, begin: Begin) -> None:
+        super().open(begin)
+        with first_weights(self.config.seed):  # of no row, and public
+            self.network = BranchedGenerator.for_parties({self.name: self.output}).to(self.device)
 
     # Algorithm 3, steps 2 and 3
     def judge(self, synthetic: Tensor) -> Tensor:
         if not self.answered:
             self._warm_up()
-        return self.work.judge(self._batches(), synthetic)
+        return self.critic_round.judge(self.batches(self.rng), synthetic)
 
     def _warm_up(self) -> None:
         """§4.3.2: train the critic against a generator of this party's own, which is then forgotten."""
-        network = self.work.network
-        optimizer = RmsProp(network.parameters(), lr=self.config.learning_rate)
+        optimizer = RmsProp(self.network.parameters(), lr=self.config.learning_rate)
         for number in range(self.config.warm_up):
-            gradient = self.work(self._batches(), seed=number)
-            for parameter, part in split_like(network.parameters(), gradient):
+            gradient = self.critic_round(self.batches(self.rng), seed=number)
+            for parameter, part in split_like(self.network.parameters(), gradient):
                 parameter.grad = part
             optimizer.step()
-
-    def _batches(self) -> list[Tensor]:
-        return poisson_samples(self.rng, len(self.aligned), self.rate, self.config.critic_steps)
-
-    @property
-    def rate(self) -> float:
-        """The chance of a person to be in a batch."""
-        return min(1.0, self.config.batch / len(self.aligned))
-
-    def open(self, begin: Begin) -> None:
-        super().open(begin)
-        self._work: CriticRound | None = None
-
-    @property
-    def work(self) -> CriticRound:
-        """The critic with its optimiser and this party's rows, and the generator of the warm-up."""
-        if self._work is None:
-            with first_weights(self.config.seed):  # of no row, and public
-                network = BranchedGenerator.for_parties({self.name: self.output}).to(self.device)
-            self._work = CriticRound.from_settings(
-                self.config,
-                network,
-                self.name,
-                self.initial_critic(),
-                self.encoded(),
-                rng=self.rng,
-                noise_multiplier=self.noise_multiplier,
-            )
-        return self._work
-
-    def state_dict(self) -> dict[str, Any]:
-        state = super().state_dict()
-        return state if self.begun is None else state | {"work": self.work.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        if self.begun is not None:
-            self.work.load_state_dict(state["work"])
 
 
 PROTOCOL = Protocol(

@@ -32,8 +32,8 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.loop import Outcome
-from understudy.protocols.gans.coupled_party import CoupledParty
-from understudy.protocols.gans.coupling import AcrossTables, Coupling
+from understudy.protocols.gans.coupling import AcrossTables, CoupledParty, Coupling
+from understudy.protocols.gans.party import split_like
 from understudy.protocols.gans.server import Server
 from understudy.protocols.gans.verti_gan_party import (
     SECRET_BYTES,
@@ -42,7 +42,6 @@ from understudy.protocols.gans.verti_gan_party import (
     Couple,
     Round,
     VertiGanParty,
-    split_like,
 )
 from understudy.protocols.gram.measured import Measured
 from understudy.protocols.joint.found import Found, Record

@@ -1,7 +1,7 @@
 """A party of VertiGAN: its settings, the asks it knows, and what it does with its rows. The paper: `verti_gan.py`."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -11,19 +11,17 @@ from torch import Tensor
 
 from understudy.ground.errors import MessageError, PartyError
 from understudy.ground.settings import SHARE, between, choice, setting
-from understudy.models.device import first_weights
-from understudy.models.nets.gan import BranchedGenerator, Values
-from understudy.models.nets.image_gan import ImageCritic
+from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.nets.sparse import sparsify
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.ledger import Receipt
 from understudy.privacy.gradients import sound_weights
 from understudy.privacy.gradients.limits import WEIGHT, within_limits
-from understudy.privacy.noise import SecureRng, poisson_samples
+from understudy.privacy.noise import Rng, SecureRng
 from understudy.protocols.core import Message, Opening, Paid
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans.critic_round import CriticRound
-from understudy.protocols.gans.party import GanParty, Gradient, Settings
+from understudy.protocols.gans.party import CriticParty, Gradient, Settings, split_like
 
 SECRET_BYTES = 32  # of what a round's common batches follow from: a key of `SecureRng`
 
@@ -91,7 +89,7 @@ class Round(gan_party.Round, kind="verti-gan.round"):
     batches: bytes = b""
 
 
-class VertiGanParty(GanParty):
+class VertiGanParty(CriticParty):
     """One holder of columns. Its critic and its rows stay with it.
 
     Guarantee: the critic is a sum of clipped, noised gradients (`gradients/critic.py`), each charged to the ledger
@@ -102,7 +100,7 @@ class VertiGanParty(GanParty):
     are taken for zeros (`limits.sound`). It knows no asks of a coupling (`CoupledParty`).
     """
 
-    messages: ClassVar[tuple[type[Message], ...]] = (*GanParty.messages, Begin, Round)
+    messages: ClassVar[tuple[type[Message], ...]] = (*CriticParty.messages, Begin, Round)
     config_type = Config
     begin_type = Begin
     config: Config
@@ -116,7 +114,6 @@ class VertiGanParty(GanParty):
                 f"{self.name}: the server's network does not fit this schema. Nothing was charged."
             )
         self.participations = torch.zeros(len(self.aligned), dtype=torch.int64)
-        self._critic_round: CriticRound | None = None
 
     # Algorithm 2, LocalUpdate
     def _round(self, ask: Round) -> Gradient:
@@ -127,7 +124,7 @@ class VertiGanParty(GanParty):
             )
         if type(ask.seed) is not int or not 0 <= ask.seed < 1 << 63:
             raise MessageError(f"{self.name}: the ask has no seed for latent points. Nothing was charged.")
-        batches = self._batches(ask.batches)
+        batches = self.batches(self._drawn_by(ask.batches))
         receipt = self._pay(ask.round, batches)
         with torch.no_grad():
             parameters, parts = zip(
@@ -137,47 +134,12 @@ class VertiGanParty(GanParty):
         gradient = self.critic_round(batches, ask.seed)
         return Gradient(gradient=Paid(sparsify(gradient, self.config.upload), receipt))
 
-    @property
-    def critic_round(self) -> CriticRound:
-        """The tensor work of a round, over this party's rows: made when it is first needed, from the noise by then."""
-        if self._critic_round is None:
-            self._critic_round = self.make_round()
-        return self._critic_round
-
-    def make_round(self) -> CriticRound:
-        """A critic that has seen no row, ready to work."""
-        return self._round_of(CriticRound)
-
-    def _round_of(self, kind: type[R]) -> R:
-        return kind.from_settings(
-            self.config,
-            self.network,
-            self.name,
-            self._image_critic() or self.initial_critic(),
-            self.encoded(),
-            rng=self.rng,
-            noise_multiplier=self.noise_multiplier,
-        )
-
-    def _image_critic(self) -> ImageCritic | None:
-        """Where images are held, a critic of images; its seed is public, too."""
-        if not isinstance(self.output, Values) or not self.output.image:
-            return None
-        with first_weights(self.config.seed):
-            return ImageCritic(self.output.shape).to(self.device)
-
-    @property
-    def rate(self) -> float:
-        """B/N: the chance of a person to be in a batch."""
-        return min(1.0, self.config.batch / len(self.aligned))
-
     def events(self, noise_multiplier: float) -> dict[str, DpEvent]:
         """What one critic step costs.
 
         Who knows the batches knows when a person takes part: against them a participation is not amplified.
         """
-        step = dp_event.GaussianDpEvent(noise_multiplier)
-        amplified = dp_event.PoissonSampledDpEvent(self.rate, step)
+        amplified, step = self.amplified(noise_multiplier), dp_event.GaussianDpEvent(noise_multiplier)
         return {"outsider": amplified, "anyone": amplified if self.config.sampling == "private" else step}
 
     def uses(self) -> dict[str, int]:
@@ -190,15 +152,14 @@ class VertiGanParty(GanParty):
         most = min(steps, math.ceil(expected + 6 * math.sqrt(expected)))
         return {"outsider": steps, "anyone": steps if self.config.sampling == "private" else most}
 
-    def _batches(self, shared: bytes) -> list[Tensor]:
-        """Who is in each critic step: this party's secret, or what the shared secret says."""
+    def _drawn_by(self, shared: bytes) -> Rng:
+        """What says who is in each critic step: this party's secret, or the shared one."""
         wanted = SECRET_BYTES if self.config.sampling == "shared" else 0
         if len(shared) != wanted:
             raise MessageError(
                 f"{self.name}: a secret of {len(shared)} bytes for batches, not of {wanted}. Nothing was charged."
             )
-        rng = SecureRng(shared) if wanted else self.rng
-        return poisson_samples(rng, len(self.aligned), self.rate, self.config.critic_steps)
+        return SecureRng(shared) if wanted else self.rng
 
     def _pay(self, round: int, batches: list[Tensor]) -> Receipt:
         """Charge the round before any of it is computed."""
@@ -217,13 +178,11 @@ class VertiGanParty(GanParty):
         return sum(self.ledger.spend(against="outsider", run=self.run).values())
 
     def state_dict(self) -> dict[str, Any]:
-        before = super().state_dict()
+        state = super().state_dict()
         if self.begun is None:
-            return before
-        held = {"participations": self.participations, "critic_round": self.critic_round.state_dict()}
-        if self.config.sampling == "shared":
-            held["uses"] = self._uses_charged()
-        return before | held
+            return state
+        shared = {"uses": self._uses_charged()} if self.config.sampling == "shared" else {}
+        return state | {"participations": self.participations} | shared
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
@@ -233,11 +192,3 @@ class VertiGanParty(GanParty):
                 # Rounds were paid for after this state, and who was in them is forgotten. The charges so far bound
                 # everybody's participations so far: counted from nothing again, the two add up to enough.
                 self.participations = torch.zeros_like(self.participations)
-            self.critic_round.load_state_dict(state["critic_round"])
-
-
-def split_like(parameters: Iterable[T], vector: Tensor) -> Iterator[tuple[T, Tensor]]:
-    """Each parameter with its part of a flat vector, in the parameter's shape."""
-    parameters = list(parameters)
-    parts = torch.split(vector, [parameter.numel() for parameter in parameters])
-    return ((parameter, part.view_as(parameter)) for parameter, part in zip(parameters, parts, strict=True))
