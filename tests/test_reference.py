@@ -11,9 +11,8 @@ import pytest
 
 from test_cli import Run
 from understudy.data.schema import KINDS, Boolean, Categorical, Schema
-from understudy.runs.registry import PROTOCOLS, config_for
+from understudy.runs.registry import PROTOCOLS, config_for, reference, settings_of
 from understudy.runs.runfile import TOP, PartySection, RunFile
-from understudy.runs.settings import reference, settings_of
 
 DOCS = Path(__file__).parent.parent / "docs"
 EXAMPLES = re.findall(r"^```toml\n(.*?)^```", (DOCS / "run_file.md").read_text(), re.MULTILINE | re.DOTALL)

@@ -21,7 +21,7 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget, shown
 from understudy.protocols.core.forecast import Forecast
 from understudy.protocols.protocol import Protocol
-from understudy.runs.held import budgets, loaded
+from understudy.runs.federation import budgets, loaded
 from understudy.runs.registry import of_rows, protocol_named
 from understudy.runs.runfile import RunFile
 

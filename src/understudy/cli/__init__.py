@@ -310,7 +310,7 @@ def protocols(protocol: Annotated[str | None, argument("One of them: shows its s
     from understudy.runs.registry import PROTOCOLS, protocol_named
 
     if protocol is not None:
-        from understudy.runs.settings import settings_of
+        from understudy.runs.registry import settings_of
 
         plain.print(protocol_named(protocol).paper.split("\n\n")[0])
         print_table(

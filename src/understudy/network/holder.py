@@ -36,8 +36,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.channel import KeyPair
 from understudy.protocols.core import Party, Watcher
 from understudy.protocols.core.alignment import watch_alignment
-from understudy.runs.federation import Holder, open_ledger
-from understudy.runs.held import Held, Opened, description, open_held
+from understudy.runs.federation import Held, Holder, Opened, description, open_held, open_ledger
 from understudy.runs.registry import config_for, protocol_named
 from understudy.runtime import certificates
 from understudy.runtime.contract import Contract, Policy

@@ -1,11 +1,13 @@
-"""Holders in one process: their rows, their ledgers, and what a run may cost them.
-
-Holders on machines of their own are a federation, too: `understudy federation` founds it, `network/` runs it, and the
-class here has no part in it.
+"""Holders in one process: their rows, opened, their ledgers, and what a run may cost them.
 
     federation = Federation({"clinic": clinic, "insurer": insurer}, schemas, budget=Budget(epsilon=2, delta=1e-6))
 
-A federation's ledgers are real files unless it is a rehearsal; seeds are for rehearsals alone.
+A federation's ledgers are real files unless it is a rehearsal; seeds are for rehearsals alone. Holders on machines of
+their own are a federation, too: `understudy federation` founds it, `network/` runs it, and the class here has no part
+in it. With the same people at every holder (columns are split) a person has one row, and no two holders the same
+column. With different people at each (rows are split) a person may have several rows.
+
+Guarantee: rows that were opened here fit their public schema; nothing was charged for it.
 """
 
 import math
@@ -14,17 +16,35 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from understudy.data.described import PublicSchema
+import pandas as pd
+
+from understudy.data.arrays import ArrayTable
+from understudy.data.described import AnyRows, ArraySchema, NoRows, PublicSchema, Rows
+from understudy.data.encoding.features import Features
+from understudy.data.encoding.population import Population
+from understudy.data.kinds import ARRAYS, FLAT, TABLE, VISITS, Family, load_schema, read_rows, side_by_side
+from understudy.data.kinds.brought import distinct
 from understudy.data.reading.files import Source
+from understudy.data.table import read_table
+from understudy.data.visits import TwoSources, Visits, VisitSchema
 from understudy.ground.check import one_of, plain_name, plain_names
 from understudy.ground.durable import own_folder
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import FastRng, Rng, SecureRng
 from understudy.protocols.core import Party
 from understudy.protocols.protocol import differ
-from understudy.runs.held import Held, Opened, budgets, description, has_population, loaded, open_held
 from understudy.runs.registry import protocol_named, require_priced
+
+# A DataFrame or a path, or two of them; rows with their description in them; or nothing, at an aggregator.
+Held = Source | TwoSources | Population | ArrayTable[Any] | Visits | NoRows
+Opened = AnyRows | Population | NoRows
+Budgets = Budget | float | Mapping[str, Budget | float]
+# Rows that were read before, by a description that is in them.
+_READ: Family[ArraySchema | VisitSchema, ArrayTable[Any] | Visits] = Family(
+    ArraySchema | VisitSchema, ArrayTable | Visits
+)
 
 
 @dataclass(frozen=True)
@@ -74,27 +94,41 @@ class Federation:
         tables: Mapping[str, Held],
         schemas: Mapping[str, PublicSchema | str | Path] | None = None,
         *,
-        budget: Budget | float | Mapping[str, Budget | float],
+        budget: Budgets,
         ledgers: str | Path = "ledgers",
         same_people: bool | None = None,
         people_are_elsewhere: Iterable[str] = (),
     ) -> None:
+        self._hold(
+            tables, schemas, budget, same_people, people_are_elsewhere, own_folder(Path(ledgers)), None
+        )
+
+    def _hold(
+        self,
+        tables: Mapping[str, Held],
+        schemas: Mapping[str, PublicSchema | str | Path] | None,
+        budget: Budgets,
+        same_people: bool | None,
+        people_are_elsewhere: Iterable[str],
+        ledgers: Path | None,
+        seed: int | None,
+    ) -> None:
         plain_names(tables, "holder", nothing="Nothing was read or charged.")
-        each = budgets(budget, tables)
-        folder = own_folder(Path(ledgers))
-        public = loaded(schemas or {})
+        each, public = budgets(budget, tables), loaded(schemas or {})
         self.same_people = _same(tables, public, same_people)
-        elsewhere = _known(people_are_elsewhere, tables)
-        self.holders = {
-            name: Holder(
-                name,
-                table,
-                open_ledger(folder / f"{name}.ledger", name, each[name]),
-                each[name],
-                people_are_elsewhere=name in elsewhere,
+        for name in (elsewhere := set(people_are_elsewhere)):
+            one_of(tables, people_are_elsewhere=name)
+        self.holders: dict[str, Holder] = {}
+        opened = open_held(tables, public, same_people=self.same_people is not False)
+        for number, (name, table) in enumerate(opened.items()):
+            if ledgers is None:
+                book = Ledger.rehearsal(holder=name, budget=each[name])
+            else:
+                book = open_ledger(ledgers / f"{name}.ledger", name, each[name])
+            own = None if seed is None else seed * 1_000_003 + number
+            self.holders[name] = Holder(
+                name, table, book, each[name], own, people_are_elsewhere=name in elsewhere
             )
-            for name, table in open_held(tables, public, same_people=self.same_people is not False).items()
-        }
 
     @classmethod
     def rehearsal(
@@ -102,24 +136,15 @@ class Federation:
         tables: Mapping[str, Held],
         schemas: Mapping[str, PublicSchema | str | Path] | None = None,
         *,
-        budget: Budget | float | Mapping[str, Budget | float],
+        budget: Budgets,
         seed: int | None = None,
         same_people: bool | None = None,
         people_are_elsewhere: Iterable[str] = (),
     ) -> "Federation":
         """The same with ledgers in memory: for simulations on public rows. A seed makes it repeatable."""
-        plain_names(tables, "holder", nothing="Nothing was read or charged.")
-        each = budgets(budget, tables)
-        public = loaded(schemas or {})
-        same_people = _same(tables, public, same_people)
-        opened = open_held(tables, public, same_people=same_people is not False)
-        elsewhere = _known(people_are_elsewhere, tables)
-        holders = (
-            Holder(name, table, Ledger.rehearsal(holder=name, budget=each[name]), each[name],
-                   None if seed is None else seed * 1_000_003 + number, people_are_elsewhere=name in elsewhere)
-            for number, (name, table) in enumerate(opened.items())
-        )  # fmt: skip
-        return cls.of(holders, same_people=same_people)
+        federation = cls.__new__(cls)
+        federation._hold(tables, schemas, budget, same_people, people_are_elsewhere, None, seed)
+        return federation
 
     @classmethod
     def of(cls, holders: Iterable[Holder], *, same_people: bool | None = None) -> "Federation":
@@ -185,12 +210,88 @@ def _same(tables: Mapping[str, object], schemas: Mapping[str, Any], same_people:
     return differ(getattr(schema, "names", name) for name, schema in own.items())
 
 
-def _known(said: Iterable[str], tables: Mapping[str, Held]) -> set[str]:
-    for name in (names := set(said)):
-        one_of(tables, people_are_elsewhere=name)
-    return names
-
-
 def open_ledger(path: Path, holder: str, budget: Budget) -> Ledger:
     """The holder's ledger. The budget is for a new one; an existing ledger keeps its own."""
     return Ledger(path, holder=holder, budget=None if path.exists() else budget)
+
+
+def open_held(
+    held: Mapping[str, Held], schemas: Mapping[str, PublicSchema | str | Path], *, same_people: bool
+) -> dict[str, Opened]:
+    """Each holder's rows, checked. Arrays have their public description in them and need no schema."""
+    tables = {
+        name: source
+        for name, source in held.items()
+        if not isinstance(source, Population | NoRows) and not _READ.holds(source)
+    }
+    if missing := sorted(tables.keys() - schemas.keys()):
+        raise ConfigError(f"{missing[0]} has no schema. Nothing was read or charged.")
+    public = loaded({name: schemas[name] for name in tables})
+    if same_people and (flat := FLAT.among(public)):
+        side_by_side(distinct(flat))
+    opened: dict[str, Opened] = {}
+    for name, source in held.items():
+        if isinstance(source, Population | NoRows):
+            opened[name] = source
+            continue
+        title = name if isinstance(source, pd.DataFrame) else None
+        table = opened[name] = (
+            source
+            if _READ.holds(source)
+            else read_rows(source, public[name], name=title, one_row_each=same_people)
+        )
+        if same_people and table.rows < 2:
+            raise ConfigError(
+                f"{table.source} has one row, and nobody can hide among one. {name} was not charged."
+            )
+    return opened
+
+
+def loaded(schemas: Mapping[str, PublicSchema | str | Path]) -> dict[str, PublicSchema]:
+    """The schemas, read where they are paths."""
+    return {n: load_schema(one) if isinstance(one, str | Path) else one for n, one in schemas.items()}
+
+
+def open_holdout(holdout: Held, described: PublicSchema | Features, target: str | None) -> Population:
+    """Public rows to test on, read as the parties read theirs; each row stands for itself."""
+    if isinstance(holdout, Population):
+        return holdout
+    if (
+        _READ.holds(holdout)
+        or isinstance(holdout, NoRows | Mapping)
+        or not (TABLE.describes(described) and target)
+    ):
+        raise ConfigError("holdout must be a population, as the parties' rows are. Nothing was charged.")
+    return Population.from_table(read_table(holdout, replace(described, person=None)), target)
+
+
+def open_public(public: Held, described: PublicSchema | Features) -> Rows:
+    """Public rows to begin from, read as the parties read theirs; each row stands for itself."""
+    if ARRAYS.holds(public):
+        return public
+    if (
+        isinstance(public, Population | NoRows | Mapping)
+        or VISITS.holds(public)
+        or not FLAT.describes(described)
+    ):
+        raise ConfigError("public rows are a table, series or images by a schema. Nothing was charged.")
+    return read_rows(public, replace(described, person=None), one_row_each=False)
+
+
+def has_population(held: Mapping[str, object]) -> bool:
+    """Whether some holder brings people from arrays, who are nobody else's."""
+    return any(isinstance(source, Population) for source in held.values())
+
+
+def description(held: Opened) -> PublicSchema | Features:
+    """What is public about a holder's rows."""
+    return held.features if isinstance(held, Population) else held.schema
+
+
+def budgets(budget: Budgets, held: Mapping[str, object]) -> dict[str, Budget]:
+    """A budget for each holder; a number is an ε, at the usual δ."""
+    if not isinstance(budget, Mapping):
+        return dict.fromkeys(held, Budget.of(budget))
+    if missing := sorted(held.keys() - budget.keys()):
+        raise ConfigError(f"{missing[0]} has no budget. Nothing was read or charged.")
+    return {name: Budget.of(budget[name]) for name in held}

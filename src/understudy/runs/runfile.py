@@ -1,54 +1,10 @@
 """The run file: one TOML text that says who takes part, with what, under which protocol, at what price.
 
-    protocol = "verti-gan"
-    out = "runs/joint"              # where everything is written
-    rows = 5000                     # synthetic rows to draw; default: as many as there are shared people
-    people = 4000                   # about how many people, as far as that is public: for `understudy plan` alone
-
-    [settings]                      # of the protocol; unknown keys are refused
-    rounds = 300
-
-    [parties.clinic]
-    table = "clinic.csv"            # CSV, TSV, Excel, Parquet, or the URL of a database with its `query`; how it is
-                                    # written, if that cannot be seen: separator, encoding, decimal, missing, sheet
-    schema = "clinic.toml"
-    epsilon = 2.0                   # what this run may cost at this holder
-    delta = 1e-6
-    ledger = "clinic.ledger"        # the holder's own; default: ledgers/<party>.ledger
-    ledger_epsilon = 8.0            # what all runs together may cost, for a new ledger; default: this run's
-    ledger_delta = 1e-6
-    noise = "secure"                # "fast": torch's generator, not secure, and named in the card
-    people_are_elsewhere = false    # over rows: true where other holders may have some of its people, too
-    aggregates = false              # true, and no table: a party without rows, which adds up other people's shares
-
-A protocol over rows is written alike: each person of a party may then have several rows, and the schema names
-the column that says who. That no two parties hold the same person is assumed, and the statement says so. A party
-that knows better says `people_are_elsewhere = true`; the run is then refused until its settings say with how many of
-the parties a person may be (`most_holders`), and that is priced. `rows` means nothing where a classifier is trained;
-there `holdout` may name a table of public rows to test on. Where an autoencoder is trained, `public` may name public
-rows for it to begin from.
-
-    protocol = "sign-ds"
-    out = "runs/churn"
-    holdout = "public_test.csv"
-
-    [settings]
-    target = "churned"
-    epsilon_total = 8.0             # of all reports of a person together
-    cap = 2                         # so many at most
-
-What every row keeps across holders' columns stands in `[[rules]]` (`data/rules.py`; a setting of `gram` and of
-`visits`); rules on the columns of one holder belong into its schema.
-
-    [[rules]]
-    when = "employed == false"
-    then = "wage == 0"
-
-A ledger that exists keeps its lifetime budget. A run file that states another one, or allows the run more than that, is
-refused; `understudy ledger budget` changes it.
-
-Where the holders are elsewhere (`understudy serve`), a party has no `table`, `ledger` and `noise` here: those are
-its own. Paths are relative to the run file. Every key is checked before a row is read.
+docs/run_file.md has every key. Every key is checked before a row is read, and paths are relative to the run file. That
+no two parties over rows hold the same person is assumed, and the statement says so; a party that knows better says
+`people_are_elsewhere = true`, and the run is refused until its settings say with how many of the parties a person may
+be (`most_holders`), and that is priced. A ledger that exists keeps its lifetime budget: a run file that states another
+one, or allows the run more than that, is refused; `understudy ledger budget` changes it.
 """
 
 from collections.abc import Mapping
@@ -155,9 +111,9 @@ class RunFile:
     ) -> "RunFile":
         """The same from plain values."""
         known_keys(data, TOP, name)
-        for key, kind in (("protocol", str), ("out", str), ("parties", dict)):
+        for key, kind, word in (("protocol", str, _TEXT), ("out", str, _TEXT), ("parties", dict, _TABLE)):
             if not isinstance(data.get(key), kind):
-                raise ConfigError(f'{name}: "{key}" is missing or not {_WORDS[kind]}.')
+                raise ConfigError(f'{name}: "{key}" is missing or not {word}.')
         for key in ("rows", "people"):
             count = data.get(key)
             if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
@@ -172,7 +128,7 @@ class RunFile:
             require_no_secret(data.get(key) or "")
         settings = data.get("settings", {})
         if not isinstance(settings, dict):
-            raise ConfigError(f'{name}: "settings" must be a table of keys.')
+            raise ConfigError(f'{name}: "settings" must be {_TABLE}.')
         if "rules" in data:
             if "rules" in settings:
                 raise ConfigError(f'{name}: rules stand once, as [[rules]] or in "settings".')
@@ -184,17 +140,8 @@ class RunFile:
             party: _section(body, f"{name}: parties.{party}", elsewhere)
             for party, body in data["parties"].items()
         }
-        return cls(
-            protocol=data["protocol"],
-            out=data["out"],
-            rows=data.get("rows"),
-            people=data.get("people"),
-            holdout=data.get("holdout"),
-            public=data.get("public"),
-            settings=settings,
-            parties=parties,
-            folder=folder,
-        )
+        plain = {key: data.get(key) for key in ("protocol", "out", *_PLAIN)}
+        return cls(**plain, settings=settings, parties=parties, folder=folder)  # type: ignore[arg-type]
 
     def path(self, text: str) -> Path:
         """A path of this run file, made absolute."""
@@ -204,18 +151,15 @@ class RunFile:
         """Where this party's rows are, paths made absolute."""
         return self.parties[party].source(self.folder)
 
-    def _read_by(self, party: str) -> dict[str, Any]:
-        """The table, and how it is read, also where a file beside it says so."""
-        source = self.source(party)
-        if not isinstance(source, TableSource):
-            return {"table": str(source)}
-        return {key: value for key, value in vars(source).items() if value not in (None, ())}
+    def drafts(self) -> "dict[str, PublicSchema]":
+        """The schema of each party's rows, whether or not a person has confirmed it."""
+        from understudy.data.kinds import load_schema  # loads pandas, and a command starts without it
+
+        return {name: load_schema(self.path(section.schema)) for name, section in self.parties.items()}
 
     def schemas(self) -> "dict[str, PublicSchema]":
         """What is public of each party's rows. DraftSchemaError where a person has not confirmed it yet."""
-        from understudy.data.kinds import load_schema  # loads pandas, and a command starts without it
-
-        found = {name: load_schema(self.path(section.schema)) for name, section in self.parties.items()}
+        found = self.drafts()
         for name, schema in found.items():
             schema.require_public(f"the schema of {name} ({self.parties[name].schema})")
         return found
@@ -232,24 +176,26 @@ class RunFile:
             if (table := getattr(self, key)) is not None:
                 body[key] = str(self.path(table))
         body["settings"] = dict(self.settings)
-        body["parties"] = {
-            name: {
-                key: value
-                for key, value in vars(section).items()
-                if value not in (None, "", ())
-                and value is not False
-                # a holder elsewhere chooses its noise itself
-                and (key != "noise" or section.table or section.aggregates)
-            }
-            | {"schema": str(self.path(section.schema))}
-            | (self._read_by(name) if section.table else {})
-            | ({"ledger": str(self.ledger_path(name))} if section.table or section.aggregates else {})
-            for name, section in self.parties.items()
-        }
+        body["parties"] = {name: self._written(name) for name in self.parties}
         return tomli_w.dumps(body)
 
+    def _written(self, party: str) -> dict[str, Any]:
+        section = self.parties[party]
+        said = vars(section) | {"schema": str(self.path(section.schema))}
+        if section.table:  # and how it is read, also where a file beside it says so
+            source = self.source(party)
+            said |= vars(source) if isinstance(source, TableSource) else {"table": str(source)}
+        if section.table or section.aggregates:
+            said["ledger"] = str(self.ledger_path(party))
+        else:
+            del said["noise"]  # a holder elsewhere chooses it itself
+        return {
+            key: value for key, value in said.items() if value not in (None, "", ()) and value is not False
+        }
 
-TOP = ("protocol", "out", "rows", "people", "holdout", "public", "rules", "settings", "parties")
+
+_PLAIN = ("rows", "people", "holdout", "public")
+TOP = ("protocol", "out", *_PLAIN, "rules", "settings", "parties")
 _READING = (*WRITTEN, "query", "password")
 _HOLDERS_OWN = (
     "table", "ledger", "ledger_epsilon", "ledger_delta", "noise", "people_are_elsewhere", "aggregates", *_READING,
@@ -260,12 +206,12 @@ _KINDS: dict[str, Any] = dict.fromkeys(("epsilon", "delta", "ledger_epsilon", "l
     "aggregates": (bool, "true or false"),
     "missing": (list, "a list of texts and numbers"),
 }
-_WORDS = {str: "a text", dict: "a table of keys"}
+_TEXT, _TABLE = "a text", "a table of keys"
 
 
 def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
     if not isinstance(body, dict):
-        raise ConfigError(f"{where} must be a table of keys.")
+        raise ConfigError(f"{where} must be {_TABLE}.")
     if elsewhere and (own := [key for key in _HOLDERS_OWN if key in body]):
         raise ConfigError(
             f'{where}: "{own[0]}" is for its holder to say when it joins (`understudy join`). Nothing was sent.'
@@ -277,13 +223,11 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
         raise ConfigError(
             f'{where}: who aggregates holds no rows, so no "{own[0]}". Nothing was read or charged.'
         )
-    needed = (
-        ("schema", "epsilon", "delta") if elsewhere or aggregates else ("table", "schema", "epsilon", "delta")
-    )
-    if missing := [key for key in needed if key not in body]:
+    needed = () if elsewhere or aggregates else ("table",)
+    if missing := [key for key in (*needed, "schema", "epsilon", "delta") if key not in body]:
         raise ConfigError(f'{where}: "{missing[0]}" is missing. Nothing was read or charged.')
     for key, value in body.items():
-        kind, word = _KINDS.get(key, (str, "a text"))
+        kind, word = _KINDS.get(key, (str, _TEXT))
         if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
             given = "" if key == "password" else f", not {value!r}"
             raise ConfigError(f'{where}: "{key}" must be {word}{given}.')

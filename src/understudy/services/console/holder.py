@@ -18,8 +18,7 @@ from understudy.network.status import FILE, alive, read_status
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.runs.registry import protocol_named
-from understudy.runs.settings import settings_of
+from understudy.runs.registry import protocol_named, settings_of
 from understudy.runtime.contract import Contract
 from understudy.runtime.session import ENDED
 
