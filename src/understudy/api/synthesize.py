@@ -19,7 +19,7 @@ import math
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from understudy.api.told import say_expected, say_left_out, unbought
 from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
 from understudy.data.coarsen import coarsen, coarsen_long
@@ -35,7 +34,7 @@ from understudy.data.described import ArraySchema
 from understudy.data.kinds import TABLE, load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.reading.sources import TableSource
-from understudy.data.schema import Boolean, Schema
+from understudy.data.schema import Boolean, Column, Real, Schema
 from understudy.data.table import Table, open_table, read_table
 from understudy.ground.check import plain_name
 from understudy.ground.durable import own_folder, replace_json
@@ -58,8 +57,9 @@ from understudy.privacy.free_kinds import kinds_of, require_kinds
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.counts import needed_noise, spend_of
 from understudy.protocols.core import Watcher
+from understudy.protocols.core.forecast import MORE
 from understudy.protocols.gram import protocol as gram
-from understudy.runs.federation import Federation, Holder, open_ledger
+from understudy.runs.federation import Federation, Holder, open_lifetime_ledger
 from understudy.runs.registry import config_for, of_rows
 from understudy.runs.result import Result
 from understudy.runs.runfile import PartySection, RunFile
@@ -104,8 +104,10 @@ def synthesize(
     name = name or _name(source)
     plain_name(holder=name, nothing="Nothing was read or charged.")
     home = None if folder is None else Path(folder)
-    if home is not None:
-        _require_free(home)
+    if home is not None and (home / "run.toml").exists():
+        raise ArtefactError(
+            f"{home} already has a run in it: choose another folder. Nothing was read or charged."
+        )
     whole, run = Budget(epsilon, delta), f"{protocol}-{uuid.uuid4().hex[:8]}"
     ledger = own_folder(Path(ledgers)) / f"{name}.ledger"
     if unnamed:
@@ -121,22 +123,18 @@ def synthesize(
         public.require_public(f"the schema of {name}")
         table = read_rows(source, public, name if isinstance(source, pd.DataFrame) else None)
         book = _book(ledger, name, whole, lifetime_epsilon)
-        _require_left(book, whole)
-        told = TABLE.describes(public) and say_expected(config, public, whole)
+        rest, told = whole, TABLE.describes(public) and _say_expected(config, public, whole)
     else:
         declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)
         _require(source, declared, person, config)
         offer = quote(declared, epsilon=epsilon * SCHEMA_SHARE, delta=delta / 2, closer=False)
         book = _book(ledger, name, whole, lifetime_epsilon)
-        _require_left(book, whole)
-        told = say_expected(
-            config, unbought(declared), whole if offer is None else what_is_left(whole, offer)
-        )
+        rest = whole if offer is None else what_is_left(whole, offer)
+        told = _say_expected(config, _unbought(declared), rest)
         if home is not None:
             _make(home)
         table = _bought(source, declared, book, whole, run=run, person=person, name=name)
-        say_left_out([c for c in declared if c not in table.schema.names])
-    rest = whole if offer is None else what_is_left(whole, offer)
+        _say_left_out([c for c in declared if c not in table.schema.names])
     holder = Holder(name, table, book, rest, total=whole, came=None if offer is None else source)
     if home is not None:
         _make(home)
@@ -151,18 +149,49 @@ def synthesize(
     return result
 
 
-def _book(path: Path, name: str, whole: Budget, lifetime: float | None) -> Ledger:
-    """The holder's ledger, a new one with that lifetime budget; one that says otherwise is an error, not silence."""
-    if lifetime is not None and lifetime < whole.epsilon:
-        raise ConfigError(
-            f"lifetime_epsilon {lifetime:g} is below the {whole.epsilon:g} that this run may cost. Nothing was charged."
+def _unbought(declared: Kinds) -> Schema:
+    """Columns of these names and kinds in any bounds: what is released of them hardly depends on these."""
+
+    def column(name: str, kind: str | Column) -> Column:
+        if isinstance(kind, Column):
+            return replace(kind, name=name)
+        return (
+            Boolean(name=name) if kind in ("boolean", "categorical") else Real(name=name, low=0.0, high=1.0)
         )
-    book = open_ledger(path, name, Budget(lifetime or whole.epsilon, whole.delta))
-    if lifetime not in (None, book.budget.epsilon):
-        raise LedgerError(
-            f"{path} is not new and allows {book.budget} for everything together, not ε={lifetime:g}: leave "
-            f'lifetime_epsilon out, or first `understudy ledger budget {path} --epsilon {lifetime:g} --reason "…"`. '
-            "Nothing was charged."
+
+    return Schema(columns=tuple(column(name, kind) for name, kind in declared.items()))
+
+
+def _say_expected(config: gram.Config, schema: Schema, budget: Budget) -> bool:
+    """Whether so few people were warned of before anything is paid for, which can be where their number is public."""
+    if config.public_people is None:
+        return False
+    expected = gram.forecast(config, {"one": schema}, {"one": budget}, config.public_people).expected
+    if expected is None or not expected.poor:
+        return False
+    warnings.warn(f"{expected} {MORE} Nothing was charged so far.", UtilityWarning, stacklevel=3)
+    return True
+
+
+def _say_left_out(columns: Sequence[str]) -> None:
+    """A UtilityWarning that names columns of which nothing could be bought, where there are any."""
+    if columns:
+        warnings.warn(
+            f"left out, as too few people share a value of them: {', '.join(columns)}. More people or a larger ε would "
+            "keep them, or a schema that declares them.",
+            UtilityWarning,
+            stacklevel=3,
+        )
+
+
+def _book(path: Path, name: str, whole: Budget, lifetime: float | None) -> Ledger:
+    """The holder's ledger. BudgetExceeded where what is begun could not be paid any more."""
+    book = open_lifetime_ledger(path, name, whole, lifetime, "lifetime_epsilon", "epsilon")
+    if book.budget.delta < whole.delta or book.remaining() < whole.epsilon * (1 - 1e-9):
+        raise BudgetExceeded(
+            f"{book.holder}: this costs {whole} in all. {book.summary()} Are these other people than those of that "
+            f'ledger? Then name="…" (--name) gives them one of their own. If they are the same and the holder agrees, '
+            f'`understudy ledger budget {book.path} --epsilon E --reason "…"` allows more. Nothing was charged.'
         )
     return book
 
@@ -207,34 +236,15 @@ def _require_unspent(path: Path, name: str) -> None:
         )
 
 
-def _require_left(book: Ledger, whole: Budget) -> None:
-    """Refuse to begin what could not be paid any more."""
-    if book.budget.delta < whole.delta or book.remaining() < whole.epsilon * (1 - 1e-9):
-        raise BudgetExceeded(
-            f"{book.holder}: this costs {whole} in all. {book.summary()} Are these other people than those of that "
-            f'ledger? Then name="…" (--name) gives them one of their own. If they are the same and the holder agrees, '
-            f'`understudy ledger budget {book.path} --epsilon E --reason "…"` allows more. Nothing was charged.'
-        )
-
-
 def _bought(
     source: Source, declared: Kinds, book: Ledger, whole: Budget, *, run: str, person: str | None, name: str
 ) -> Table:
     """The table in the bounds and categories that were bought for it, charged to the ledger first."""
     title = name if isinstance(source, pd.DataFrame) else None
     public = buy_schema(
-        source,
-        declared,
-        book,
-        epsilon=whole.epsilon * SCHEMA_SHARE,
-        delta=whole.delta / 2,
-        stated_at=whole.delta,
-        run=run,
-        rng=SecureRng(),
-        person=person,
-        name=title,
-        closer=False,
-    )
+        source, declared, book, epsilon=whole.epsilon * SCHEMA_SHARE, delta=whole.delta / 2, stated_at=whole.delta,
+        run=run, rng=SecureRng(), person=person, name=title, closer=False,
+    )  # fmt: skip
     if not is_long(source, len(declared)):
         return read_table(coarsen(source, public, title), public, name)
     assert book.path is not None, "it was opened from a file"
@@ -285,13 +295,6 @@ def _with_purchase(result: Result, whole: Budget) -> Result:
     return replace(result, privacy=privacy, artefact=replace(made, card=card))
 
 
-def _require_free(folder: Path) -> None:
-    if (folder / "run.toml").exists():
-        raise ArtefactError(
-            f"{folder} already has a run in it: choose another folder. Nothing was read or charged."
-        )
-
-
 def _make(folder: Path) -> None:
     """The folder for the artefacts: made before anything is paid for."""
     try:
@@ -325,12 +328,9 @@ def _note(
     table.schema.save(home / "schema.toml")
     if holder.came is not None and isinstance(source, pd.DataFrame):
         source = write(ledger.with_name(f"{holder.name}-rows.csv"), source.to_csv(index=False).encode())
+    price = holder.budget
     section = PartySection(
-        **_place(source),
-        schema="schema.toml",
-        epsilon=holder.budget.epsilon,
-        delta=holder.budget.delta,
-        ledger=str(ledger),
+        **_place(source), schema="schema.toml", epsilon=price.epsilon, delta=price.delta, ledger=str(ledger)
     )
     given = {key: value for key, value in settings.items() if value is not None}
     file = RunFile(protocol=protocol, parties={holder.name: section}, settings=given, out=".", folder=home)

@@ -5,11 +5,7 @@
     result.generator.sample(1000)
     print(result.privacy)
 
-    phones = Federation({"phones": rows}, {"phones": schema}, budget=Budget(epsilon=8, delta=0), same_people=False)
-    result = train("sign-ds", phones, target="churned", epsilon_total=8, cap=2)
-    result.model.predict(new_rows)
-
-A federation's ledgers are real files unless it is a rehearsal; seeds are for rehearsals alone.
+A classifier's result has a `model` in place of the generator.
 """
 
 import json
@@ -68,29 +64,15 @@ def train(
     config = config_for(protocol, settings)
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     plain_name(run=run, nothing="Nothing was charged.")
-    more = opened(
-        protocol,
-        config,
-        federation.schemas,
-        same_people=_fitting(protocol, federation.same_people),
-        holdout=holdout,
-        public=public,
-    )
-    home = None if folder is None else Path(folder)
-    held = federation.parties(
-        protocol, run=run, folder=None if home is None else home / "parties", config=config
-    )
+    schemas, same = federation.schemas, _fitting(protocol, federation.same_people)
+    more = opened(protocol, config, schemas, same_people=same, holdout=holdout, public=public)
+    own, checkpoint = (None if folder is None else Path(folder) / name for name in ("parties", "checkpoint"))
+    held = federation.parties(protocol, run=run, folder=own, config=config)
     parties = LocalParties(held)
     with stoppable(watch) as watcher:
         watch_alignment(held.values(), watcher)
         outcome = protocol_named(protocol).train(
-            config,
-            parties,
-            federation.schemas,
-            checkpoint=None if home is None else home / "checkpoint",
-            resume=resume,
-            watch=watcher,
-            **more,
+            config, parties, schemas, checkpoint=checkpoint, resume=resume, watch=watcher, **more
         )
     return Result.of(outcome, parties.transcript, run, federation)
 

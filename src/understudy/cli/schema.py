@@ -18,12 +18,13 @@ from understudy.cli.terminal import (
     plain,
     print_table,
 )  # fmt: skip
-from understudy.ground.errors import ConfigError, LedgerError, PrivacyError
+from understudy.ground.errors import ConfigError, PrivacyError
 
 if TYPE_CHECKING:
     from understudy.data.infer import Draft
     from understudy.data.schema import Schema
     from understudy.data.visits import VisitSchema
+    from understudy.privacy.accounts.ledger import Ledger
 
 MissingOption = Annotated[
     list[str] | None,
@@ -190,11 +191,9 @@ def schema_buy(
     from understudy.data.coarsen import coarsen
     from understudy.data.schema import Schema
     from understudy.ground.durable import replace
-    from understudy.privacy.accounts.budget import Budget
     from understudy.privacy.asked_kinds import as_bought, in_words
     from understudy.privacy.buy_schema import buy_schema, quote
     from understudy.privacy.noise import SecureRng
-    from understudy.runs.federation import open_ledger
 
     columns = Schema.load(draft)
     kinds = {column.name: as_bought(column) for column in columns.columns}
@@ -205,19 +204,7 @@ def schema_buy(
             "If they are publicly known, say so with --names-and-kinds-are-public. Nothing was read or charged."
         )
     new = not ledger.exists()
-    if new and lifetime is not None and lifetime < epsilon:
-        raise ConfigError(
-            f"--lifetime-epsilon {lifetime:g} is below --epsilon {epsilon:g}. Nothing was read or charged."
-        )
-    book = open_ledger(
-        ledger, holder or ledger.stem, Budget(epsilon if lifetime is None else lifetime, delta)
-    )
-    if not new and lifetime not in (None, book.budget.epsilon):
-        raise LedgerError(
-            f"{ledger} is not new and allows {book.budget} for everything together, not ε={lifetime:g}. Leave "
-            f"--lifetime-epsilon out, or first: understudy ledger budget {ledger} --epsilon {lifetime:g} "
-            '--reason "…". Nothing was read or charged.'
-        )
+    book = _book(ledger, holder or ledger.stem, epsilon, delta, lifetime)
     plain.print(str(quote(kinds, epsilon=epsilon, delta=delta) or "nothing to buy"))
     bought = buy_schema(
         table, kinds, book, epsilon=epsilon, delta=delta, run="schema", rng=SecureRng(), person=columns.person
@@ -231,6 +218,14 @@ def schema_buy(
             f'When the holder has decided how much: understudy ledger budget {ledger} --epsilon E --reason "…"',
             markup=False,
         )
+
+
+def _book(path: Path, holder: str, epsilon: float, delta: float, lifetime: float | None) -> "Ledger":
+    from understudy.privacy.accounts.budget import Budget
+    from understudy.runs.federation import open_lifetime_ledger
+
+    words = ("--lifetime-epsilon", "--epsilon")
+    return open_lifetime_ledger(path, holder, Budget(epsilon, delta), lifetime, *words)
 
 
 @app.command("buy-events")
@@ -249,15 +244,13 @@ def schema_buy_events(
 ) -> None:
     """Buy how many events of a person count (most_events), where no bound is publicly known."""
     from understudy.data.visits import VisitSchema, read_visits
-    from understudy.privacy.accounts.budget import Budget
     from understudy.privacy.buy_most_events import buy_most_events
     from understudy.privacy.noise import SecureRng
-    from understudy.runs.federation import open_ledger
 
     declared = VisitSchema.load(schema)
     declared.require_public(str(schema))
     rows = read_visits(table, declared)
-    book = open_ledger(ledger, ledger.stem, Budget(epsilon if lifetime is None else lifetime, delta))
+    book = _book(ledger, ledger.stem, epsilon, delta, lifetime)
     bought = buy_most_events(rows, book, epsilon=epsilon, percent=percent, run="schema", rng=SecureRng())
     bought.save(to)
     plain.print(f"most_events = {bought.most_events}. Schema written to {to}.\n{book.summary()}")

@@ -29,7 +29,7 @@ from understudy.data.table import read_table
 from understudy.data.visits import TwoSources, Visits, VisitSchema
 from understudy.ground.check import one_of, plain_name, plain_names
 from understudy.ground.durable import own_folder
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, LedgerError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import FastRng, Rng, SecureRng
@@ -213,6 +213,27 @@ def _same(tables: Mapping[str, object], schemas: Mapping[str, Any], same_people:
 def open_ledger(path: Path, holder: str, budget: Budget) -> Ledger:
     """The holder's ledger. The budget is for a new one; an existing ledger keeps its own."""
     return Ledger(path, holder=holder, budget=None if path.exists() else budget)
+
+
+def open_lifetime_ledger(
+    path: Path, holder: str, price: Budget, lifetime: float | None, lifetime_word: str, price_word: str
+) -> Ledger:
+    """The same; a new one allows `lifetime` for all that is ever done, or else this price alone.
+
+    A ledger that says otherwise is an error, not silence.
+    """
+    if lifetime is not None and lifetime < price.epsilon:
+        raise ConfigError(
+            f"{lifetime_word} {lifetime:g} is below {price_word} {price.epsilon:g}. Nothing was read or charged."
+        )
+    book = open_ledger(path, holder, Budget(price.epsilon if lifetime is None else lifetime, price.delta))
+    if lifetime not in (None, book.budget.epsilon):
+        raise LedgerError(
+            f"{path} is not new and allows {book.budget} for everything together, not ε={lifetime:g}. Leave "
+            f"{lifetime_word} out, or first: understudy ledger budget {path} --epsilon {lifetime:g} "
+            '--reason "…". Nothing was read or charged.'
+        )
+    return book
 
 
 def open_held(
