@@ -208,7 +208,7 @@ def short_fits() -> Iterator[None]:
     from understudy.models.moments import labels
     from understudy.models.tables import target_effects
     from understudy.models.tables.offered import added_grams
-    from understudy.protocols.aggregators.plan import Config as Aggregators
+    from understudy.protocols.aggregators.protocol import Config as Aggregators
     from understudy.protocols.gram.protocol import Config as Gram
     from understudy.protocols.people.one_report.party import Config as OneReport
     from understudy.protocols.tied.protocol import Config as Tied

@@ -18,9 +18,9 @@ from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate, epsilon
 from understudy.privacy.secure.counts import gram_matrix
-from understudy.protocols.aggregators.moments_plan import Config as MomentsConfig
-from understudy.protocols.aggregators.moments_plan import MomentsPlan
-from understudy.protocols.aggregators.plan import Config, Plan
+from understudy.protocols.aggregators.moments import Config as MomentsConfig
+from understudy.protocols.aggregators.moments import MomentsPlan
+from understudy.protocols.aggregators.protocol import Config, Plan
 
 DELTA = 1e-6
 PAGE = (Path(__file__).parents[1] / "docs" / "threat_model.md").read_text()

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from common.grid import Grid, grid_options
 from common.options import quick
-from understudy.protocols.aggregators.plan import Plan
+from understudy.protocols.aggregators.protocol import Plan
 
 HERE = Path(__file__).parent
 POWERS = {"1/4": 1 / 4, "1/8": 1 / 8, "0": 0.0, "1/3": 1 / 3}

@@ -38,7 +38,7 @@ from understudy.models.device import pick_device
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.counts import gram_matrix, mirrored, movable
-from understudy.protocols.aggregators.plan import Config, Plan
+from understudy.protocols.aggregators.protocol import Config, Plan
 from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent

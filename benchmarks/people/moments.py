@@ -50,8 +50,8 @@ from understudy.models.moments.one_release import fit_one_release
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.moments import Crowd, bounded, needed_multipliers, noise_for
-from understudy.protocols.aggregators.moments_plan import Config as SharedConfig
-from understudy.protocols.aggregators.moments_plan import MomentsPlan
+from understudy.protocols.aggregators.moments import Config as SharedConfig
+from understudy.protocols.aggregators.moments import MomentsPlan
 from understudy.protocols.moments.rows import Rows
 from understudy.protocols.moments.stages import First, Pooled, finest
 

@@ -27,7 +27,6 @@ from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.secure.channel import Channel
 from understudy.privacy.secure.moments import sensitivity
 from understudy.protocols.aggregators.host import UploadParty
-from understudy.protocols.aggregators.moments_host import MomentsHost
 from understudy.protocols.dplt import study as dplt_study
 from understudy.protocols.gans import critic_round
 from understudy.protocols.gram import rows as gram_rows
@@ -181,8 +180,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(dplt_study, "_choose", _choice(sites, dplt_study._choose))
         patch.setattr(LearningParty, "told", _told(sites, LearningParty.told))
         patch.setattr(Rappor, "__call__", _bits(sites, Rappor.__call__))
-        patch.setattr(UploadParty, "_levels", _split(sites, UploadParty._levels))
-        patch.setattr(MomentsHost, "vectors", _vector(sites, MomentsHost.vectors))
+        patch.setattr(UploadParty, "uploaded", _split(sites, UploadParty.uploaded))
         patch.setattr(one_report_party, "randomized", _subsets(sites, one_report_party.randomized))
         patch.setattr(NearestCodes, "__call__", _codes(sites, NearestCodes.__call__))
         yield
@@ -390,28 +388,20 @@ def _bits(sites: Sites, real: Any) -> Any:
 
 
 def _split(sites: Sites, real: Any) -> Any:
-    """What is uploaded is uniform to either aggregator, whatever the levels; one person has one upload."""
+    """What is uploaded is uniform to either aggregator, whatever it is about; one person has one upload. A vector is no
+    longer than the price is for.
+    """
 
-    def levels(party: Any, people: Tensor) -> Any:
+    def uploaded(party: Any, people: Tensor) -> Any:
         for event, count in party.plan.price.items():
             sites.use(named(event), count, people=people)
         found = real(party, people)
+        radius = getattr(party.plan.cells, "radius", None)
+        if radius is not None and bool((found[:, 1:].square().sum(1) > radius**2).any()):
+            sites.found("bound", f"upload: a vector is longer than {radius}")
         return sites.through("upload", found, found, lambda d: (d != 0).any(1).sum(), 1.0)
 
-    return levels
-
-
-def _vector(sites: Sites, real: Any) -> Any:
-    """The same of a class and a vector, which is no longer than the price is for."""
-    split = _split(sites, real)
-
-    def vectors(party: Any, people: Tensor) -> Any:
-        found = split(party, people)
-        if bool((found[:, 1:].square().sum(1) > party.plan.cells.radius**2).any()):
-            sites.found("bound", f"upload: a vector is longer than {party.plan.cells.radius}")
-        return found
-
-    return vectors
+    return uploaded
 
 
 def _codes(sites: Sites, real: Any) -> Any:

@@ -30,8 +30,8 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.channel import KeyPair
 from understudy.privacy.secure.counts import gram_matrix
 from understudy.protocols.aggregators import protocol
-from understudy.protocols.aggregators.messages import Begin, Upload
-from understudy.protocols.aggregators.plan import Config, Plan
+from understudy.protocols.aggregators.protocol import Config, Plan
+from understudy.protocols.aggregators.terms import Begin, Upload
 from understudy.protocols.aggregators.upload import context_of
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties

@@ -13,16 +13,16 @@ from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
-from understudy.protocols.aggregators import moments_plan, plan
-from understudy.protocols.aggregators.moments_plan import MomentsPlan
+from understudy.protocols.aggregators import moments, protocol
+from understudy.protocols.aggregators.moments import MomentsPlan
 
 pytestmark = pytest.mark.usefixtures("few_trials")
 
 IMAGES = ImageSchema(height=2, width=2, label="c", classes=(0, 1))
 TABLE = Schema(columns=(Boolean(name="smoker"), Boolean(name="asthma")))
 KINDS: dict[str, tuple[Callable[..., Any], Any, dict[str, Any]]] = {
-    "tables": (plan.Config, TABLE, {}),
-    "images": (moments_plan.Config, IMAGES, {"features": 3, "bits": 5}),
+    "tables": (protocol.Config, TABLE, {}),
+    "images": (moments.Config, IMAGES, {"features": 3, "bits": 5}),
 }
 
 

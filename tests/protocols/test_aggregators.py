@@ -37,8 +37,8 @@ from understudy.privacy.secure.channel import KeyPair
 from understudy.privacy.secure.counts import gram_matrix, shared_noise
 from understudy.privacy.secure.table_shares import Share
 from understudy.protocols.aggregators import protocol, upload
-from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Released, Take, Upload
-from understudy.protocols.aggregators.plan import Config, Plan
+from understudy.protocols.aggregators.protocol import Config, Plan
+from understudy.protocols.aggregators.terms import Begin, Check, Open, Release, Released, Take, Upload
 from understudy.protocols.core.base import Ask, Keep, Party, Return, Settle
 from understudy.protocols.people.host import Reported
 from understudy.report import view
@@ -461,7 +461,7 @@ def test_what_is_not_due_or_not_well_formed_is_refused_and_the_right_one_may_sti
         with pytest.raises(UnderstudyError, match="Nothing was"):
             aggregator.answer(late)
     aggregator.answer(Check(batch=0, z=z, y=z, sigma=z))
-    for people, mark in ((5, bytes(32)), (0, bytes(31)), (0, aggregator.mark)):
+    for people, mark in ((5, bytes(32)), (0, bytes(31)), (0, aggregator.tally.mark)):
         with pytest.raises(UnderstudyError, match="Nothing was charged or sent"):
             aggregator.answer(Release(people=people, mark=mark))
     with pytest.raises(ArtefactError):
@@ -566,7 +566,7 @@ def test_a_sum_that_was_charged_and_lost_is_said_again_to_the_bit_and_no_other_i
     put_back(aggregator, state)
     aggregator.batch = None
     with pytest.raises(PartyError, match="a sum of this run was released"):
-        aggregator.answer(Release(people=aggregator.people, mark=aggregator.mark))
+        aggregator.answer(Release(people=aggregator.tally.people, mark=aggregator.tally.mark))
     assert ledger.spent() == before
 
 
@@ -701,7 +701,7 @@ def test_a_person_with_several_rows_uploads_one_of_them_drawn_anew_each_time() -
         whole = Federation.rehearsal(tables, {"host 0": SCHEMA}, budget=BUDGET, seed=seed, same_people=False)
         host: Any = parties(whole)["host 0"]
         host.answer(Begin(key=bytes(range(32)), **told()))
-        seen.add(tuple(host._levels(torch.tensor([0]))[0].tolist()))
+        seen.add(tuple(host.uploaded(torch.tensor([0]))[0].tolist()))
     rows = {tuple(row) for row in Codec(SCHEMA).codes(frame).tolist()}
     assert seen <= rows
     assert len(seen) > 3

@@ -21,7 +21,7 @@ from understudy.privacy.secure.channel import KeyPair, fingerprint
 from understudy.privacy.secure.ring import Field
 from understudy.privacy.secure.sketch import Sketch
 from understudy.privacy.secure.table_shares import _cipher, _lines
-from understudy.protocols.aggregators.plan import Config, Plan
+from understudy.protocols.aggregators.protocol import Config, Plan
 from understudy.protocols.aggregators.upload import context_of
 
 PHONE = Path(__file__).parents[2] / "examples" / "phone.py"

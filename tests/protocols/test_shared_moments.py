@@ -21,8 +21,8 @@ from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.channel import KeyPair
 from understudy.privacy.secure.moments import bounded
 from understudy.protocols.aggregators import moments, upload
-from understudy.protocols.aggregators.messages import Begin, Open, Take, Upload
-from understudy.protocols.aggregators.moments_plan import Config, MomentsPlan
+from understudy.protocols.aggregators.moments import Config, MomentsPlan
+from understudy.protocols.aggregators.terms import Begin, Open, Take, Upload
 from understudy.protocols.core.base import Party
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -274,7 +274,7 @@ def test_all_have_the_same_images_or_series_and_tables_are_another_protocols() -
     other = replace(SCHEMA, height=5)
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"a": SCHEMA}, "aggregator"), ({"second": SCHEMA}, "nobody who uploads"),
-        ({"a": other, "second": SCHEMA}, "differently"), ({"a": table, "second": table}, "two-aggregators is for"),
+        ({"a": other, "second": SCHEMA}, "same way"), ({"a": table, "second": table}, "two-aggregators is for"),
     ]  # fmt: skip
     for schemas, why in wrong:
         with pytest.raises(ConfigError, match=why):

@@ -31,15 +31,15 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng, SecureRng
 from understudy.privacy.secure.moments import bounded
-from understudy.protocols.aggregators import moments, plan, protocol
+from understudy.protocols.aggregators import moments, protocol
 from understudy.protocols.aggregators.first import FirstAggregator
-from understudy.protocols.aggregators.moments_plan import MomentsPlan
+from understudy.protocols.aggregators.moments import MomentsPlan
 from understudy.protocols.aggregators.terms import Settings
 from understudy.protocols.core import Parties, Party, Reply
 from understudy.protocols.protocol import Protocol
 
 
-class _Tables(plan.Plan):
+class _Tables(protocol.Plan):
     """As the server has it who adds no noise."""
 
     def noise(self, rng: Rng) -> Tensor:
@@ -82,11 +82,11 @@ class AggregatorsAudit:
         if self.people < 2:
             raise ConfigError("an audit of two aggregators needs two people. Nothing was audited.")
         config = replace(self.config, key="", least_people=1, at_least=None)
-        tables = isinstance(config, plan.Config)
+        tables = isinstance(config, protocol.Config)
         schemas = {
             name: replace(schema, person=None) if tables else schema for name, schema in self.schemas.items()
         }
-        server: Any = _Tables.joint(config, schemas) if tables else _Moments.joint(config, schemas)  # type: ignore[arg-type]
+        server: Any = _Tables.joint(config, schemas) if tables else _Moments.joint(config, schemas)
         own, rest = (
             server.counted(self._rows(schemas[self._host], there)).double()
             for there in (slice(0, 1), slice(1, None))
@@ -125,7 +125,7 @@ class AggregatorsAudit:
         return kind_of(schema).made_up(schema, self.people).take(np.arange(self.people)[who])
 
     def _party(self, name: str, schema: Any, present: bool, seed: int) -> Party:
-        of: Protocol = (protocol if isinstance(self.config, plan.Config) else moments).PROTOCOL
+        of: Protocol = (protocol if isinstance(self.config, protocol.Config) else moments).PROTOCOL
         first = 0 if present and name == self._host else 1
         rows = NoRows(schema) if name == self.config.aggregator else self._rows(schema, slice(first, None))
         return of.build(

@@ -1,11 +1,12 @@
 """The server as the first aggregator: it has uploads made, checks them with the second, and adds up its own part.
 
-Guarantee: what it keeps of the run (`collected`) is the sum that both released, with the noise of both, and who took
-part. `statement_of` prices it by the ledgers of the hosts and of the second aggregator.
+Guarantee: what it keeps of the run is the sum that both released, with the noise of both, and who took part.
+`statement_of` prices it by the ledgers of the hosts and of the second aggregator.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,20 @@ from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.ring import Numbers
-from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Take, Upload
-from understudy.protocols.aggregators.terms import Terms
-from understudy.protocols.aggregators.upload import marked
-from understudy.protocols.core import Ask, Parties, public_values, settled
+from understudy.protocols.aggregators.terms import (
+    Begin,
+    Check,
+    Open,
+    Release,
+    Take,
+    Tally,
+    Terms,
+    Upload,
+    as_tensor,
+)
+from understudy.protocols.core import Ask, Parties, Watcher, public_values, settled
 from understudy.protocols.core.base import VIEWS
-from understudy.protocols.core.loop import Checkpoint, Present, remarks
+from understudy.protocols.core.loop import Checkpoint, Outcome, Present, remarks, two_steps
 from understudy.protocols.people.host import left_out
 
 RELEASED = "released"  # what is saved
@@ -37,13 +45,47 @@ OUTSIDE = (
 )
 
 
-def collected(
-    plan: Terms,
+def train_by(
+    terms: type[Terms],
+    config: Any,
     parties: Parties,
     schemas: Mapping[str, Any],
-    checkpoint: Path | None,
     *,
-    resume: bool,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+) -> Outcome:
+    """Collect everybody's upload, release once what the terms count, and fit a generator to it.
+
+    With a `checkpoint` folder what was released is saved before it is fitted; `resume=True` continues from there. An
+    aggregator that goes away before the release ends the run. Over a network, where parties repeat what they have
+    answered, a run that is resumed collects nothing twice; in one process, what was paid by then is lost.
+    """
+    plan = terms.joint(config, {name: schemas[name] for name in parties.names})
+    schema = plan.drawn(schemas)
+    saved, privacy = _collected(plan, parties, schemas, checkpoint, resume=resume)
+    look = two_steps(watch, privacy.per_party)
+    look(1)
+    hosts = {name: info for name, info in saved["begun"].items() if name != plan.aggregator}
+    card = {
+        "protocol": plan.protocol,
+        "config": asdict(config),
+        "rounds": 1,
+        "ended": "after the one release",
+        "gone": saved["gone"],
+        "people": saved["people"],
+        "refused": saved["refused"],
+        "left_out": left_out(hosts),
+        "upload_bytes": plan.format.size,
+        "privacy": privacy.to_dict(),
+    }
+    generator = plan.fit(saved, card, schema, partial(look, 1))
+    look(2)
+    return Outcome(generator, privacy, saved["people"])
+
+
+def _collected(
+    plan: Terms, parties: Parties, schemas: Mapping[str, Any], checkpoint: Path | None, *, resume: bool
 ) -> tuple[dict[str, Any], PrivacyStatement]:
     """What was released, saved before anything is fitted to it or taken from there, and what it cost."""
     store, told = None if checkpoint is None else Checkpoint(checkpoint, parties), asdict(plan.config)
@@ -59,25 +101,6 @@ def collected(
     return saved, statement_of(plan, saved, settled(parties, there, at_least=0))
 
 
-def card_of(
-    protocol: str, plan: Terms, saved: Mapping[str, Any], privacy: PrivacyStatement
-) -> dict[str, Any]:
-    """What the card of every such run says."""
-    hosts = {name: info for name, info in saved["begun"].items() if name != plan.aggregator}
-    return {
-        "protocol": protocol,
-        "config": asdict(plan.config),
-        "rounds": 1,
-        "ended": "after the one release",
-        "gone": saved["gone"],
-        "people": saved["people"],
-        "refused": saved["refused"],
-        "left_out": left_out(hosts),
-        "upload_bytes": plan.format.size,
-        "privacy": privacy.to_dict(),
-    }
-
-
 class _Hosts:
     """The parties without the second aggregator."""
 
@@ -90,15 +113,14 @@ class _Hosts:
         return self.parties.ask(asks, at_least=at_least)
 
 
-class FirstAggregator:
+class FirstAggregator(Tally):
     """The first aggregator: it has uploads made, passes on what is the second's, and adds up its own part."""
 
     def __init__(self, plan: Terms, parties: Parties) -> None:
-        self.plan, self.parties = plan, parties
-        self.hosts = Present(_Hosts(parties, plan.aggregator), plan.config.at_least)
+        super().__init__(plan)
+        self.parties, self.hosts = parties, Present(_Hosts(parties, plan.aggregator), plan.config.at_least)
         self.begun: dict[str, dict[str, Any]] = {}
-        self.total = np.zeros(plan.cells.count, np.uint64)
-        self.mark, self.people, self.refused, self.batches = bytes(32), 0, 0, 0
+        self.refused = 0
 
     @classmethod
     def open(cls, plan: Terms, parties: Parties, schemas: Mapping[str, Any]) -> "FirstAggregator":
@@ -134,7 +156,7 @@ class FirstAggregator:
                 self._taken(reply.reports.value, len(places[name]))
             self.hosts.round = 1
         sums = self._second(Release(people=self.people, mark=self.mark)).sums.value
-        theirs = self._numbers(sums, (self.plan.cells.count,))
+        theirs = self.plan.numbers(sums, (self.plan.cells.count,), self.plan.aggregator)
         field = self.plan.field
         total = (self.plan.noisy(self.total, self._rng()) + theirs) % np.uint64(field.prime)
         return {
@@ -156,30 +178,24 @@ class FirstAggregator:
 
     def _batch(self, rows: Any) -> None:
         """Check a batch of uploads with the second aggregator, and add up those who pass."""
-        plan, prime = self.plan, np.uint64(self.plan.field.prime)
+        plan, prime, other = self.plan, np.uint64(self.plan.field.prime), self.plan.aggregator
         share = plan.format.first(rows)
         head = torch.from_numpy(np.ascontiguousarray(rows[:, : plan.format.head]))
         taken = self._second(Take(batch=self.batches, uploads=head))
         sketch = plan.sketch(taken.coin.value)
-        mine = sketch.look(share)
+        *mine, sums = sketch.look(share)
         shape = mine[0].shape
-        z, y = ((own + self._numbers(theirs.value, shape)) % prime
-                for own, theirs in zip(mine, (taken.z, taken.y), strict=False))  # fmt: skip
+        z, y = ((own + plan.numbers(theirs.value, shape, other)) % prime
+                for own, theirs in zip(mine, (taken.z, taken.y), strict=True))  # fmt: skip
         sigma = sketch.judge(share, z, y)
-        said = {
-            name: _tensor(part) for name, part in zip(("z", "y", "sigma"), (*mine[:2], sigma), strict=True)
-        }
+        said = dict(zip(("z", "y", "sigma"), map(as_tensor, (*mine, sigma)), strict=True))
         checked = self._second(Check(batch=self.batches, **said))
         opened = taken.opened.value
         if not isinstance(opened, Tensor) or opened.dtype != torch.bool or opened.shape != shape[:1]:
-            raise MessageError(f"{plan.aggregator}: it did not say which uploads open. The run ends.")
-        passed = sketch.passed(sigma, self._numbers(checked.sigma.value, shape)) & opened.numpy()
-        failed = sketch.sums(share.only(np.flatnonzero(~passed)))
-        self.total = (self.total + plan.field.minus(mine[2], failed)) % prime
-        self.mark = marked(self.mark, plan.format.keys(rows)[passed])
-        self.people += int(passed.sum())
+            raise MessageError(f"{other}: it did not say which uploads open. The run ends.")
+        passed = sketch.passed(sigma, plan.numbers(checked.sigma.value, shape, other)) & opened.numpy()
+        self.add(rows, share, sums, sketch, passed)
         self.refused += int((~passed).sum())
-        self.batches += 1
 
     def _second(self, ask: Ask) -> Any:
         name = self.plan.aggregator
@@ -189,15 +205,6 @@ class FirstAggregator:
         """Secure, unless all of it is a rehearsal that is to be repeatable."""
         seeded = all("seed" in info["noise"]["rehearsal"] for info in self.begun.values())
         return SecureRng.from_seed(self.plan.config.seed) if seeded else SecureRng()
-
-    def _numbers(self, part: Any, shape: tuple[int, ...]) -> Numbers:
-        good = isinstance(part, Tensor) and part.dtype == torch.int64 and part.shape == shape
-        if not good or bool(((part < 0) | (part >= self.plan.field.prime)).any()):
-            raise MessageError(
-                f"{self.plan.aggregator}: {shape} numbers of the field were due. The run ends."
-            )
-        numbers: Numbers = part.numpy().astype(np.uint64)
-        return numbers
 
 
 def statement_of(
@@ -234,7 +241,3 @@ def statement_of(
         + remarks({name: note for name, note in saved["gone"].items() if name in saved["begun"]}),
         unguarded=(both,) if plan.config.key else (both, whose),
     )
-
-
-def _tensor(numbers: Numbers) -> Tensor:
-    return torch.from_numpy(numbers.astype(np.int64))

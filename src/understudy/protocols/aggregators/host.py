@@ -1,7 +1,7 @@
-"""A host of people who upload their tables to two aggregators, or a single phone.
+"""A host of people who upload to two aggregators, or a single phone; and who passes on what people's devices uploaded.
 
-Guarantee: a person has one upload in a run, and pays before a row is touched: the price of one release of all one- and
-two-way tables under the noise that either aggregator adds in full (`plan`). It holds against an outsider, the server
+Guarantee: a person has one upload in a run, and pays before a row is touched: the price of one release under the noise
+that either aggregator adds in full. It holds against an outsider, the server
 and the second aggregator, each alone. Which of several rows it is about is drawn in secret.
 An upload follows from a secret of the run and from the person: a host that goes back to an earlier state, or lost an
 answer, makes the same one again, at a new price, and the second aggregator counts it once.
@@ -20,26 +20,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.described import AnySchema
-from understudy.data.kinds import TABLE, population_of
+from understudy.data.kinds import population_of
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.aes import keystream
 from understudy.privacy.secure.channel import fingerprint
-from understudy.protocols.aggregators.messages import Begin, Upload
-from understudy.protocols.aggregators.plan import Plan
-from understudy.protocols.aggregators.terms import Terms
+from understudy.protocols.aggregators.terms import Begin, Terms, Upload
 from understudy.protocols.aggregators.upload import SEED, context_of
 from understudy.protocols.core import Ask, Keep, Message, Opening, Party, Reply
-from understudy.protocols.people.host import Begun, Hosting, HostParty, Reported
+from understudy.protocols.people.host import Begun, Hosting, HostParty, PassingOn, Reported, elsewhere
 
 
 class UploadParty(HostParty):
-    """A host of people with rows of a table. Guarantee and edges: see the module."""
+    """A host of people with rows of the kind that the `terms` are about. Guarantee and edges: see the module."""
 
-    terms: ClassVar[type[Terms]] = Plan
     begin_type = Begin
     round_type = Upload
     messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, Begin, Begun, Upload, Reported)
+
+    def __init__(self, name: str, data: Any, ledger: Ledger, *, terms: type[Terms], **more: Any) -> None:
+        super().__init__(name, data, ledger, **more)
+        self.terms = terms
 
     def answer(self, ask: Ask) -> Reply:
         if isinstance(ask, Keep) and self.begun is not None:
@@ -47,8 +49,10 @@ class UploadParty(HostParty):
         return super().answer(ask)
 
     def open(self, ask: Begin) -> Hosting:
-        if not TABLE.holds(self.data):
-            raise ConfigError(f"{self.name}: uploads are of tables, not of arrays. Nothing was charged.")
+        if not self.terms.family.holds(self.data):
+            raise ConfigError(
+                f"{self.name}: these uploads are of {self.terms.rows_are}. Nothing was charged."
+            )
         plan = self.told(ask, self.data.schema)
         return Hosting(population_of(self.data), plan.event, 1)
 
@@ -71,9 +75,13 @@ class UploadParty(HostParty):
 
     def reports(self, ask: Upload) -> Value:
         """The uploads of these people: uint8, (people, size)."""
-        levels, form = self._levels(ask.people).numpy(), self.plan.format
-        made: Tensor = form.write(levels, self.randomness(ask.people, levels), self.key, self.context)
+        own = self.uploaded(ask.people).numpy()
+        made: Tensor = self.plan.format.write(own, self.randomness(ask.people, own), self.key, self.context)
         return made
+
+    def uploaded(self, people: Tensor) -> Tensor:
+        """What their uploads are about: a line each."""
+        return self.plan.own(self.data, self.population, *self.drawn(people))
 
     def randomness(self, people: Tensor, own: NDArray[Any]) -> NDArray[np.uint8]:
         """The secret bytes of these people's uploads, which are about the lines of `own`: uint8, (people, …)."""
@@ -94,10 +102,6 @@ class UploadParty(HostParty):
         self.secret = self.rng.bytes(SEED)
         return begun
 
-    def _levels(self, people: Tensor) -> Tensor:
-        """The levels of one row of each, drawn among their own: in a table everybody has one."""
-        return self.population.rows[self.drawn(people)[0]].to(torch.int32)
-
     def drawn(self, people: Tensor) -> tuple[Tensor, Tensor]:
         """The place of one row of each, drawn in secret among their own, and who has one; the same whenever it is asked
         for. Edges: the place of a person without rows is 0, and means nothing.
@@ -116,3 +120,35 @@ class UploadParty(HostParty):
         super().load_state_dict(state)
         if "secret" in state:
             self.secret = state["secret"]
+
+
+class CollectingParty(PassingOn, UploadParty):
+    """A party that collects people's uploads and passes them on: it holds no rows, and could make no upload itself.
+
+    When the run begins it tells people, through its box, what the run is, and waits until the collection is over. From
+    then on it answers as a host of those who uploaded.
+
+    Guarantee: what it passes on was made and paid for by the people themselves, and is bound to this run, these
+    settings and the second aggregator's key. Its own ledger holds the same price for each of them first.
+    Edges: a run that costs more than it may here is refused before anybody is told of it. Who uploaded and has too
+    little left in this party's ledger is left out, and counted as that.
+    """
+
+    def open(self, ask: Begin) -> Hosting:
+        schema: Any = self.schema
+        plan = self.told(ask, schema)
+        self._within(plan.event, 1)
+        ticket = {
+            "run": self.run,
+            "config": ask.config,
+            "schemas": ask.schemas,
+            "key": ask.key.hex(),
+            "sizes": list(plan.cells.sizes),
+        }
+        people = self.box.gather(ticket, self.context, plan.format)
+        return Hosting(elsewhere(schema, people), plan.event, 1)
+
+    def reports(self, ask: Upload) -> Value:
+        """What these people sent, as it came."""
+        found: Tensor = self.box.uploads(ask.people)
+        return found

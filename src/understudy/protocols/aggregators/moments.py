@@ -10,68 +10,221 @@ Guarantee: (ε, δ)-DP for the content of a person's upload, or nothing, against
 second aggregator, in one price that the person's ledger and the second aggregator's hold. A liar moves the sums by no
 more than an honest person can (`secure.sketch`). Against both aggregators together there is no guarantee, and
 the statement says so.
-Edges: who takes part is known to both; either aggregator can spoil the sum. A person uploads once; who goes away before
-that costs the others nothing. More people than the sums can hold → ConfigError, before anybody is charged.
+Edges: who takes part is known to both; either aggregator can spoil the sum. A person uploads once, of several rows one
+that is drawn in secret, without rows no class and zeros; who goes away before that costs the others nothing. More
+people than the sums can hold → ConfigError, before anybody is charged.
+
+One release of counts and means of the classes and of second moments. A row is a vector q of whole numbers in the public
+frame of `moments`, ‖q‖ ≤ R. A person moves a count by 1 and a mean by q, and a count is released `weight` times:
+together by √(R² + weight²). The person moves second moments by R²/√2 in terms of σ, where the diagonal has √2·σ
+(`secure.moments`). Where `most_holders` hosts may hold a person, it is that many times as much. Each aggregator adds
+discrete Gaussian noise to every number, the least that (ε, δ) needs.
 """
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import NoRows
+from understudy.data.classes import one_label
+from understudy.data.described import ArraySchema, NoRows, public_of
+from understudy.data.encoding.frame import MOST_FEATURES, Frame, on_diagonal
+from understudy.data.encoding.population import Population
+from understudy.data.kinds import ARRAYS, Family
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
+from understudy.ground.settings import TRUTH, between, setting, whole_to
 from understudy.models.moments.one_release import fit_one_release
+from understudy.models.moments.released import Released, moments_sensitivity, read_moments
+from understudy.privacy.accounts.accounting import Spend
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.aggregators.first import card_of, collected
-from understudy.protocols.aggregators.moments_host import MomentsAggregator, MomentsHost
-from understudy.protocols.aggregators.moments_plan import Config, MomentsPlan
-from understudy.protocols.core import Parties, Watcher
-from understudy.protocols.core.loop import Outcome, two_steps
+from understudy.privacy.noise import Rng
+from understudy.privacy.secure.counts import noise_on
+from understudy.privacy.secure.moment_shares import Vectors
+from understudy.privacy.secure.moments import bounded, doubled, moments_event, needed_multipliers, noise_for
+from understudy.privacy.secure.sketch import MomentSketch
+from understudy.protocols.aggregators.first import train_by
+from understudy.protocols.aggregators.host import UploadParty
+from understudy.protocols.aggregators.second import SecondAggregator
+from understudy.protocols.aggregators.terms import Settings, Terms
+from understudy.protocols.aggregators.upload import MomentFormat
+from understudy.protocols.moments.settings import labels_of
 from understudy.protocols.protocol import Protocol
 
-__all__ = ["PROTOCOL", "Config", "train"]
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Settings):
+    """The longest row has a norm of 2^(bits−1) − 1. What `share` leaves of the budget is second moments'."""
+
+    features: int = setting(
+        64,
+        whole_to(MOST_FEATURES),
+        "how many coefficients of the frame describe a row, from the lowest frequency on",
+    )
+    bits: int = setting(
+        7,
+        whole_to(9, least=3),
+        "bits of each number in a row's vector; more are more exact, and make uploads longer",
+    )
+    by_class: bool = setting(
+        False, TRUTH, "second moments of each class, not of all rows together; makes uploads longer"
+    )
+    share: float = setting(
+        0.25, between(0.05, 0.95), "share of the budget for counts and means of the classes"
+    )
+
+
+@dataclass(frozen=True)
+class MomentsPlan(Terms):
+    """A run's settings with the rows that they are about."""
+
+    config: Config
+    schema: ArraySchema
+    protocol: ClassVar[str] = "shared-moments"
+    settings: ClassVar[type[Settings]] = Config
+    family: ClassVar[Family[Any, Any]] = ARRAYS
+    rows_are: ClassVar[str] = "images or series; two-aggregators is for tables"
+
+    @staticmethod
+    def alike(schema: ArraySchema) -> Any:
+        return public_of(schema)
+
+    @staticmethod
+    def bare(config: Config, schema: ArraySchema) -> ArraySchema:
+        one_label(schema, "shared-moments")
+        found: ArraySchema = replace(schema, note="")
+        return found
+
+    def own(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
+        """The class and the vector of a row, pulled in to the norm that the price is for, whatever it holds: int64,
+        (people, 1 + features); no class, −1, and zeros of who has none.
+        """
+        place, there = places.numpy(), some.numpy()
+        q = bounded(self.frame.coefficients(data.values[place]), float(self.frame.reach), self.cells.radius)
+        classes = np.zeros(len(place), np.int64) if data.classes is None else data.classes[place]
+        q, classes = np.where(there[:, None], q, 0), np.where(there, classes, -1)
+        return torch.from_numpy(np.hstack([classes[:, None], q]).astype(np.int64))
+
+    @cached_property
+    def frame(self) -> Frame:
+        return Frame.declared(self.schema, self.config.features)
+
+    @cached_property
+    def cells(self) -> Vectors:
+        config = self.config
+        return Vectors(labels_of(self.schema).combinations, self.frame.features, config.bits, config.by_class)
+
+    @cached_property
+    def format(self) -> MomentFormat:
+        return MomentFormat(self.cells, self.field)
+
+    def sketch(self, coin: bytes) -> MomentSketch:
+        return MomentSketch(self.cells, coin, self.field)
+
+    @cached_property
+    def multipliers(self) -> tuple[float, ...]:
+        """Of the noise of counts and means, and of second moments."""
+        config = self.config
+        return needed_multipliers(Budget(config.epsilon, config.delta), (config.share, 1 - config.share))
+
+    @cached_property
+    def price(self) -> Spend:
+        return Counter(map(moments_event, self.multipliers))
+
+    @cached_property
+    def sigmas(self) -> tuple[float, float]:
+        """The noise that each aggregator adds to counts and means, and to second moments beside the diagonal."""
+        radius, holders = self.cells.radius, self.config.most_holders
+        first = math.hypot(radius, self.weight) * (1 + 2.0**-40)
+        one, other = self.multipliers
+        return noise_for(one, holders * first), noise_for(other, holders * moments_sensitivity(radius))
+
+    @property
+    def weight(self) -> int:
+        """How often a count is released: a quarter of the longest vector."""
+        return max(1, self.cells.radius // 4)
+
+    @cached_property
+    def weights(self) -> Tensor:
+        weights = torch.ones(self.cells.count, dtype=torch.int64)
+        weights[: self.cells.classes] = self.weight
+        return weights
+
+    @property
+    def most_people(self) -> int:
+        """So many that no sum, with 40 deviations of noise, is half of the prime."""
+        return int((self.field.prime // 2 - 40 * 2 * max(self.sigmas)) // self.cells.radius**2)
+
+    @cached_property
+    def scales(self) -> NDArray[np.float64]:
+        """The noise that each aggregator adds to each number, (numbers,)."""
+        first, second = self.sigmas
+        beside = np.where(self._diagonal.numpy(), math.sqrt(2) * second, second)
+        return np.concatenate([np.full(self._head, first), beside])
+
+    def noise(self, rng: Rng) -> Tensor:
+        first, second = self.sigmas
+        ones = self._diagonal
+        own = noise_on(torch.ones(self._head, dtype=torch.bool), Fraction(first), rng)
+        drawn = noise_on(ones, doubled(second), rng) + noise_on(~ones, Fraction(second), rng)
+        return torch.cat([own, drawn])
+
+    def read(self, total: Tensor) -> tuple[Released, Released]:
+        """What the sums say, in steps of the frame: counts, means and energy, and second moments about the middle."""
+        cells, reach = self.cells, self.frame.reach
+        (first, second), step = (math.sqrt(2) * sigma for sigma in self.sigmas), reach / cells.radius
+        triangles = total[self._head :].view(cells.triangles, -1)
+        moments = read_moments(triangles, cells.features, reach, cells.radius, second)
+        noise = moments["moments_noise"]
+        return {
+            "people": total[: cells.classes].double() / self.weight,
+            "people_noise": torch.tensor(first / self.weight),
+            "sums": total[cells.classes : self._head].double().view(cells.classes, -1) * step,
+            "sums_noise": torch.tensor(first * step, dtype=torch.float64),
+            "energy": moments["moments"].diagonal(dim1=1, dim2=2).sum(),
+            "energy_noise": noise * math.sqrt(2 * cells.features * cells.triangles),
+        }, moments
+
+    @property
+    def _head(self) -> int:
+        return self.cells.classes * (1 + self.cells.features)
+
+    @cached_property
+    def _diagonal(self) -> Tensor:
+        return on_diagonal(self.cells.features).repeat(self.cells.triangles)
+
+    def fit(
+        self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Callable[[], None]
+    ) -> GeneratorParts:
+        network = fit_one_release(self.frame, *self.read(saved["sums"]))
+        noise = zip(("of counts and means", "of second moments"), self.sigmas, strict=True)
+        card["noise"] = {f"of each aggregator, {what}": sigma for what, sigma in noise}
+        card["directions"] = network.directions
+        return GeneratorParts(network.eval(), self.schema, card)
 
 
 def build_party(
     name: str, rows: ArrayTable[Any] | NoRows, ledger: Ledger, **more: Any
-) -> MomentsHost | MomentsAggregator:
+) -> UploadParty | SecondAggregator:
     """A party of this protocol: without rows the second aggregator."""
     if not isinstance(rows, NoRows):
-        return MomentsHost(name, rows, ledger, **more)
+        return UploadParty(name, rows, ledger, terms=MomentsPlan, **more)
     if rows.box is not None:
         raise ConfigError(f"{name}: uploads of tables alone are collected from devices. Nothing was charged.")
-    return MomentsAggregator(name, rows, ledger, **more)
+    return SecondAggregator(name, rows, ledger, terms=MomentsPlan, **more)
 
 
-def train(
-    config: Config,
-    parties: Parties,
-    schemas: Mapping[str, Any],
-    *,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-) -> Outcome:
-    """Collect everybody's upload, release all moments once, and fit a generator to them.
-
-    With a `checkpoint` folder what was released is saved before it is fitted; `resume=True` continues from there, as
-    `two-aggregators` does.
-    """
-    plan = MomentsPlan.joint(config, {name: schemas[name] for name in parties.names})
-    saved, privacy = collected(plan, parties, schemas, checkpoint, resume=resume)
-    look = two_steps(watch, privacy.per_party)
-    look(1)
-    network = fit_one_release(plan.frame, *plan.read(saved["sums"]))
-    look(2)
-    noise = zip(("of counts and means", "of second moments"), plan.sigmas, strict=True)
-    card = card_of("shared-moments", plan, saved, privacy)
-    card |= {
-        "noise": {f"of each aggregator, {what}": sigma for what, sigma in noise},
-        "directions": network.directions,
-    }
-    return Outcome(GeneratorParts(network.eval(), plan.schema, card), privacy, saved["people"])
+train = partial(train_by, MomentsPlan)
 
 
 PROTOCOL = Protocol(
@@ -79,7 +232,7 @@ PROTOCOL = Protocol(
     paper=__doc__,
     config=Config,
     party=build_party,
-    parties=(MomentsHost, MomentsAggregator),
+    parties=(UploadParty, SecondAggregator),
     train=train,
     same_people=False,
     kinds=("image", "series"),

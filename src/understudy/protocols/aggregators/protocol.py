@@ -11,13 +11,28 @@ second aggregator, in one price that the person's ledger and the second aggregat
 person in each table. Against both aggregators together there is no guarantee, and the statement says so.
 Edges: who takes part is known to both; that a liar's tables agree with each other is not checked; either aggregator can
 spoil the sum. A person uploads once; who goes away before that costs the others nothing.
+
+One release of all one- and two-way tables of m columns: a person moves a cell of each of m(m + 1)/2 tables by 1, or by
+`most_holders` where so many hosts may hold them. Each aggregator adds discrete Gaussian noise to every cell, the
+least that (ε, δ) needs, so that it is that much against the other one, who can take its own off.
+
+Tables need not have the same noise: of Gaussian noise Σ 1/σ² over the tables is all that counts. Those of a pair with
+the target have less. By `gram`'s measure, which takes them a second time for a share of the budget, both measurements
+together have the noise that they get here in one. Of the others a table of c cells has noise in proportion to c to
+the power −1/8: what is wrong in many cells adds up (benchmarks/aggregators has other powers).
 """
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.answers.release import Release as TableRelease
@@ -27,97 +42,251 @@ from understudy.answers.rules import with_rules
 from understudy.data.described import NoRows
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import Population
+from understudy.data.kinds import TABLE, Family
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.generators.parts import GeneratorParts
+from understudy.ground.errors import ConfigError
+from understudy.ground.settings import POSITIVE, WHOLE, between, setting
 from understudy.models.device import pick_device
 from understudy.models.tables.fit_gram import fit_gram
+from understudy.privacy.accounts.accounting import Spend
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.secure.counts import mirrored, movable
-from understudy.protocols.aggregators.collected import CollectingParty
-from understudy.protocols.aggregators.first import ADJACENCY, card_of, collected
-from understudy.protocols.aggregators.host import UploadParty
-from understudy.protocols.aggregators.plan import Config, Plan
+from understudy.privacy.noise import DiscreteGaussianNoise, Rng
+from understudy.privacy.secure.counts import (
+    Moved,
+    mirrored,
+    movable,
+    noise_on,
+    scaled,
+    shared_noise,
+    spend_of,
+)
+from understudy.privacy.secure.sketch import Sketch
+from understudy.privacy.secure.table_shares import Cells
+from understudy.protocols.aggregators.first import ADJACENCY, train_by
+from understudy.protocols.aggregators.host import CollectingParty, UploadParty
 from understudy.protocols.aggregators.second import SecondAggregator
-from understudy.protocols.core import Parties, Watcher
-from understudy.protocols.core.loop import Outcome, two_steps
+from understudy.protocols.aggregators.terms import Settings, Terms
+from understudy.protocols.aggregators.upload import Format
+from understudy.protocols.core import settings as usual
+from understudy.protocols.gram.settings import again_share
 from understudy.protocols.protocol import Protocol
+
+_POWER = 1 / 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Settings):
+    """All pairs with a `target` have less noise: `scouting` is the share of the budget that all tables take alike, and
+    what is left is theirs (`gram.settings.again_share`).
+    """
+
+    target: str | None = usual.target()
+    scouting: float | None = setting(
+        None,
+        between(0.05, 0.95),
+        "share of the budget for all pairs, where some are measured twice; by default .8, less for few people",
+    )
+    public_people: int | None = setting(
+        None,
+        WHOLE,
+        "about how many people there are, if that is public; for few, a target's pairs get more budget",
+    )
+    components: int = setting(512, WHOLE, "products in the mixture that is fitted")
+    steps: int = setting(1200, WHOLE, "the most steps of the fit")
+    rate: float = setting(0.2, POSITIVE, "learning rate of the fit")
+    device: str = usual.device()
+
+
+@dataclass(frozen=True)
+class Plan(Terms):
+    """A run's settings with the columns that they are about."""
+
+    config: Config
+    schema: Schema
+    protocol: ClassVar[str] = "two-aggregators"
+    settings: ClassVar[type[Settings]] = Config
+    family: ClassVar[Family[Any, Any]] = TABLE
+    rows_are: ClassVar[str] = "tables; shared-moments is for images and series"
+
+    @staticmethod
+    def alike(schema: Schema) -> Any:
+        return schema.columns
+
+    @staticmethod
+    def bare(config: Config, schema: Schema) -> Schema:
+        if config.target is not None and config.target not in schema.names:
+            raise ConfigError(f'nobody has a column "{config.target}". Nothing was charged.')
+        return Schema(columns=schema.columns)
+
+    def own(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
+        """The levels of a row: in a table everybody has one."""
+        return population.rows[places].to(torch.int32)
+
+    @cached_property
+    def cells(self) -> Cells:
+        return Cells(Codec(self.schema).sizes)
+
+    @cached_property
+    def format(self) -> Format:
+        return Format(self.cells, self.field)
+
+    def sketch(self, coin: bytes) -> Sketch:
+        return Sketch(self.cells, coin, self.field)
+
+    @cached_property
+    def sigma(self) -> float:
+        """The noise that each aggregator adds to a cell, without the target, of a table of middling size."""
+        return self._sigma(tuple(Counter(self._factors).items()))
+
+    @property
+    def target_sigma(self) -> float:
+        """That of a cell of a pair with the target."""
+        return scaled(self.sigma, self._factor)
+
+    @cached_property
+    def kinds(self) -> list[tuple[float, int]]:
+        """Each noise, and how many tables have it."""
+        return [(scaled(self.sigma, factor), many) for factor, many in Counter(self._factors).items()]
+
+    @cached_property
+    def scales(self) -> NDArray[np.float64]:
+        """The noise that each aggregator adds to each cell, (cells,)."""
+        scales = np.zeros(self.cells.count)
+        tables = self.cells.tables(scales)  # parts of it, which are written to
+        for (_, _, table), factor in zip(tables, self._factors, strict=True):
+            table[:] = scaled(self.sigma, factor)
+        return scales
+
+    @cached_property
+    def price(self) -> Spend:
+        """What the release costs a person: one use for every table."""
+        return spend_of(self.kinds, self.config.most_holders)
+
+    def noise(self, rng: Rng) -> Tensor:
+        """One aggregator's noise on all cells: int64, (cells,)."""
+        drawn = torch.zeros(self.cells.count, dtype=torch.int64)
+        for scale in np.unique(self.scales).tolist():
+            drawn += noise_on(torch.from_numpy(self.scales == scale), Fraction(scale), rng)
+        return drawn
+
+    @cached_property
+    def spread(self) -> NDArray[np.float64]:
+        """The standard deviation of both noises together on each cell, (cells,)."""
+        found, place = np.unique(self.scales, return_inverse=True)
+        both = [math.sqrt(2 * DiscreteGaussianNoise(Fraction(scale)).variance) for scale in found.tolist()]
+        return np.array(both)[place]
+
+    def matrix(self, flat: NDArray[Any]) -> Tensor:
+        """What belongs to each cell, as one matrix of all levels: (width, width), upper triangle."""
+        blocks = Codec(self.schema).blocks
+        gram = torch.zeros(self.cells.levels, self.cells.levels, dtype=torch.from_numpy(flat).dtype)
+        for one, other, table in self.cells.tables(flat):
+            cells = torch.from_numpy(table)
+            if one == other:
+                gram[blocks[one], blocks[one]] = cells[:, 0].diag()
+            elif one < other:
+                gram[blocks[one], blocks[other]] = cells
+            else:
+                gram[blocks[other], blocks[one]] = cells.T
+        return gram
+
+    @cached_property
+    def _factors(self) -> list[float]:
+        """The noise of each table over `sigma`. Over those without the target the mean of 1/σ² is that of `sigma`."""
+        names, target = self.schema.names, self.config.target
+        near, power = [], []
+        for one, other, table in self.cells.tables(np.zeros(self.cells.count)):
+            near.append(one != other and target in (names[one], names[other]))
+            power.append(_by_size(table.size))
+        far = [each**-2 for each, with_target in zip(power, near, strict=True) if not with_target]
+        middle = math.sqrt(math.fsum(far) / len(far))
+        return [self._factor if flag else each * middle for each, flag in zip(power, near, strict=True)]
+
+    @property
+    def _with_target(self) -> int:
+        """How many tables are of a pair with the target."""
+        return 0 if self.config.target is None else len(self.schema.names) - 1
+
+    @cached_property
+    def _factor(self) -> float:
+        """The noise of pairs with the target over that of the others."""
+        if not self._with_target:
+            return 1.0
+        config, again = self.config, 0.2
+        if config.scouting is not None:
+            again = 1 - config.scouting
+        elif config.public_people is not None:
+            again = again_share(config.public_people, math.sqrt(2) * self._sigma(((1.0, self.cells.blocks),)))
+        # 1/σ² of all tables, and what that of these has besides
+        alike, more = (1 - again) / self.cells.blocks, again / self._with_target
+        return math.sqrt(alike / (alike + more))
+
+    def _sigma(self, moved: Moved) -> float:
+        budget = Budget(self.config.epsilon, self.config.delta)
+        return shared_noise(((moved, 1.0),), budget, self.config.most_holders)[0]
+
+    def drawn(self, schemas: Mapping[str, Schema]) -> Schema:
+        return with_rules(self.schema, dict.fromkeys(rule for one in schemas.values() for rule in one.rules))
+
+    def fit(
+        self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Callable[[], None]
+    ) -> GeneratorParts:
+        config, sizes, device = self.config, self.cells.sizes, pick_device(self.config.device)
+        gram, spread = self.matrix(saved["sums"].numpy()), mirrored(self.matrix(self.spread))
+        network = fit_gram(
+            gram.to(device), sizes, noise=torch.where(movable(sizes), spread, torch.inf).float().to(device),
+            people=saved["people"], ties=rule_ties(Codec(schema)),
+            target=None if config.target is None else schema.names.index(config.target),
+            components=config.components, steps=config.steps, rate=config.rate, seed=config.seed,
+            watch=lambda step, residual: look(),
+        )  # fmt: skip
+        card["levels"] = dict(zip(self.schema.names, sizes, strict=True))
+        card["noise"] = {
+            "of each aggregator, in tables of middling size": self.sigma,
+            "of a cell, at least": float(self.spread.min()),
+            "of a cell, at most": float(self.spread.max()),
+        }
+        found = self._release(gram, spread, card)
+        card["release"] = found.card
+        return GeneratorParts(network.cpu().eval(), schema, card, None, found)
+
+    def _release(self, gram: Tensor, spread: Tensor, card: Mapping[str, Any]) -> TableRelease:
+        """All counts as they were released, with what they cost."""
+        person, sizes = card["privacy"]["person"], self.cells.sizes
+        about = {
+            "adjacency": ADJACENCY,
+            "epsilon": person["epsilon"]["outsider"],
+            "delta": person["delta"],
+            "releases": [list(kind) for kind in self.kinds],
+            "people": card["people"],
+        }
+        every = torch.ones(len(sizes), len(sizes), dtype=torch.bool)
+        kept = tables_of(gram, spread, every, sizes, "pairs")
+        return TableRelease.from_tensors(
+            Codec(self.schema), kept | {"sizes": torch.tensor(sizes, dtype=torch.int32)}, about
+        )
+
+
+def _by_size(cells: int) -> float:
+    """The noise of a table of so many cells over that of one cell; few different numbers, the same on every machine."""
+    octaves = round(math.log2(cells))
+    return round(2**16 * math.exp2(-_POWER * octaves)) / 2**16
 
 
 def build_party(
     name: str, table: Table | Population | NoRows, ledger: Ledger, **more: Any
 ) -> UploadParty | SecondAggregator:
     """A party of this protocol: without rows the second aggregator, or who collects uploads in a box."""
-    if isinstance(table, NoRows):
-        party = SecondAggregator if table.box is None else CollectingParty
-        return party(name, table, ledger, **more)
-    return UploadParty(name, table, ledger, **more)
+    if not isinstance(table, NoRows):
+        return UploadParty(name, table, ledger, terms=Plan, **more)
+    party = SecondAggregator if table.box is None else CollectingParty
+    return party(name, table, ledger, terms=Plan, **more)
 
 
-def train(
-    config: Config,
-    parties: Parties,
-    schemas: Mapping[str, Schema],
-    *,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-) -> Outcome:
-    """Collect everybody's upload, release all tables once, and fit a generator to them.
-
-    With a `checkpoint` folder what was released is saved before it is fitted; `resume=True` continues from there. An
-    aggregator that goes away before the release ends the run. Over a network, where parties repeat what they have
-    answered, a run that is resumed collects nothing twice; in one process, what was paid by then is lost.
-    """
-    plan = Plan.joint(config, {name: schemas[name] for name in parties.names})
-    schema = with_rules(plan.schema, dict.fromkeys(rule for one in schemas.values() for rule in one.rules))
-    saved, privacy = collected(plan, parties, schemas, checkpoint, resume=resume)
-    look = two_steps(watch, privacy.per_party)
-    look(1)
-    sizes, device = Codec(plan.schema).sizes, pick_device(config.device)
-    gram, spread = plan.matrix(saved["sums"].numpy()), mirrored(plan.matrix(plan.spread))
-    network = fit_gram(
-        gram.to(device),
-        sizes,
-        noise=torch.where(movable(sizes), spread, torch.inf).float().to(device),
-        people=saved["people"],
-        ties=rule_ties(Codec(schema)),
-        target=None if config.target is None else schema.names.index(config.target),
-        components=config.components,
-        steps=config.steps,
-        rate=config.rate,
-        seed=config.seed,
-        watch=lambda step, residual: look(1),
-    )
-    look(2)
-    card = card_of("two-aggregators", plan, saved, privacy)
-    card["levels"] = dict(zip(plan.schema.names, sizes, strict=True))
-    card["noise"] = {
-        "of each aggregator, in tables of middling size": plan.sigma,
-        "of a cell, at least": float(plan.spread.min()),
-        "of a cell, at most": float(plan.spread.max()),
-    }
-    found = _release(plan, gram, spread, card)
-    card["release"] = found.card
-    generator = GeneratorParts(network.cpu().eval(), schema, card, None, found)
-    return Outcome(generator, privacy, saved["people"])
-
-
-def _release(plan: Plan, gram: Tensor, spread: Tensor, card: Mapping[str, Any]) -> TableRelease:
-    """All counts as they were released, with what they cost."""
-    person, sizes = card["privacy"]["person"], plan.cells.sizes
-    about = {
-        "adjacency": ADJACENCY,
-        "epsilon": person["epsilon"]["outsider"],
-        "delta": person["delta"],
-        "releases": [list(kind) for kind in plan.kinds],
-        "people": card["people"],
-    }
-    every = torch.ones(len(sizes), len(sizes), dtype=torch.bool)
-    kept = tables_of(gram, spread, every, sizes, "pairs")
-    return TableRelease.from_tensors(
-        Codec(plan.schema), kept | {"sizes": torch.tensor(sizes, dtype=torch.int32)}, about
-    )
+train = partial(train_by, Plan)
 
 
 PROTOCOL = Protocol(

@@ -17,7 +17,6 @@ is in full.
 import hmac
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,11 +29,9 @@ from understudy.ground.errors import MessageError, PartyError
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise import Rng
 from understudy.privacy.secure.channel import KeyPair, fingerprint
-from understudy.privacy.secure.ring import Numbers
 from understudy.privacy.secure.table_shares import REPEATS
-from understudy.protocols.aggregators.messages import (
+from understudy.protocols.aggregators.terms import (
     Check,
     Checked,
     Open,
@@ -43,10 +40,11 @@ from understudy.protocols.aggregators.messages import (
     Released,
     Take,
     Taken,
+    Tally,
+    Terms,
+    as_tensor,
 )
-from understudy.protocols.aggregators.plan import Plan
-from understudy.protocols.aggregators.terms import Terms
-from understudy.protocols.aggregators.upload import context_of, marked
+from understudy.protocols.aggregators.upload import context_of
 from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
 
 RELEASE = "release.bin"  # in the party's folder, until the run is over
@@ -68,7 +66,6 @@ class Batch:
 class SecondAggregator(Party):
     """Guarantee and edges: see the module."""
 
-    terms: ClassVar[type[Terms]] = Plan
     messages: ClassVar[tuple[type[Message], ...]] = (
         *Party.messages, Open, Opened, Take, Taken, Check, Checked, Release, Released,
     )  # fmt: skip
@@ -79,18 +76,15 @@ class SecondAggregator(Party):
         data: NoRows,
         ledger: Ledger,
         *,
-        run: str,
+        terms: type[Terms],
         budget: Budget,
-        rng: Rng | None = None,
-        folder: Path | None = None,
+        **more: Any,
     ) -> None:
-        super().__init__(name, ledger, run=run, rng=rng, folder=folder)
-        self.schema, self.budget, self.secret = data.schema, budget, data.secret
+        super().__init__(name, ledger, **more)
+        self.terms, self.schema, self.budget, self.secret = terms, data.schema, budget, data.secret
         self.begun: Open | None = None
         self.pair: KeyPair | None = None  # until the release
         self.batch: Batch | None = None
-        self.batches = self.people = 0
-        self.mark = bytes(32)
         self.seen: set[bytes] = set()
 
     def answer(self, ask: Ask) -> Reply:
@@ -102,9 +96,9 @@ class SecondAggregator(Party):
         match ask:
             case Open() if self.begun is None:
                 return self._open(ask)
-            case Take() if self.pair is not None and self.batch is None and ask.batch == self.batches:
+            case Take() if self.pair is not None and self.batch is None and ask.batch == self.tally.batches:
                 return self._take(ask, self.pair)
-            case Check() if self.pair is not None and self.batch is not None and ask.batch == self.batches:
+            case Check() if self.pair and self.batch and ask.batch == self.batch.number:
                 return self._check(ask, self.pair, self.batch)
             case Release() if self.pair is not None and self.batch is None:
                 return self._release(ask, self.pair)
@@ -120,7 +114,6 @@ class SecondAggregator(Party):
                 f"{self.name}: the run's settings name another key than this one's. Nothing was sent."
             )
         self.begun, self.pair = ask, pair
-        self.total = np.zeros(plan.cells.count, np.uint64)
         return Opened(
             key=Public(pair.public, "a public key: fresh, or this aggregator's own"),
             budget=Public(asdict(self.budget), "the aggregator's own choice"),
@@ -135,7 +128,7 @@ class SecondAggregator(Party):
             opened[place] &= key.tobytes() not in self.seen
             self.seen.add(key.tobytes())
         z, y, total = self._sketch(pair).look(share)
-        self.batch = Batch(ask.batch, ask.uploads, torch.from_numpy(opened), *map(_tensor, (z, y, total)))
+        self.batch = Batch(ask.batch, ask.uploads, torch.from_numpy(opened), *map(as_tensor, (z, y, total)))
         return Taken(
             coin=Public(self._coin(pair), "random: by what the uploads are checked; people do not know it"),
             opened=Public(self.batch.opened, "which uploads open: a person's own doing, or the server's"),
@@ -144,42 +137,40 @@ class SecondAggregator(Party):
         )
 
     def _check(self, ask: Check, pair: KeyPair, batch: Batch) -> Checked:
-        due = (len(batch.uploads), self.plan.cells.blocks, REPEATS)
-        theirs = [self._numbers(part, due) for part in (ask.z, ask.y, ask.sigma)]
-        rows = batch.uploads.numpy()
-        sketch = self._sketch(pair)
-        prime = np.uint64(self.plan.field.prime)
+        due, prime = (len(batch.uploads), self.plan.cells.blocks, REPEATS), np.uint64(self.plan.field.prime)
+        *others, theirs = (self.plan.numbers(part, due, self.name) for part in (ask.z, ask.y, ask.sigma))
+        rows, sketch = batch.uploads.numpy(), self._sketch(pair)
         share, _ = self.plan.format.second(rows, pair, self.context(pair))
         z, y = ((mine.numpy().astype(np.uint64) + other) % prime
-                for mine, other in zip((batch.z, batch.y), theirs, strict=False))  # fmt: skip
+                for mine, other in zip((batch.z, batch.y), others, strict=True))  # fmt: skip
         sigma = sketch.judge(share, z, y)
-        passed = sketch.passed(theirs[2], sigma) & batch.opened.numpy()
-        failed = sketch.sums(share.only(np.flatnonzero(~passed)))
-        self.total = (
-            self.total + self.plan.field.minus(batch.total.numpy().astype(np.uint64), failed)
-        ) % prime
-        self.mark = marked(self.mark, self.plan.format.keys(rows)[passed])
-        self.people += int(passed.sum())
-        self.batches, self.batch = self.batches + 1, None
+        passed = sketch.passed(theirs, sigma) & batch.opened.numpy()
+        self.tally.add(rows, share, batch.total.numpy().astype(np.uint64), sketch, passed)
+        self.batch = None
         return Checked(
             sigma=Public(
-                _tensor(sigma),
+                as_tensor(sigma),
                 "zero with the server's share where an upload is what it is to be; else random",
             )
         )
 
     def _release(self, ask: Release, pair: KeyPair) -> Released:
-        plan, least = self.plan, self.plan.config.least_people
-        if (ask.people, ask.mark) != (self.people, self.mark):
+        plan, least, people, mark = (
+            self.plan,
+            self.plan.config.least_people,
+            self.tally.people,
+            self.tally.mark,
+        )
+        if (ask.people, ask.mark) != (people, mark):
             raise MessageError(
                 f"{self.name}: the server adds up other people than passed here. Nothing was charged or sent."
             )
-        if self.people < least:
+        if people < least:
             raise PartyError(
-                f"{self.name}: {self.people:,} people passed, and {least:,} are the least. Nothing was charged or sent."
+                f"{self.name}: {people:,} people passed, and {least:,} are the least. Nothing was charged or sent."
             )
         what = (
-            f"the sum over {self.people:,} people, once: batch {self.mark.hex()[:16]}, "
+            f"the sum over {people:,} people, once: batch {mark.hex()[:16]}, "
             f"key {fingerprint({self.name: pair.public})}"
         )
         if self.ledger.spend(against="anyone", run=self.run):
@@ -188,19 +179,19 @@ class SecondAggregator(Party):
                 plan.event, run=self.run, what=f"again, to the bit: {what}", people=()
             )
         else:
-            sums = _tensor(plan.noisy(self.total, self.rng))
+            sums = as_tensor(plan.noisy(self.tally.total, self.rng))
             if self.folder is not None:
-                replace(self.folder / RELEASE, pack({"mark": self.mark, "sums": sums}), sync=True)
+                replace(self.folder / RELEASE, pack({"mark": mark, "sums": sums}), sync=True)
             receipt = self.ledger.charge(plan.event, run=self.run, what=what)
         self.pair = None  # no further batch can be opened
-        self.seen, self.total = set(), np.zeros_like(self.total)
+        self.seen, self.tally.total = set(), np.zeros_like(self.tally.total)
         return Released(sums=Paid(sums, receipt))
 
     def _made(self) -> Tensor:
         """What was charged before, if it is on the disk and over the same people."""
         file = None if self.folder is None else self.folder / RELEASE
         kept = unpack(file.read_bytes()) if file is not None and file.exists() else None
-        if not isinstance(kept, dict) or kept["mark"] != self.mark:
+        if not isinstance(kept, dict) or kept["mark"] != self.tally.mark:
             raise PartyError(f"{self.name}: a sum of this run was released. Nothing was charged or sent.")
         sums: Tensor = kept["sums"]
         return sums
@@ -214,6 +205,7 @@ class SecondAggregator(Party):
         self.plan = self.terms.of(ask.config, ask.schemas, self.name, self.schema)
         if self.plan.aggregator != self.name:
             raise PartyError(f"{self.name}: {self.plan.aggregator} is to aggregate. Nothing was sent.")
+        self.tally = Tally(self.plan)
         return self.plan
 
     def _coin(self, pair: KeyPair) -> bytes:
@@ -221,13 +213,6 @@ class SecondAggregator(Party):
 
     def _sketch(self, pair: KeyPair) -> Any:
         return self.plan.sketch(self._coin(pair))
-
-    def _numbers(self, part: Tensor, shape: tuple[int, ...]) -> Numbers:
-        """Numbers of the field, of that shape. Edges: anything else → MessageError."""
-        good = part.dtype == torch.int64 and part.shape == shape
-        if not good or bool(((part < 0) | (part >= self.plan.field.prime)).any()):
-            raise MessageError(f"{self.name}: {shape} numbers of the field were due. Nothing was sent.")
-        return part.numpy().astype(np.uint64)
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
@@ -237,11 +222,11 @@ class SecondAggregator(Party):
                 "begun": asdict(self.begun),
                 "secret": None if self.pair is None else self.pair.secret,
                 "batch": None if self.batch is None else dict(vars(self.batch)),
-                "batches": self.batches,
-                "people": self.people,
-                "mark": self.mark,
+                "batches": self.tally.batches,
+                "people": self.tally.people,
+                "mark": self.tally.mark,
                 "seen": torch.from_numpy(seen.copy()),
-                "total": _tensor(self.total),
+                "total": as_tensor(self.tally.total),
             }
         return state
 
@@ -252,10 +237,7 @@ class SecondAggregator(Party):
             self._plan(self.begun)
             self.pair = None if state["secret"] is None else KeyPair(state["secret"])
             self.batch = None if state["batch"] is None else Batch(**state["batch"])
-            self.batches, self.people, self.mark = state["batches"], state["people"], state["mark"]
-            self.total = state["total"].numpy().astype(np.uint64)
+            tally = self.tally
+            tally.batches, tally.people, tally.mark = state["batches"], state["people"], state["mark"]
+            tally.total = state["total"].numpy().astype(np.uint64)
             self.seen = {key.tobytes() for key in state["seen"].numpy().reshape(-1, 16)}
-
-
-def _tensor(numbers: Numbers) -> Tensor:
-    return torch.from_numpy(numbers.astype(np.int64))

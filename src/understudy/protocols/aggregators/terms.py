@@ -1,30 +1,114 @@
-"""What the runs of two aggregators have in common: the settings, and what all sides compute from them.
+"""What all sides of a run of two aggregators have in common: messages, settings, and what follows from these.
 
-`plan` has it for tables, `moments_plan` for images and series.
+The server is the first aggregator. It says `Open` to the second, `Begin` to the hosts with its key; batch by batch
+`Upload` to the hosts, `Take` and `Check` to the second; `Release` to it, once.
 """
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
 from understudy.data.described import AnySchema
+from understudy.data.encoding.population import Population
+from understudy.data.kinds import Family, schema_from
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import one_of, plain_name
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.ground.settings import POSITIVE, WHOLE, Declared, Takes, setting, whole_to
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.ring import Field, Numbers
+from understudy.protocols.core import Ask, Assembly, Paid, Public, Reply
 from understudy.protocols.core import settings as usual
+from understudy.protocols.people.host import Call
 
 MOST_BATCH = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Open(Assembly, kind="aggregators.open"):
+    """The run's settings and every party's schema, for the second aggregator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened(Reply, kind="aggregators.opened"):
+    """The second aggregator's public key of the run, what it allows, and whose noise it adds."""
+
+    key: Public
+    budget: Public
+    noise: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin(Assembly, kind="aggregators.begin"):
+    """The run's settings, every party's schema, and the key that the second aggregator's part is to be sealed to."""
+
+    key: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upload(Call, kind="aggregators.upload"):
+    """Which of the party's people are to upload their tables, in two shares: their places, (n,)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Take(Ask, kind="aggregators.take"):
+    """A batch of uploads, as far as they are for the second aggregator: bytes, (n, size)."""
+
+    batch: int
+    uploads: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken(Reply, kind="aggregators.taken"):
+    """What the second aggregator drew for the check, which uploads it could open, and its Z and Y of all."""
+
+    coin: Public
+    opened: Public
+    z: Public
+    y: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(Ask, kind="aggregators.check"):
+    """The first aggregator's Z, Y and share of σ for every upload of the batch."""
+
+    batch: int
+    z: Tensor
+    y: Tensor
+    sigma: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked(Reply, kind="aggregators.checked"):
+    """The second aggregator's share of σ, by which both know who passes."""
+
+    sigma: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release(Ask, kind="aggregators.release"):
+    """Release the sum over all who passed: so many people, and the mark of who they are."""
+
+    people: int
+    mark: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released(Reply, kind="aggregators.released"):
+    """The second aggregator's share of the sum, with its noise."""
+
+    sums: Paid
 
 
 def _check_key(key: Any) -> None:
@@ -62,21 +146,64 @@ class Settings(Declared):
         Budget(self.epsilon, self.delta)
 
 
+@dataclass(frozen=True)
 class Terms(ABC):
     """A run's settings with what is counted, the noise on it, its price, and the form of an upload."""
 
-    config: Settings
+    config: Any
+    schema: Any
+    protocol: ClassVar[str]
+    settings: ClassVar[type[Settings]]
+    family: ClassVar[Family[Any, Any]]  # of rows
+    rows_are: ClassVar[str]  # in words, and what for others
 
     @classmethod
-    @abstractmethod
     def of(
         cls, config: Mapping[str, Any], schemas: Mapping[str, Mapping[str, Any]], name: str, own: AnySchema
     ) -> Self:
         """By what a party was told. Edges: settings that are none, another schema than its own → an error."""
+        told: dict[str, Any] = {party: schema_from(dict(schema)) for party, schema in schemas.items()}
+        fits = name in told and cls.family.describes(own) and cls.family.describes(told[name])
+        if not fits or cls.alike(told[name]) != cls.alike(own):
+            raise SchemaError(f"{name}: the run is about another schema. Nothing was charged or sent.")
+        return cls.joint(cls.settings(**config), told)
+
+    @classmethod
+    def joint(cls, config: Any, schemas: Mapping[str, Any]) -> Self:
+        """The terms of all parties. Edges: no aggregator, no host, other rows at one of them → ConfigError."""
+        one_of(schemas, aggregator=config.aggregator)
+        if len(schemas) < 2:
+            raise ConfigError("there is an aggregator, and nobody who uploads. Nothing was charged.")
+        if config.most_holders >= len(schemas):
+            raise ConfigError(
+                f"most_holders={config.most_holders}, and there are {len(schemas) - 1} hosts. Nothing was charged."
+            )
+        (first, schema), *others = schemas.items()
+        for name, other in schemas.items():
+            if not cls.family.describes(other):
+                raise ConfigError(f"{name}: these uploads are of {cls.rows_are}. Nothing was charged.")
+        for name, other in others:
+            if cls.alike(other) != cls.alike(schema):
+                raise ConfigError(
+                    f"{first} and {name} do not describe their rows in the same way: all hosts and the aggregator have "
+                    "the same columns or shape, bounds, levels and classes. Nothing was charged."
+                )
+        return cls(config, cls.bare(config, schema))
+
+    @staticmethod
+    @abstractmethod
+    def alike(schema: Any) -> Any:
+        """What of a schema is the same at all parties."""
+
+    @staticmethod
+    @abstractmethod
+    def bare(config: Any, schema: Any) -> Any:
+        """The schema without what a holder may call or note as it likes. Edges: nothing to count → ConfigError."""
 
     @property
     def aggregator(self) -> str:
-        return self.config.aggregator
+        name: str = self.config.aggregator
+        return name
 
     @cached_property
     def field(self) -> Field:
@@ -86,6 +213,10 @@ class Terms(ABC):
     @abstractmethod
     def cells(self) -> Any:
         """What is counted: so many numbers (`count`), checked in so many `blocks`."""
+
+    @abstractmethod
+    def own(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
+        """What uploads are about, of people with the rows at these places, if they have `some`: a line each."""
 
     @property
     @abstractmethod
@@ -126,13 +257,45 @@ class Terms(ABC):
         """How many the sum can hold; None: more than there are."""
         return None
 
+    def numbers(self, part: Any, shape: tuple[int, ...], whose: str) -> Numbers:
+        """What the other aggregator said. Edges: not numbers of the field, of that shape → MessageError."""
+        good = isinstance(part, Tensor) and part.dtype == torch.int64 and part.shape == shape
+        if not good or bool(((part < 0) | (part >= self.field.prime)).any()):
+            raise MessageError(f"{whose}: {shape} numbers of the field were due. Nothing was added up.")
+        numbers: Numbers = part.numpy().astype(np.uint64)
+        return numbers
 
-def require_seats(config: Settings, schemas: Mapping[str, Any]) -> None:
-    """Refuse a run without the aggregator that it names, or without hosts."""
-    one_of(schemas, aggregator=config.aggregator)
-    if len(schemas) < 2:
-        raise ConfigError("there is an aggregator, and nobody who uploads. Nothing was charged.")
-    if config.most_holders >= len(schemas):
-        raise ConfigError(
-            f"most_holders={config.most_holders}, and there are {len(schemas) - 1} hosts. Nothing was charged."
-        )
+    def drawn(self, schemas: Mapping[str, Any]) -> Any:
+        """The schema of what is drawn. Edges: one that nobody can keep to → ConfigError, before anybody is asked."""
+        return self.schema
+
+    @abstractmethod
+    def fit(
+        self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Callable[[], None]
+    ) -> GeneratorParts:
+        """The generator of what was released; the card gets what else is to be said, and `look` is called meanwhile."""
+
+
+class Tally:
+    """An aggregator's share of the sum over all who passed so far, how many they are, and the mark of who."""
+
+    def __init__(self, plan: Terms) -> None:
+        self.plan, self.total = plan, np.zeros(plan.cells.count, np.uint64)
+        self.mark, self.people, self.batches = bytes(32), 0, 0
+
+    def add(self, rows: Any, share: Any, sums: Numbers, sketch: Any, passed: Any) -> None:
+        """A batch, of which `sums` is this side's share over all, but for those who did not pass."""
+        field = self.plan.field
+        failed = sketch.sums(share.only(np.flatnonzero(~passed)))
+        self.total = (self.total + field.minus(sums, failed)) % np.uint64(field.prime)
+        self.mark = marked(self.mark, self.plan.format.keys(rows)[passed])
+        self.people, self.batches = self.people + int(passed.sum()), self.batches + 1
+
+
+def marked(mark: bytes, keys: Any) -> bytes:
+    """The mark of who is in a sum, with these uploads more, in their order."""
+    return hashlib.sha256(mark + keys.tobytes()).digest()
+
+
+def as_tensor(numbers: Numbers) -> Tensor:
+    return torch.from_numpy(numbers.astype(np.int64))

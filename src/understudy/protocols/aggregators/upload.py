@@ -55,20 +55,35 @@ KEY, SEED = 16, 32
 _PEOPLE = 256  # split at a time
 
 
+@dataclass(frozen=True)
 class Form(ABC):
     """Uploads as rows of bytes, in parts: first what the second aggregator gets, from the key to what is sealed."""
 
+    cells: Any
     field: Field
 
     @property
     @abstractmethod
     def parts(self) -> tuple[int, ...]:
-        """The length of each part, in order."""
+        """The length of each part, in order: the key, what is for both, what is sealed, the first aggregator's."""
 
     @property
     @abstractmethod
+    def randomness(self) -> int:
+        """How many secret random bytes an upload takes."""
+
+    @abstractmethod
+    def split(self, own: Any, random: Bytes) -> tuple[Bytes, Bytes, Bytes, list[Bytes]]:
+        """Keys, what is for both, the second aggregator's seeds, and the first one's parts, of such people."""
+
+    @abstractmethod
+    def second_share(self, keys: Bytes, both: Bytes, seeds: Bytes) -> Any:
+        """The second aggregator's share of well-formed uploads."""
+
+    @property
     def head(self) -> int:
         """Of what the second aggregator gets of an upload, in bytes."""
+        return sum(self.parts[:3])
 
     @property
     def size(self) -> int:
@@ -87,90 +102,68 @@ class Form(ABC):
     def in_field(self, words: Bytes) -> Words:
         return as_words(words) % np.uint32(self.field.prime)
 
+    def good(self, *words: Bytes) -> Truths:
+        """Whose words are numbers of the field, which anybody can see: (n,)."""
+        good: Truths = np.all(np.hstack([as_words(part) for part in words]) < self.field.prime, axis=1)
+        return good
+
     def cut(self, rows: Bytes) -> list[Bytes]:
         ends = [end for end in accumulate(self.parts, initial=0) if end <= rows.shape[1]]
         return [rows[:, a:b] for a, b in pairwise(ends)]
 
-    @staticmethod
-    def sealed(
-        public: bytes, context: bytes, keys: Bytes, also: Bytes, seeds: Bytes, secrets: Bytes
-    ) -> Bytes:
-        """The second aggregator's seeds, each sealed with a secret of its own, bound to the run, the key, `also`."""
-        each = [
-            seal(public, seed.tobytes(), _bound(context, key, line), secret.tobytes())
-            for key, line, seed, secret in zip(keys, also, seeds, secrets, strict=True)
-        ]
-        return np.frombuffer(b"".join(each), np.uint8).reshape(len(seeds), -1)
+    def write(self, own: Any, random: Bytes, public: bytes, context: bytes) -> Tensor:
+        """The uploads of people with such rows, a line of `own` each, sealed to this key: uint8, (n, size).
 
-    @staticmethod
-    def opened(
-        pair: KeyPair, context: bytes, keys: Bytes, also: Bytes, sealed: Bytes, good: Truths
-    ) -> tuple[Bytes, Truths]:
-        """The seeds, and of the `good` ones whose open; zeros for the others."""
-        opened, seeds = good.copy(), np.zeros((len(keys), SEED), np.uint8)
-        for place in np.flatnonzero(good):
+        `random`: secret bytes of each, (n, `randomness`). The same ones give the same upload, and are for that alone.
+        """
+        rows = np.empty((len(own), self.size), np.uint8)
+        for start in range(0, len(own), _PEOPLE):
+            here = slice(start, start + _PEOPLE)
+            keys, both, seconds, firsts = self.split(own[here], random[here, :-SEED])
+            sealed = [
+                seal(public, seed.tobytes(), _bound(context, key, line), secret.tobytes())
+                for key, line, seed, secret in zip(keys, both, seconds, random[here, -SEED:], strict=True)
+            ]
+            second = np.frombuffer(b"".join(sealed), np.uint8).reshape(len(keys), -1)
+            rows[here] = np.hstack([keys, both, second, *firsts])
+        return torch.from_numpy(rows)
+
+    def second(self, rows: Bytes, pair: KeyPair, context: bytes) -> tuple[Any, Truths]:
+        """The second aggregator's share, and who is in it: uploads that open, and are well formed.
+
+        The others stand in it as what a seed of zeros makes of them, which tells of nobody.
+        """
+        keys, both, sealed = self.cut(rows)
+        opened, seeds = self.good(both), np.zeros((len(keys), SEED), np.uint8)
+        for place in np.flatnonzero(opened):
             try:
-                seed = unseal(pair, sealed[place].tobytes(), _bound(context, keys[place], also[place]))
+                seed = unseal(pair, sealed[place].tobytes(), _bound(context, keys[place], both[place]))
                 seeds[place] = np.frombuffer(seed, np.uint8)
             except MessageError:
                 opened[place] = False
-        return seeds, opened
+        return self.second_share(keys, both, seeds), opened
 
 
-@dataclass(frozen=True)
 class Format(Form):
     """Uploads about columns of so many levels."""
 
     cells: Cells
-    field: Field
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The length of each part, in order."""
         cells = self.cells
-        bits = -(-cells.levels // 8)
-        return (
-            KEY,
-            4 * cells.words,
-            SEED + OVERHEAD,
-            SEED,
-            16 * cells.levels,
-            bits,
-            4 * cells.blocks * REPEATS,
-        )
-
-    @property
-    def head(self) -> int:
-        return sum(self.parts[:3])
+        own = (SEED, 16 * cells.levels, -(-cells.levels // 8), 4 * cells.blocks * REPEATS)
+        return (KEY, 4 * cells.words, SEED + OVERHEAD, *own)
 
     @property
     def randomness(self) -> int:
-        """How many secret random bytes an upload takes."""
         return randomness(self.cells) + SEED
 
-    def write(self, codes: Codes, random: Bytes, public: bytes, context: bytes) -> Tensor:
-        """The uploads of people with these levels, sealed to this key: uint8, (n, size).
-
-        `random`: secret bytes of each, (n, `randomness`). The same ones give the same upload, and are for that alone.
-        """
-        rows = np.empty((len(codes), self.size), np.uint8)
-        for start in range(0, len(codes), _PEOPLE):
-            some, drawn = codes[start : start + _PEOPLE], random[start : start + _PEOPLE]
-            share, firsts, seconds = split(self.cells, some, drawn[:, :-SEED], self.field)
-            corrections, secrets = share.corrections.astype("<u4").view(np.uint8), drawn[:, -SEED:]
-            sealed = self.sealed(public, context, share.keys, corrections, seconds, secrets)
-            rows[start : start + _PEOPLE] = np.hstack(
-                [
-                    share.keys,
-                    corrections,
-                    sealed,
-                    firsts,
-                    share.seeds.astype("<u8").reshape(len(some), -1).view(np.uint8),
-                    np.packbits(share.bits, axis=1),
-                    share.dealt.c.astype("<u4").reshape(len(some), -1).view(np.uint8),
-                ]
-            )
-        return torch.from_numpy(rows)
+    def split(self, own: Codes, random: Bytes) -> tuple[Bytes, Bytes, Bytes, list[Bytes]]:
+        share, firsts, seconds = split(self.cells, own, random, self.field)
+        seeds = share.seeds.astype("<u8").reshape(len(own), -1).view(np.uint8)
+        parts = [firsts, seeds, np.packbits(share.bits, axis=1), _as_bytes(share.dealt.c)]
+        return share.keys, _as_bytes(share.corrections), seconds, parts
 
     def first(self, rows: Bytes) -> Share:
         """The first aggregator's share."""
@@ -187,25 +180,15 @@ class Format(Form):
             self.field,
         )
 
-    def second(self, rows: Bytes, pair: KeyPair, context: bytes) -> tuple[Share, Truths]:
-        """The second aggregator's share, and who is in it: uploads that open, and are well formed.
-
-        The others stand in it as what a seed of zeros makes of them, which tells of nobody.
-        """
-        keys, corrections, sealed = self.cut(rows)
-        good: Truths = np.all(as_words(corrections) < self.field.prime, axis=1)
-        seeds, opened = self.opened(pair, context, keys, corrections, sealed, good)
-        return second_share(self.cells, keys, seeds, self.in_field(corrections), self.field), opened
+    def second_share(self, keys: Bytes, both: Bytes, seeds: Bytes) -> Share:
+        return second_share(self.cells, keys, seeds, self.in_field(both), self.field)
 
     def decodes(self, rows: Bytes) -> Truths:
-        """Whose words are numbers of the field, which anybody can see: (n,)."""
+        """Which are uploads, as far as anybody can see."""
         _, corrections, *_, c = self.cut(rows)
-        words = np.hstack([as_words(corrections), as_words(c)])
-        good: Truths = np.all(words < self.field.prime, axis=1)
-        return good
+        return self.good(corrections, c)
 
 
-@dataclass(frozen=True)
 class MomentFormat(Form):
     """Uploads about a class and a vector.
 
@@ -217,46 +200,26 @@ class MomentFormat(Form):
     """
 
     cells: Vectors
-    field: Field
 
     @property
     def parts(self) -> tuple[int, ...]:
-        return (KEY, SEED + OVERHEAD, SEED, 4 * self.cells.words, 4 * self.cells.blocks * REPEATS)
-
-    @property
-    def head(self) -> int:
-        return sum(self.parts[:2])
+        return (KEY, 0, SEED + OVERHEAD, SEED, 4 * self.cells.words, 4 * self.cells.blocks * REPEATS)
 
     @property
     def randomness(self) -> int:
-        """How many secret random bytes an upload takes."""
         return RANDOMNESS + SEED
 
-    def write(self, own: NDArray[np.int64], random: Bytes, public: bytes, context: bytes) -> Tensor:
-        """The uploads of people with these classes and vectors, (n, 1 + features); otherwise as `Format.write`."""
-        rows = np.empty((len(own), self.size), np.uint8)
-        for start in range(0, len(own), _PEOPLE):
-            here = slice(start, start + _PEOPLE)
-            some, drawn = own[here], random[here]
-            share, keys, firsts, seconds = split_moments(
-                self.cells, some[:, 0], some[:, 1:], drawn[:, :-SEED], self.field
-            )
-            sealed = self.sealed(public, context, keys, keys[:, :0], seconds, drawn[:, -SEED:])
-            words, c = (part.astype("<u4").reshape(len(some), -1) for part in (share.words, share.dealt.c))
-            rows[here] = np.hstack([keys, sealed, firsts, words.view(np.uint8), c.view(np.uint8)])
-        return torch.from_numpy(rows)
+    def split(self, own: NDArray[np.int64], random: Bytes) -> tuple[Bytes, Bytes, Bytes, list[Bytes]]:
+        share, keys, firsts, seconds = split_moments(self.cells, own[:, 0], own[:, 1:], random, self.field)
+        return keys, keys[:, :0], seconds, [firsts, _as_bytes(share.words), _as_bytes(share.dealt.c)]
 
     def first(self, rows: Bytes) -> MomentShare:
         """The first aggregator's share."""
-        _, _, seeds, words, c = self.cut(rows)
+        _, _, _, seeds, words, c = self.cut(rows)
         return first_moments(self.cells, seeds, self.in_field(words), self.in_field(c), self.field)
 
-    def second(self, rows: Bytes, pair: KeyPair, context: bytes) -> tuple[MomentShare, Truths]:
-        """The second aggregator's share, and who is in it: as `Format.second`."""
-        keys, sealed = self.cut(rows)
-        every = np.ones(len(rows), np.bool_)
-        seeds, opened = self.opened(pair, context, keys, keys[:, :0], sealed, every)
-        return second_moments(self.cells, seeds, self.field), opened
+    def second_share(self, keys: Bytes, both: Bytes, seeds: Bytes) -> MomentShare:
+        return second_moments(self.cells, seeds, self.field)
 
 
 def context_of(run: str, config: Mapping[str, Any], schemas: Mapping[str, Any], public: bytes) -> bytes:
@@ -265,14 +228,13 @@ def context_of(run: str, config: Mapping[str, Any], schemas: Mapping[str, Any], 
     return hashlib.sha256(b"understudy upload 1 " + told.encode()).digest()
 
 
-def marked(mark: bytes, keys: Bytes) -> bytes:
-    """The mark of who is in a sum, with these uploads more, in their order."""
-    return hashlib.sha256(mark + keys.tobytes()).digest()
-
-
 def _bound(context: bytes, key: Bytes, corrections: Bytes) -> bytes:
     return context + key.tobytes() + hashlib.sha256(corrections.tobytes()).digest()
 
 
 def as_words(rows: Bytes) -> Words:
     return np.ascontiguousarray(rows).view("<u4")
+
+
+def _as_bytes(words: NDArray[Any]) -> Bytes:
+    return words.astype("<u4").reshape(len(words), -1).view(np.uint8)
