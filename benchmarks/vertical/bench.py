@@ -47,7 +47,7 @@ from common.publication import DELTA, ENDS
 from common.splits import cramers_v, random_columns
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
-from understudy.evaluate.attacks.membership import neighbourhood
+from understudy.evaluate.attacks.neighbours import neighbourhood
 from understudy.evaluate.utility.fidelity import evaluate_tables
 from understudy.runs.federation import Federation
 from understudy.runs.registry import PROTOCOLS

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from understudy.answers import possible
+from understudy.answers import rules as ruled
 from understudy.answers.rules import check_rules, each_keeps
 from understudy.data.column import Column
 from understudy.data.conditions import parse
@@ -94,7 +94,7 @@ REALS = (
 )
 def test_orders_are_held_against_what_other_rules_leave(rules: tuple[str, ...], can_be: bool) -> None:
     schema = Schema(columns=REALS, rules=tuple(Rule(always=rule) for rule in rules))
-    assert possible.possible([parse(rule, orders=True) for rule in rules], Codec(schema)) is can_be
+    assert ruled.possible([parse(rule, orders=True) for rule in rules], Codec(schema)) is can_be
 
 
 def test_many_rules_that_share_a_column_are_few_boxes() -> None:
@@ -117,6 +117,6 @@ def test_rules_of_which_nobody_can_tell_whether_they_contradict_are_refused(
         {"always": f"not ({' or '.join(f'p{i} == {k} and p{j} == {k}' for k in places)})"}
         for i, j in itertools.combinations(range(6), 2)
     ]
-    monkeypatch.setattr(possible, "_STEPS", 100)
+    monkeypatch.setattr(ruled, "_STEPS", 100)
     with pytest.raises(ConfigError, match=r"nobody can tell.*Nothing was drawn or charged"):
         check_rules(Schema(columns=columns, rules=rules))

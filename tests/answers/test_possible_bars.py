@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from understudy.answers.bars import Figure, Found, figures
-from understudy.answers.noisy import Noisy
+from understudy.answers.release import Noisy
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Integer, Schema
 

@@ -19,8 +19,7 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from understudy.answers.bars import Found, figures
-from understudy.answers.noisy import Noisy, bias_of
-from understudy.answers.release import Release
+from understudy.answers.release import Noisy, Release, bias_of
 from understudy.cli import app
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema

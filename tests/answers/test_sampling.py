@@ -9,7 +9,7 @@ import torch
 from small_models import SCHEMA, SIZES, asked, behind, joint, mixture
 
 from understudy.answers import answers as room
-from understudy.answers import rejection
+from understudy.answers import products
 from understudy.answers.products import products_of
 from understudy.answers.question import Question
 from understudy.data.encoding.codec import Codec
@@ -136,7 +136,7 @@ def test_a_mixture_draws_what_is_very_rare_and_another_network_says_how_rare_it_
 
 
 def test_the_work_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rejection, "MOST", 1 << 14)
+    monkeypatch.setattr(products, "MOST_POINTS", 1 << 14)
     with pytest.raises(ConfigError, match="16,384 draws"):
         behind().sample(10**6, where="sex == 'F'", seed=0)
 

@@ -11,8 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.answers.cases import Split
-from understudy.answers.kinds_of_events import TooManyCasesError
+from understudy.answers.cases import Split, TooManyCasesError
 from understudy.answers.people_law import PeopleLaw
 from understudy.data.conditions import parse
 from understudy.data.encoding.codec import Codec

@@ -6,6 +6,6 @@ import pytest
 @pytest.fixture
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as an alarm on a page of 25 measures takes."""
-    from understudy.evaluate.attacks import chance
+    from understudy.evaluate.attacks import rates
 
-    monkeypatch.setattr(chance, "DRAWS", 999)
+    monkeypatch.setattr(rates, "DRAWS", 999)

@@ -41,8 +41,7 @@ from understudy.data.schema import Boolean, Integer, Schema
 from understudy.data.table import Table
 from understudy.data.visits import Visits, counts
 from understudy.evaluate.audit.audit_file import case_of_run
-from understudy.evaluate.audit.auditing import Case, audit_protocol
-from understudy.evaluate.audit.transcript import Seen
+from understudy.evaluate.audit.auditing import Case, Seen, audit_protocol
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import counts as secure_counts
 from understudy.privacy.secure import moments as secure_moments

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Schema
-from understudy.evaluate.audit.aggregators_canary import AggregatorsAudit
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
+from understudy.evaluate.audit.joint_canary import AggregatorsAudit
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng

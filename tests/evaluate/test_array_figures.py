@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from understudy.cli import app
 from understudy.data.images import ImageSchema
 from understudy.data.samples import sines
-from understudy.evaluate.array_figures import array_figures
+from understudy.evaluate.other_rows import array_figures
 
 SCHEMA = ImageSchema(height=6, width=6, person="id", label="side", classes=("left", "right"))
 

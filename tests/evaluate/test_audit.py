@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -20,21 +21,28 @@ from torch import Tensor
 
 from understudy.data.kinds import TABLE
 from understudy.data.schema import Boolean, Ordinal, Schema
+from understudy.evaluate.audit import auditing
 from understudy.evaluate.audit.audit_file import audit_run_file, plain_case
-from understudy.evaluate.audit.auditing import AuditResult, Case, Score, audit_mechanism, audit_protocol
+from understudy.evaluate.audit.auditing import (
+    AuditResult,
+    Case,
+    Score,
+    Seen,
+    View,
+    audit_protocol,
+    learned,
+    paid_numbers,
+)
 from understudy.evaluate.audit.bounds import (
     PILOT,
     Errors,
     explained,
     gaussian,
-    one_run,
-    one_run_p_value,
     plain,
     scaled,
     separate,
 )
 from understudy.evaluate.audit.canaries import VertiGanAudit, World, cut_down
-from understudy.evaluate.audit.transcript import Seen, learned, paid_numbers
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp, Spend, calibrate, epsilon
 from understudy.privacy.accounts.budget import Budget
@@ -203,47 +211,47 @@ def test_scaling_the_noise_scales_every_kind_of_event() -> None:
     assert sampled == {PoissonSampledDpEvent(0.1, GaussianDpEvent(2.0)): 3}
 
 
-# Many canaries in one run
-
-
-@pytest.mark.parametrize("canaries", [1, 10, 100])
-def test_all_guesses_right_prove_what_the_closed_form_says(canaries: int) -> None:
-    accuracy = 0.05 ** (1 / canaries)
-    expected = max(0.0, math.log(accuracy / (1 - accuracy)))
-    assert one_run(canaries, canaries, canaries) == pytest.approx(expected, abs=2e-4)
-
-
-@pytest.mark.parametrize(("true", "delta"), list(product((0.0, 0.5, 2.0), (0.0, 1e-3, 0.05))))
-def test_the_p_value_is_never_too_small(true: float, delta: float) -> None:
-    """Each canary tells all with probability δ and lies with odds 1 : e^ε otherwise: (ε, δ)-DP, all guessed."""
-    canaries = 30
-    right = delta + (1 - delta) / (1 + math.exp(-true))
-    for correct in range(canaries + 1):
-        exact = binom.sf(correct - 1, canaries, right)
-        assert exact <= one_run_p_value(correct, canaries, canaries, true, delta) + 1e-12
-
-
-def test_the_delta_term_is_the_steepest_gain() -> None:
-    guesses, correct, canaries, delta, coin = 20, 15, 40, 1e-3, 1 / (1 + math.exp(-0.7))
-    tail = sum(binom.pmf(k, guesses, coin) for k in range(correct, guesses + 1))
-    gains = [
-        sum(binom.pmf(k, guesses, coin) for k in range(correct - i, correct)) / i
-        for i in range(1, correct + 1)
-    ]
-    expected = tail + 2 * canaries * delta * max(gains)
-    assert one_run_p_value(correct, guesses, canaries, 0.7, delta) == pytest.approx(expected)
-
-
-def test_one_run_of_many_answers_is_close_to_their_epsilon() -> None:
-    true, canaries = 1.5, 20_000
-    honest = np.random.default_rng(0).random(canaries) < 1 / (1 + math.exp(-true))
-    assert 0.95 * true <= one_run(int(honest.sum()), canaries, canaries) <= true
-    assert one_run(canaries // 2, canaries, canaries) == 0
-    with pytest.raises(ConfigError, match="cannot be"):
-        one_run(11, 10, 20)
-
-
 # Mechanisms
+
+
+def audit_mechanism(
+    run: Callable[[Tensor, Rng], Tensor],
+    present: Tensor,
+    absent: Tensor,
+    *,
+    claimed: Spend,
+    delta: float = 0.0,
+    confidence: float = 0.95,
+    score: Callable[[Tensor], Tensor] | None = None,
+    trials: int = 1000,
+    rng: Rng | None = None,
+    each_row: bool = False,
+) -> AuditResult:
+    """One mechanism on two inputs of which it claims that they can hardly be told apart, by a score or a learned rule.
+
+    `each_row`: every row is answered on its own (local privacy): all trials are one call.
+    """
+    auditing._enough(trials, confidence)
+    price, rng = auditing._price(claimed, delta), rng or FastRng(0)
+
+    def outputs(rows: Tensor) -> Tensor:
+        if each_row:
+            return run(rows.expand(trials, *rows.shape[1:]), rng)
+        return torch.stack([run(rows, rng) for _ in range(trials)])
+
+    with_person, without = outputs(present), outputs(absent)
+    if score is None:
+        scores = learned(*(part.flatten(1).double().numpy() for part in (with_person, without)))
+    else:
+        scores = score(with_person).double().numpy(), score(without).double().numpy()
+    return AuditResult(
+        claimed=price,
+        delta=delta,
+        confidence=confidence,
+        trials=trials,
+        seconds=0.0,
+        views=(View.of("the output", scores, claimed, delta, confidence),),
+    )
 
 
 def answer(rows: Tensor, rng: Rng) -> Tensor:

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.evaluate.attacks import chance
-from understudy.evaluate.attacks.chance import fisher, holm, luck, more, sums
-from understudy.evaluate.attacks.rates import above, auc, marks, top_half, tpr
+from understudy.evaluate.attacks import rates as chance
+from understudy.evaluate.attacks.rates import above, auc, fisher, holm, luck, marks, more, sums, top_half, tpr
 
 
 def choices(people, inside):

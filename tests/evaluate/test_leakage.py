@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -48,24 +46,9 @@ def test_every_attack_is_there_with_its_control():
         *(f"inference_{name}" for name in SCHEMA.names),
     ]
     assert not found.leaks
-    values = found.values()
-    assert {
-        "mia_acc",
-        "mia_auc",
-        "mia_tpr_at_1pct",
-        "linkability_success",
-        "inference_ill_success",
-    } <= values.keys()
-    assert values["mia_acc"] == found["mia"]["acc"].attack.value
-    plain = json.loads(json.dumps(found.to_dict()))
-    assert plain["figures"].keys() == {"dcr", "dcr_p5", "nndr", "nndr_p5"}
-    for line in str(found).splitlines():
-        assert (
-            "control" in line
-            or "cannot be computed, because" in line
-            or "(ceiling" in line
-            or "(floor" in line
-        )
+    assert [figure.name for figure in found.closeness] == ["dcr", "dcr_p5", "nndr", "nndr_p5"]
+    for line in "\n".join(map(str, found.attacks)).splitlines():
+        assert "control" in line or "cannot be computed, because" in line
 
 
 def test_a_copy_leaks_by_every_kind_of_attack():
@@ -100,8 +83,6 @@ def test_empty_tables_give_reasons_and_no_traceback():
     for tables in ((TRAIN[:0], HOLDOUT, TRAIN), (TRAIN, HOLDOUT[:0], TRAIN), (TRAIN, HOLDOUT, TRAIN[:0])):
         found = attack_tables(*tables, SCHEMA, owners=OWNERS)
         assert all("rows" in attack.reason for attack in found.attacks)
-        assert found.values() == {}
-        json.dumps(found.to_dict())
 
 
 def test_names_that_are_unknown_are_refused_with_a_hint():

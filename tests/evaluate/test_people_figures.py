@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from understudy.cli import app
 from understudy.data.visits import VisitCodes, VisitLayout, read_visits
-from understudy.evaluate.attacks.membership import neighbourhood
-from understudy.evaluate.people_figures import attack_people
+from understudy.evaluate.attacks.neighbours import neighbourhood
+from understudy.evaluate.other_rows import attack_people
 from understudy.evaluate.utility.visits import evaluate_visits, flat, table_figures, total_figures
 from visit_cases import clinic, frames, random_codes
 

@@ -151,4 +151,3 @@ def test_impossible_shares_are_refused():
 def test_a_rate_is_shown_with_its_interval_unless_it_is_known():
     assert str(Rate(0.5, 0.25, 0.75)) == "0.500 [0.250, 0.750]"
     assert str(Rate.known(0.5)) == "0.500"
-    assert Rate(0.5, 0.25, 0.75).to_dict() == {"value": 0.5, "low": 0.25, "high": 0.75}

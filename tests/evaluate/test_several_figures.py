@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from understudy.cli import app
 from understudy.data.schema import Categorical, Integer, Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.evaluate.people_figures import attack_people
-from understudy.evaluate.utility.several_visits import evaluate_several, several_codes, several_layouts
+from understudy.evaluate.other_rows import attack_people
+from understudy.evaluate.utility.visits import evaluate_visits, event_codes, event_layouts
 from understudy.ground.errors import SchemaError
 
 
@@ -62,7 +62,7 @@ REAL = tables(("f", [0, 1], [1]), ("m", [1], [0, 0]), ("f", [0], []))
 
 def test_tables_of_two_kinds_of_events_by_hand() -> None:
     other = tables(("f", [1, 1], [1]), ("m", [1], [0, 0]), ("f", [0], []))
-    found = {figure.name: figure for figure in evaluate_several(REAL, other, schema())}
+    found = {figure.name: figure for figure in evaluate_visits(REAL, other, schema())}
     # over two people: (0, 1) and (1, 1) of a quarter each and (1, 0) of a half; against (1, 1) and (1, 0) of a half
     severity_fee = 0.25
     severity_gap = 0.25  # the first claim has no gap: the first person has no other, and the second one half
@@ -77,20 +77,20 @@ def test_tables_of_two_kinds_of_events_by_hand() -> None:
 
 
 def test_people_s_columns_are_those_of_all_with_a_kind_s_own_number_last() -> None:
-    visits, claims = several_codes(REAL, schema())
+    visits, claims = event_codes(REAL, schema())
     assert visits.people.tolist() == [
         [0, 0, 1, 2],
         [1, 0, 2, 1],
         [0, 10, 0, 1],
     ]  # sex, first month, claims, visits
     assert claims.people.tolist() == [[0, 2, 0, 1], [1, 1, 0, 2], [0, 1, 10, 0]]
-    assert [layout.people for layout in several_layouts(schema())] == [(2, 11, 3, 4), (2, 4, 11, 3)]
+    assert [layout.people for layout in event_layouts(schema())] == [(2, 11, 3, 4), (2, 4, 11, 3)]
     assert claims.starts.tolist() == [0, 1, 3, 3]
 
 
 def test_a_set_of_tables_beside_itself_has_no_error_and_stands_below_its_references() -> None:
     real = many(300, 0)
-    found = {figure.name: figure for figure in evaluate_several(real, real, schema())}
+    found = {figure.name: figure for figure in evaluate_visits(real, real, schema())}
     between = found["avd2_between (visits and claims)"]
     assert between.value == 0 < between.floor < between.ceiling / 2
     assert not any(
@@ -101,19 +101,19 @@ def test_a_set_of_tables_beside_itself_has_no_error_and_stands_below_its_referen
 
 def test_people_without_columns_are_those_who_have_an_event_of_any_kind() -> None:
     real = {name: frame for name, frame in REAL.items() if name != "people"}
-    visits, claims = several_codes(real, schema(people=False))
+    visits, claims = event_codes(real, schema(people=False))
     assert len(visits.people) == len(claims.people) == 3
-    found = {figure.name: figure.value for figure in evaluate_several(real, real, schema(people=False))}
+    found = {figure.name: figure.value for figure in evaluate_visits(real, real, schema(people=False))}
     assert found["avd2_between (visits and claims)"] == 0
 
 
 def test_an_event_that_is_nobody_s_is_counted_where_it_was_drawn_and_refused_where_it_is_real() -> None:
     stray = REAL | {"claims": REAL["claims"].assign(id=[0, 1, 77])}
-    found = {figure.name: figure.value for figure in evaluate_several(REAL, stray, schema())}
+    found = {figure.name: figure.value for figure in evaluate_visits(REAL, stray, schema())}
     assert found["integrity (claims)"] == pytest.approx(2 / 3)
     assert found["integrity (visits)"] == 1
     with pytest.raises(SchemaError, match=r"claims: 33\.33% of them"):
-        evaluate_several(stray, REAL, schema())
+        evaluate_visits(stray, REAL, schema())
 
 
 def test_an_attack_finds_people_who_were_copied_with_all_their_events_of_both_kinds() -> None:

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.evaluate.attacks import chance
-from understudy.evaluate.attacks import singling_out as module
-from understudy.evaluate.attacks.rates import wilson
-from understudy.evaluate.attacks.singling_out import (
+from understudy.evaluate.attacks import anonymity as module
+from understudy.evaluate.attacks import rates as chance
+from understudy.evaluate.attacks.anonymity import (
     by_luck,
     distinct,
     matches,
@@ -17,6 +16,7 @@ from understudy.evaluate.attacks.singling_out import (
     singling_out,
     univariate,
 )
+from understudy.evaluate.attacks.rates import wilson
 from understudy.evaluate.utility.distance import Space
 
 pytestmark = pytest.mark.usefixtures("few_draws")

@@ -10,8 +10,7 @@ import pytest
 import tomli_w
 
 from understudy.api.train import run_file
-from understudy.evaluate.figure import What
-from understudy.evaluate.utility import Figure
+from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.visits import INTEGRITY, NUMBER
 from understudy.ground.errors import ConfigError
 from understudy.report.page import write_report

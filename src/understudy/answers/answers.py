@@ -16,14 +16,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from understudy.answers import bars, completing, raking
-from understudy.answers.completing import known_cells
-from understudy.answers.noisy import Noisy, bias_of
-from understudy.answers.products import Products, products_of
+from understudy.answers import bars, raking
+from understudy.answers.completing import Predicted, complete, known_cells
+from understudy.answers.products import Cells, Products, by_boxes, by_test, kept_rows, products_of
 from understudy.answers.question import Box, Levels, Question
 from understudy.answers.raking import Weights, by_value, cuts_of, rake, tests_of
-from understudy.answers.rejection import Cells, by_boxes, by_test, kept_rows
-from understudy.answers.release import Release
+from understudy.answers.release import Noisy, Release, bias_of
 from understudy.answers.rule_boxes import rule_boxes
 from understudy.answers.rules import refilled
 from understudy.data.conditions import Condition
@@ -175,30 +173,28 @@ class Answers:
     def complete(self, frame: pd.DataFrame, draws: int, rng: Uniform) -> pd.DataFrame:
         """Rows with what they lack drawn from the model given what they have."""
         products, pieces = self._in_pieces(rng, possible=True)
-        filled = completing.complete(frame, draws, self.levels, products, rng, pieces)
-        filled = refilled(
-            self.levels.schema,
-            filled,
-            lambda rows: completing.complete(
-                frame.iloc[rows // draws], 1, self.levels, products, rng, pieces
-            ),
-        )
-        return self._said(filled)
+
+        def drawn(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+            return complete(rows, draws, self.levels, products, rng, pieces)
+
+        filled = drawn(frame, draws)
+        again = refilled(self.levels.schema, filled, lambda rows: drawn(frame.iloc[rows // draws], 1))
+        return self._said(again)
 
     def predict_proba(self, frame: pd.DataFrame, target: str, rng: Uniform) -> pd.DataFrame:
         """The probability of each value of the target for each row."""
-        products, pieces = self._in_pieces(rng, [target])
-        return self._said(completing.probabilities(frame, target, self.levels, products, pieces), [target])
+        return self._said(self._predicted(frame, target, rng).probabilities(), [target])
 
     def expectation(self, frame: pd.DataFrame, target: str, rng: Uniform) -> "pd.Series[float]":
         """The mean of a numeric target for each row."""
-        products, pieces = self._in_pieces(rng, [target])
-        return self._said(completing.expectation(frame, target, self.levels, products, pieces), [target])
+        return self._said(self._predicted(frame, target, rng).mean(), [target])
 
     def quantile(self, frame: pd.DataFrame, target: str, q: float, rng: Uniform) -> "pd.Series[float]":
         """A quantile of a numeric target for each row."""
-        products, pieces = self._in_pieces(rng, [target])
-        return self._said(completing.quantile(frame, target, q, self.levels, products, pieces), [target])
+        return self._said(self._predicted(frame, target, rng).quantile(q), [target])
+
+    def _predicted(self, frame: pd.DataFrame, target: str, rng: Uniform) -> Predicted:
+        return Predicted.of(frame, target, self.levels, *self._in_pieces(rng, [target]))
 
     def table(
         self, names: Sequence[str], where: str | None, rows: float | None, rng: Uniform

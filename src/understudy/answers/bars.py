@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from understudy.answers.completing import bounds
-from understudy.answers.noisy import Noisy, Numbers, Z
 from understudy.answers.question import Box, Levels
-from understudy.answers.release import Release
+from understudy.answers.release import Noisy, Numbers, Release, Z
 from understudy.data.column import Categorical, Column, Integer, Real
 from understudy.data.encoding.values import Pieces
 
@@ -81,7 +80,7 @@ def figures(places: Sequence[int], fit: Numbers, found: "Found", levels: Levels)
         if own is not None:
             rest = tuple(other for other in range(len(columns)) if other != axis)
             part, noisy = fit.sum(rest)[there[axis]], _part(found.each[axis], (there[axis],))
-            low, high = bounds(levels, column.name)
+            low, high = bounds(levels.pieces(places[axis]))
             ends = float(low.min()), float(high.max())
             made.append(_figure(f"mean of {column.name}", _mean(own), part, noisy, np.sum, ends))
     if len(columns) != 2:
@@ -138,43 +137,36 @@ def _figure(
     found: Noisy | str,
     divisors: Callable[[Numbers], Any],
     ends: tuple[float, float],
-    through: Callable[[float], float] = lambda value: value,
+    through: Callable[[float], float] = float,
+    alone: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Figure:
     """A function of counts, with its deviation to first order. `divisors` are the counts that it divides by.
 
     The interval is that of the function, and goes with it `through` to the figure. It is cut to what is possible:
-    to between the `ends`.
+    to between the `ends`. `alone` is what noise of this variance adds by itself, cell by cell: it is taken away.
     """
-    said = _applied(through, float(function(torch.from_numpy(np.ascontiguousarray(fit)))))
+
+    def applied(value: float) -> float:
+        return through(value) if math.isfinite(value) else math.nan
+
+    said = applied(float(function(torch.from_numpy(np.ascontiguousarray(fit)))))
     if isinstance(found, str):
         return Figure(name, said, why=found)
     if not (divisors(found.counts) > _CLEAR * np.sqrt(divisors(found.variance))).all():
         return Figure(name, said, why=_UNCLEAR)
-    counts = torch.tensor(found.counts, requires_grad=True)
+    counts, noise = torch.tensor(found.counts, requires_grad=True), torch.from_numpy(found.variance.copy())
     value = function(counts)
     (slope,) = torch.autograd.grad(value, counts)
-    variance = float((slope.square() * torch.from_numpy(found.variance.copy())).sum())
-    if not math.isfinite(float(value.detach())) or not math.isfinite(variance):
+    level, variance = float(value.detach()), float((slope.square() * noise).sum())
+    if alone is not None:
+        extra = alone(counts.detach(), noise)
+        level, variance = max(0.0, level - float(extra.sum())), variance + 2 * float(extra.square().sum())
+    if not math.isfinite(applied(level)) or not math.isfinite(variance):
         return Figure(name, said, why=_NO_SPREAD)
-    return _with_bars(name, said, float(value.detach()), math.sqrt(variance), through, ends)
-
-
-def _with_bars(
-    name: str,
-    fit: float,
-    value: float,
-    sd: float,
-    through: Callable[[float], float],
-    ends: tuple[float, float],
-) -> Figure:
-    low, middle, high = (_applied(through, value + step * sd) for step in (-Z, 0.0, Z))
-    cut = (min(max(end, ends[0]), ends[1]) for end in (low, middle, high))
-    low_cut, middle, high_cut = cut
-    return Figure(name, fit, middle, (high - low) / (2 * Z), low_cut, high_cut)
-
-
-def _applied(through: Callable[[float], float], value: float) -> float:
-    return through(value) if math.isfinite(value) else math.nan
+    sd = math.sqrt(variance)
+    low, middle, high = (applied(level + step * sd) for step in (-Z, 0.0, Z))
+    low_cut, middle, high_cut = (min(max(end, ends[0]), ends[1]) for end in (low, middle, high))
+    return Figure(name, said, middle, (high - low) / (2 * Z), low_cut, high_cut)
 
 
 def _mean(values: Numbers) -> Callable[[Tensor], Tensor]:
@@ -215,21 +207,13 @@ def _cramer(name: str, fit: Numbers, found: Noisy | str) -> Figure:
     def through(square: float) -> float:
         return math.sqrt(max(0.0, square) / fewest) if fewest else math.nan
 
-    said = _applied(through, float(_square(torch.from_numpy(np.ascontiguousarray(fit)))))
-    if isinstance(found, str):
-        return Figure(name, said, why=found)
-    if not fewest:
-        return Figure(name, said, why=_NO_SPREAD)
-    if not all((own.counts > _CLEAR * own.deviation).all() for own in (found.sum(0), found.sum(1))):
-        return Figure(name, said, why=_UNCLEAR)
-    counts = torch.tensor(found.counts, requires_grad=True)
-    value = _square(counts)
-    (slope,) = torch.autograd.grad(value, counts)
-    variance = torch.from_numpy(found.variance.copy())
-    with torch.no_grad():
-        extra = variance / torch.outer(counts.sum(1), counts.sum(0))  # what noise adds to φ², cell by cell
-        sd = math.sqrt(float((slope.square() * variance).sum() + 2 * extra.square().sum()))
-    return _with_bars(name, said, max(0.0, float(value.detach() - extra.sum())), sd, through, (0.0, 1.0))
+    def sides(own: Numbers) -> Numbers:
+        return np.concatenate([own.sum(0), own.sum(1)])
+
+    def alone(counts: Tensor, noise: Tensor) -> Tensor:
+        return noise / torch.outer(counts.sum(1), counts.sum(0))
+
+    return _figure(name, _square, fit, found, sides, (0.0, 1.0), through, alone)
 
 
 def _level_values(levels: Levels, place: int) -> Numbers | None:
@@ -240,8 +224,8 @@ def _level_values(levels: Levels, place: int) -> Numbers | None:
     )
     if not number:
         return None
-    low, high = bounds(levels, column.name)
     pieces = levels.pieces(place)
+    low, high = bounds(pieces)
     level, share = pieces.level[: pieces.there], pieces.share[: pieces.there]
     size = levels.sizes[place] - column.nullable
     return np.bincount(level, weights=share * (low + high) / 2, minlength=size).astype(np.float64)

@@ -15,6 +15,7 @@ that the model holds to be impossible → ConfigError.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -67,76 +68,69 @@ def complete(
             cell[rows] = drawn.reshape(-1, draws).numpy()
     whole_rows = frame.loc[:, list(frame.columns)].iloc[np.repeat(np.arange(len(frame)), draws)]
     index, whole_rows = whole_rows.index, whole_rows.reset_index(drop=True)
-    filled = {
-        j: own.values(cells[j].flatten(), rng.uniform(len(frame) * draws).numpy())
-        for j, own in {**gaps, **absent}.items()
-    }
-    for j, values in filled.items():
+    for j, part in {**gaps, **absent}.items():
         column = levels.schema.columns[j]
+        values = part.values(cells[j].flatten(), rng.uniform(len(frame) * draws).numpy())
         if j in gaps:
             values = _filled(column, whole_rows[column.name], np.repeat(known[j] < 0, draws), values)
         whole_rows[column.name] = values
     return whole_rows.set_axis(index)
 
 
-def predict(
-    frame: pd.DataFrame, target: str, levels: Levels, products: Products, cut: Mapping[int, Pieces] = _NONE
-) -> tuple[Pieces, NDArray[np.float64]]:
-    """The target's pieces, and the probability of each for each row, given that the target is there: (rows, pieces)."""
-    schema = levels.schema
-    place = schema.columns.index(schema.column(target))
-    pieces = levels.pieces(place)
-    known = known_cells(frame.drop(columns=target, errors="ignore"), levels, cut)
-    whole_target = (
-        _merged(products, place, cut[place], pieces) if place in cut else products.cut({place: pieces})
-    )
-    model = _there(whole_target, {place: pieces})
-    chances = np.zeros((len(frame), pieces.there))
-    for rows, chance in _posteriors(known, len(frame), products, model, {}):
-        chances[rows] = (chance.exp() @ model.odds[place][:, : pieces.there]).numpy()
-    return pieces, chances / chances.sum(1, keepdims=True)
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """A target that is there, for each row of a frame: its pieces, and the probability of each, (rows, pieces)."""
 
+    frame: pd.DataFrame
+    pieces: Pieces
+    chances: NDArray[np.float64]
 
-def probabilities(
-    frame: pd.DataFrame, target: str, levels: Levels, products: Products, cut: Mapping[int, Pieces] = _NONE
-) -> pd.DataFrame:
-    """A column for each value (or bin) of the target."""
-    pieces, chances = predict(frame, target, levels, products, cut)
-    return pd.DataFrame(chances, index=frame.index, columns=labels_of(pieces.column)[: pieces.there])
+    @classmethod
+    def of(
+        cls, frame: pd.DataFrame, target: str, levels: Levels, products: Products, cut: Mapping[int, Pieces]
+    ) -> "Predicted":
+        """From all that is known of each row besides."""
+        place = levels.schema.columns.index(levels.schema.column(target))
+        pieces = levels.pieces(place)
+        known = known_cells(frame.drop(columns=target, errors="ignore"), levels, cut)
+        whole_target = (
+            _merged(products, place, cut[place], pieces) if place in cut else products.cut({place: pieces})
+        )
+        model = _there(whole_target, {place: pieces})
+        chances = np.zeros((len(frame), pieces.there))
+        for rows, chance in _posteriors(known, len(frame), products, model, {}):
+            chances[rows] = (chance.exp() @ model.odds[place][:, : pieces.there]).numpy()
+        return cls(frame, pieces, chances / chances.sum(1, keepdims=True))
 
+    def probabilities(self) -> pd.DataFrame:
+        """A column for each value (or bin) of the target."""
+        names = labels_of(self.pieces.column)[: self.pieces.there]
+        return pd.DataFrame(self.chances, index=self.frame.index, columns=names)
 
-def expectation(
-    frame: pd.DataFrame, target: str, levels: Levels, products: Products, cut: Mapping[int, Pieces] = _NONE
-) -> "pd.Series[float]":
-    """The mean of a numeric target for each row."""
-    low, high = bounds(levels, target)
-    _, chances = predict(frame, target, levels, products, cut)
-    return pd.Series(chances @ ((low + high) / 2), index=frame.index, name=target)
+    def mean(self) -> "pd.Series[float]":
+        """Of a numeric target."""
+        low, high = bounds(self.pieces)
+        return self._series(self.chances @ ((low + high) / 2))
 
+    def quantile(self, q: float) -> "pd.Series[float]":
+        """The value below which a numeric target lies with probability `q`."""
+        in_range(0, 1, q=q)
+        low, high = bounds(self.pieces)
+        order = np.argsort(low)
+        chances = self.chances[:, order]
+        low, high, heap = low[order], high[order], np.cumsum(chances, axis=1)
+        place = np.minimum((heap < q).sum(axis=1), len(low) - 1)
+        own = np.take_along_axis(chances, place[:, None], 1)[:, 0]
+        before = np.take_along_axis(heap, place[:, None], 1)[:, 0] - own
+        share = np.clip((q - before) / np.maximum(own, np.finfo(float).tiny), 0, 1)
+        values = low[place] + share * (high - low)[place]
+        # [low − ½, high + ½): the whole number there
+        if self.pieces.edges is not None and self.pieces.edges.dtype.kind == "i":
+            values = np.clip(np.rint(values), low[place] + 0.5, high[place] - 0.5)
+        return self._series(values)
 
-def quantile(
-    frame: pd.DataFrame,
-    target: str,
-    q: float,
-    levels: Levels,
-    products: Products,
-    cut: Mapping[int, Pieces] = _NONE,
-) -> "pd.Series[float]":
-    """The value below which a numeric target lies with probability `q`, for each row."""
-    in_range(0, 1, q=q)
-    low, high = bounds(levels, target)
-    pieces, chances = predict(frame, target, levels, products, cut)
-    order = np.argsort(low)
-    low, high, heap = low[order], high[order], np.cumsum(chances[:, order], axis=1)
-    place = np.minimum((heap < q).sum(axis=1), len(low) - 1)
-    own = np.take_along_axis(chances[:, order], place[:, None], 1)[:, 0]
-    before = np.take_along_axis(heap, place[:, None], 1)[:, 0] - own
-    share = np.clip((q - before) / np.maximum(own, np.finfo(float).tiny), 0, 1)
-    values = low[place] + share * (high - low)[place]
-    # [low − ½, high + ½): the whole number there
-    if pieces.edges is not None and pieces.edges.dtype.kind == "i":
-        values = np.clip(np.rint(values), low[place] + 0.5, high[place] - 0.5)
-    return pd.Series(values, index=frame.index, name=target)
+    def _series(self, values: NDArray[np.float64]) -> "pd.Series[float]":
+        return pd.Series(values, index=self.frame.index, name=self.pieces.column.name)
 
 
 def known_cells(frame: pd.DataFrame, levels: Levels, pieces: Mapping[int, Pieces] = _NONE) -> Known:
@@ -211,10 +205,8 @@ def _filled(
     return pd.Series(values, dtype=dtype(column))
 
 
-def bounds(levels: Levels, target: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Between which numbers each piece of a target lies, whole numbers ± ½. SchemaError where it is no number."""
-    schema = levels.schema
-    pieces = levels.pieces(schema.columns.index(schema.column(target)))
+def bounds(pieces: Pieces) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Between which numbers each piece lies, whole numbers ± ½. SchemaError where a column has no numbers."""
     column = pieces.column
     if isinstance(column, Categorical) and not isinstance(column.categories[0], str):
         values = np.array(column.categories, dtype=np.float64)

@@ -1,10 +1,9 @@
-"""The law of people with events who are as asked, from a mixture of chains.
+"""People who keep the rules, or who meet a condition, with their events of one kind or several, from chains.
 
-A kind of people is a product of columns, but for the time of a first event and the number of events, which go
-together: it is two products, of those who have events and of those who have none. Conditions and rules fall into cases
-(`cases`), in each of which people are products cut to boxes, and their events walks in given sets (`walks`): the number
-of events is weighted by how likely so many of them are as they should be. Several kinds of events are independent given
-the kind of people. So what is asked for has a closed form, however rare it is.
+A kind of people is products of columns. Conditions and rules fall into cases (`cases`), in each of which people are
+products cut to boxes, and their events walks in given sets (`walks`): the number of events is weighted by how likely so
+many of them are as they should be. Several kinds of events are independent given the kind of people. So what is asked
+for has a closed form, however rare it is.
 
 Every kind of people is given the rules on people alone, and every kind of events those on its events alone, as they
 were fitted (`models/visits`): these rules change no shares of kinds, and no chain. Rules between both do, as a
@@ -12,10 +11,15 @@ condition does: people are given that all their events keep them.
 
 An order between two columns of one table is kept as a table's rules keep it: levels by how far they go together,
 values then drawn until they do. Two orders that share a column are taken as independent.
+
+Guarantee: whoever is drawn keeps all rules and meets the condition: all are looked at, and who does not is drawn again.
+Edges: the time itself, and an order between a person's column and an event's, are left to drawing again, with a bound
+on the work; a condition that nobody meets, or that is too rare for that → ConfigError.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,30 +27,99 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.answers.cases import ANYTHING, EVERYTHING, Boxes, Case, Events, Split
-from understudy.answers.drawn_people import Drawn
-from understudy.answers.kinds_of_events import TooManyCasesError
+from understudy.answers.cases import ANYTHING, EVERYTHING, Case, Events, Split, TooManyCasesError
+from understudy.answers.drawn_people import Drawn, meets
 from understudy.answers.products import Products
-from understudy.answers.rules import each_keeps, replaced
-from understudy.answers.walks import EventSet, Walks
+from understudy.answers.rules import refilled
+from understudy.answers.walks import EventSet, Network, Walks, each_given, kinds_of
 from understudy.data.arrays import Places, starts_of
-from understudy.data.conditions import Order, tests
+from understudy.data.conditions import Order, columns, parse, tests
 from understudy.data.encoding.codec import Codec, Uniform
 from understudy.data.encoding.values import Codes, Pieces, typed
-from understudy.data.rules import Rule
-from understudy.data.visits import VisitSchema
-from understudy.data.visits.frames import timed
+from understudy.data.visits import SeveralVisits, VisitSchema
+from understudy.data.visits.frames import declared, timed
+from understudy.ground.errors import ConfigError
 from understudy.models.tables.bayes import invert
 from understudy.models.visits.chains import MixtureOfChains
-from understudy.models.visits.together import ChainsTogether
 
-_TINY = 1e-300  # a divisor in place of 0: kinds of people who never have events
-_TRIES = 100  # to find values in the order that rules need
 _AT_ONCE = 1 << 22  # numbers held at a time
+_MOST_DRAWS = 1 << 20  # people, for one question
+_FIRST = 1 << 12  # after which it is seen whether these will do
 _MOST_NUMBERS = 1 << 28  # held by all cases together: 2 GiB
 
 
-Network = MixtureOfChains | ChainsTogether
+def people_where(
+    network: Network, schema: VisitSchema | SeveralVisits, where: str | None, n: int, rng: Uniform
+) -> tuple[pd.DataFrame, ...]:
+    """`n` people who keep the rules and meet the condition, and their events of each kind.
+
+    `attrs["probability"]` is what the model, given the rules, gives the condition, `attrs["answer"]` whether that is
+    exact, or counts what is left to drawing among draws; `attrs["kept"]` is the share of draws that are kept.
+    """
+    split = Split(schema, None if where is None else parse(where))
+    for name in () if split.condition is None else columns(split.condition):
+        schema.row_schema.column(name)
+    law, given, told = _law(network, split)
+    if law.probability == 0:
+        asked = repr(where) if where is not None else "the rules"
+        raise ConfigError(f"nobody meets {asked}: the model gives it the probability 0. Nothing was drawn.")
+    found, kept = _kept(n, law, split, where, rng)
+    each = [
+        declared(found.people, events, starts, part)
+        for part, events, starts in zip(schema.parts, found.events, found.starts, strict=True)
+    ]
+    frames = (each[0][0], *(events for _, events in each))
+    said: dict[str, Any] = {"kept": kept}
+    if where is not None:
+        exact = told and not split.later
+        said["answer"] = "exact" if exact else "counted among draws"
+        said["probability"] = law.probability / given * (1.0 if exact else kept)
+    for frame in frames:
+        frame.attrs |= said
+    return frames
+
+
+def _law(network: Network, split: Split) -> tuple["PeopleLaw", float, bool]:
+    """What is drawn from: what is asked, or where that is too much to tell, the rules alone, or nothing.
+
+    Besides, what it gives the rules, and whether what is asked is told by it.
+    """
+    rules: PeopleLaw | None = None
+    if split.condition is None or split.schema.rules:
+        try:
+            rules = PeopleLaw(network, Split(split.schema, None))
+        except TooManyCasesError:
+            return PeopleLaw(network, split, told=False), 1.0, False
+    if split.condition is None:
+        assert rules is not None
+        return rules, rules.probability, True
+    given = 1.0 if rules is None else rules.probability
+    try:
+        return PeopleLaw(network, split), given, True
+    except TooManyCasesError:
+        return PeopleLaw(network, split, told=False) if rules is None else rules, given, False
+
+
+def _kept(n: int, law: "PeopleLaw", split: Split, where: str | None, rng: Uniform) -> tuple[Drawn, float]:
+    """So many people who keep and meet all, and the share of draws that do."""
+    found, tried = law.draw(0, rng), 0
+    have, asked = 0, n
+    while True:
+        drawn = law.draw(asked, rng)
+        good = np.flatnonzero(meets(drawn, split))
+        found, tried, have = found.with_(drawn.take(good)), tried + asked, have + len(good)
+        if have >= n:
+            return found.take(np.arange(n)), have / max(tried, 1)
+        if tried >= _MOST_DRAWS or (tried >= _FIRST and have / tried * _MOST_DRAWS < n / 2):
+            what = " and ".join(
+                [repr(where)] * (where is not None) + ["the rules"] * bool(split.schema.rules)
+            )
+            raise ConfigError(
+                f"{have:,} of {tried:,} draws meet {what}: {n:,} people would take too long. Nothing was drawn."
+            )
+        asked = min(
+            _MOST_DRAWS // 8, max(64, _FIRST if not have else int(1.1 * (n - have) * tried / have) + 1)
+        )
 
 
 class PeopleLaw:
@@ -61,7 +134,7 @@ class PeopleLaw:
         kinds, events = kinds_of(network), (EVERYTHING,) * len(network.each)
         if told:
             people, events = split.kept()
-            kinds = _each_given(kinds, people, network.kinds)
+            kinds = each_given(kinds, *people, network.kinds)
         sets = [EventSet.of(member, *own) for member, own in zip(network.each, events, strict=True)]
         parts = [_Part(network, split, case, sets) for case in cases]
         found = [(part, chance) for part in parts if (chance := part.given(kinds))]
@@ -187,14 +260,11 @@ def _values(levels: Codec, drawn: Codes, pieces: Mapping[int, Pieces], rng: Unif
         return frame
 
     found = values(np.arange(len(drawn)))
-    if any(_compares(rule) for rule in levels.schema.rules):
-        for _ in range(_TRIES):
-            if not len(wrong := np.flatnonzero(~each_keeps(levels.schema, found))):
-                break
-            again = values(wrong)
-            for name in map(str, found.columns):
-                found[name] = replaced(found[name], wrong, again[name])
-    return found
+    said = [
+        test for rule in levels.schema.rules if rule.condition is not None for test in tests(rule.condition)
+    ]
+    ordered = any(isinstance(test, Order) for test in said)
+    return refilled(levels.schema, found, values, must=False) if ordered else found
 
 
 def _check_room(network: Network, cases: Sequence[Case]) -> None:
@@ -209,49 +279,3 @@ def _check_room(network: Network, cases: Sequence[Case]) -> None:
     width = sum(sum(member.people) for member in network.each) + network.kinds
     if 2 ** len(network.each) * boxes * network.kinds * width + walks > _MOST_NUMBERS:
         raise TooManyCasesError
-
-
-def _compares(rule: Rule) -> bool:
-    return rule.condition is not None and any(isinstance(test, Order) for test in tests(rule.condition))
-
-
-def kinds_of(network: Network) -> Products:
-    """Kinds of people as weighted products of their columns, and of one more column that says which kind it is."""
-    which = torch.eye(network.kinds, dtype=torch.float64)
-    weight = torch.full((network.kinds,), 1 / network.kinds, dtype=torch.float64)
-    found = Products(weight, (which,))
-    for member in network.each:
-        found = _with_columns(found, member)
-    return Products(found.weight, (*found.odds[1:], found.odds[0]))
-
-
-def _each_given(products: Products, kept: Boxes, kinds: int) -> Products:
-    """Every kind of people given the rules on people alone, as it was fitted: kinds keep their shares.
-
-    Edges: a kind that the rules leave nothing has no share.
-    """
-    boxes, pieces = kept
-    cut, inside = products.cut(pieces), torch.zeros(len(products.weight)).double()
-    for box in boxes:
-        inside += cut.inside(box).exp()
-    left = (products.weight * inside).view(-1, kinds).sum(0) * kinds  # (kinds,)
-    weight = products.weight.view(-1, kinds) / left.clamp(min=_TINY)
-    return Products(weight.flatten(), products.odds)
-
-
-def _with_columns(kinds: Products, member: MixtureOfChains) -> Products:
-    """The same with one member's columns, two products in place of one where its events have an order."""
-    own, number = (part.detach().cpu().double() for part in member.person_odds())
-    times = len(kinds.weight) // len(own)  # products of each kind so far
-    own, number = own.repeat(times, 1), number.repeat(times, 1)
-    blocks = torch.split(own, list(member.people[:-1]), 1)
-    if not member.ordered:
-        return Products(kinds.weight, (*kinds.odds, *blocks, number))
-    none, some = number[:, :1], functional.pad(number[:, 1:], (1, 0))
-    missing = functional.one_hot(torch.tensor(member.people[-2] - 1), member.people[-2]).double()
-    nothing = functional.one_hot(torch.tensor(0), member.people[-1]).double()
-    weight = torch.cat((kinds.weight * (1 - none[:, 0]), kinds.weight * none[:, 0]))
-    odds = [torch.cat((block, block)) for block in (*kinds.odds, *blocks[:-1])]
-    odds.append(torch.cat((blocks[-1], missing.expand(len(own), -1))))
-    odds.append(torch.cat((some / some.sum(1, keepdim=True).clamp(min=_TINY), nothing.expand(len(own), -1))))
-    return Products(weight, tuple(odds))

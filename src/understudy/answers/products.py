@@ -3,24 +3,36 @@
 A row comes from one product, picked by weight, and within it each column is drawn by itself. Given that the row lies
 in a box, the weights are multiplied by the box's probability under each product (Bayes' rule) and each column's odds
 are cut to the box: products again. So conditions, tables and predictions all have closed forms.
+
+Any other network makes such a product of every latent point. There a point is kept with the probability that its
+product gives the condition, and its row is drawn from the product cut to it (`kept_rows`): so a row that is kept has
+exactly the network's law given the condition.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.answers.question import Box
+from understudy.answers.question import Box, Question
+from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.values import Pieces
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.models.pool import Pool
+from understudy.models.tables.bayes import invert
 from understudy.models.tables.mixture import MixtureOfProducts, latin
 
 MOST_CELLS = 1 << 22  # of a table of answers
+MOST_POINTS = 1 << 23  # latent points that are drawn for one question
+FIRST = 1 << 16  # after which it is seen whether these will do
 _AT_ONCE = 1 << 22  # numbers held beside the products themselves
+
+Cells = NDArray[np.int32]
+Uniforms = Callable[[int], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +98,7 @@ class Products:
             odds[j] = part / part.sum(1, keepdim=True)
         return odds
 
-    def draw(self, n: int, uniform: Callable[[int], Tensor]) -> Tensor:
+    def draw(self, n: int, uniform: Uniforms) -> Tensor:
         """`n` rows of levels, int32 (n, columns): Latin hypercubes, as of a mixture.
 
         Each row has the products' law; each product comes as often as its weight says, rounded up or down.
@@ -153,3 +165,72 @@ def pick(chance: Tensor, uniform: Tensor) -> Tensor:
     total = heap[:, -1:]
     target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(heap, target, right=True)
+
+
+def kept_rows(
+    n: int,
+    points: Iterator[Products],
+    pieces: Mapping[int, Pieces],
+    keep: Callable[[Products], tuple[Cells, float]],
+) -> tuple[Cells, float]:
+    """`n` rows of pieces and levels that were kept, (n, columns), and the share of points that is.
+
+    `points` yields products of latent points for as long as it is asked; `keep` draws the rows of those that are kept
+    and says how many are to be expected. ConfigError where that is too rare.
+    """
+    found: list[Cells] = []
+    tried, have, expected = 0, 0, 0.0
+    for some in points:
+        rows, likely = keep(some.cut(pieces))
+        found.append(rows)
+        tried, have, expected = tried + len(some.weight), have + len(rows), expected + likely
+        if have >= n:
+            return np.concatenate(found)[:n], expected / tried
+        if tried >= MOST_POINTS or (tried >= FIRST and expected / tried * MOST_POINTS < n / 2):
+            break
+    raise ConfigError(
+        f"{have:,} of {tried:,} draws fit: the model gives what is asked the probability {expected / tried:.2g}, "
+        f"about, and {n:,} rows would take too long. Ask for fewer rows or for less. Nothing was drawn."
+    )
+
+
+def by_boxes(boxes: Sequence[Box], rng: Uniform) -> Callable[[Products], tuple[Cells, float]]:
+    """Keep a point with the probability of the boxes under its product; draw within one of them."""
+
+    def keep(products: Products) -> tuple[Cells, float]:
+        if not boxes:
+            return np.zeros((0, len(products.odds)), dtype=np.int32), 0.0
+        chance = torch.stack([products.inside(box) for box in boxes], 1)  # (points, boxes), logs
+        total = chance.logsumexp(1)
+        there = rng.uniform(len(total)) < total.exp()
+        which = pick(chance[there] - total[there, None], rng.uniform(int(there.sum()), 1))[:, 0]
+        drawn = drawn_in(boxes, which, [own[there] for own in products.odds], rng.uniform)
+        return drawn, float(total.exp().sum())
+
+    return keep
+
+
+def by_test(question: Question, rng: Uniform) -> Callable[[Products], tuple[Cells, float]]:
+    """Draw a row of every point, and keep it where it meets the condition."""
+
+    def keep(products: Products) -> tuple[Cells, float]:
+        drawn = [invert(own, rng.uniform(len(own))) for own in products.odds]
+        rows = torch.stack(drawn, 1).int().numpy()
+        met = question.met({j: rows[:, j] for j in question.pieces})
+        return rows[met], float(met.sum())
+
+    return keep
+
+
+def drawn_in(boxes: Sequence[Box], which: Tensor, odds: Sequence[Tensor], uniform: Uniforms) -> Cells:
+    """A row in each of these boxes, by its number, from its own odds of every column (rows, levels)."""
+    return torch.stack(
+        [invert(own * _allowed(boxes, which, j, own.shape[1]), uniform(len(own))) for j, own in enumerate(odds)], 1
+    ).int().numpy()  # fmt: skip
+
+
+def _allowed(boxes: Sequence[Box], which: Tensor, j: int, size: int) -> Tensor:
+    """How far each row's own box allows each piece of a column: (rows, size), or 1 where no box speaks of it."""
+    if all(j not in box for box in boxes):
+        return torch.ones(1, dtype=torch.float64)
+    return torch.from_numpy(np.stack([box.get(j, np.ones(size)) * 1.0 for box in boxes]))[which]

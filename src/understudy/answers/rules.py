@@ -4,25 +4,33 @@ A model may have weight on rows that no rule allows, so every answer is given th
 Rows are drawn and kept where they keep them, so that a row has the model's law given the rules; tables and predictions
 have their closed form, on boxes as of any condition (`rule_boxes`).
 
+Whether there is a row at all that meets some conditions at once (`possible`) is found out from the public schema. Of
+every box that meets them (`Question.leaves`) the orders between columns are looked at: each column has the least of its
+values that the orders allow, given those of the others. Where a column runs out of values, or would be below itself,
+the box holds no row; where none does, those values are one. Orders that could be kept only by leaving out what may be
+there are taken for a contradiction.
+
 Edges: rules that contradict each other, that leave nothing, or that are too many to tell → ConfigError, before anything
 is drawn or paid for.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.answers.possible import possible
-from understudy.answers.question import TooManyError
-from understudy.answers.rule_boxes import conditions, tied
+from understudy.answers.question import Box, Levels, Orders, Question, TooManyError
+from understudy.answers.rule_boxes import conditions, pair_of, pieces_of, tied
 from understudy.data.column import Binned, Column
-from understudy.data.conditions import parse
+from understudy.data.conditions import And, Condition, parse
 from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.values import Pieces
+from understudy.data.meaning import Mask
 from understudy.data.rules import read_rules
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
@@ -34,7 +42,10 @@ AnySchema = TypeVar("AnySchema", bound=Schema | VisitSchema | SeveralVisits)
 MOST_DRAWS = 1 << 22
 _FIRST = 1 << 14  # draws after which it is seen whether some keep the rules
 _AT_ONCE = 1 << 17
+_STEPS = 1 << 12  # to find a row, or that there is none
 _TRIES = 100  # to fill a row so that it keeps the rules
+
+_Below = dict[tuple[int, int], bool]  # the first is at most the second; whether it is below it
 
 
 def check_rules(declared: Schema | VisitSchema | SeveralVisits) -> None:
@@ -118,30 +129,32 @@ def keeping(n: int, draw: Callable[[int], pd.DataFrame], schema: Schema) -> pd.D
 
 
 def refilled(
-    schema: Schema, filled: pd.DataFrame, again: Callable[[NDArray[np.int64]], pd.DataFrame]
+    schema: Schema,
+    filled: pd.DataFrame,
+    again: Callable[[NDArray[np.int64]], pd.DataFrame],
+    *,
+    must: bool = True,
 ) -> pd.DataFrame:
-    """Rows that were filled, those that break a rule filled `again`. What is unique is not looked at."""
+    """Rows that were filled, those that break a rule filled `again`. What is unique is not looked at.
+
+    Where that is in vain → ConfigError, or what was found last if nothing `must` be so.
+    """
     for _ in range(_TRIES):
         wrong = np.flatnonzero(~each_keeps(schema, filled))
         if not len(wrong):
             return filled
-        other = again(wrong)
-        filled = filled.assign(
-            **{name: replaced(filled[name], wrong, other[name]) for name in map(str, filled.columns)}
-        )
+        other, changed = again(wrong), filled.copy()
+        for name in changed.columns:
+            column = changed[name].copy()
+            column.iloc[wrong] = other[name].to_numpy()
+            changed[name] = column
+        filled = changed
+    if not must:
+        return filled
     raise ConfigError(
         f"row {wrong[0] + 1:,}: nothing was found that goes with what is known of it and keeps the rules "
         f"{_listed(schema)}. Nothing was drawn."
     )
-
-
-def replaced(
-    values: "pd.Series[Any]", places: NDArray[np.int64], others: "pd.Series[Any]"
-) -> "pd.Series[Any]":
-    """A column with others' values in some places."""
-    changed = values.copy()
-    changed.iloc[places] = others.to_numpy()
-    return changed
 
 
 def _check_room(n: int, schema: Schema) -> None:
@@ -169,3 +182,71 @@ def _values(column: Column) -> float:
 def _listed(schema: Schema) -> str:
     said: Sequence[str] = [f'"{rule}"' for rule in schema.rules]
     return ", ".join(said[:4]) + (", …" if len(said) > 4 else "")
+
+
+# Whether there is such a row
+
+
+def possible(conditions: Sequence[Condition], levels: Levels) -> bool:
+    """Whether some row meets all of them. TooManyError where that takes too long to find out."""
+    question = Question.of(And(tuple(conditions)), levels)
+    pieces = pieces_of(question, levels)
+    return any(_has_row(box, orders, pieces, levels) for box, orders in question.leaves(_STEPS))
+
+
+def _has_row(box: Box, orders: Orders, pieces: Mapping[int, Pieces], levels: Levels) -> bool:
+    """Whether a row of the box keeps the orders that are so, and breaks those that are not."""
+    allowed = {j: box.get(j, np.ones(len(own.level))) > 0 for j, own in pieces.items()}
+    both = {order: pair_of(order, levels.schema) for order in orders}
+    needed = {j for order, is_so in orders.items() if not is_so for j in both[order]}
+    missing = {j for j, own in pieces.items() if not allowed[j][: own.there].any()} - needed
+    below: _Below = {}
+    for order, is_so in orders.items():
+        small, large = both[order] if (order.order in ("<", "<=")) == is_so else both[order][::-1]
+        if not {small, large} & missing:  # of what is missing an order says nothing
+            strict = (order.order in ("<", ">")) == is_so
+            below[small, large] = below.get((small, large), False) or strict
+    if _circle(below):
+        return False
+    values = {j: _least(-math.inf, allowed[j], pieces[j]) for j in {j for pair in below for j in pair}}
+    return _settled(values, below, {j: (allowed[j], pieces[j]) for j in values})
+
+
+def _settled(values: dict[int, float | None], below: _Below, each: Mapping[int, tuple[Mask, Pieces]]) -> bool:
+    """Whether values that rise as the orders need come to rest before a column has none left."""
+    moved = True
+    while moved:
+        moved = False
+        for (small, large), strict in below.items():
+            first, second = values[small], values[large]
+            if first is None or second is None:
+                return False
+            least = math.floor(first) + 1 if strict and _whole(each[large][1]) else first
+            if second < least:
+                values[large], moved = _least(least, *each[large]), True
+    return None not in values.values()
+
+
+def _least(bound: float, allowed: Mask, pieces: Pieces) -> float | None:
+    """The least value of the pieces that are allowed, from a bound on."""
+    begins = np.arange(pieces.there) if pieces.edges is None else pieces.edges[:-1]
+    ends = begins + 1 if pieces.edges is None else pieces.edges[1:]
+    if _whole(pieces) and bound > -math.inf:
+        bound = math.ceil(bound)
+    found = np.flatnonzero(allowed[: pieces.there] & (ends > bound))
+    return max(float(begins[found[0]]), bound) if len(found) else None
+
+
+def _whole(pieces: Pieces) -> bool:
+    return pieces.edges is None or pieces.edges.dtype.kind == "i"
+
+
+def _circle(below: _Below) -> bool:
+    """Whether some column would be below itself."""
+    reach = dict(below)
+    names = {j for pair in below for j in pair}
+    for middle, first, last in product(names, repeat=3):
+        if (first, middle) in reach and (middle, last) in reach:
+            strict = reach[first, middle] or reach[middle, last]
+            reach[first, last] = reach.get((first, last), False) or strict
+    return any(reach.get((j, j), False) for j in names)

@@ -10,25 +10,30 @@ at least is a hit. With h(s) and m(s) the probabilities of both in state s, thos
 where every state is given the rules on events alone, as it was fitted (`MixtureOfChains.tables`). So what these rules
 forbid changes no chain. A walk is drawn forward, each state with what it is by its part of these: no draw is thrown
 away, however rare.
+
+A kind of people is a product of columns (`kinds_of`), but for the time of a first event and the number of events, which
+go together: it is two products, of those who have events and of those who have none.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from understudy.answers.products import Products, pick
+from understudy.answers.products import Products, Uniforms, drawn_in, pick
 from understudy.answers.question import Box
 from understudy.data.encoding.values import Codes, Pieces
 from understudy.models.tables.bayes import invert
 from understudy.models.visits.chains import MixtureOfChains
+from understudy.models.visits.together import ChainsTogether
 
-_TINY = 1e-300  # in place of 0: a state that the rules leave nothing
+_TINY = 1e-300  # a divisor in place of 0: what the rules leave nothing, or people who never have events
 _AT_ONCE = 1 << 22  # numbers held beside a walk
 
-Uniforms = Callable[[int], Tensor]
+Network = MixtureOfChains | ChainsTogether
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,19 +62,8 @@ class EventSet:
         found = []
         for some in torch.split(state, max(1, _AT_ONCE // max(widest, len(self.boxes)))):
             box = pick(chances[some], uniform(len(some))[:, None])[:, 0]
-            found.append(
-                torch.stack(
-                    [
-                        invert(own[some] * self._allowed(j, own.shape[1])[box], uniform(len(some)))
-                        for j, own in enumerate(self.products.odds)
-                    ],
-                    1,
-                )
-            )
-        return torch.cat(found).int().numpy()
-
-    def _allowed(self, j: int, size: int) -> Tensor:
-        return torch.from_numpy(np.stack([box.get(j, np.ones(size)) * 1.0 for box in self.boxes]))
+            found.append(drawn_in(self.boxes, box, [own[some] for own in self.products.odds], uniform))
+        return np.concatenate(found)
 
 
 class Walks:
@@ -116,3 +110,46 @@ class Walks:
             states[begin[going] + step], hits[begin[going] + step] = own * self.states + state, hit
             odds = self.onward[own, state]
         return states, hits
+
+
+def kinds_of(network: Network) -> Products:
+    """Kinds of people as weighted products of their columns, and of one more column that says which kind it is."""
+    which = torch.eye(network.kinds, dtype=torch.float64)
+    weight = torch.full((network.kinds,), 1 / network.kinds, dtype=torch.float64)
+    found = Products(weight, (which,))
+    for member in network.each:
+        found = _with_columns(found, member)
+    return Products(found.weight, (*found.odds[1:], found.odds[0]))
+
+
+def each_given(
+    products: Products, boxes: Sequence[Box], pieces: Mapping[int, Pieces], kinds: int
+) -> Products:
+    """Every kind of people given the rules on people alone, as it was fitted: kinds keep their shares.
+
+    Edges: a kind that the rules leave nothing has no share.
+    """
+    cut, inside = products.cut(pieces), torch.zeros(len(products.weight)).double()
+    for box in boxes:
+        inside += cut.inside(box).exp()
+    left = (products.weight * inside).view(-1, kinds).sum(0) * kinds  # (kinds,)
+    weight = products.weight.view(-1, kinds) / left.clamp(min=_TINY)
+    return Products(weight.flatten(), products.odds)
+
+
+def _with_columns(kinds: Products, member: MixtureOfChains) -> Products:
+    """The same with one member's columns, two products in place of one where its events have an order."""
+    own, number = (part.detach().cpu().double() for part in member.person_odds())
+    times = len(kinds.weight) // len(own)  # products of each kind so far
+    own, number = own.repeat(times, 1), number.repeat(times, 1)
+    blocks = torch.split(own, list(member.people[:-1]), 1)
+    if not member.ordered:
+        return Products(kinds.weight, (*kinds.odds, *blocks, number))
+    none, some = number[:, :1], functional.pad(number[:, 1:], (1, 0))
+    missing = functional.one_hot(torch.tensor(member.people[-2] - 1), member.people[-2]).double()
+    nothing = functional.one_hot(torch.tensor(0), member.people[-1]).double()
+    weight = torch.cat((kinds.weight * (1 - none[:, 0]), kinds.weight * none[:, 0]))
+    odds = [torch.cat((block, block)) for block in (*kinds.odds, *blocks[:-1])]
+    odds.append(torch.cat((blocks[-1], missing.expand(len(own), -1))))
+    odds.append(torch.cat((some / some.sum(1, keepdim=True).clamp(min=_TINY), nothing.expand(len(own), -1))))
+    return Products(weight, tuple(odds))

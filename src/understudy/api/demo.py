@@ -18,7 +18,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.samples import rand_health, rand_years
 from understudy.data.schema import Schema, join
 from understudy.data.visits import VisitLayout, VisitSchema, read_visits
-from understudy.evaluate.utility import Marginals
+from understudy.evaluate.utility.marginals import Marginals
 from understudy.ground.durable import free_folder, own_folder, replace
 from understudy.ground.errors import ArtefactError
 from understudy.models.visits.tables import VisitTables

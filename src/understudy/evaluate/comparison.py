@@ -20,20 +20,14 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.leakage import Leakage, attack_tables
-from understudy.evaluate.figure import What
+from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.own_rows import Loss
-from understudy.evaluate.utility import (
-    Evaluation,
-    Figure,
-    Numbers,
-    Pair,
-    Yardstick,
-    column_means,
-    evaluate_tables,
-    table_values,
-)
+from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.downstream import MODELS
+from understudy.evaluate.utility.fidelity import Evaluation, evaluate_tables
 from understudy.evaluate.utility.second_opinion import second_opinion
+from understudy.evaluate.utility.values import Numbers, column_means, table_values
+from understudy.evaluate.utility.yardstick import Yardstick
 from understudy.ground.html import pre
 
 People = NDArray[Any] | None
@@ -177,7 +171,7 @@ def compare(
         shares=shares,
         pairs=pairs,
         attacks=attacks or (Attack.absent(What("mia"), NO_OUTSIDERS),),
-        closeness={label: leakage.neighbours.figures for label, leakage in leakages.items()},
+        closeness={label: leakage.closeness for label, leakage in leakages.items()},
         owners=owners,
         target=target,
         notes=tuple(notes),

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from understudy.data.kinds import TABLE, load_any
-from understudy.evaluate.array_figures import array_figures
 from understudy.evaluate.beside import evaluate
 from understudy.evaluate.comparison import Comparison
+from understudy.evaluate.other_rows import array_figures
 from understudy.ground.errors import ConfigError
 from understudy.report.people import People, compare_folders
 from understudy.report.verdict import attack_finding

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from understudy.evaluate.comparison import Shares
-from understudy.evaluate.figure import What
-from understudy.evaluate.utility import Figure, Numbers
+from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.utility.values import Numbers
 
 Mark = Literal["good", "partly", "poor", "unknown"]
 

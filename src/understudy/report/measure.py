@@ -15,10 +15,10 @@ from understudy.data.kinds import TABLE
 from understudy.data.reading.files import Source
 from understudy.data.reading.sources import WRITTEN, TableSource, in_database, is_url
 from understudy.data.schema import Schema
-from understudy.evaluate.array_figures import array_figures, opened, together
 from understudy.evaluate.comparison import Comparison, compare
+from understudy.evaluate.figure import Figure
 from understudy.evaluate.holdings import NOT_OPENED, open_holdings, read_rows
-from understudy.evaluate.utility import Figure
+from understudy.evaluate.other_rows import array_figures, opened, together
 from understudy.ground.errors import ConfigError, UnderstudyError
 from understudy.report import view
 from understudy.report.artefacts import Artefacts

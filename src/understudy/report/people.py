@@ -1,6 +1,6 @@
 """People with their events on the page: real ones found at their holders, compared, judged and laid out.
 
-Figures are those of `evaluate/people_figures.py`; a person weighs 1 in every table. Words and marks are the page's own
+Figures are those of `evaluate/utility/visits.py`; a person weighs 1 in every table. Words and marks are the page's own
 (`verdict`, `marks`): tables stand between other real people and shuffled columns, numbers of events between other real
 people and all numbers alike, and sums are judged as numbers are, by how far they are off. With several kinds of events
 there is a block for people and what two kinds have to do with each other, and one for each kind.
@@ -21,9 +21,8 @@ from understudy.data.table import read_table
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
-from understudy.evaluate.figure import What
-from understudy.evaluate.people_figures import people_figures
-from understudy.evaluate.utility import Figure
+from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.other_rows import people_figures
 from understudy.evaluate.utility.visits import AGAIN, INTEGRITY, NUMBER, Tables, visit_tables
 from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from understudy.evaluate.attacks.attack import LEAST, Attack
-from understudy.evaluate.attacks.chance import LEVEL
+from understudy.evaluate.attacks.rates import LEVEL
 from understudy.evaluate.comparison import Comparison, Shares
-from understudy.evaluate.figure import What
+from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.own_rows import Loss
-from understudy.evaluate.utility import Evaluation, Figure
+from understudy.evaluate.utility.fidelity import Evaluation
 from understudy.report.marks import (
     BLUR,
     CLOSE,

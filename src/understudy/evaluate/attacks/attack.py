@@ -11,7 +11,7 @@ Differs from the paper: the lower and the upper ends are propagated apart, from 
 the centres of their intervals, so that no risk arises where both found nothing; at 500 trials the two agree
 to .01.
 
-Whether an attack beats its control is not read off the intervals but tested (`chance`): every measure carries `p`,
+Whether an attack beats its control is not read off the intervals but tested (`rates`): every measure carries `p`,
 how easily it would have done as well by luck. Attacks that stand together are judged together, by `judge`: then
 the chance that any of them is called a success where nothing leaked is at most `LEVEL`, however many there are.
 
@@ -27,8 +27,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.evaluate.attacks.chance import LEVEL, holm, luck
-from understudy.evaluate.attacks.rates import ACCUSED, Rate, Scores, auc, marks, top_half, tpr
+from understudy.evaluate.attacks.rates import (
+    ACCUSED,
+    LEVEL,
+    Rate,
+    Scores,
+    auc,
+    holm,
+    luck,
+    marks,
+    top_half,
+    tpr,
+)
 from understudy.evaluate.figure import What
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError
@@ -63,11 +73,6 @@ class Measure:
         return Rate(*(min(1.0, max(0.0, x)) for x in (value, low, high)))
 
     @property
-    def advantage(self) -> Rate:
-        """2·attack − 1: true less false positives, where the measure is an accuracy over equal halves."""
-        return Rate(*(2 * x - 1 for x in (self.attack.value, self.attack.low, self.attack.high)))
-
-    @property
     def leaks(self) -> bool:
         """Whether the attack beats its control by more than chance, at `LEVEL` for all that it was judged with."""
         return (self.p if self.adjusted is None else self.adjusted) <= LEVEL
@@ -78,11 +83,6 @@ class Measure:
             f"risk {self.risk or 'unknown, because the control always succeeds'}, "
             f"by luck {self.p if self.adjusted is None else self.adjusted:.3f}"
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        rates = {"attack": self.attack, "control": self.control, "baseline": self.baseline, "risk": self.risk}
-        plain = {role: rate and rate.to_dict() for role, rate in rates.items()}
-        return {"name": self.name, **plain, "p": self.p, "adjusted": self.adjusted, "leaks": self.leaks}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,15 +129,13 @@ class Attack:
             return f"{self.name}: cannot be computed, because {self.reason}"
         return "\n".join(f"{self.name}: {measure}" for measure in self.measures)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result in plain types."""
-        measures = [measure.to_dict() for measure in self.measures]
-        return {"name": self.name, "measures": measures, "reason": self.reason, "note": self.note}
-
 
 def judge(attacks: Sequence[Attack]) -> tuple[Attack, ...]:
     """The attacks of one page, judged together by all their measures (Holm); too small a control is a reason."""
-    kept = [_refused(attack) for attack in attacks]
+    kept = [
+        attack if attack.reason or attack.control is None or attack.control >= LEAST else _too_few(attack)
+        for attack in attacks
+    ]
     adjusted = iter(holm([measure.p for attack in kept for measure in attack.measures]))
     return tuple(
         replace(attack, measures=tuple(replace(m, adjusted=next(adjusted)) for m in attack.measures))
@@ -145,13 +143,9 @@ def judge(attacks: Sequence[Attack]) -> tuple[Attack, ...]:
     )
 
 
-def _refused(attack: Attack) -> Attack:
-    if attack.reason or attack.control is None or attack.control >= LEAST:
-        return attack
-    return Attack.absent(
-        attack.what,
-        f"its control has {attack.control} people, and with fewer than {LEAST} a leak cannot be told from luck.",
-    )
+def _too_few(attack: Attack) -> Attack:
+    why = f"its control has {attack.control} people, and with fewer than {LEAST} a leak cannot be told from luck."
+    return Attack.absent(attack.what, why)
 
 
 def ranking(

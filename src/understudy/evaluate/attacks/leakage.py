@@ -12,7 +12,6 @@ Edges: a table that does not fit the schema → SchemaError; what cannot be run 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,12 +19,10 @@ import pandas as pd
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.evaluate.attacks.anonymity import inference, linkability
+from understudy.evaluate.attacks.anonymity import inference, linkability, singling_out
 from understudy.evaluate.attacks.attack import Attack, judge
-from understudy.evaluate.attacks.membership import neighbourhood
-from understudy.evaluate.attacks.neighbours import Neighbours, neighbours
-from understudy.evaluate.attacks.singling_out import singling_out
-from understudy.evaluate.figure import What
+from understudy.evaluate.attacks.neighbours import neighbourhood, neighbours
+from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.distance import Space
 from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import nearest, whole
@@ -39,10 +36,10 @@ LOOKED_AT = 2_000  # synthetic rows whose neighbours are looked for
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Leakage:
-    """Every attack, and the distances of the synthetic rows to the real ones."""
+    """Every attack, and figures of how close synthetic rows come to training rows."""
 
     attacks: tuple[Attack, ...]
-    neighbours: Neighbours
+    closeness: tuple[Figure, ...]
 
     def __getitem__(self, name: str) -> Attack:
         known = {attack.name: attack for attack in self.attacks}
@@ -54,21 +51,6 @@ class Leakage:
     def leaks(self) -> tuple[str, ...]:
         """The attacks that beat their control by more than chance, judged together."""
         return tuple(attack.name for attack in self.attacks if attack.leaks)
-
-    def values(self) -> dict[str, float]:
-        """Each measure of each attack by its name (`mia_acc`, `mia_tpr_at_1pct`): part of a row of results."""
-        return {f"{a.name}_{m.name}": m.attack.value for a in self.attacks for m in a.measures}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but the distances, in plain types."""
-        return {
-            "attacks": [attack.to_dict() for attack in self.attacks],
-            "figures": self.neighbours.to_dict()["figures"],
-            "leaks": list(self.leaks),
-        }
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, (*self.attacks, *self.neighbours.figures)))
 
 
 def attack_tables(
@@ -93,12 +75,12 @@ def attack_tables(
             raise ConfigError(f'there is no column "{name}" in the schema.{nearest(name, names)}')
     codec, space = Codec(schema), Space.gower(schema)
     tables = _codes(codec, train), _codes(codec, holdout), _codes(codec, synthetic)
-    found = neighbours(*tables, space=space, most=LOOKED_AT, seed=seed)
+    closer, closeness = neighbours(*tables, space=space, most=LOOKED_AT, seed=seed)
     attacks = [
         neighbourhood(*tables, targets=targets, score=score, seed=seed) for score in ("share", "nearest")
     ]
     attacks += [neighbourhood(*tables, targets=targets, outliers=share, seed=seed) for share in (0, 0.5, 1)]
-    attacks += [found.closer]
+    attacks += [closer]
     attacks += [
         singling_out(*tables, space=space, columns=columns, predicates=targets, seed=seed)
         for columns in (1, 3)
@@ -114,7 +96,7 @@ def attack_tables(
         )
         for name in secrets
     ]
-    return Leakage(attacks=judge(attacks), neighbours=found)
+    return Leakage(attacks=judge(attacks), closeness=closeness)
 
 
 def _codes(codec: Codec, table: Rows) -> Codes:

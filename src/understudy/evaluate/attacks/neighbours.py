@@ -1,73 +1,154 @@
-"""Nearest neighbours of the synthetic rows: do they stand closer to the training rows than to unseen ones?
+"""Nearest neighbours: was this person among the training rows, and do synthetic rows stand closer to these rows?
 
-DCR, the distance to the closest record, of every synthetic row to training and to held-out rows, and NNDR,
-the ratio of the distances to the nearest and to the second nearest training row (near 0: one person is
-imitated and nobody else is near; 1 where both are equal, also at distance 0).
-The share of synthetic rows that stand closer to the training rows is Platzer and Reutterer's (Frontiers in
-Big Data 2021). ½ = no memorisation, 1 = every row imitates a training row.
+Membership by Monte-Carlo neighbourhoods (`neighbourhood`): Hilprecht, Härterich, Bernau (PoPETs 2019), as in Jiang et
+al., "VertiGAN" (PoPETs 2023), §6.5, Eq. 20, and Zhang, master's thesis (TUM 2022), §5.2.2, Eq. 5.3–5.4: f(x) = the
+share of synthetic rows within τ of x, τ = the median over all targets of the distance to the nearest synthetic row; the
+better half of the targets by f are called members.
+Paper → code: m → targets, n → rows of the synthetic table, τ and t → radius, d → `Space` (Hamming unless another is
+given), f → score "share"; minus the nearest distance (Chen et al., "GAN-Leaks", CCS 2020) → score "nearest".
+Outliers (thesis, §5.4.2: 0, 50 or 100 % of the targets): the thesis does not say how it found them. Ours are the
+`OUTLYING` share of all real rows with the largest mean distance to the real rows, which the level counts give exactly,
+without comparing pairs. `outliers=None` draws targets blindly, as VertiGAN's paper does.
+Differs from the papers: the outsiders hold as many outliers as the members, or outliers would give themselves away
+against any table; the synthetic table is replaced by real rows that are neither, as a control; AUC and TPR at 1 % FPR
+besides. Test: other choices of the members among the targets, outliers among outliers; counted is what the attack adds
+to its control. Edges: fewer targets than wished for → as many as there are, said in the note; none → the reason. At
+most half of the held-out rows become targets, the rest is the control's table.
+
+Closeness (`neighbours`): DCR, the distance to the closest record, of every synthetic row to training rows, and NNDR,
+the ratio of the distances to the nearest and to the second nearest training row (near 0: one person is imitated and
+nobody else is near; 1 where both are equal, also at distance 0). The share of synthetic rows that stand closer to the
+training rows is Platzer and Reutterer's (Frontiers in Big Data 2021). ½ = no memorisation, 1 = every row imitates a
+training row.
 Differs from that paper: the two real tables need not be of one size, for a copy would then go unseen wherever
 its original was left out. With t training and h held-out rows, exchangeable rows reach t/(t + h); the share s
 is shown as (s/t) / (s/t + (1 − s)/h), which is ½ there and 1 at 1. Where several real rows are equally near,
 each counts by its part. The control does the same with every held-out row in place of a synthetic one,
-against all other real rows.
-
+against all other real rows. Test: other choices of the training rows among all real rows, each with what falls to it.
 `copies` is the share of people whose very row stands in the synthetic table: of training people, of held-out people
 (control), and of training people where the columns of as many rows are drawn on their own (baseline, computed and
 not drawn). Rows of held-out people in the place of synthetic ones would be no control: a generator that keeps to
 what is common hits more people than real rows do, those who took part and the others alike.
-
 Intervals: many synthetic rows may have one and the same nearest real row, and then they are no independent
 trials. Exact, with Kish's effective number of trials, by the synthetic rows that fall to each real row.
-Test: other choices of the training rows among all real rows, each with what falls to it.
-
-Guarantee: none; the result is a function of real rows, meant for their holder. Edges: too few rows → the
-reason; above `most` synthetic or held-out rows, that many are drawn by the seed.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.evaluate.attacks.attack import Attack, Measure
-from understudy.evaluate.attacks.chance import luck, more, sums
-from understudy.evaluate.attacks.rates import Rate, effective, exact
+from understudy.evaluate.attacks.attack import Attack, Measure, ranking
+from understudy.evaluate.attacks.rates import Floats, Rate, effective, exact, luck, more, sums
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.distance import Distances, Rows, Space, lacking, tables
 from understudy.evaluate.utility.marginals import Codes
-from understudy.ground.check import whole
+from understudy.ground.check import in_range, one_of, whole
 
-Floats = NDArray[np.float64]
-
+SCORES = ("share", "nearest")
+OUTLYING = 0.05
 FIGURES = ("dcr", "dcr_p5", "nndr", "nndr_p5")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Neighbours:
-    """`closer` is the attack; the figures are medians and 5th percentiles against what unseen real rows reach.
+def neighbourhood(
+    train: Codes,
+    holdout: Codes,
+    synthetic: Codes,
+    *,
+    space: Space | None = None,
+    targets: int = 1000,
+    outliers: float | None = None,
+    score: str = "share",
+    seed: int = 0,
+) -> Attack:
+    """Attack up to `targets` training rows and as many held-out ones through the synthetic table.
 
-    `train` and `holdout` hold each synthetic row's distance to the closest record, between 0 and 1, for
-    histograms; `unseen` that of held-out rows to the training rows.
+    `holdout` are rows from the same population that no training saw; `outliers` is the share of outliers
+    among the targets. Measures: `acc` (½ = nothing learned), `auc`, `tpr_at_1pct`.
     """
+    whole(targets=targets)
+    one_of(SCORES, score=score)
+    in_range(0, 1, outliers=outliers or 0)
+    odd_ones = None if outliers is None else round(100 * outliers)
+    what = What("mia", part="" if score == "share" else score, outliers=odd_ones)
+    space, given = tables(space, train=train, holdout=holdout, synthetic=synthetic)
+    train, holdout, synthetic = given.values()
+    if reason := lacking(given, holdout=2):
+        return Attack.absent(what, reason)
+    rng = np.random.default_rng([seed, 0])
+    odd = np.split(_outlying(np.concatenate([train, holdout]), space, rng), [len(train)])
+    count = min(targets, len(holdout) // 2, *(_most(mask, outliers) for mask in odd))
+    if not count:
+        return Attack.absent(
+            what, f"{len(train)} training and {len(holdout)} held-out rows hold no such target."
+        )
+    inside, outside = (_pick(mask, count, outliers, rng) for mask in odd)
+    people = np.concatenate([train[inside], holdout[outside]])
+    other = np.delete(holdout, outside, axis=0)
+    hits, radius = _scores(people, synthetic, space, score)
+    control, control_radius = _scores(people, other, space, score)
+    note = (
+        f"{count:,} members and {count:,} outsiders against {len(synthetic):,} synthetic rows, radius "
+        f"{radius:.3f}; control: {len(other):,} real rows, radius {control_radius:.3f}"
+    )
+    kinds = None if outliers is None else np.concatenate([odd[0][inside], odd[1][outside]])
+    members, outsiders = slice(None, count), slice(count, None)
+    controls = control[members], control[outsiders]
+    measures = ranking(hits[members], hits[outsiders], controls, strata=kinds, seed=seed)
+    return Attack(what=what, measures=measures, note=note, control=count)
 
-    closer: Attack
-    figures: tuple[Figure, ...]
-    train: Floats
-    holdout: Floats
-    unseen: Floats
 
-    def to_dict(self) -> dict[str, Any]:
-        """The attack and the figures in plain types."""
-        return {"closer": self.closer.to_dict(), "figures": {f.name: f.value for f in self.figures}}
+def _scores(people: Codes, table: Codes, space: Space, score: str) -> tuple[Floats, float]:
+    """The score of every person, members first, and the radius between 0 and 1."""
+    rows = Rows(table, space)
+    nearest = rows.nearest(people)
+    radius = float(np.median(nearest))
+    if score == "nearest":
+        return -nearest.astype(float), radius / space.width
+
+    def share(distances: Distances, _: slice) -> Floats:
+        return np.asarray(np.count_nonzero(distances <= radius, axis=1) / rows.count)
+
+    return np.concatenate([*rows.each(people, share)]), radius / space.width
+
+
+def _outlying(real: Codes, space: Space, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Which real rows are outliers: those furthest, on average, from the real rows; ties fall by lot."""
+    far = np.zeros(len(real), dtype=np.int64)
+    for j, size in enumerate(space.sizes):
+        far += space.far(j, np.bincount(real[:, j], minlength=size))[real[:, j]]
+    order = np.lexsort((rng.random(len(real)), -far))
+    outlying = np.zeros(len(real), dtype=bool)
+    outlying[order[: max(1, round(OUTLYING * len(real)))]] = True
+    return outlying
+
+
+def _most(odd: NDArray[np.bool_], share: float | None) -> int:
+    """How many targets there can be, if this share of them shall be outliers."""
+    if share is None:
+        return len(odd)
+    rooms = [(odd.sum(), share), ((~odd).sum(), 1 - share)]
+    return min(int(room / part + 1e-9) for room, part in rooms if part)
+
+
+def _pick(
+    odd: NDArray[np.bool_], count: int, share: float | None, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    if share is None:
+        return rng.choice(len(odd), count, replace=False)
+    outliers = round(share * count)
+    parts = ((np.flatnonzero(odd), outliers), (np.flatnonzero(~odd), count - outliers))
+    return np.concatenate([rng.choice(places, k, replace=False) for places, k in parts])
+
+
+# Closeness
 
 
 @dataclass(frozen=True, eq=False)
 class _Look:
-    """Where rows stand to the real ones: the two nearest in train, the nearest in holdout, and whom they fall to."""
+    """Where rows stand to the real ones: the two nearest in train, and whom of all real ones they fall to."""
 
     train: Floats  # (rows, 2)
-    holdout: Floats
     weights: Floats  # (pool,)
 
     def closer(self, train: int, holdout: int) -> Rate:
@@ -88,16 +169,14 @@ def neighbours(
     space: Space | None = None,
     most: int = 5_000,
     seed: int = 0,
-) -> Neighbours:
-    """Compare the synthetic rows' distances to training rows with those to held-out rows."""
+) -> tuple[Attack, tuple[Figure, ...]]:
+    """Whether synthetic rows are closer to training rows than to held-out ones, and how close against unseen rows."""
     whole(most=most)
     space, given = tables(space, train=train, holdout=holdout, synthetic=synthetic)
     train, holdout, synthetic = given.values()
     if reason := lacking(given, train=2, holdout=2):
-        none = np.empty(0)
         absent = tuple(Figure.absent(What(name), reason, better="higher") for name in FIGURES)
-        closer = Attack.absent(What("closer_to_train"), reason)
-        return Neighbours(closer=closer, figures=absent, train=none, holdout=none, unseen=none)
+        return Attack.absent(What("closer_to_train"), reason), absent
     rng = np.random.default_rng([seed, 0])
     pool = Rows(np.concatenate([train, holdout]), space)
     drawn, held = (
@@ -121,13 +200,10 @@ def neighbours(
         f"{len(drawn):,} of {len(synthetic):,} synthetic rows against {t:,} training and "
         f"{h:,} held-out rows; control: {len(held):,} held-out rows"
     )
-    return Neighbours(
-        closer=Attack(what=What("closer_to_train"), measures=measures, note=note, control=h),
-        figures=_figures(fake.train, real.train),
-        train=fake.train[:, 0],
-        holdout=fake.holdout,
-        unseen=real.train[:, 0],
-    )
+    closer = Attack(what=What("closer_to_train"), measures=measures, note=note, control=h)
+    ends = zip(FIGURES, _summary(fake.train), _summary(real.train), strict=True)
+    figures = (Figure(What(name), value=own, ceiling=end, better="higher") for name, own, end in ends)
+    return closer, tuple(figures)
 
 
 def _look(rows: Codes, pool: Rows, train: int, themselves: NDArray[np.int64] | None = None) -> _Look:
@@ -141,15 +217,14 @@ def _look(rows: Codes, pool: Rows, train: int, themselves: NDArray[np.int64] | N
         nearest = distances[:, :train].argmin(axis=1)
         first = distances[here, nearest]
         distances[here, nearest] = beyond
-        ends = (first, distances[:, :train].min(axis=1), distances[:, train:].min(axis=1))
-        return np.stack(ends, axis=1) / pool.space.width, np.asarray(falls, dtype=float)
+        two = np.stack((first, distances[:, :train].min(axis=1)), axis=1)
+        return two / pool.space.width, np.asarray(falls, dtype=float)
 
     found, weights = [], np.zeros(pool.count)
     for block, falls in pool.each(rows, work):
         found.append(block)
         weights += falls
-    ends = np.concatenate(found)
-    return _Look(ends[:, :2], ends[:, 2], weights)
+    return _Look(np.concatenate(found), weights)
 
 
 def _copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
@@ -171,14 +246,6 @@ def _by_chance(train: Codes, synthetic: Codes) -> Rate:
     shares = [np.bincount(column, minlength=train.max() + 1) / len(synthetic) for column in synthetic.T]
     chances = np.stack([share[train[:, j]] for j, share in enumerate(shares)], axis=1).prod(axis=1)
     return Rate.known(float(np.mean(1 - (1 - chances) ** len(synthetic))))
-
-
-def _figures(fake: Floats, real: Floats) -> tuple[Figure, ...]:
-    """Medians and 5th percentiles for the synthetic rows, beside those of unseen real rows."""
-    return tuple(
-        Figure(What(name), value=value, ceiling=ceiling, better="higher")
-        for name, value, ceiling in zip(FIGURES, _summary(fake), _summary(real), strict=True)
-    )
 
 
 def _summary(two: Floats) -> list[float]:

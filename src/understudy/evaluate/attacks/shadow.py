@@ -23,7 +23,6 @@ among the reference rows; no target or too few reference rows → the reason.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,8 +36,7 @@ from sklearn.preprocessing import StandardScaler
 
 from understudy.data.encoding.codec import Codec
 from understudy.evaluate.attacks.attack import Attack, Measure
-from understudy.evaluate.attacks.chance import luck, sums
-from understudy.evaluate.attacks.rates import Rate, above, auc, difference, exact, tpr
+from understudy.evaluate.attacks.rates import Floats, Rate, above, auc, difference, exact, luck, sums, tpr
 from understudy.evaluate.figure import What
 from understudy.evaluate.utility.correlation import pearson
 from understudy.evaluate.utility.marginals import Codes
@@ -46,7 +44,6 @@ from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError
 
 Make = Callable[[pd.DataFrame, int], pd.DataFrame]
-Floats = NDArray[np.float64]
 
 FEATURES = ("naive", "histogram", "correlation", "near")
 _TREES = 50
@@ -64,10 +61,6 @@ class Target:
         """tpr − fpr: 0 for a guess, 1 for certainty."""
         return difference(self.tpr, self.fpr)
 
-    def to_dict(self) -> dict[str, Any]:
-        rates = {"tpr": self.tpr, "fpr": self.fpr, "advantage": self.advantage}
-        return {name: rate.to_dict() for name, rate in rates.items()}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Shadow:
@@ -75,9 +68,6 @@ class Shadow:
 
     attack: Attack
     targets: tuple[Target, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"attack": self.attack.to_dict(), "targets": [target.to_dict() for target in self.targets]}
 
 
 def shadow(
@@ -103,8 +93,12 @@ def shadow(
     whole(rows=rows)
     if pairs < 2:
         raise ConfigError("a classifier needs at least 2 pairs of shadows to be chosen by, not 1.")
-    if reason := _hindrance(len(reference), len(targets), rows):
-        return Shadow(attack=Attack.absent(What("shadow"), reason))
+    if not len(targets) or len(reference) // 2 < rows:
+        half = (
+            f"either side needs {rows} reference rows, and half of the reference are {len(reference) // 2}."
+        )
+        why = half if len(targets) else "there is no target."
+        return Shadow(attack=Attack.absent(What("shadow"), why))
     people = codec.codes(targets)
     worlds = _Worlds(
         make, pd.concat([reference, targets], ignore_index=True), codec, len(reference), rows, seed
@@ -206,11 +200,3 @@ def _result(inside: Floats, outside: Floats, other: Floats, note: str) -> Shadow
     )
     attack = Attack(what=What("shadow"), measures=measures, note=note, control=trials)
     return Shadow(attack=attack, targets=each)
-
-
-def _hindrance(reference: int, targets: int, rows: int) -> str:
-    if not targets:
-        return "there is no target."
-    if reference // 2 < rows:
-        return f"either side needs {rows} reference rows, and half of the reference are {reference // 2}."
-    return ""

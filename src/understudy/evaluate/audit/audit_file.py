@@ -16,17 +16,14 @@ import numpy as np
 
 from understudy.data.kinds import TABLE, load_schema
 from understudy.data.schema import Schema
-from understudy.evaluate.audit.aggregators_canary import AggregatorsAudit
-from understudy.evaluate.audit.auditing import AuditResult, Case, audit_protocol
-from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, VertiGanAudit, cut_down
+from understudy.evaluate.audit.auditing import UNREAD, AuditResult, Case, audit_protocol, seat
+from understudy.evaluate.audit.canaries import ROUNDS, VertiGanAudit, cut_down
 from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
-from understudy.evaluate.audit.joint_canary import joint_case
+from understudy.evaluate.audit.joint_canary import AggregatorsAudit, joint_case
 from understudy.ground.bounded import read_json
 from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise import SecureRng
 from understudy.protocols.core import Party
 from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.protocol import Protocol
@@ -56,14 +53,8 @@ def plain_case(
     public = {name: table.schema for name, table in tables.items()}
 
     def build(name: str, gone: bool, seed: int) -> Party:
-        return protocol.build(
-            name,
-            tables[name].take(np.arange(int(gone), people)),
-            Ledger.rehearsal(holder=name, budget=budgets[name]),
-            run="audit",
-            budget=budgets[name],
-            rng=SecureRng.from_seed(seed),
-        )
+        rows = tables[name].take(np.arange(int(gone), people))
+        return protocol.build(name, rows, **seat(name, budgets[name], seed))
 
     together = isinstance(build(target, False, 0), AlignedParty)
     return Case(
@@ -128,18 +119,6 @@ class Subject:
         return self.schemas
 
 
-def _whole_run(audit: Callable[..., Any]) -> Callable[[Subject], Case]:
-    """The case of an audit over all parties' schemas."""
-
-    def case(of: Subject) -> Case:
-        made: Case = audit(
-            config=of.config, schemas=of.schemas, budgets=of.budgets, target=of.target, people=of.few
-        ).case()
-        return made
-
-    return case
-
-
 def _critic(of: Subject) -> Case:
     known, notes = of.people or _people(of.out), []
     if known is None:
@@ -180,7 +159,9 @@ CASES: dict[str, Callable[[Subject], Case]] = {
     "gram": lambda of: _joint(replace(of, schemas=of.tables, config=replace(of.config, refined=0))),
     "joint": _joint,
     "joint-alone": partial(_joint, alone=True),
-    "aggregators": _whole_run(AggregatorsAudit),
+    "aggregators": lambda of: AggregatorsAudit(
+        config=of.config, schemas=of.schemas, budgets=of.budgets, target=of.target, people=of.few
+    ).case(),
     "reports": lambda of: cohort_case(
         of.protocol, of.config, of.tables[of.target], of.budget, target=of.target
     ),

@@ -1,6 +1,6 @@
 """Does the code keep its promise? Run it many times with and without one person, and try to tell which it was.
 
-A mechanism or a protocol claims an ε through its ledger. An audit plays the adversary: it gives every run a score
+A protocol claims an ε through its ledger. An audit plays the adversary: it gives every run a score
 that should be high where the person took part, and `bounds` turns the scores into a lower bound on ε. If
 that is above the claim, something is wrong in the code, the accounting or the randomness. If not, nothing is
 proved: a better adversary might reach more.
@@ -15,25 +15,29 @@ many there were.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
+import numpy as np
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from understudy.evaluate.audit.bounds import PILOT, Errors, Numbers, explained, plain, separate
-from understudy.evaluate.audit.transcript import Seen, learned, paid_numbers, table
 from understudy.ground.check import in_range, positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import Spend, epsilon
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import describe
-from understudy.privacy.noise import Rng, SecureRng
-from understudy.protocols.core import Parties, Party, Reply
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise import SecureRng
+from understudy.protocols.core import Ask, Paid, Parties, Party, Reply
 
 SERVER = "the server, who sees every message"
+UNREAD = "Rows were made up from the schema, no real one was read: this audits code and settings, not data."
 LEARNED = "by a linear rule learned from half of the trials"
 LEAST_TRIALS = math.ceil(4 / PILOT)  # half of them may go into a learned rule
+_MOST_FEATURES = 256  # those that differ the most; a discriminant of more would learn the noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,51 +119,6 @@ class AuditResult:
         return vars(self) | figures | {"views": [v.to_dict() for v in self.views], "notes": list(self.notes)}
 
 
-def audit_mechanism(
-    run: Callable[[Tensor, Rng], Tensor],
-    present: Tensor,
-    absent: Tensor,
-    *,
-    claimed: Spend,
-    delta: float = 0.0,
-    score: Callable[[Tensor], Tensor] | None = None,
-    trials: int = 1000,
-    confidence: float = 0.95,
-    rng: Rng | None = None,
-    each_row: bool = False,
-) -> AuditResult:
-    """Audit one mechanism on two inputs of which it claims that they can hardly be told apart.
-
-    `score` maps the outputs of all trials, stacked on axis 0, to a number each; without it a linear rule is
-    learned. `each_row`: every row is answered on its own (local privacy), so that the inputs are one row each and
-    all trials are one call.
-    """
-    _enough(trials, confidence)
-    begun, price, rng = time.monotonic(), _price(claimed, delta), rng or SecureRng()
-
-    def outputs(rows: Tensor) -> Tensor:
-        if each_row:
-            return run(rows.expand(trials, *rows.shape[1:]), rng)
-        return torch.stack([run(rows, rng) for _ in range(trials)])
-
-    with_person, without = outputs(present), outputs(absent)
-    if score is None:
-        name = f"the output, {LEARNED}"
-        scores = learned(*(part.flatten(1).double().numpy() for part in (with_person, without)))
-    else:
-        name = "the output, by a score of the auditor's"
-        scores = score(with_person).double().numpy(), score(without).double().numpy()
-    return AuditResult(
-        claimed=price,
-        delta=delta,
-        confidence=confidence,
-        trials=trials,
-        seconds=time.monotonic() - begun,
-        views=(View.of(name, scores, claimed, delta, confidence),),
-        notes=_words(claimed),
-    )
-
-
 Score = Callable[[Any, list[Reply]], float]  # from the target, and the target's replies
 
 
@@ -178,6 +137,12 @@ class Case:
     scores: Mapping[str, Score] = field(default_factory=dict)
     numbers: Callable[[Any, list[Reply]], list[float]] = lambda party, replies: paid_numbers(replies)
     notes: tuple[str, ...] = ()
+
+
+def seat(name: str, budget: Budget, seed: int) -> dict[str, Any]:
+    """What a party of an audit has besides rows: a ledger in memory, and randomness by a seed."""
+    ledger = Ledger.rehearsal(holder=name, budget=budget)
+    return {"ledger": ledger, "run": "audit", "budget": budget, "rng": SecureRng.from_seed(seed)}
 
 
 def audit_protocol(
@@ -255,3 +220,76 @@ def _floor(value: float) -> str:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+# What a server sees of a run, and a rule learned from it
+
+
+class Seen:
+    """Parties in this process, and every reply that the server gets from them."""
+
+    def __init__(self, parties: Mapping[str, Party]) -> None:
+        self.parties = dict(parties)
+        self.replies: dict[str, list[Reply]] = {name: [] for name in parties}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parties, in the order in which they were given."""
+        return tuple(self.parties)
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        """Ask all the same, or each named party its own."""
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else message
+        replies = {name: self.parties[name].answer(ask) for name, ask in asks.items()}
+        for name, reply in replies.items():
+            self.replies[name].append(reply)
+        return replies
+
+
+def paid_numbers(replies: Iterable[Reply]) -> list[float]:
+    """Every number in the paid values of these replies, in order."""
+    return _numbers([v.value for reply in replies for v in vars(reply).values() if isinstance(v, Paid)])
+
+
+def _numbers(value: object) -> list[float]:
+    match value:
+        case Tensor():
+            return [float(number) for number in value.detach().double().flatten().tolist()]
+        case Mapping():
+            return [number for item in value.values() for number in _numbers(item)]
+        case list() | tuple() | bytes():
+            return [number for item in value for number in _numbers(item)]
+        case int() | float():
+            return [float(value)]
+    return []
+
+
+def table(rows: Sequence[Sequence[float]]) -> Numbers:
+    """One row a run."""
+    filled = np.zeros((len(rows), max(map(len, rows))))
+    for place, row in enumerate(rows):
+        filled[place, : len(row)] = row
+    return filled
+
+
+def learned(present: Numbers, absent: Numbers) -> tuple[Numbers, Numbers]:
+    """Scores of the second half of the runs, by a linear discriminant of the first half."""
+    width = max(present.shape[1], absent.shape[1])
+    present, absent = (np.pad(side, ((0, 0), (0, width - side.shape[1]))) for side in (present, absent))
+    half = len(present) // 2
+    pilot = np.concatenate([present[:half], absent[:half]])
+    centre, spread = pilot.mean(0), pilot.std(0)
+    moves = np.flatnonzero(spread > 1e-12 * np.abs(centre))
+    if not len(moves):
+        return np.zeros(len(present) - half), np.zeros(len(absent) - half)
+    apart = np.abs(present[:half, moves].mean(0) - absent[:half, moves].mean(0)) / spread[moves]
+    best = moves[np.argsort(-apart)[:_MOST_FEATURES]]
+
+    def features(runs: Numbers) -> Numbers:
+        scaled: Numbers = (runs[:, best] - centre[best]) / spread[best]
+        return scaled
+
+    rule = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+    rule.fit(features(pilot), np.repeat([1, 0], half))
+    scores = [np.asarray(rule.decision_function(features(side[half:]))) for side in (present, absent)]
+    return scores[0], scores[1]

@@ -10,9 +10,8 @@ so that rates too small prove an ε too large. Rates are bounded by Clopper and 
 Sources: thresholds and intervals from Jagielski, Ullman, Oprea, "Auditing differentially private machine
 learning" (NeurIPS 2020), and Nasr et al., "Adversary instantiation" (S&P 2021); the step from the rates to the
 mechanism's own curve from Nasr et al., "Tight auditing of differentially private machine learning" (USENIX
-Security 2023); many people in one run from Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training
-run" (NeurIPS 2023), Thm 5.2 and Appendix D.
-Paper → code: FPR → false_alarm, FNR → miss, m → canaries, r → guesses, v → correct.
+Security 2023).
+Paper → code: FPR → false_alarm, FNR → miss.
 Differs from the papers: the curve may be that of any spend in a ledger, not of a Gaussian mechanism alone.
 
 Guarantee: each bound lies above the true ε with probability at most 1 − confidence, however scores were made.
@@ -28,10 +27,9 @@ import attrs
 import numpy as np
 from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
-from scipy.stats import beta, binom, norm
+from scipy.stats import beta, norm
 
-from understudy.ground.check import in_range, whole
+from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import Spend, epsilon, flatten
 
@@ -42,7 +40,6 @@ PILOT, PILOT_CONFIDENCE = 0.2, 0.8  # the share of the scores that chooses the t
 _TOUCH = (0.1, 1.0)  # ε at which a curve is held against the rates
 _FAR = 5.0  # noise is scaled by 2⁻⁵ to 2⁵
 _NEAR = 0.04  # and this exactly, in powers of two
-_PROVABLE = 30.0
 
 
 @dataclass(frozen=True)
@@ -167,38 +164,6 @@ def _scaled(event: DpEvent, factor: float) -> DpEvent:
     if not noise:
         raise ConfigError(f"{event!r} claims nothing that could be refuted.")
     return attrs.evolve(event, **{name: getattr(event, name) * factor**p for name, p in noise.items()})
-
-
-def one_run(
-    correct: int, guesses: int, canaries: int, *, delta: float = 0.0, confidence: float = 0.95
-) -> float:
-    """ε from one run with many canaries, each in or out by a fair coin, where `correct` of `guesses` were right.
-
-    A canary without a guess is an abstention.
-    """
-    whole(guesses=guesses, canaries=canaries)
-    in_range(0, 1, delta=delta, confidence=confidence)
-    if not 0 <= correct <= guesses <= canaries:
-        raise ConfigError(f"{correct} right ones of {guesses} guesses about {canaries} canaries cannot be.")
-
-    def refuted(value: float) -> bool:
-        return one_run_p_value(correct, guesses, canaries, value, delta) <= 1 - confidence
-
-    return _border(refuted, 0.0, _PROVABLE, 1e-4)[0] if refuted(0.0) else 0.0
-
-
-def one_run_p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """How likely so many right guesses are, at most, under (ε, δ)-DP.
-
-    Under ε alone no guess is better than a coin with odds e^ε : 1. δ corrects i guesses with a probability of
-    at most 2mδ/i, and the adversary spends that where the most is gained by it.
-    """
-    accuracy = expit(epsilon)
-    tail = float(binom.sf(correct - 1, guesses, accuracy))
-    if not correct or not delta:
-        return tail
-    short = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, accuracy))  # by at most i
-    return min(1.0, tail + 2 * canaries * delta * float((short / np.arange(1, correct + 1)).max()))
 
 
 def _border(holds: Callable[[float], bool], low: float, high: float, width: float) -> tuple[float, float]:

@@ -32,15 +32,13 @@ from torch import Tensor
 
 from understudy.data.kinds import TABLE
 from understudy.data.schema import Boolean, Schema
-from understudy.evaluate.audit.auditing import SERVER, Case
-from understudy.evaluate.audit.transcript import Seen
+from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, Seen, seat
 from understudy.ground.errors import ConfigError
 from understudy.models.nets.rmsprop import RmsProp
 from understudy.models.nets.sparse import densify
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.gradients import clipped_gradient_sum
-from understudy.privacy.noise import Normals, SecureRng
+from understudy.privacy.noise import Normals
 from understudy.protocols.core import Parties, Progress, Reply
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gans.critic_round import CriticRound
@@ -49,7 +47,6 @@ from understudy.protocols.gans.verti_gan_party import VertiGanParty
 
 STEPS = "one who also sees every noised step and knows everybody else"
 OTHER = "another party"
-UNREAD = "Rows were made up from the schema, no real one was read: this audits code and settings, not data."
 ROUNDS, CRITIC_STEPS = 2, 10  # the most of an audited run
 
 
@@ -211,10 +208,7 @@ class VertiGanAudit:
             return {
                 "name": name,
                 "table": TABLE.made_up(self._schemas[name], self.people, world.canary),
-                "ledger": Ledger.rehearsal(holder=name, budget=self.budget),
-                "run": "audit",
-                "budget": self.budget,
-                "rng": SecureRng.from_seed(2 * trial + number),
+                **seat(name, self.budget, 2 * trial + number),
             }
 
         return {

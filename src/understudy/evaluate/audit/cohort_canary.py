@@ -26,14 +26,12 @@ from understudy.data.described import ArraySchema
 from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import TABLE, kind_of
 from understudy.data.schema import Schema
-from understudy.evaluate.audit.auditing import Case
-from understudy.evaluate.audit.canaries import ROUNDS, UNREAD
+from understudy.evaluate.audit.auditing import UNREAD, Case, seat
+from understudy.evaluate.audit.canaries import ROUNDS
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.reporter import Report
 from understudy.privacy.local.subset_selection import SubsetSelection
-from understudy.privacy.noise import SecureRng
 from understudy.protocols.core import Parties, Party, Reply
 from understudy.protocols.people import class_means
 from understudy.protocols.people.host import HostParty, Reported
@@ -55,9 +53,7 @@ def cohort_case(protocol: Protocol, config: Any, schema: Schema, budget: Budget,
 
     def build(present: bool, trial: int) -> Mapping[str, Party]:
         table = TABLE.made_up(schema, PEOPLE, 0 if present else None)
-        ledger = Ledger.rehearsal(holder=target, budget=budget)
-        rng = SecureRng.from_seed(trial)
-        return {target: protocol.build(target, table, ledger, run="audit", budget=budget, rng=rng)}
+        return {target: protocol.build(target, table, **seat(target, budget, trial))}
 
     described = {target: TABLE.made_up(schema, PEOPLE).schema}
     return Case(
@@ -87,9 +83,7 @@ def report_case(config: one_report.Config, schema: Schema, budget: Budget, *, ta
 
     def build(present: bool, trial: int) -> Mapping[str, Party]:
         table = TABLE.made_up(schema, PEOPLE, 0 if present else None)
-        ledger = Ledger.rehearsal(holder=target, budget=budget)
-        rng = SecureRng.from_seed(trial)
-        return {target: one_report.PROTOCOL.build(target, table, ledger, run="audit", budget=budget, rng=rng)}
+        return {target: one_report.PROTOCOL.build(target, table, **seat(target, budget, trial))}
 
     def ask(parties: Parties) -> None:
         bare = Schema(columns=described.columns).to_dict()
@@ -130,10 +124,7 @@ def codes_case(config: class_means.Config, schema: ArraySchema, budget: Budget, 
 
     def build(present: bool, trial: int) -> Mapping[str, Party]:
         rows = kind_of(schema).made_up(schema, PEOPLE + 1).take(np.arange(PEOPLE) + (not present))
-        ledger, rng = Ledger.rehearsal(holder=target, budget=budget), SecureRng.from_seed(trial)
-        return {
-            target: class_means.ClassMeansParty(target, rows, ledger, run="audit", budget=budget, rng=rng)
-        }
+        return {target: class_means.ClassMeansParty(target, rows, **seat(target, budget, trial))}
 
     def ask(parties: Parties) -> None:
         parties.ask(class_means.Begin(config=asdict(config), schema=schema.to_dict()))

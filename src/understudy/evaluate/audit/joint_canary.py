@@ -1,14 +1,19 @@
-"""A case for the audit of any joint release: one person whom no other resembles, looked for in all its stages.
+"""Cases for the audit of released sums: one person whom no other resembles, looked for in all of them.
 
-Everybody is alike but the canary, who differs in everything (`Kind.made_up`). The adversary sees what the server puts
-together and knows everybody else. What the canary adds to a stage follows from the stage's terms, which the server
-chose; the sums, less what all others add, along that, each by 1/variance, are the logarithm of the likelihood ratio but
-for a constant, and so the best test there is (Neyman, Pearson 1933).
+Everybody is alike but the canary, who differs in everything (`Kind.made_up`). The adversary knows everybody else. What
+the canary adds to the sums follows from their terms, which the server chose; the sums, less what all others add, along
+that, each by 1/variance, are the logarithm of the likelihood ratio but for a constant, and so the best test there is
+(Neyman, Pearson 1933).
 
-Guarantee: parties, the server's measurement and ledgers are the real ones, and no real row is read.
+A joint release is searched in all its stages, by whoever sees what the server puts together. Of two aggregators the
+server is the first, and the worst one, which leaves its own noise away: it then reads the sum under the second
+aggregator's noise alone, which is what the price is for.
+
+Guarantee: parties, the server's measurement, the check of shares and ledgers are the real ones; no real row is read.
 Edges: over rows the target alone is audited: the others' rows and noise only hide its person more. Over columns the
 canary is with all holders, and across them the server faces the noise of two; the number of people, which alignment
-discloses, differs by one between the worlds. The fit is left out: it is post-processing.
+discloses, differs by one between the worlds. Of several hosts before two aggregators one alone has the canary; that
+there is one upload more is public, and not looked at. The fit is left out: it is post-processing.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,19 +24,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.described import NoRows
+from understudy.data.encoding.codec import Codec
 from understudy.data.grid import Block as Groups
 from understudy.data.kinds import kind_of
-from understudy.evaluate.audit.auditing import SERVER, Case
-from understudy.evaluate.audit.canaries import UNREAD
+from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, seat
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise import SecureRng
+from understudy.privacy.noise import Rng, SecureRng
+from understudy.privacy.secure.moments import bounded
+from understudy.protocols.aggregators import moments, protocol
+from understudy.protocols.aggregators.first import FirstAggregator
+from understudy.protocols.aggregators.moments import MomentsPlan
+from understudy.protocols.aggregators.terms import Settings
 from understudy.protocols.core import Parties, Party, Reply
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.party import AlignedJointParty, JointParty
 from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import Holding, Study
+from understudy.protocols.protocol import Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,15 +103,8 @@ class JointAudit:
 
     def _party(self, name: str, present: bool, seed: int) -> Party:
         kind = AlignedJointParty if len(self.schemas) > 1 else JointParty
-        return kind(
-            self.study,
-            name,
-            self._rows(name, 0 if present else 1, self.people),
-            Ledger.rehearsal(holder=name, budget=self.budgets[name]),
-            run="audit",
-            budget=self.budgets[name],
-            rng=SecureRng.from_seed(seed),
-        )
+        rows = self._rows(name, 0 if present else 1, self.people)
+        return kind(self.study, name, rows, **seat(name, self.budgets[name], seed))
 
 
 def evidence(
@@ -172,3 +176,98 @@ def joint_case(
     return JointAudit(
         study=study, config=config, schemas=schemas, budgets=budgets, target=target, people=people
     ).case()
+
+
+# Two aggregators
+
+
+class _Tables(protocol.Plan):
+    """As the server has it who adds no noise."""
+
+    def noise(self, rng: Rng) -> Tensor:
+        return torch.zeros(self.cells.count, dtype=torch.int64)
+
+    def counted(self, rows: Any) -> Tensor:
+        """What these rows add to the sum: (cells,)."""
+        flat = np.zeros(self.cells.count)
+        for codes in Codec(self.schema).codes(rows.frame):
+            for one, other, table in self.cells.tables(flat):
+                table[codes[one], 0 if one == other else codes[other]] += 1
+        return torch.from_numpy(flat)
+
+
+class _Moments(MomentsPlan):
+    """The same of images and series."""
+
+    def noise(self, rng: Rng) -> Tensor:
+        return torch.zeros(self.cells.count, dtype=torch.int64)
+
+    def counted(self, rows: Any) -> Tensor:
+        """What these rows add to the sum: (numbers,)."""
+        q = bounded(self.frame.coefficients(rows.values), float(self.frame.reach), self.cells.radius)
+        classes = np.zeros(len(q), np.int64) if rows.classes is None else rows.classes
+        return torch.from_numpy(self.cells.counted(classes, q.astype(np.int64)).sum(0)) * self.weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregatorsAudit:
+    """A run of `two-aggregators` or `shared-moments` in which each host has so many made-up people."""
+
+    config: Settings
+    schemas: Mapping[str, Any]
+    budgets: Mapping[str, Budget]
+    target: str
+    people: int
+
+    def case(self) -> Case:
+        """One person there or not, searched by the server."""
+        if self.people < 2:
+            raise ConfigError("an audit of two aggregators needs two people. Nothing was audited.")
+        config = replace(self.config, key="", least_people=1, at_least=None)
+        tables = isinstance(config, protocol.Config)
+        schemas = {
+            name: replace(schema, person=None) if tables else schema for name, schema in self.schemas.items()
+        }
+        server: Any = _Tables.joint(config, schemas) if tables else _Moments.joint(config, schemas)
+        own, rest = (
+            server.counted(self._rows(schemas[self._host], there)).double()
+            for there in (slice(0, 1), slice(1, None))
+        )
+        rest = rest * (len(schemas) - 1)  # every host has the same people beside the canary
+        read: list[Tensor] = []
+
+        def train(parties: Parties) -> object:
+            found = FirstAggregator.open(server, parties, schemas).released()
+            read[:] = [found["sums"]]  # type: ignore[list-item]
+            return found
+
+        weights = own / torch.from_numpy(server.scales) ** 2
+
+        def score(party: Any, replies: list[Reply]) -> float:
+            return float(((read[0].double() - rest - own / 2) * weights).sum())
+
+        return Case(
+            target=self.target,
+            parties=lambda present, trial: {
+                name: self._party(name, schemas[name], present, trial * len(schemas) + number)
+                for number, name in enumerate(schemas)
+            },
+            train=train,
+            scores={f"{SERVER}, its own noise left away": score},
+            notes=(f"two aggregators, {self.people} people at each host", UNREAD),
+        )
+
+    @property
+    def _host(self) -> str:
+        """Where the canary is."""
+        hosts = [name for name in self.schemas if name != self.config.aggregator]
+        return self.target if self.target in hosts else hosts[0]
+
+    def _rows(self, schema: Any, who: slice) -> Any:
+        return kind_of(schema).made_up(schema, self.people).take(np.arange(self.people)[who])
+
+    def _party(self, name: str, schema: Any, present: bool, seed: int) -> Party:
+        of: Protocol = (protocol if isinstance(self.config, protocol.Config) else moments).PROTOCOL
+        first = 0 if present and name == self._host else 1
+        rows = NoRows(schema) if name == self.config.aggregator else self._rows(schema, slice(first, None))
+        return of.build(name, rows, **seat(name, self.budgets[name], seed))

@@ -1,7 +1,6 @@
 """How near synthetic people with their events are to real ones: tables, sums of a person, and who comes again.
 
-`evaluate_visits` compares two tables of people and two of events by the tables that a release counts
-(`data/visits/counts.py`), in which a person weighs 1 whatever they did:
+Tables are those that a release counts (`data/visits/counts.py`), in which a person weighs 1 whatever they did:
 
     avd2_people, avd2_events, avd2_across, avd2_next, avd2_later    mean variation distance of two-way tables of
                     people's columns, of the columns of one event, of a person and an event, of an event and the next
@@ -13,19 +12,28 @@
                     the person's columns and the event's; its good end learned from real ones
     integrity       the share of events whose person is there
 
+With several kinds of events each has these by itself, its title behind their names (`avd2_events (visits)`), beside the
+columns of people of all holders, the numbers of the other events among them; and for every two kinds
+
+    avd2_between (visits and claims)    of a column of the one kind and one of the other: the product of a person's two
+                                        averages, over people who have both
+
 A distance stands between a bootstrap of real people, with all their events, and people and events whose columns are
 shuffled by themselves; that of the numbers between a bootstrap and all numbers alike.
 
-Guarantee: none. A figure is a function of real rows, meant for their holder. Edges: what cannot be computed has a
-reason; synthetic events without a person count in `integrity` alone.
+Edges: what cannot be computed has a reason; synthetic events without a person count in `integrity` alone; a real one
+that is nobody's → SchemaError.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, combinations, pairwise
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse
 
 from understudy.data.column import Integer, Real
 from understudy.data.reading.files import Source
@@ -43,10 +51,15 @@ from understudy.data.visits.reading import two_sources
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.downstream import Examples, downstream
 from understudy.evaluate.utility.marginals import bootstrap, shuffled
+from understudy.ground.errors import SchemaError
 from understudy.privacy.noise import FastRng
 
+T = TypeVar("T")
+Events = VisitSchema | SeveralVisits
 Frames = Mapping[str, pd.DataFrame]  # "people", where the schema has them, and "events"
 Tables = Source | TwoSources  # a folder with both, or each by its name
+_Shares = dict[tuple[str, int, int], NDArray[np.float64]]
+Kinds = tuple[VisitCodes, ...]  # of the same people, each with all columns of people, its own number last
 
 NUMBER, INTEGRITY = What("avd", 1, "number"), What("integrity")
 AGAIN = What("tstr", part="again", score="auc")
@@ -55,27 +68,30 @@ _UNIT = 27_720  # divisible by every number up to 12
 
 
 def evaluate_visits(
-    real: Tables, synthetic: Tables, schema: VisitSchema, *, holdout: Tables | None = None, seed: int = 0
+    real: Tables, synthetic: Tables, schema: Events, *, holdout: Tables | None = None, seed: int = 0
 ) -> tuple[Figure, ...]:
     """All figures. `holdout` are people whom no training saw; without them a fifth of the real ones is held out."""
-    mine, (drawn, whole) = visit_tables(real, schema), with_a_person(synthetic, schema)
-    layout, rng = VisitLayout.of(schema), np.random.default_rng([seed, 0])
-    before, after = (read_visits(frames, schema).codes(FastRng(seed)) for frames in (mine, drawn))
-    held = None if holdout is None else read_visits(holdout, schema).codes(FastRng(seed))
-    return (
-        *table_figures(before, after, layout, rng),
-        *total_figures(mine, drawn, schema),
-        comes_again(before, after, held, layout, rng, seed),
-        integrity(whole["events"]),
-    )
+    mine, (drawn, whole) = real_tables(real, schema), with_a_person(synthetic, schema)
+    before, after = (event_codes(frames, schema, seed) for frames in (mine, drawn))
+    held = None if holdout is None else event_codes(real_tables(holdout, schema), schema, seed)
+    rng, several, found = np.random.default_rng([seed, 0]), len(schema.parts) > 1, list[Figure]()
+    layouts, titles = event_layouts(schema), _titles(schema)
+    for place, (part, title, layout) in enumerate(zip(schema.parts, titles, layouts, strict=True)):
+        tables = table_figures(before[place], after[place], layout, rng)
+        if several and not place:
+            found += [tables[0], *between_figures(before, after, schema, rng)]
+        test = None if held is None else held[place]
+        own = [
+            *(tables[1:] if several else tables),
+            *total_figures(_two(mine, title), _two(drawn, title), replace(part, people=schema.people)),
+            comes_again(before[place], after[place], test, layout, rng, seed),
+            Figure(INTEGRITY, value=whole[title], ceiling=1.0, better="higher"),
+        ]
+        found += [replace(one, what=one.what.about(title)) for one in own] if several else own
+    return tuple(found)
 
 
-def integrity(share: float) -> Figure:
-    """Of the events whose person is there."""
-    return Figure(INTEGRITY, value=share, ceiling=1.0, better="higher")
-
-
-def visit_tables(source: Tables, schema: VisitSchema | SeveralVisits) -> dict[str, pd.DataFrame]:
+def visit_tables(source: Tables, schema: Events) -> dict[str, pd.DataFrame]:
     """All tables, every cell checked against the schema, with their keys."""
     found, sources = {}, two_sources(source, schema)
     for part, declared in schema.tables.items():
@@ -84,9 +100,7 @@ def visit_tables(source: Tables, schema: VisitSchema | SeveralVisits) -> dict[st
     return found
 
 
-def with_a_person(
-    source: Tables, schema: VisitSchema | SeveralVisits
-) -> tuple[dict[str, pd.DataFrame], dict[str, float]]:
+def with_a_person(source: Tables, schema: Events) -> tuple[dict[str, pd.DataFrame], dict[str, float]]:
     """All tables without events that are nobody's, and of each kind of events the share that is somebody's."""
     frames, shares = visit_tables(source, schema), {}
     for name in schema.tables.keys() - {"people"}:
@@ -95,6 +109,51 @@ def with_a_person(
             there = events[schema.person].isin(frames["people"][schema.person])
             frames[name], shares[name] = events[there], float(there.mean())
     return frames, shares
+
+
+def real_tables(source: Tables, schema: Events) -> dict[str, pd.DataFrame]:
+    """All tables. SchemaError where an event is nobody's."""
+    frames, shares = with_a_person(source, schema)
+    for title, share in shares.items():
+        if share < 1:
+            raise SchemaError(
+                f"{title}: {1 - share:.2%} of them are of people who are not in the table of people. "
+                "Nothing was compared."
+            )
+    return frames
+
+
+def event_codes(frames: Mapping[str, pd.DataFrame], schema: Events, seed: int = 0) -> Kinds:
+    """What counts of each kind of events, with the columns of people of all."""
+    rng, key = FastRng(seed), schema.person
+    titles = _titles(schema)
+    first, *others = (
+        read_visits(_two(frames, title) if part.people else {"events": frames[title]}, part)
+        for part, title in zip(schema.parts, titles, strict=True)
+    )
+    if others and schema.people is None:
+        ids = pd.concat([frames[title][key].astype(str) for title in titles]).unique()
+        first = first.among(np.asarray(ids))
+    each = [own.codes(rng) for own in (first, *(other.among(first.people) for other in others))]
+    declared = first.own.shape[1]
+    own, derived = each[0].people[:, :declared], [each[0].people[:, declared:], *(c.people for c in each[1:])]
+    return tuple(
+        VisitCodes(np.concatenate([own, *_own_last(derived, place)], axis=1), codes.events, codes.starts)
+        for place, codes in enumerate(each)
+    )
+
+
+def event_layouts(schema: Events) -> tuple[VisitLayout, ...]:
+    """Which tables are compared of each kind of events."""
+    each = [VisitLayout.of(part) for part in schema.parts]
+    declared = 0 if schema.people is None else len(schema.people.columns)
+    own, derived = each[0].people[:declared], [each[0].people[declared:], *(one.people for one in each[1:])]
+    return tuple(
+        VisitLayout(
+            (*own, *(size for part in _own_last(derived, place) for size in part)), one.events, one.ordered
+        )
+        for place, one in enumerate(each)
+    )
 
 
 def table_figures(
@@ -106,10 +165,8 @@ def table_figures(
         return tuple(Figure.absent(what, "there are no people.") for what in names)
     again = real.take(bootstrap(len(real.people), len(synthetic.people), rng))
     mixed = mixed_up(real, rng)
-    mine = _shares(real, layout)
-    near, low, high = (
-        _distances(mine, _shares(codes, layout), layout) for codes in (synthetic, again, mixed)
-    )
+    mine, *others = (_shares(codes, layout) for codes in (real, synthetic, again, mixed))
+    near, low, high = (_distances(mine, other, layout) for other in others)
     number = mine["person", len(layout.people) - 1, len(layout.people) - 1]
     high[NUMBER] = float(np.abs(number - 1 / len(number)).sum() / 2)
     return tuple(
@@ -148,19 +205,12 @@ def total_figures(real: Frames, synthetic: Frames, schema: VisitSchema) -> tuple
             (total, mean), (other, others) = (
                 sums_of(frames, schema, column.name) for frames in (real, synthetic)
             )
-            found += [
-                _error(What("total_mean", column=column.name), float(total.mean()), float(other.mean())),
-                _error(
-                    What("total_q90", column=column.name),
-                    float(total.quantile(0.9)),
-                    float(other.quantile(0.9)),
-                ),
-                _error(
-                    What("mean_q90", column=column.name),
-                    float(mean.quantile(0.9)),
-                    float(others.quantile(0.9)),
-                ),
-            ]
+            pairs = (
+                ("total_mean", total.mean(), other.mean()),
+                ("total_q90", total.quantile(0.9), other.quantile(0.9)),
+                ("mean_q90", mean.quantile(0.9), others.quantile(0.9)),
+            )
+            found += [_error(What(name, column=column.name), float(a), float(b)) for name, a, b in pairs]
     return tuple(found)
 
 
@@ -181,29 +231,66 @@ def _error(what: What, real: float, other: float) -> Figure:
     return Figure(what, value=abs(other - real) / abs(real), floor=0.0)
 
 
-def _shares(codes: VisitCodes, layout: VisitLayout) -> dict[tuple[str, int, int], NDArray[np.float64]]:
+def _shares(codes: VisitCodes, layout: VisitLayout) -> _Shares:
     split = layout.split(count_visits(codes, layout, _UNIT).astype(np.float64))
     return {block: table / max(table.sum(), 1.0) for block, table in split.items()}
 
 
-def _distances(
-    real: Mapping[tuple[str, int, int], NDArray[np.float64]],
-    other: Mapping[tuple[str, int, int], NDArray[np.float64]],
-    layout: VisitLayout,
-) -> dict[What, float | None]:
+def _distances(real: _Shares, other: _Shares, layout: VisitLayout) -> dict[What, float | None]:
     """The mean over all two-way tables of each kind, None where there are none."""
     apart = {block: float(np.abs(real[block] - other[block]).sum() / 2) for block in layout.blocks}
     found: dict[What, float | None] = {}
     for kind, name in KINDS.items():
-        own = [
-            d
-            for (k, a, b), d in apart.items()
-            if k == kind and (a != b or kind in ("across", "next", "later"))
-        ]
-        there = own and any(real[block].any() for block in layout.blocks if block[0] == kind)
+        pairs = [(a, b) for k, a, b in apart if k == kind]
+        own = [apart[kind, a, b] for a, b in pairs if a != b or kind not in ("person", "event")]
+        there = own and any(real[kind, a, b].any() for a, b in pairs)
         found[What("avd", 2, name)] = float(np.mean(own)) if there else None
     number = len(layout.people) - 1
     return found | {NUMBER: apart["person", number, number]}
+
+
+def between_figures(
+    real: Kinds, synthetic: Kinds, schema: Events, rng: np.random.Generator
+) -> tuple[Figure, ...]:
+    """Distances of the tables of two kinds of events."""
+    if not len(real[0].people) or not len(synthetic[0].people):
+        return ()
+    some = bootstrap(len(real[0].people), len(synthetic[0].people), rng)
+    again, mixed = [own.take(some) for own in real], [mixed_up(own, rng) for own in real]
+    layouts, found = event_layouts(schema), list[Figure]()
+    for one, other in combinations(range(len(real)), 2):
+        sizes = layouts[one].events, layouts[other].events
+        mine, drawn, low, high = (  # all tables of two columns, side by side, in people
+            (_averages(codes[one], sizes[0]).T @ _averages(codes[other], sizes[1])).toarray()
+            for codes in (real, synthetic, again, mixed)
+        )
+        what = What("avd", 2, "between", of=(schema.parts[one].title, schema.parts[other].title))
+        if mine.any() and drawn.any():
+            ends = [_apart(mine, table, *sizes) for table in (drawn, low, high)]
+            found.append(Figure(what, value=ends[0], floor=ends[1], ceiling=ends[2]))
+        else:
+            found.append(Figure.absent(what, "nobody has events of both kinds."))
+    return tuple(found)
+
+
+def _averages(codes: VisitCodes, sizes: Sequence[int]) -> sparse.csr_matrix:
+    """Each person's average event, as shares of all levels: (people, levels)."""
+    begin = np.cumsum([0, *sizes])
+    levels = (codes.events + begin[:-1]).ravel()
+    owner = np.repeat(codes.owner, len(sizes))
+    return sparse.csr_matrix(
+        (1 / codes.numbers[owner], (owner, levels)), shape=(len(codes.people), int(begin[-1]))
+    )
+
+
+def _apart(
+    real: NDArray[np.float64], other: NDArray[np.float64], rows: Sequence[int], columns: Sequence[int]
+) -> float:
+    """The mean distance of the tables in two matrices; each has all people who have both kinds."""
+    people = [one[: rows[0], : columns[0]].sum() for one in (real, other)]
+    apart = np.abs(real / people[0] - other / people[1]) / 2
+    cuts = [[slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))] for sizes in (rows, columns)]
+    return float(np.mean([apart[a, b].sum() for a in cuts[0] for b in cuts[1]]))
 
 
 def comes_again(
@@ -229,3 +316,17 @@ def _examples(codes: VisitCodes) -> Examples:
     """Every event with its person's columns but the number of events, and whether another one follows."""
     features = np.concatenate([codes.people[codes.owner, :-1], codes.events], axis=1)
     return Examples(features, (codes.order + 1 < codes.numbers[codes.owner]).astype(np.int64))
+
+
+def _own_last(parts: Sequence[T], place: int) -> list[T]:
+    return [*parts[:place], *parts[place + 1 :], parts[place]]
+
+
+def _titles(schema: Events) -> list[str]:
+    """The tables of events, as the schema's parts have them."""
+    return [name for name in schema.tables if name != "people"]
+
+
+def _two(frames: Mapping[str, pd.DataFrame], title: str) -> dict[str, pd.DataFrame]:
+    """People, where they have columns, and one kind of events."""
+    return ({"people": frames["people"]} if "people" in frames else {}) | {"events": frames[title]}

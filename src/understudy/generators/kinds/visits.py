@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from understudy.answers.people import people_where
+from understudy.answers.people_law import people_where
 from understudy.data.visits.frames import visit_frames
 from understudy.generators.kinds.kind import Asked, Drawing
 from understudy.generators.parts import GeneratorParts

@@ -1,10 +1,9 @@
-"""Synthetic images or series beside the real ones, for the holder of the real rows: files in, figures out.
+"""Synthetic images, series, or people with their events beside the real ones, for the holder of the real rows.
 
 Series: `utility/series.py`. Images: distance and coverage as of series, and what a small network learns of their
-classes (`utility/images.py`), where the schema has any: of several labels, of each, and how far the labels'
-pairs stand apart.
-
-Guarantee: none. A figure is a function of real rows, meant for their holder.
+classes, where the schema has any: of several labels, of each, and how far the labels' pairs stand apart. People:
+`utility/visits.py`. With people whom no training saw, membership is attacked with a person and all rows as the target:
+events side by side are one row, so that what gives a person away may lie in any of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,19 +11,33 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
 from understudy.data.kinds import ARRAYS, IMAGES, SERIES, kind_of, read_rows
 from understudy.data.reading.files import Source
+from understudy.evaluate.attacks.attack import Attack, judge
+from understudy.evaluate.attacks.neighbours import neighbourhood
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.images import evaluate_images
 from understudy.evaluate.utility.marginals import avd
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
+from understudy.evaluate.utility.visits import (
+    Events,
+    Tables,
+    evaluate_visits,
+    event_codes,
+    event_layouts,
+    flat,
+    real_tables,
+    with_a_person,
+)
 from understudy.ground.errors import ConfigError
 
 Arrays = ArrayTable[Any]
 Rows = Source | ArrayTable[ArraySchema]
+SIDE_BY_SIDE = 10  # events of a person, at most, of each kind, in the row that is attacked
 
 
 def array_figures(
@@ -70,9 +83,7 @@ def _of_images(
 _FIGURES: dict[str, Callable[..., list[Figure]]] = {SERIES.name: _of_series, IMAGES.name: _of_images}
 
 
-def _label_pairs(
-    real: ArrayTable[ArraySchema], made: ArrayTable[ArraySchema], seed: int
-) -> tuple[Figure, ...]:
+def _label_pairs(real: Arrays, made: Arrays, seed: int) -> tuple[Figure, ...]:
     """How far apart every two of several labels stand, if there are several."""
     targets = real.schema.targets
     if len(targets) < 2:
@@ -101,30 +112,49 @@ def together(tables: Sequence[ArrayTable[ArraySchema]]) -> ArrayTable[ArraySchem
     return ArrayTable(values, np.arange(len(values)), starts, tables[0].schema, source, classes)
 
 
-def _parted(
-    table: ArrayTable[ArraySchema], seed: int
-) -> tuple[ArrayTable[ArraySchema], ArrayTable[ArraySchema]]:
-    """Four fifths and one fifth of the rows, at random."""
-    order = np.random.default_rng([seed, 1]).permutation(table.rows)
-    cut = max(1, table.rows // 5)
-    first, second = (_some(table, places) for places in (order[cut:], order[:cut]))
-    return first, second
+def _parted(table: Arrays, seed: int) -> list[Arrays]:
+    """Four fifths and one fifth of the rows, at random, each standing for itself."""
+    order, cut = np.random.default_rng([seed, 1]).permutation(table.rows), max(1, table.rows // 5)
+    return [_alone(table, places) for places in (order[cut:], order[:cut])]
 
 
-def _some(
-    table: ArrayTable[ArraySchema], places: "np.ndarray[tuple[int], np.dtype[np.intp]]"
-) -> ArrayTable[ArraySchema]:
-    starts = np.arange(len(places) + 1)
-    return ArrayTable(
-        table.values[places],
-        np.arange(len(places)),
-        starts,
-        table.schema,
-        table.source,
-        None if table.classes is None else table.classes[places],
-    )
+def _alone(table: Arrays, places: NDArray[np.intp]) -> Arrays:
+    classes = None if table.classes is None else table.classes[places]
+    ids, starts = np.arange(len(places)), np.arange(len(places) + 1)
+    return ArrayTable(table.values[places], ids, starts, table.schema, table.source, classes)
 
 
-def _pixels(table: ArrayTable[ArraySchema]) -> "np.ndarray[Any, np.dtype[np.float32]]":
+def _pixels(table: Arrays) -> NDArray[np.float32]:
     """(images, height, width), and of colour images (images, 3, height, width)."""
     return table.values if table.values.ndim == 3 else np.moveaxis(table.values, 3, 1)
+
+
+# People with their events
+
+
+def people_figures(
+    real: Tables, synthetic: Tables, schema: Events, *, holdout: Tables | None = None, seed: int = 0
+) -> tuple[Figure | Attack, ...]:
+    """All figures of two sets of tables; with `holdout`, people whom the generator has not seen, attacks besides."""
+    figures = evaluate_visits(real, synthetic, schema, holdout=holdout, seed=seed)
+    if holdout is None:
+        return figures
+    return (*figures, *attack_people(real, holdout, synthetic, schema, seed=seed))
+
+
+def attack_people(
+    real: Tables, holdout: Tables, synthetic: Tables, schema: Events, *, seed: int = 0
+) -> tuple[Attack, ...]:
+    """Was this person, with all these events, among the people that a generator was trained on?"""
+    drawn, layouts = with_a_person(synthetic, schema)[0], event_layouts(schema)
+    most = [min(part.most_events, SIDE_BY_SIDE) for part in schema.parts]
+
+    def rows(source: Tables) -> NDArray[np.int32]:
+        kinds = event_codes(real_tables(source, schema), schema, seed)
+        first, *others = (flat(*one)[0] for one in zip(kinds, layouts, most, strict=True))
+        return np.concatenate([first, *(other[:, len(layouts[0].people) :] for other in others)], axis=1)
+
+    train, outside, made = map(rows, (real, holdout, drawn))
+    return judge(
+        [neighbourhood(train, outside, made, score=score, seed=seed) for score in ("share", "nearest")]
+    )
