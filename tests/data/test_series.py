@@ -186,7 +186,7 @@ def test_a_step_that_is_no_positive_number_is_refused() -> None:
     ("text", "said"),
     [
         ('kind = "serie"', 'Did you mean "series"'),
-        ('kind = "series"\nlength = 3', "needs a length, and channels"),
+        ('kind = "series"\nlength = 3', "needs channels"),
         ('kind = "series"\nlength = 3\nlenght = 4', "unknown key"),
         ('kind = "series"\nlength = 3\n[channels.a]\nlow = 0', "needs low and high"),
         ('kind = "series"\nlength = 3\nstride = 1\n[channels.a]\nlow = 1\nhigh = 0', "not below"),

@@ -1,45 +1,255 @@
-"""Rows that are arrays, of series or of images, each with its person: what `Table` is for tables.
+"""Rows that are arrays, of series or of images, each with its person: what `Table` is for tables, and `Schema`.
 
-Values lie in [0, 1] by the public bounds of the schema.
+Values lie in [0, 1] by the public bounds of the schema. Beside them there may be public classes, in one column (`label`
+and `classes`) or in several: a table [labels], with digit = [0, 1, 2] and hand = ["left", "right"]. Of several, a row's
+place is that among all combinations of classes, in which the last column's change fastest.
 
 Guarantee: the values of a row depend on that row and the schema alone, and every row is somebody's.
-Edges: a person may have no rows; a value outside the bounds, or not finite → SchemaError, nothing is read further.
+Edges: a person may have no rows; a value outside the bounds, or not finite, a class that was not declared, or one that
+is missing → SchemaError that names the file and the row, nothing is read further.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.data.classes import Codes, Given
+from understudy.data.column import Categorical, Category
+from understudy.data.document import Document
+from understudy.ground.check import known_keys, repeated
 from understudy.ground.errors import ConfigError, SchemaError
 
 Values = NDArray[np.float32]
+Places = NDArray[np.int64]
+Codes = Places  # among classes
+# several columns; kept in the second form
+Declared = Mapping[str, Sequence[Category]] | tuple[Categorical, ...]
+# classes of rows; of several columns by name
+Given = ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame | None
+
+MOST_COMBINATIONS = 1 << 10
+NO_CLASS = "has no class: fill it in, leave the row out, or declare a class for what is not known."
 _AT_ONCE = 1 << 20  # values in double precision
 
 
-class Described(Protocol):
-    """What is public about such rows."""
+@dataclass(frozen=True, kw_only=True)
+class ArraySchema(Document):
+    """What is public about images or series. Where there are several columns of classes, `label` and `classes` are
+    the first one's.
+
+    `norm`: a part of the largest Euclidean norm that a row can have about the middle of its bounds. Where a release has
+    such a bound, longer rows are pulled in to it.
+    """
+
+    kind: ClassVar[str]
+    sides: ClassVar[int]  # along which values swing
+    needs: ClassVar[tuple[str, ...]]  # keys of a file
+    person: str | None = None
+    label: str | None = None
+    classes: tuple[Category, ...] = ()
+    labels: Declared = ()
+    norm: float | None = None
+    note: str = ""
 
     @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The pixels, or the channels."""
+
+    @property
+    @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """The shape of one row."""
 
-    def class_places(self, given: Given, rows: int, source: str) -> Codes | None:
-        """The places of classes among all combinations of declared ones; None where none are declared."""
+    @property
+    @abstractmethod
+    def bounds(self) -> tuple[Any, Any]:
+        """The least and the largest value, for all of a row or along its last axis."""
+
+    @abstractmethod
+    def read(self, source: Any, name: str | None = None) -> "ArrayTable[Self]":
+        """Rows from wherever they lie."""
+
+    @abstractmethod
+    def frame(self, values: NDArray[np.floating[Any]], classes: Codes | None = None) -> pd.DataFrame:
+        """Numbers in [0, 1] as a table; with classes where they are given, as places among all combinations."""
+
+    @abstractmethod
+    def where(self, place: tuple[int, ...], value: str) -> str:
+        """A value that is no good, and its place (row, *place), in words."""
+
+    def require_public(self, which: str = "this schema") -> None:
+        """Bounds of arrays are always declared: nothing drafts them from rows."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        keys = {key: value for key, value in data.items() if key != "kind"}
+        known_keys(
+            keys,
+            (field.name for field in fields(cls)),
+            f"a schema of the kind {cls.kind}",
+            raised=SchemaError,
+        )
+        if lacking := [key for key in cls.needs if key not in keys]:
+            raise SchemaError(f"a schema of the kind {cls.kind} needs {' and '.join(lacking)}.")
+        return cls(**keys)
+
+    def scaled(self, values: ArrayLike, source: str = "the array") -> Values:
+        """Rows (rows, *shape) in declared units as numbers in [0, 1].
+
+        Guarantee: whatever type and bounds they have, what comes out lies in [0, 1] and is never NaN.
+        """
+        array, (low, high) = np.asarray(values), self.bounds
+        if array.shape[1:] != self.shape:
+            by, here = (" × ".join(map(str, size)) or "one value" for size in (self.shape, array.shape[1:]))
+            raise SchemaError(
+                f"{source}: rows are of the shape {by} by the schema, and here {here}. Nothing was read."
+            )
+        if array.dtype.kind not in "biuf":
+            said = {"U": "text", "O": "objects", "c": "complex"}.get(array.dtype.kind, str(array.dtype))
+            raise SchemaError(f"{source}: values are {said}, and not real numbers. Nothing was read.")
+        out = np.empty(array.shape, dtype=np.float32)
+        rows = max(1, _AT_ONCE // max(1, math.prod(self.shape)))
+        for start in range(0, len(array), rows):
+            with np.errstate(over="ignore"):  # of types beyond double precision
+                part = array[start : start + rows].astype(np.float64)
+            if not (inside := (part >= low) & (part <= high)).all():
+                row, *at = map(int, np.unravel_index(int((~inside).argmax()), part.shape))
+                value = float(part[row, *at])
+                least, most = (float(np.broadcast_to(bound, self.shape)[*at]) for bound in (low, high))
+                wrong = f"is outside the declared {least:g} to {most:g}"
+                if math.isnan(value):
+                    wrong = "is not a number: fill gaps in, or leave the row out"
+                here = self.where((start + row, *at), f"value {value:g}")
+                raise SchemaError(f"{source}, {here} {wrong}. Nothing was read further.")
+            out[start : start + rows] = np.clip((part - low) / (high - low), 0, 1)
+        return out
+
+    def unscaled(self, values: NDArray[np.floating[Any]]) -> NDArray[Any]:
+        """Numbers in [0, 1] in declared units, (rows, *shape)."""
+        low, high = self.bounds
+        return np.asarray(np.clip(low + values.astype(np.float64) * (high - low), low, high))
+
+    def settle(self) -> None:
+        """Check the norm and the classes, and bring what is declared of these to one form."""
+        if self.norm is not None and (type(self.norm) not in (int, float) or not 0 < self.norm <= 1):
+            raise SchemaError(
+                f"norm is a part of the largest norm possible, above 0 and up to 1, not {self.norm!r}."
+            )
+        several, target = _columns(self.labels), _class_column(self.label, self.classes)
+        if several and target not in (None, several[0]):
+            raise SchemaError("labels lists all columns of classes: say label and classes, or labels.")
+        columns = several or (() if target is None else (target,))
+        if twice := repeated([column.name for column in columns]):
+            raise SchemaError(f'"{twice[0]}" has two meanings: every column has one.')
+        if (count := math.prod(column.levels for column in columns)) > MOST_COMBINATIONS and several:
+            raise SchemaError(
+                f"labels have at most {MOST_COMBINATIONS:,} combinations of classes, not {count:,}: declare fewer of "
+                "them, or wider classes."
+            )
+        first = (columns[0].name, columns[0].categories) if columns else (None, ())
+        several = columns if len(columns) > 1 else ()
+        for key, value in zip(("label", "classes", "labels"), (*first, several), strict=True):
+            object.__setattr__(self, key, value)
+
+    @property
+    def targets(self) -> tuple[Categorical, ...]:
+        """All columns of classes."""
+        target = _class_column(self.label, self.classes)
+        return _columns(self.labels) or (() if target is None else (target,))
+
+    def stated(self) -> dict[str, Any]:
+        """All keys, those of every array last; classes in plain types, as they were declared: None or empty if not."""
+        names, common = [field.name for field in fields(self)], len(fields(ArraySchema))
+        labels: dict[str, Any] = {"label": self.label, "classes": list(self.classes), "labels": []}
+        if len(self.targets) > 1:
+            several = {column.name: list(column.categories) for column in self.targets}
+            labels = {"label": None, "classes": [], "labels": several}
+        return {name: getattr(self, name) for name in names[common:] + names[:common]} | labels
+
+    @property
+    def label_sizes(self) -> tuple[int, ...]:
+        return tuple(column.levels for column in self.targets)
 
     def codes_of(self, places: Codes, label: str) -> Codes:
-        """The places among the classes of one column."""
+        """The places among the classes of this column, of places among all combinations. SchemaError of no column."""
+        names = [column.name for column in self.targets]
+        if label not in names:
+            said = " and ".join(names) or "no column"
+            raise SchemaError(f'the classes are of {said}: there is no "{label}".')
+        return np.asarray(np.unravel_index(places, self.label_sizes)[names.index(label)], dtype=np.int64)
 
-    def scaled(self, values: ArrayLike, source: str) -> Values:
-        """Values (rows, *shape) in declared units, checked, as numbers in [0, 1]."""
+    def combined(self, codes: Sequence[Codes]) -> Codes:
+        """The places among all combinations, of those among the classes of each column."""
+        return np.asarray(np.ravel_multi_index(tuple(codes), self.label_sizes), dtype=np.int64)
+
+    def class_table(self, places: Codes) -> dict[str, NDArray[Any]]:
+        """The classes themselves, by column, of places among all combinations."""
+        found = {}
+        for column in self.targets:
+            kind = object if isinstance(column.categories[0], str) else None
+            found[column.name] = np.asarray(column.categories, dtype=kind)[self.codes_of(places, column.name)]
+        return found
+
+    def class_places(self, given: Given, rows: int, source: str) -> Codes | None:
+        """The places among all combinations of the classes of so many rows, (rows,); None where none are declared."""
+        if not self.targets:
+            return None
+        by_name: Any = given if isinstance(given, Mapping | pd.DataFrame) else None
+        if len(self.targets) > 1 and by_name is None:
+            names = '", "'.join(column.name for column in self.targets)
+            raise SchemaError(f'{source}: rows need classes by name, "{names}". Nothing was read.')
+        codes = []
+        for column in self.targets:
+            found = by_name.get(column.name, []) if by_name is not None else [] if given is None else given
+            values: NDArray[Any] = np.asarray(found)
+            if values.shape != (rows,):
+                raise SchemaError(
+                    f'{source}: {rows:,} rows need as many values of "{column.name}", not {values.shape}. '
+                    "Nothing was read."
+                )
+            codes.append(class_codes(values, column.categories, f'{source}, "{column.name}": '))
+        return self.combined(codes)
 
 
-S = TypeVar("S", bound=Described)
+def _class_column(label: object, classes: object) -> Categorical | None:
+    """The declared column of classes, checked; None where there is none."""
+    if label is None and not classes:
+        return None
+    if not isinstance(label, str) or not label or not classes or not isinstance(classes, tuple | list):
+        raise SchemaError("label names the column of classes, and classes lists them: say both, or neither.")
+    return Categorical(name=label, categories=tuple(classes))
+
+
+def _columns(labels: Declared) -> tuple[Categorical, ...]:
+    """Columns as they are, or as names with a list of classes each."""
+    if isinstance(labels, Mapping):
+        found = [_class_column(name, classes) for name, classes in labels.items()]
+        return tuple(column for column in found if column is not None)
+    if not isinstance(labels, tuple | list) or not all(isinstance(one, Categorical) for one in labels):
+        raise SchemaError(f"labels are names of columns, each with a list of its classes, not {labels!r}.")
+    return tuple(labels)
+
+
+def class_codes(values: NDArray[Any], classes: Sequence[Any], where: str = "") -> Codes:
+    """The place of each value among the classes, (rows,)."""
+    codes = pd.Index(classes).get_indexer(pd.Index(values))
+    if (wrong := codes < 0).any():
+        row = int(wrong.argmax())
+        raise SchemaError(
+            f"{where}{values[row]} at row {row + 1:,} is not one of the {len(classes)} declared classes. Nothing was "
+            "read further."
+        )
+    return np.asarray(codes, dtype=np.int64)
+
+
+S = TypeVar("S", bound=ArraySchema)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +259,7 @@ class ArrayTable(Generic[S]):
     values: Values = field(repr=False)  # (rows, *schema.shape), person after person
     ids: NDArray[Any] = field(repr=False)  # one for each person
     # (people + 1,): person i has the rows starts[i] … starts[i + 1]
-    starts: NDArray[np.int64] = field(repr=False)
+    starts: Places = field(repr=False)
     schema: S = field(repr=False)
     source: str
     # (rows,), as places among the declared ones; of several columns among all combinations
@@ -71,7 +281,7 @@ class ArrayTable(Generic[S]):
         return np.repeat(self.ids, np.diff(self.starts))
 
     def codes(self, label: str) -> Codes:
-        """The classes of the rows in one column, as places among those declared for it."""
+        """The classes in one column, as places among those declared for it."""
         assert self.classes is not None, "the schema has classes"
         return self.schema.codes_of(self.classes, label)
 
@@ -96,8 +306,7 @@ class ArrayTable(Generic[S]):
         if (np.diff(owner) < 0).any():
             order = np.argsort(owner, kind="stable")
             values, classes = values[order], None if classes is None else classes[order]
-        starts = starts_of(np.bincount(owner, minlength=len(ids)))
-        return cls(values, ids, starts, schema, source, classes)
+        return cls(values, ids, starts_of(np.bincount(owner, minlength=len(ids))), schema, source, classes)
 
     @classmethod
     def from_array(
@@ -108,9 +317,8 @@ class ArrayTable(Generic[S]):
         source: str = "the array",
         labels: Given = None,
     ) -> Self:
-        """Rows (rows, *shape) in declared units; `people` names the person of each, or each is a person.
-
-        `labels` are the classes of the rows, where the schema declares some; of several columns by their names.
+        """Rows (rows, *shape) in declared units; `people` names the person of each, or each is a person. `labels` are
+        their classes, where the schema declares some; of several columns by their names.
         """
         scaled = schema.scaled(values, source)
         classes = schema.class_places(labels, len(scaled), source)
@@ -123,67 +331,13 @@ class ArrayTable(Generic[S]):
             )
         owner, ids = pd.factorize(np.asarray(people))
         if (missing := owner < 0).any():
-            row = int(missing.argmax()) + 1
-            raise SchemaError(f"{source}: row {row:,} belongs to no person. Nothing was read further.")
+            row = f"row {int(missing.argmax()) + 1:,}"
+            raise SchemaError(f"{source}: {row} belongs to no person. Nothing was read further.")
         return cls.grouped(scaled, owner, np.asarray(ids), schema, source, classes)
 
 
-def check_norm(norm: Any) -> None:
-    """SchemaError unless it is None, or a part of the largest norm that a row can have about the middle of its bounds.
-
-    The Euclidean norm of all values together counts; where a release has such a bound, longer rows are pulled in to it.
-    """
-    if norm is not None and (type(norm) not in (int, float) or not 0 < norm <= 1):
-        raise SchemaError(f"norm is a part of the largest norm possible, above 0 and up to 1, not {norm!r}.")
-
-
-def checked(values: ArrayLike, shape: tuple[int, ...], source: str) -> NDArray[Any]:
-    """The values as numbers of the shape (rows, *shape)."""
-    array = np.asarray(values)
-    if array.shape[1:] != shape:
-        by, here = (" × ".join(map(str, size)) or "one value" for size in (shape, array.shape[1:]))
-        raise SchemaError(
-            f"{source}: rows are of the shape {by} by the schema, and here {here}. Nothing was read."
-        )
-    if array.dtype.kind not in "biuf":
-        said = {"U": "text", "S": "text", "O": "objects", "c": "complex"}.get(
-            array.dtype.kind, str(array.dtype)
-        )
-        raise SchemaError(f"{source}: values are {said}, and not real numbers. Nothing was read.")
-    return array
-
-
-def to_unit(
-    values: NDArray[Any], low: Any, high: Any, refusal: Callable[[tuple[int, ...], float], SchemaError]
-) -> Values:
-    """Values between their bounds as numbers in [0, 1]; `refusal` words the first that is not, by place and value.
-
-    Guarantee: whatever type and bounds they have, what comes out lies in [0, 1] and is never NaN.
-    """
-    out = np.empty(values.shape, dtype=np.float32)
-    rows = max(1, _AT_ONCE // max(1, math.prod(values.shape[1:])))
-    for start in range(0, len(values), rows):
-        with np.errstate(over="ignore"):  # of types beyond double precision
-            part = values[start : start + rows].astype(np.float64)
-        if not (inside := (part >= low) & (part <= high)).all():
-            place = tuple(map(int, np.unravel_index(int((~inside).argmax()), part.shape)))
-            raise refusal((start + place[0], *place[1:]), float(part[place]))
-        out[start : start + rows] = np.clip((part - low) / (high - low), 0, 1)
-    return out
-
-
-def fault(value: float, low: float, high: float) -> str:
-    """What is wrong with a value that is not between its bounds."""
-    if math.isnan(value):
-        return "is not a number: fill gaps in, or leave the row out"
-    return f"is outside the declared {low:g} to {high:g}"
-
-
-Places = NDArray[np.int64]
-
-
 def starts_of(numbers: NDArray[np.integer[Any]]) -> Places:
-    """Where each person's rows begin, and where all end: (people + 1,)."""
+    """Where each person's rows begin, and where all end, of rows that stand person after person: (people + 1,)."""
     return np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
 
 

@@ -8,7 +8,7 @@
     high = 255
     person = "writer"           # the column, or the array of the file, that says whose image it is
     label = "digit"             # the column, or the array, of its class, and all classes there are
-    classes = [0, 1, 2]         # or several, each with its classes: a table [labels] (`data.classes`)
+    classes = [0, 1, 2]         # or several, each with its classes: a table [labels] (`data.arrays`)
     norm = 0.6                  # how far an image is from an even grey at most, of what is possible; else 1
 
 A file is .npy, .npz (the array `images`, or the only one beside the person's and the class's), or a table with a column
@@ -22,22 +22,18 @@ Edges: images of another size, a pixel outside its bounds or not finite → Sche
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, to_unit
-from understudy.data.classes import NO_CLASS, Codes, Declared, Given, Labelled
-from understudy.data.column import Category, Real
-from understudy.data.document import Document
+from understudy.data.arrays import NO_CLASS, ArraySchema, ArrayTable, Codes, Given
+from understudy.data.column import Real
 from understudy.data.reading.files import Source
 from understudy.data.table import cell_reader, id_reader, read_columns
-from understudy.ground.check import known_keys
 from understudy.ground.errors import ConfigError, SchemaError
 
 _MOST_PIXELS = 1 << 20
@@ -45,22 +41,17 @@ _GAP = "has no value, and an image has one in every pixel: fill it in, or leave 
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageSchema(Labelled, Document):
+class ImageSchema(ArraySchema):
     """The size of the images and the bounds of a pixel; whole bounds mean whole pixels."""
 
     kind: ClassVar[str] = "image"
-    sides: ClassVar[int] = 2  # along which values swing
+    sides: ClassVar[int] = 2
+    needs: ClassVar[tuple[str, ...]] = ("height", "width")
     height: int
     width: int
     channels: int = 1
     low: float = 0
     high: float = 255
-    person: str | None = None
-    label: str | None = None
-    classes: tuple[Category, ...] = ()
-    labels: Declared = ()
-    norm: float | None = None
-    note: str = ""
 
     def __post_init__(self) -> None:
         for name in ("height", "width"):
@@ -72,9 +63,8 @@ class ImageSchema(Labelled, Document):
             raise SchemaError(f"channels are 1, for grey images, or 3, for colour, not {self.channels!r}.")
         if self.height * self.width * self.channels > _MOST_PIXELS:
             raise SchemaError(f"an image has at most {_MOST_PIXELS:,} values, not {self._size}.")
-        check_norm(self.norm)
         Real(name="pixel", low=self.low, high=self.high)  # two finite numbers, the first below the second
-        self.settle_labels()
+        self.settle()
         for target in self.targets:
             pixel = target.name.startswith("pixel_") and target.name in self.names
             if pixel or target.name in (self.person, "images"):
@@ -104,34 +94,23 @@ class ImageSchema(Labelled, Document):
         """The names of the pixels, row by row."""
         return tuple("_".join(map(str, ("pixel", *place))) for place in np.ndindex(*self.shape))
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return float(self.low), float(self.high)
+
     def read(self, source: Any, name: str | None = None) -> "Images":
-        """Images from wherever they lie."""
         return read_images(source, self, name)
 
-    def require_public(self, which: str = "this schema") -> None:
-        """Bounds of pixels are always declared: nothing drafts them from images."""
-
-    def scaled(self, values: ArrayLike, source: str = "the array") -> Values:
-        """Images (images, *shape) in declared units as numbers in [0, 1]."""
-
-        def refusal(place: tuple[int, ...], value: float) -> SchemaError:
-            return SchemaError(
-                f"{source}, image {place[0] + 1:,}: value {value:g} at pixel {place[1:]} "
-                f"{fault(value, self.low, self.high)}. Nothing was read further."
-            )
-
-        return to_unit(checked(values, self.shape, source), float(self.low), float(self.high), refusal)
+    def where(self, place: tuple[int, ...], value: str) -> str:
+        return f"image {place[0] + 1:,}: {value} at pixel {place[1:]}"
 
     def unscaled(self, values: NDArray[np.floating[Any]]) -> NDArray[Any]:
-        """Numbers in [0, 1] in declared units: uint8 where the bounds are 0 to 255, else floats."""
-        low, high = float(self.low), float(self.high)
-        pixels = np.asarray(np.clip(low + np.clip(values, 0, 1).astype(np.float64) * (high - low), low, high))
+        """In declared units: uint8 where the bounds are 0 to 255, else floats."""
+        pixels = super().unscaled(np.clip(values, 0, 1))
         return pixels.round().astype(np.uint8) if (self.low, self.high) == (0, 255) else pixels
 
     def frame(self, values: NDArray[np.floating[Any]], classes: Codes | None = None) -> pd.DataFrame:
-        """Numbers in [0, 1] (images, *shape) as a table: a row for each image, a column for each pixel, and one of the
-        `classes` for each column of them, where they are given as places among all combinations.
-        """
+        """A row for each image: its classes, and a column for each pixel."""
         frame = pd.DataFrame(self.unscaled(values).reshape(len(values), -1), columns=list(self.names))
         if classes is not None:
             for place, (label, named) in enumerate(self.class_table(classes).items()):
@@ -139,9 +118,7 @@ class ImageSchema(Labelled, Document):
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """The schema in plain types, without an empty person, class or note; of grey images without `channels`."""
-        keys = {field.name: getattr(self, field.name) for field in fields(self)}
-        keys |= {"channels": self.channels if self.channels > 1 else None} | self.stated_labels()
+        keys = self.stated() | {"channels": self.channels if self.channels > 1 else None}
         return {"kind": self.kind} | {
             key: value for key, value in keys.items() if value not in (None, "", [])
         }
@@ -152,15 +129,6 @@ class ImageSchema(Labelled, Document):
         images = "colour images" if self.channels > 1 else "images"
         size = f"{self.height} × {self.width} pixels"
         return f"{images} of {size} from {self.low:g} to {self.high:g}, {person}{what}"
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        keys = {key: value for key, value in data.items() if key != "kind"}
-        known_keys(keys, (field.name for field in fields(cls)), "an image schema", raised=SchemaError)
-        if not {"height", "width"} <= keys.keys():
-            raise SchemaError("an image schema needs height and width.")
-        return cls(**keys)
 
 
 Images = ArrayTable[ImageSchema]
@@ -189,21 +157,25 @@ def read_images(source: Source | NDArray[Any], schema: ImageSchema, name: str | 
     return Images.from_array(values, schema, people, raw.name, labels)
 
 
-def _load(path: Path, schema: ImageSchema) -> tuple[NDArray[Any], NDArray[Any] | None, Given]:
-    """The images in a .npy or .npz file, and the person and the classes of each where the schema names them."""
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a .npy or .npz file by name; the one of a .npy file is called images. Nothing in it is executed."""
     try:
         found = np.load(path, allow_pickle=False)
         if isinstance(found, np.ndarray):
-            arrays = {"images": found}
-        else:
-            with found:
-                arrays = dict(found)
+            return {"images": found}
+        with found:
+            return {name: np.atleast_1d(array) for name, array in found.items()}
     except OSError as error:
         raise SchemaError(
             f"{path}: the file cannot be read ({error.strerror or 'damaged'}). Nothing was read."
         ) from None
-    except (ValueError, EOFError, zipfile.BadZipFile):
+    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile):
         raise SchemaError(f"{path.name}: the file is damaged, or holds objects. Nothing was read.") from None
+
+
+def _load(path: Path, schema: ImageSchema) -> tuple[NDArray[Any], NDArray[Any] | None, Given]:
+    """The images in a file, and the person and the classes of each where the schema names them."""
+    arrays = load_arrays(path)
     beside = [*filter(None, (schema.person, *(target.name for target in schema.targets)))]
     labels: dict[str, Any] = {name: arrays.pop(name, None) for name in beside}
     values = arrays.get("images", next(iter(arrays.values())) if len(arrays) == 1 else None)

@@ -8,7 +8,7 @@
     stride = 24                 # cut longer series into windows, one every so many steps; without it, none are cut
     person = "patient"          # the column that says whose series it is
     label = "ward"              # the column of its class, the same at all steps, and all classes there are
-    classes = ["a", "b"]        # or several, each with its classes: a table [labels] (`data.classes`)
+    classes = ["a", "b"]        # or several, each with its classes: a table [labels] (`data.arrays`)
     norm = 0.6                  # how far a series is from the middle of its bounds at most, of what is possible; else 1
 
     [channels.heart_rate]       # W channels, each with public bounds
@@ -35,44 +35,37 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, to_unit
-from understudy.data.classes import NO_CLASS, Codes, Declared, Labelled
-from understudy.data.column import Categorical, Category, Real
-from understudy.data.document import Document
+from understudy.data.arrays import NO_CLASS, ArraySchema, ArrayTable, Codes
+from understudy.data.column import Categorical, Real
 from understudy.data.reading.cells import Fault, days, floats
 from understudy.data.reading.files import Source
 from understudy.data.table import Reader, cell_reader, id_reader, read_columns
-from understudy.ground.check import known_keys, positive, repeated
+from understudy.ground.check import positive, repeated
 from understudy.ground.errors import SchemaError
 
 _MOST_VALUES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeriesSchema(Labelled, Document):
+class SeriesSchema(ArraySchema):
     """The channels, the length, and the columns that say which row belongs where."""
 
     kind: ClassVar[str] = "series"
-    sides: ClassVar[int] = 1  # along which values swing
+    sides: ClassVar[int] = 1
+    needs: ClassVar[tuple[str, ...]] = ("length", "channels")
     channels: tuple[Real, ...]
     length: int
     series: str | None = None
     time: str | None = None
     step: float | None = None
     stride: int | None = None
-    person: str | None = None
     windows_are_people: bool = False
-    label: str | None = None
-    classes: tuple[Category, ...] = ()
-    labels: Declared = ()
-    norm: float | None = None
-    note: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "channels", tuple(self.channels))
-        self.settle_labels()
+        self.settle()
         if not self.channels or not all(isinstance(channel, Real) for channel in self.channels):
             raise SchemaError("a series needs at least one channel, with the bounds low and high.")
         for name in ("series", "time", "person"):
@@ -93,7 +86,6 @@ class SeriesSchema(Labelled, Document):
             raise SchemaError(
                 f"a series has at most {_MOST_VALUES:,} values, not {self.length} × {len(self.channels)}."
             )
-        check_norm(self.norm)
         if self.step is not None:
             positive(step=self.step)
             if self.time is None:
@@ -125,38 +117,19 @@ class SeriesSchema(Labelled, Document):
         return self.series or "series", self.time or "time"
 
     @cached_property
-    def _bounds(self) -> NDArray[np.float64]:
-        return np.array([(channel.low, channel.high) for channel in self.channels]).T  # (2, W)
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        low, high = np.array([(channel.low, channel.high) for channel in self.channels]).T
+        return low, high
 
     def read(self, source: Any, name: str | None = None) -> "Series":
-        """Series from wherever they lie."""
         return read_series(source, self, name)
 
-    def require_public(self, which: str = "this schema") -> None:
-        """Bounds of series are always declared: nothing drafts them from rows."""
-
-    def scaled(self, values: ArrayLike, source: str = "the array") -> Values:
-        """Series (series, L, W) in declared units as numbers in [0, 1]."""
-        low, high = self._bounds
-
-        def refusal(place: tuple[int, ...], value: float) -> SchemaError:
-            row, step, channel = place
-            return SchemaError(
-                f'{source}, channel "{self.names[channel]}": value {value:g} at step {step + 1} of series '
-                f"{row + 1:,} {fault(value, low[channel], high[channel])}. Nothing was read further."
-            )
-
-        return to_unit(checked(values, self.shape, source), low, high, refusal)
-
-    def unscaled(self, values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Numbers in [0, 1] in declared units, (series, L, W)."""
-        low, high = self._bounds
-        return np.asarray(np.clip(low + values.astype(np.float64) * (high - low), low, high))
+    def where(self, place: tuple[int, ...], value: str) -> str:
+        row, step, channel = place
+        return f'channel "{self.names[channel]}": {value} at step {step + 1} of series {row + 1:,}'
 
     def frame(self, values: NDArray[np.floating[Any]], classes: Codes | None = None) -> pd.DataFrame:
-        """Numbers in [0, 1] (series, L, W) as a tidy table: series, time, channels; a row for each step. Classes
-        come after them where `classes` are given, as places among all combinations.
-        """
+        """A tidy table: series, time, channels, classes; a row for each step."""
         count, (length, width) = len(values), self.shape
         steps = np.arange(length) if self.step is None else np.arange(length) * self.step
         places = np.repeat(np.arange(count), length), np.tile(steps, count)
@@ -170,15 +143,11 @@ class SeriesSchema(Labelled, Document):
 
     def to_dict(self) -> dict[str, Any]:
         """The schema in plain types, without what is at its default."""
-        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "channels"}
-        given |= self.stated_labels()
-        defaults = {f.name: f.default for f in fields(self)}
+        defaults = {field.name: field.default for field in fields(self)}
+        given = {key: value for key, value in self.stated().items() if value not in (defaults[key], [])}
+        del given["channels"]  # which come last
         bounds = {channel.name: {"low": channel.low, "high": channel.high} for channel in self.channels}
-        return (
-            {"kind": self.kind}
-            | {key: value for key, value in given.items() if value not in (defaults[key], [])}
-            | {"channels": bounds}
-        )
+        return {"kind": self.kind} | given | {"channels": bounds}
 
     def __str__(self) -> str:
         width = max(map(len, self.names))
@@ -203,18 +172,14 @@ class SeriesSchema(Labelled, Document):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        keys = {key: value for key, value in data.items() if key != "kind"}
-        known_keys(keys, (field.name for field in fields(cls)), "a series schema", raised=SchemaError)
-        channels = keys.get("channels")
-        if "length" not in keys or not isinstance(channels, Mapping):
-            raise SchemaError("a series schema needs a length, and channels with low and high.")
+        channels = data.get("channels", {})
+        if not isinstance(channels, Mapping):
+            raise SchemaError("channels are names, each with low and high.")
         for name, bounds in channels.items():
             if not isinstance(bounds, Mapping) or bounds.keys() != {"low", "high"}:
                 raise SchemaError(f'channel "{name}" needs low and high, and nothing else.')
-        return cls(
-            **keys | {"channels": tuple(Real(name=name, **bounds) for name, bounds in channels.items())}
-        )
+        own = tuple(Real(name=name, **bounds) for name, bounds in channels.items())
+        return super().from_dict({**data, "channels": own} if "channels" in data else data)
 
 
 Series = ArrayTable[SeriesSchema]

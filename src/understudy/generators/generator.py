@@ -192,7 +192,7 @@ class Generator(GeneratorParts):
         """`n` synthetic series or images in the declared units, and the class of each: an array, or, where the schema
         declares several labels, a table with a column for each.
         """
-        if not ARRAYS.describes(self.schema) or self.schema.target is None:
+        if not ARRAYS.describes(self.schema) or not self.schema.targets:
             raise ArtefactError("This generator draws no series or images with a class.")
         values, classes = labelled(self, n, FastRng(seed))
         if classes is None:

@@ -27,9 +27,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from understudy.data.arrays import ArrayTable
+from understudy.data.arrays import ArraySchema, ArrayTable, class_codes
 from understudy.data.column import Binned, Boolean, Categorical, Category, Column, Date, Datetime
-from understudy.data.described import ArraySchema
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.values import numbers_of
 from understudy.data.reading.files import Source
@@ -181,14 +180,7 @@ class ArrayFeatures:
             raise SchemaError(
                 f"there must be one label for each row, not labels of the shape {values.shape}. Nothing was read."
             )
-        codes = pd.Index(self.labels).get_indexer(pd.Index(values))
-        if (wrong := codes < 0).any():
-            row = int(wrong.argmax())
-            raise SchemaError(
-                f"label {values[row]} at row {row + 1:,} is not one of the {len(self.labels)} declared classes. "
-                "Nothing was read further."
-            )
-        return torch.from_numpy(codes.astype(np.int64))
+        return torch.from_numpy(class_codes(values, self.labels, "label "))
 
     def expand(self, rows: Tensor) -> Tensor:
         return rows.to(torch.float32) / 255 if rows.dtype == torch.uint8 else rows.to(torch.float32)

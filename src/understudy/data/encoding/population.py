@@ -8,7 +8,6 @@ Edges: a person may have no rows; a population may not. A label outside the decl
 """
 
 import math
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from torch import Tensor
 from understudy.data.arrays import starts_of
 from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures, tensor
-from understudy.data.images import ImageSchema
+from understudy.data.images import ImageSchema, load_arrays
 from understudy.data.table import Table
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError, SchemaError
@@ -185,7 +184,7 @@ def read_labelled_images(
 ) -> Population:
     """The people of a .npz file, with images by this schema and, in the array `target`, the class of each."""
     path = Path(path)
-    arrays = _arrays(path)
+    arrays = load_arrays(path)
     wanted = ("images", target) if schema.person is None else ("images", target, schema.person)
     if missing := [name for name in wanted if name not in arrays]:
         raise SchemaError(
@@ -204,17 +203,3 @@ def read_labelled_images(
         return Population.from_arrays(pixels, arrays[target], classes=labels, people=people)
     except SchemaError as error:
         raise SchemaError(f"{path.name}: {error}") from None
-
-
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with np.load(path, allow_pickle=False) as found:
-            return {name: np.atleast_1d(found[name]) for name in found.files}
-    except OSError as error:
-        raise SchemaError(
-            f"{path}: the file cannot be read ({error.strerror or 'damaged'}). Nothing was read."
-        ) from None
-    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile):
-        raise SchemaError(
-            f"{path.name}: labelled images come as a .npz file of plain arrays, and this is not one. Nothing was read."
-        ) from None

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.classes import Codes
+from understudy.data.arrays import Codes
 from understudy.data.encoding.features import DeclaredFeatures
 from understudy.generators.kinds.kind import Asked, Drawing, Learned, drawn
 from understudy.generators.parts import GeneratorParts

@@ -35,8 +35,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.classes import one_label
-from understudy.data.described import ArraySchema, NoRows, public_of
+from understudy.data.described import ArraySchema, NoRows, one_label, public_of
 from understudy.data.encoding.frame import MOST_FEATURES, Frame, on_diagonal
 from understudy.data.encoding.population import Population
 from understudy.data.kinds import ARRAYS, Family

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.classes import one_label
-from understudy.data.described import AnySchema, ArraySchema, Rows
+from understudy.data.described import AnySchema, ArraySchema, Rows, one_label
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures
 from understudy.data.encoding.frame import Frame

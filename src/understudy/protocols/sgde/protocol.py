@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.data.classes import one_label
-from understudy.data.described import AnySchema
+from understudy.data.described import AnySchema, one_label
 from understudy.data.encoding.features import Features, Label, TableFeatures
 from understudy.data.kinds import ARRAYS, SERIES
 from understudy.generators.parts import GeneratorParts
