@@ -206,7 +206,7 @@ def short_fits() -> Iterator[None]:
     """
     from understudy.generators.generator import Generator
     from understudy.models.moments import labels
-    from understudy.models.tables import target_effects
+    from understudy.models.tables import target as target_effects
     from understudy.models.tables.offered import added_grams
     from understudy.protocols.aggregators.protocol import Config as Aggregators
     from understudy.protocols.gram.protocol import Config as Gram

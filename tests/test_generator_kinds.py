@@ -13,7 +13,7 @@ from understudy.data.samples import toy
 from understudy.data.schema import Real
 from understudy.data.series import SeriesSchema, read_series
 from understudy.generators.generator import Generator
-from understudy.generators.networks import NETWORKS, network_class
+from understudy.generators.parts import NETWORKS, network_class
 from understudy.ground.errors import ArtefactError
 from understudy.models import pool
 from understudy.models.tables.mixture import MixtureOfProducts
@@ -82,7 +82,7 @@ def test_none_may_be_asked_for_and_many_come_in_chunks(monkeypatch: pytest.Monke
     generator = Generator(Ramp(), SERIES, {})
     assert generator.sample(0).empty
     assert generator.series(0).shape == (0, 3, 2)
-    monkeypatch.setattr("understudy.generators.kinds.kind.CHUNK", 4)
+    monkeypatch.setattr("understudy.generators.kinds.CHUNK", 4)
     frame = generator.sample(10, seed=2)
     assert frame["stay"].nunique() == 10
     assert frame.groupby("stay")["pulse"].first().nunique() == 10

@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from understudy.models.tables import target_effects
+from understudy.models.tables import target as target_effects
 from understudy.protocols.gram import protocol as gram
 
 pytestmark = pytest.mark.usefixtures("short_training", "light_masks")

@@ -31,7 +31,7 @@ from common.loaders import arrays
 from common.options import options, quick
 from common.rows import write
 from understudy.models.cohort.classifier import Classifier, LeNet, LogisticRegression, Mlp
-from understudy.models.cohort.training import local_updates, train_cohort
+from understudy.models.cohort.training import ClassifierTraining, descend
 
 HERE = Path(__file__).parent
 QUICK = quick()
@@ -91,11 +91,13 @@ def loop(model: Classifier, params: Tensor, x: Tensor, y: Tensor, optimizer: str
 def generic(model: Classifier, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Gradient descent as one batch, on the dense weights."""
 
-    def loss(local: Tensor, batch: tuple[Tensor, ...]) -> Tensor:
-        scores = model.scores(local, batch[0]).flatten(0, 1)
-        return functional.cross_entropy(scores, batch[1].flatten(), reduction="none").view(-1, ROWS).mean(1)
+    def loss(local: Tensor) -> Tensor:
+        scores = model.scores(local, x).flatten(0, 1)
+        return functional.cross_entropy(scores, y.flatten(), reduction="none").view(-1, ROWS).mean(1)
 
-    return train_cohort(loss, params, (x, y), epochs=EPOCHS, lr=LR)
+    out = params.new_empty(len(x), len(params))
+    descend(loss, params, out, EPOCHS, LR, "sgd")
+    return out
 
 
 def rows(source: tuple[str, int], clients: int, folder: Path) -> tuple[Tensor, Tensor]:
@@ -135,7 +137,7 @@ def measure(
     params = model.init(Seeded())
 
     def cohort(params: Tensor = params, few: slice = slice(None)) -> Tensor:
-        return local_updates(model, params, x[few], y[few], epochs=EPOCHS, lr=LR, optimizer=optimizer)
+        return ClassifierTraining(model, epochs=EPOCHS, lr=LR, optimizer=optimizer)(params, x[few], y[few])
 
     few = slice(0, 20)
     alone = loop(model, params.double(), x[few].double(), y[few], optimizer)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.models.device import pick_device
+from understudy.models.kernels.autoencoders import mmd as latent_mmd
 from understudy.models.nets.autoencoder import LocalTraining
-from understudy.models.nets.mmd import mmd as latent_mmd
 from understudy.models.nets.rwae import Rwae
 from understudy.privacy.noise.rng import FastRng
 

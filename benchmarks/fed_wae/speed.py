@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from common.rows import said, write
-from understudy.models.nets.autoencoder import Autoencoder, autoencoder_updates
+from understudy.models.nets.autoencoder import Autoencoder, LocalTraining
 from understudy.models.nets.wae import ImageWae, TableWae
 from understudy.privacy.noise.rng import FastRng
 
@@ -146,7 +146,7 @@ def measure(name: str, network: Autoencoder, clients: int, folder: Path | None, 
         return loop(network, params, x, prior)
 
     def together() -> Tensor:
-        return autoencoder_updates(network, params, x, mask, Given(prior), epochs=EPOCHS, lr=LR)
+        return LocalTraining(network, epochs=EPOCHS, lr=LR)(params, x, mask, Given(prior))
 
     difference = float((together() - (one := alone())).norm() / one.norm())
     loop_ms, cohort_ms = race(alone, together, turns=turns)

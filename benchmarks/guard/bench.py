@@ -45,7 +45,7 @@ from critic.bench import steps
 from guard.waits import Waits
 from understudy.data.reading import files
 from understudy.data.samples import toy
-from understudy.models.cohort.training import local_updates
+from understudy.models.cohort.training import ClassifierTraining
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.accounting import calibrate
 from understudy.privacy.secure.counts import gram_matrix
@@ -83,9 +83,8 @@ def cohort() -> float:
     draw = torch.Generator().manual_seed(0)
     x, y = torch.rand(50, 10, 256, generator=draw), torch.randint(10, (50, 10), generator=draw)
     params = LR_.init(Seeded())
-    return race(
-        lambda: local_updates(LR_, params, x, y, epochs=10, lr=0.001), lambda: loop(LR_, params, x, y, "sgd"), 5
-    )  # fmt: skip
+    train = ClassifierTraining(LR_, epochs=10, lr=0.001)
+    return race(lambda: train(params, x, y), lambda: loop(LR_, params, x, y, "sgd"), 5)
 
 
 def codes(rows: int) -> Any:

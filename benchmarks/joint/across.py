@@ -46,7 +46,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.loss import Triple
 from understudy.models.tables.noisy_tables import read_tables
-from understudy.models.tables.strongest_triples import strongest_triples
+from understudy.models.tables.strongest import strongest_triples
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 
 QUICK, CHOSEN = quick(), 4

@@ -32,8 +32,8 @@ from fit import Codes, release
 from common.options import options, quick
 from common.rows import said, write
 from common.sources import need
-from understudy.models.tables.bought_levels import level_count
 from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.merged_levels import level_count
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 
 QUICK, DELTA, SEEDS = quick(), 1e-5, (6, 7, 8)

@@ -6,7 +6,7 @@ All pairs are released with noise, and those with the target once more, as `gram
 and declared levels, but simulated: whole-number noise of the same size on the exact tables. Methods:
 
     pairs        the mixture is fitted to the pairs alone
-    drawn        its tables of three columns with the target are drawn to what the pairs say (`tables/with_target.py`)
+    drawn        its tables of three columns with the target are drawn to what the pairs say (`tables/target.py`)
     drawn+4      and four such tables, chosen by the first release (`tables/strongest_triples.py`), are released with
                  the second, for which all of it has more noise
     drawn+8      eight of them
@@ -46,7 +46,7 @@ from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.loss import Triple
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import read_tables
-from understudy.models.tables.strongest_triples import strongest_triples
+from understudy.models.tables.strongest import strongest_triples
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 from understudy.privacy.noise.rng import FastRng
 

@@ -3,7 +3,7 @@
     python benchmarks/numbers/tried.py --data <folder> [--datasets adult …] [--seeds 10] [--jobs 6]
 
 20,000 people, ε = 1, bounds ten times too wide; cells are those of `bench.py`. `fine` is the share of the budget for
-fine tables, `signal` what a cell of two average levels holds, in deviations of its noise (`bought_levels.py`): 1 is the
+fine tables, `signal` what a cell of two average levels holds, in deviations of its noise (`merged_levels.py`): 1 is the
 default, less is more levels. QUICK=1: one small table.
 """
 
@@ -23,7 +23,7 @@ import bench
 
 from common.options import options, quick
 from common.rows import said, write
-from understudy.models.tables import bought_levels
+from understudy.models.tables import merged_levels
 
 QUICK = quick()
 TRIED = {  # fine, signal
@@ -35,7 +35,7 @@ FIELDS = ("dataset", "people", "seed", "tried", "ks", "ks_worst", "avd2", "tstr_
 
 def run(dataset: str, people: int, seed: int, tried: str, folder: Path) -> dict[str, Any]:
     warnings.simplefilter("ignore")
-    fine, bought_levels._SIGNAL = TRIED[tried]
+    fine, merged_levels._SIGNAL = TRIED[tried]
     method = "hand" if tried == "hand" else "bought"
     cell = bench.Cell(
         dataset=dataset, people=people, method=method, widened=1 if method == "hand" else 10, epsilon=1.0, seed=seed

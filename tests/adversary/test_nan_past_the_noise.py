@@ -15,9 +15,9 @@ from torch import Tensor
 
 from understudy.data.schema import Boolean, Ordinal, Schema
 from understudy.ground.errors import ConfigError, MessageError, UnderstudyError
+from understudy.models.kernels.optimisers import RmsProp
 from understudy.models.nets.beta_vae import TableVae
 from understudy.models.nets.gan import BranchedGenerator
-from understudy.models.nets.rmsprop import RmsProp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.critic import private_critic_gradient
 from understudy.privacy.noise.rng import FastRng

@@ -26,9 +26,9 @@ from understudy.ground.bounded import parse_json, parse_toml
 from understudy.ground.errors import ArtefactError, SchemaError, UnderstudyError
 from understudy.models.cohort.classifier import Mlp
 from understudy.models.nets.beta_vae import ClassDecoder, ClassImageDecoder
-from understudy.models.nets.decoder import ImageDecoder, TableDecoder
 from understudy.models.nets.gan import BranchedGenerator, Values
 from understudy.models.nets.rwae import SeriesDecoder
+from understudy.models.nets.wae import ImageDecoder, TableDecoder
 from understudy.models.pool import Pool
 from understudy.models.tables.bayes import BayesNet, GaussianCopula
 from understudy.models.tables.mixture import MixtureOfProducts

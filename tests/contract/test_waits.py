@@ -14,7 +14,7 @@ from torch import Tensor
 
 from understudy.data.schema import Boolean, Schema
 from understudy.ground.errors import PartyError
-from understudy.models.cohort.taps import Taps
+from understudy.models.kernels.taps import Taps
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients import clipped_sums

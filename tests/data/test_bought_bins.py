@@ -12,7 +12,7 @@ from understudy.data.encoding.fine import fine_schema, is_tree
 from understudy.data.encoding.levels import Levels, bought_bins
 from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Real, Schema
 from understudy.generators.generator import Generator
-from understudy.models.tables.bought_levels import merged_neighbours
+from understudy.models.tables.merged_levels import merged_neighbours
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.accounts.budget import rehearsed
 from understudy.privacy.noise import FastRng

@@ -12,8 +12,7 @@ from understudy.data.kinds.brought import MixedSchema
 from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.visits import VisitSchema
-from understudy.generators.kinds import FILES, drawing_of
-from understudy.generators.kinds.kind import Drawing
+from understudy.generators.kinds import FILES, Drawing, drawing_of
 from understudy.privacy.noise.rng import FastRng
 
 COLUMNS = (Boolean(name="ill"), Categorical(name="colour", categories=("red", "blue", "green")))

@@ -1,6 +1,10 @@
 """A generator whose draws are known."""
 
+from typing import Any
+
 from torch import Tensor
+
+from understudy.models.nets.autoencoder import Autoencoder, LocalTraining
 
 
 class Scripted:
@@ -15,3 +19,10 @@ class Scripted:
 
     def integers(self, high: int, *shape: int) -> Tensor:
         raise AssertionError
+
+
+def autoencoder_updates(
+    network: Autoencoder, params: Tensor, x: Tensor, mask: Tensor, rng: Scripted, **settings: Any
+) -> Tensor:
+    """One round of local training."""
+    return LocalTraining(network, **settings)(params, x, mask, rng)

@@ -10,7 +10,7 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from understudy.ground.errors import ConfigError
-from understudy.models.cohort.taps import Taps
+from understudy.models.kernels.taps import Taps
 from understudy.models.nets.beta_vae import BetaVae, ClassDecoder, ClassImageDecoder, ImageVae, TableVae
 from understudy.models.pool import Pool
 from understudy.privacy.gradients.dp_sgd import clipped_sums

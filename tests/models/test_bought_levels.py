@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from understudy.data.schema import Boolean, Categorical, Column, Integer, Real
-from understudy.models.tables.bought_levels import (
+from understudy.models.tables.merged_levels import (
     MOST_WIDTH,
     bought_levels,
     level_count,

@@ -12,8 +12,7 @@ from torch import Tensor
 from understudy.data.visits import VisitLayout
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.given_rules import Rules, Tie
-from understudy.models.visits.chains import MixtureOfChains
-from understudy.models.visits.steps import step_weights
+from understudy.models.visits.chains import MixtureOfChains, step_weights
 from understudy.models.visits.tables import VisitTables
 
 NUMBERS = [(0, 0), (1, 1), (2, 3)]

@@ -7,7 +7,7 @@ from torch_networks import Draws, module
 
 from understudy.ground.errors import ConfigError
 from understudy.models.cohort.classifier import LeNet, LogisticRegression, Mlp, from_description
-from understudy.models.cohort.client_axis import linear, times_transposed
+from understudy.models.kernels.clients import linear, times_transposed
 
 MODELS = [LogisticRegression(7, 3), Mlp(9, 5, 4), LeNet(10)]
 each_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.kind)

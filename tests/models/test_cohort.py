@@ -6,7 +6,7 @@ from torch_networks import Draws, module
 
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.cohort.classifier import Classifier, LeNet, LogisticRegression, Mlp
-from understudy.models.cohort.training import local_updates, train_cohort, update_chunks
+from understudy.models.cohort.training import ClassifierTraining, descend
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 SIZES = (4, 1, 0, 3, 4)  # real rows of five clients
@@ -16,6 +16,10 @@ each_model = pytest.mark.parametrize(
     [LogisticRegression(12, 3), LogisticRegression(3, 3), Mlp(11, 7, 4), Mlp(2, 7, 4), LeNet(5)],
     ids=["lr", "lr with more rows than features", "mlp", "mlp with more rows than features", "lenet"],
 )
+
+
+def local_updates(model, params, x, y, mask=None, **settings):
+    return ClassifierTraining(model, **settings)(params, x, y, mask)
 
 
 def cohort(model: Classifier, clients: int = 5, rows: int = 4) -> tuple[Tensor, Tensor, Tensor]:
@@ -104,14 +108,6 @@ def test_the_chunk_size_does_not_change_the_result(model, optimizer):
         torch.testing.assert_close(parts, whole, rtol=0, atol=1e-13)
 
 
-def test_chunks_come_one_by_one_and_together_are_the_whole():
-    model = Mlp(11, 7, 4)
-    params, x, y = cohort(model)
-    chunks = list(update_chunks(model, params, x, y, epochs=2, lr=0.1, chunk=2))
-    assert [chunk.shape for chunk in chunks] == [(2, model.size), (2, model.size), (1, model.size)]
-    assert torch.equal(torch.cat(chunks), local_updates(model, params, x, y, epochs=2, lr=0.1, chunk=2))
-
-
 @each_optimizer
 @each_model
 def test_no_clients_or_no_rows_give_no_updates_or_zero_updates(model, optimizer):
@@ -160,9 +156,9 @@ def test_any_loss_that_keeps_clients_apart_trains_as_a_cohort(optimizer):
             (weight * (rows @ code @ code.T - rows).square().mean()).backward()
             step.step()
         alone.append(code.detach().flatten() - params)
-    for chunk in (None, 2):
-        updates = train_cohort(loss, params, (x, strength), chunk=chunk, **how)
-        torch.testing.assert_close(updates, torch.stack(alone), rtol=0, atol=1e-10)
+    updates = torch.empty(len(x), len(params), dtype=params.dtype)
+    descend(lambda local: loss(local, (x, strength)), params, updates, **how)
+    torch.testing.assert_close(updates, torch.stack(alone), rtol=0, atol=1e-10)
 
 
 def test_a_label_outside_the_classes_is_refused_before_training_unless_it_is_masked():
@@ -195,13 +191,6 @@ def test_settings_and_shapes_that_do_not_fit_are_refused(change, message):
     params, x, y = cohort(model)
     with pytest.raises(ConfigError, match=message):
         local_updates(**{"model": model, "params": params, "x": x, "y": y, "epochs": 1, "lr": 0.1} | change)
-
-
-def test_a_batch_of_different_cohorts_is_refused():
-    with pytest.raises(ConfigError, match="same clients"):
-        train_cohort(
-            lambda local, _: local.sum(1), torch.zeros(2), (torch.ones(3), torch.ones(4)), epochs=1, lr=0.1
-        )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from understudy.ground.errors import ConfigError
-from understudy.models.nets.gan import BranchedGenerator, Values
-from understudy.models.nets.image_gan import ImageCritic
+from understudy.models.nets.gan import BranchedGenerator, ImageCritic, Values
 
 OUTPUTS = {"table": (2, 3), "images": Values((6, 5), image=True), "series": Values((4, 2))}
 

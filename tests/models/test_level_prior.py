@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from understudy.models.tables.level_prior import LevelPrior, common_share, level_prior
+from understudy.models.tables.priors import LevelPrior, common_share, level_prior
 
 SIZES = (30, 12, 4)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from understudy.models.tables.low_rank import low_rank, pooled_tables
+from understudy.models.tables.priors import low_rank, pooled_tables
 
 
 def one_hot_rows(people: int, columns: int, lean: float, seed: int = 0) -> Tensor:

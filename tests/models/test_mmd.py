@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from understudy.ground.errors import ConfigError
-from understudy.models.nets.mmd import Mmd, mmd
+from understudy.models.kernels.autoencoders import Mmd, mmd
 
 
 def printed(q: Tensor, p: Tensor, sigma: float = 1.0) -> Tensor:

@@ -8,12 +8,16 @@ import torch
 
 from understudy.data.encoding.frame import Frame
 from understudy.ground.errors import ConfigError
-from understudy.models.claims import expected
 from understudy.models.moments.fit import Centres, centres, directions, fit_cells
-from understudy.models.moments.gaussians import CellGaussians, mapped_through
-from understudy.models.moments.norms import bought_norm
-from understudy.models.moments.released import CELLS
-from understudy.models.moments.shades import match_shades, on_simplex, shades_map
+from understudy.models.moments.gaussians import (
+    CellGaussians,
+    mapped_through,
+    match_shades,
+    on_simplex,
+    shades_map,
+)
+from understudy.models.moments.released import CELLS, bought_norm
+from understudy.models.plan import expected
 
 FRAME = Frame((4, 5), 2, 12)
 RNG = torch.Generator().manual_seed(0)

@@ -8,8 +8,8 @@ import torch
 from understudy.api.train import train
 from understudy.data.coarsen import OTHER
 from understudy.data.schema import BOUGHT, Categorical, Integer, Schema
+from understudy.models.tables.merged_levels import levels_of_none, never_drawn
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.noise_alone import levels_of_none, never_drawn
 from understudy.runs.federation import Federation
 
 TEXT = Categorical(name="t", categories=("a", "b", OTHER), nullable=True)

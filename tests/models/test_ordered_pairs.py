@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from understudy.models.tables.empty_cells import _SHARED, _copulas, ordered_means
 from understudy.models.tables.fit_gram import fit_gram
-from understudy.models.tables.ordered_pairs import _SHARED, _copulas, ordered_means
 
 SIZES, PEOPLE = (12, 10, 4), 4_000.0
 

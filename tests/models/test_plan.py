@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.generators.networks import network_class
+from understudy.generators.parts import network_class
 from understudy.ground.errors import ConfigError
 from understudy.models.plan import MOST_LAYERS, MOST_NUMBERS, MOST_UNITS, numbers_of, pieces, plan_of
 from understudy.models.pool import Pool

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from scripted import Scripted
+from scripted import Scripted, autoencoder_updates
 from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.ground.errors import ConfigError
-from understudy.models.nets.autoencoder import autoencoder_updates
-from understudy.models.nets.lstm import Lstm, lstm
-from understudy.models.nets.mmd import mmd
+from understudy.models.kernels.autoencoders import mmd
+from understudy.models.kernels.lstm import Lstm, lstm
 from understudy.models.nets.rwae import Rwae, SeriesDecoder
 from understudy.privacy.noise.rng import FastRng
 

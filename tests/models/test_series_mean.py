@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from understudy.models.moments.series_mean import fused, series_mean
+from understudy.models.moments.fit import fused, series_mean
 
 RNG = torch.Generator().manual_seed(0)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from understudy.models.tables.noisy_tables import Tables, read_tables
-from understudy.models.tables.strongest_triples import information, strongest_triples
+from understudy.models.tables.strongest import information, strongest_triples
 
 SIZES, TARGET, PEOPLE = (3, 2, 3, 20, 2), 1, 4_000
 

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from understudy.ground.errors import ConfigError
-from understudy.models.tables import target_effects
-from understudy.models.tables.coarse import Coarse
+from understudy.models.tables import target as target_effects
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.given_rules import Tie
 from understudy.models.tables.loss import Triple
+from understudy.models.tables.merged_levels import Coarse
 from understudy.models.tables.mixture import KEPT, MixtureOfProducts
 from understudy.models.tables.noisy_tables import read_tables
-from understudy.models.tables.target_effects import with_effects
+from understudy.models.tables.target import with_effects
 
 SIZES, TARGET = (2, 3, 2, 2), 2
 ROWS = torch.tensor(list(product(*map(range, SIZES))))

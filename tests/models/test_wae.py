@@ -2,15 +2,21 @@
 
 import pytest
 import torch
-from scripted import Scripted
+from scripted import Scripted, autoencoder_updates
 from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.ground.errors import ConfigError
-from understudy.models.nets.autoencoder import Autoencoder, autoencoder_updates, fit
-from understudy.models.nets.decoder import ImageDecoder, TableDecoder
-from understudy.models.nets.mmd import mmd
-from understudy.models.nets.wae import ImageWae, TableWae, from_description, paper_sizes
+from understudy.models.kernels.autoencoders import mmd
+from understudy.models.nets.autoencoder import Autoencoder, fit
+from understudy.models.nets.wae import (
+    ImageDecoder,
+    ImageWae,
+    TableDecoder,
+    TableWae,
+    from_description,
+    paper_sizes,
+)
 from understudy.privacy.noise.rng import FastRng
 
 TABLE = TableWae(sizes=(2, 3, 2, 1, 5), hidden=6, latent=3)
@@ -103,7 +109,7 @@ def test_written_out_by_hand_adam_does_what_the_tape_would() -> None:
     by_hand = autoencoder_updates(TABLE, params, x, mask, Scripted(prior), epochs=5, lr=0.01)
     taped = torch.empty_like(by_hand)
     batch = (x.where(mask[..., None], 0), mask.double(), prior)
-    Autoencoder.train(TABLE, params, batch, taped, epochs=5, lr=0.01, optimizer="adam", penalty=1.0)
+    Autoencoder.train(TABLE, "adam", params, batch, taped, 5, 0.01, 1.0)
     torch.testing.assert_close(by_hand, taped, atol=1e-9, rtol=1e-6)
 
 

@@ -11,7 +11,7 @@ from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.loss import Slope, Triple, WideTable
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import Tables, read_tables
-from understudy.models.tables.with_target import MOST_LEVELS, WithTarget, without_interaction
+from understudy.models.tables.target import MOST_LEVELS, WithTarget, without_interaction
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.ground.errors import ConfigError
-from understudy.models.nets.gan import Critic
-from understudy.models.nets.image_gan import ImageCritic
+from understudy.models.nets.gan import Critic, ImageCritic
 from understudy.privacy.gradients import formed_critic
 from understudy.privacy.gradients.critic import private_critic_gradient
 from understudy.privacy.gradients.formed_critic import formed_critic_gradient

@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from understudy.ground.errors import PrivacyError
-from understudy.models.nets.image_gan import ImageCritic
+from understudy.models.nets.gan import ImageCritic
 from understudy.privacy.gradients import precision
 from understudy.privacy.gradients.critic import clipped_gradient_sum
 from understudy.privacy.gradients.dp_sgd import clipped_sums

@@ -2,7 +2,7 @@
 
 import pytest
 
-from understudy.models.tables import target_effects
+from understudy.models.tables import target as target_effects
 
 OF_THE_ALIGNMENT = {"test_alignment_protocol.py"}
 

@@ -19,8 +19,7 @@ from understudy.data.schema import Boolean, Real, Schema
 from understudy.data.series import Series, SeriesSchema
 from understudy.generators.generator import Generator
 from understudy.ground.errors import AlignmentError, BudgetExceeded, ConfigError, MessageError, PartyError
-from understudy.models.nets.gan import BranchedGenerator, Critic
-from understudy.models.nets.image_gan import ImageCritic
+from understudy.models.nets.gan import BranchedGenerator, Critic, ImageCritic
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

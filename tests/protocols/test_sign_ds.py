@@ -27,7 +27,7 @@ from understudy.ground.errors import (
     PrivacyError,
     SchemaError,
 )
-from understudy.models.cohort.training import local_updates
+from understudy.models.cohort.training import ClassifierTraining
 from understudy.privacy.accounts.accounting import PureDp, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -165,7 +165,8 @@ def test_a_person_reports_what_the_person_s_own_rows_teach() -> None:
     told = party.answer(Round(round=1, people=asked, weights=weights)).reports.value["values"]
     for place, person in enumerate(asked.tolist()):
         own = slice(*population.starts[person : person + 2].tolist())
-        alone = local_updates(party.network, weights, x[own][None], y[own][None], epochs=3, lr=0.5)[0]
+        train = ClassifierTraining(party.network, epochs=3, lr=0.5)
+        alone = train(weights, x[own][None], y[own][None])[0]
         torch.testing.assert_close(told[place], alone, atol=1e-6, rtol=1e-4)
     assert not told[1].any(), "without rows there is nothing to learn"
 

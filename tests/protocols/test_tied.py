@@ -158,8 +158,8 @@ def test_a_network_is_checked_without_the_compiler(forker: Forker, tmp_path: Pat
     parts = [{"sizes": [3, 2]}, {**Frame.of(IMAGE, 10).describe(), "directions": 4}]
     (script := tmp_path / "check.py").write_text(
         "import json, sys\n"
-        "from understudy.generators.networks import network_class\n"
-        "from understudy.models.claims import expected\n"
+        "from understudy.generators.parts import network_class\n"
+        "from understudy.models.plan import expected\n"
         "expected(network_class('tied').from_description, json.loads(sys.argv[1]))\n"
         "sys.exit('torch._dynamo' in sys.modules)"
     )

@@ -21,12 +21,11 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.levels import Levels, level_shapes
 from understudy.data.kinds import TABLE, MixedSchema, load_any, sizes_of
 from understudy.data.visits import SeveralVisits
-from understudy.generators.networks import network_class
-from understudy.generators.parts import GeneratorParts
+from understudy.generators.parts import GeneratorParts, network_class
 from understudy.ground.bounded import read_json
 from understudy.ground.errors import ArtefactError
 from understudy.ground.tensors_file import difference, read_header
-from understudy.models.claims import check_claim, expected
+from understudy.models.plan import check_claim, expected
 from understudy.privacy.accounts.budget import first_said
 
 Described = PublicSchema | MixedSchema | SeveralVisits

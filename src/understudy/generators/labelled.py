@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from understudy.data.encoding.features import Label
 from understudy.data.kinds import IMAGES
 from understudy.generators.generator import Generator
-from understudy.generators.kinds.kind import CHUNK
+from understudy.generators.kinds import CHUNK
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.plan import pieces

@@ -6,7 +6,7 @@ that each class has the share that it is given here, not the one that it had amo
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from understudy.ground.errors import ConfigError
 from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.nets.beta_vae import ClassDecoder, ClassImageDecoder
 from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.network import Network, check_weights
 from understudy.models.tables.mixture import MixtureOfProducts
 
 MEMBERS: dict[str, Any] = {
@@ -26,19 +27,19 @@ MEMBERS: dict[str, Any] = {
     "gaussians": CellGaussians,
 }
 _MOST_MEMBERS = 1 << 14
-_MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
 
 
-class Pool(nn.Module):
+class Pool(Network):
     """`members` of these relative `shares`.
 
     The first latent number picks a member: the normal distribution function turns it into a uniform number. The others
     are the member's latent point.
     """
 
+    kind = "pool"
     ends: Tensor
 
-    def __init__(self, members: Sequence[nn.Module], shares: Sequence[float]) -> None:
+    def __init__(self, members: Sequence[Network], shares: Sequence[float]) -> None:
         super().__init__()
         whole(members=len(members))
         if len(shares) != len(members) or len(members) > _MOST_MEMBERS:
@@ -46,7 +47,7 @@ class Pool(nn.Module):
         for share in shares:
             positive(shares=share)
         self.members, self.shares = nn.ModuleList(members), tuple(map(float, shares))
-        self.latent = 1 + max(int(member.latent) for member in members)  # type: ignore[arg-type]
+        self.latent = 1 + max(int(member.latent) for member in members)
         ends = list(accumulate(self.shares))
         self.register_buffer(
             "ends", torch.tensor([end / ends[-1] for end in ends], dtype=torch.float64), persistent=False
@@ -59,39 +60,32 @@ class Pool(nn.Module):
         return torch.searchsorted(self.ends, uniform, right=True).clamp_(max=len(self.members) - 1)
 
     def rows(self, z: Tensor) -> Tensor:
-        """Latent points (n, latent) → rows, each from its member."""
         member, order = self.pick(z).sort(stable=True)
         parts = torch.split(z[order], torch.bincount(member, minlength=len(self.members)).tolist())
         drawn = [
-            network.rows(part[:, 1 : 1 + network.latent])  # type: ignore[operator]
-            for network, part in zip(self.members, parts, strict=True)
+            network.rows(part[:, 1 : 1 + network.latent])
+            for network, part in zip(self.each, parts, strict=True)
             if len(part)
         ]
-        return torch.cat(drawn)[order.argsort()] if drawn else self.members[0].rows(z[:, 1:])  # type: ignore[operator]
+        return torch.cat(drawn)[order.argsort()] if drawn else self.each[0].rows(z[:, 1:])
 
-    def forward(self, z: Tensor) -> Tensor:
-        """As `rows`."""
-        return self.rows(z)
+    @property
+    def each(self) -> list[Network]:
+        """The members by their own type."""
+        return cast(list[Network], list(self.members))
 
     def describe(self) -> dict[str, Any]:
-        """Plain values from which `from_description` builds the same network."""
-        members = [member.describe() for member in self.members]  # type: ignore[operator]
-        return {"kind": "pool", "members": members, "shares": list(self.shares)}
+        members = [member.describe() for member in self.each]
+        return {"kind": self.kind, "members": members, "shares": list(self.shares)}
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "Pool":
-        """The network that `describe` described, with fresh weights. ConfigError for anything else."""
-        try:
-            kind, members, shares = (description[key] for key in ("kind", "members", "shares"))
-            if kind != "pool" or not isinstance(members, list) or len(members) > _MOST_MEMBERS:
-                raise TypeError(f"kind {kind!r}")
-            built: list[nn.Module] = []
-            left = _MOST_PARAMETERS
-            for member in members:
-                built.append(MEMBERS[member["kind"]].from_description(member))
-                left -= sum(parameter.numel() for parameter in built[-1].parameters())
-                if left < 0:
-                    raise ConfigError(f"a pool of more than {_MOST_PARAMETERS:,} weights is too large.")
-        except (KeyError, TypeError) as error:
-            raise ConfigError(f"this describes no pool: {error!r}.") from None
-        return cls(built, shares)
+    def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
+        members, weights = description["members"], 0
+        if not isinstance(members, list) or len(members) > _MOST_MEMBERS:
+            raise TypeError("no list of members, or too long a one")
+        built: list[Network] = []
+        for member in members:
+            built.append(MEMBERS[member["kind"]].from_description(member))
+            weights += sum(parameter.numel() for parameter in built[-1].parameters())
+            check_weights("a pool", weights)
+        return {"members": built, "shares": description["shares"]}

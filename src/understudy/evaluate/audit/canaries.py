@@ -34,7 +34,7 @@ from understudy.data.kinds import TABLE
 from understudy.data.schema import Boolean, Schema
 from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, Seen, seat
 from understudy.ground.errors import ConfigError
-from understudy.models.nets.rmsprop import RmsProp
+from understudy.models.kernels.optimisers import RmsProp
 from understudy.models.nets.sparse import densify
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients import clipped_gradient_sum

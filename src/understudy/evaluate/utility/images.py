@@ -24,8 +24,8 @@ from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.downstream import SCORES, between, classification_scores
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.adam import Adam
 from understudy.models.device import first_weights
+from understudy.models.kernels.optimisers import Adam
 
 Images = NDArray[Any]
 

@@ -27,8 +27,8 @@ from understudy.evaluate.figure import Better, Figure, What
 from understudy.evaluate.utility.marginals import bootstrap, shuffled
 from understudy.ground.check import one_of, positive, whole
 from understudy.ground.errors import ConfigError
-from understudy.models.adam import Adam
 from understudy.models.device import first_weights
+from understudy.models.kernels.optimisers import Adam
 
 Series = NDArray[np.floating[Any]]
 """(series, steps, channels)"""

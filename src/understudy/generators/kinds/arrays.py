@@ -1,15 +1,18 @@
-"""A generator of images or series: values in [0, 1], which are brought back to the declared units."""
+"""Generators of images or series, brought back to the declared units, and of rows of several kinds side by side."""
 
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from understudy.data.arrays import Codes
 from understudy.data.encoding.features import DeclaredFeatures
-from understudy.generators.kinds.kind import Asked, Drawing, Learned, drawn
+from understudy.data.kinds import kind_of
+from understudy.generators.kinds import Asked, Drawing, Learned, drawn, drawn_rows
 from understudy.generators.parts import GeneratorParts
+from understudy.ground.check import one_of
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.bayes import bayes_rule
 from understudy.models.moments.gaussians import CellGaussians
@@ -56,4 +59,23 @@ def labelled(made: GeneratorParts, n: int, rng: FastRng) -> tuple[NDArray[np.flo
     return np.concatenate(values), np.concatenate(classes) if known else None
 
 
-DRAWING = Arrays()
+class SideBySide(Drawing):
+    def sample(self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked) -> pd.DataFrame:
+        asked.check()
+        if asked.conditioned:
+            self.answers(made)
+        schema: Any = made.schema
+        frame: pd.DataFrame = schema.frame(self.parts(made, n, rng, asked.draw))
+        return frame
+
+    def parts(
+        self, made: GeneratorParts, n: int, rng: FastRng, draw: str
+    ) -> dict[str, pd.DataFrame | NDArray[Any]]:
+        one_of(("sample", "argmax"), draw=draw)
+        parts: dict[str, Any] = made.schema.parts  # type: ignore[union-attr, assignment]
+        widths = [kind_of(part).width(part) for part in parts.values()]
+        rows = torch.cat([torch.zeros(0, sum(widths)), *drawn_rows(made, n, rng)])
+        return {
+            name: kind_of(part).decode(part, own, rng, draw)
+            for (name, part), own in zip(parts.items(), torch.split(rows, widths, 1), strict=True)
+        }

@@ -14,12 +14,12 @@ from understudy.answers.rules import keeping
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import Features, TableFeatures
 from understudy.data.schema import Schema
-from understudy.generators.kinds.kind import Asked, Drawing, Learned, drawn_rows
+from understudy.generators.kinds import Asked, Drawing, Learned, drawn_rows
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import not_negative, whole
 from understudy.ground.errors import ArtefactError
 from understudy.models.cohort.classifier import Mlp
-from understudy.models.cohort.single import learned
+from understudy.models.cohort.training import learned
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.noise import FastRng
 
@@ -83,6 +83,3 @@ def _learned(features: Features, drawn: pd.DataFrame, seed: int) -> tuple[Mlp, T
     network = Mlp(math.prod(features.shape), HIDDEN, len(features.labels))
     rows, codes = features.rows(drawn), features.codes(drawn)
     return network, learned(network, lambda some: features.expand(rows[some]), codes, FastRng(seed))
-
-
-DRAWING = Tables()

@@ -6,7 +6,7 @@ import pandas as pd
 
 from understudy.answers.people_law import people_where
 from understudy.data.visits.frames import visit_frames
-from understudy.generators.kinds.kind import Asked, Drawing
+from understudy.generators.kinds import Asked, Drawing
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import not_negative
 from understudy.ground.errors import ArtefactError, ConfigError
@@ -45,6 +45,3 @@ class People(Drawing):
             each = [visit_frames(own, part, rng) for part, own in zip(schema.parts, codes, strict=True)]
             frames = (each[0][0], *(events for _, events in each))
         return dict(zip(("people", *titles), frames, strict=True))
-
-
-DRAWING = People()

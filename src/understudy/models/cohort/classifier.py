@@ -24,8 +24,8 @@ from understudy.data.encoding.frame import UNIT
 from understudy.data.encoding.upright import POSES, upright, weights
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError
-from understudy.models.cohort.client_axis import linear
 from understudy.models.cohort.flat import Flat, Shapes, read
+from understudy.models.kernels.clients import linear
 
 
 class Classifier(Flat):

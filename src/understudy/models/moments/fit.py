@@ -3,9 +3,13 @@
 `centres` reads the first release, `directions` the second, `fit_cells` the third; what the first two give is what the
 next release is asked with. All quantities are in steps of the frame; every rule is a function of what was released.
 
-- The mean of all is shrunk towards none where it does not stand out of its noise (of series: `series_mean`), and means
-  of classes towards it, frequency by frequency, by the share of their spread that is not noise (empirical Bayes; Efron,
-  Morris 1973).
+- The mean of all is shrunk towards none where it does not stand out of its noise, and means of classes towards it,
+  frequency by frequency, by the share of their spread that is not noise (empirical Bayes; Efron, Morris 1973).
+- Of series, frequency after frequency and all channels of one together: a mean over many series hardly swings, so a
+  coefficient is shrunk by the mean square of its neighbours, as far as that is above what noise alone would have; one
+  by itself has to be above the largest that noise alone would show, σ√(2 ln d) (Donoho, Johnstone 1994). Channels often
+  have one level (prices of a day), and are then fused: of all ways to put them in groups of one level each, the one
+  with the least squared distance, in units of the noise, and a price for each group.
 - Of the pooled covariance the eigenvalues above the edge of the noise are kept, and shrunk to √(λ² − edge²): optimal in
   squared error (Gavish, Donoho 2017; Shabalin, Nobel 2013). A symmetric matrix of d × d with noise s beside the
   diagonal and √2·s on it has its edge at 2s√d (Wigner).
@@ -26,7 +30,52 @@ from torch import Tensor
 from understudy.data.encoding.frame import UNIT, Frame
 from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.moments.labels import Labels, by_labels
-from understudy.models.moments.series_mean import series_mean
+
+_PRICE = 2.0  # of a group of levels beside 2 ln(channels)
+
+
+def series_mean(values: Tensor, noise: float, channels: int) -> Tensor:
+    """Coefficients (frequencies · channels,) under noise of this deviation, without it as far as they can be told."""
+    if not noise:
+        return values
+    return torch.cat([fused(values[:channels], noise), _swings(values[channels:], noise, channels)])
+
+
+def _swings(values: Tensor, noise: float, channels: int) -> Tensor:
+    if not len(values):
+        return values
+    width = min(channels, len(values) - 1)
+    squares, largest = values.square(), 2 * math.log(len(values) + channels) * noise**2
+    padded = torch.cat([squares[:1].expand(width), squares, squares[-1:].expand(width)]).clamp(max=largest)
+    around = padded.unfold(0, 2 * width + 1, 1).mean(1)
+    signal = (around - (1 + math.sqrt(2 / (2 * width + 1))) * noise**2).clamp(min=0)
+    signal = torch.maximum(signal, squares - largest)
+    return values * signal / (signal + noise**2)
+
+
+def fused(values: Tensor, noise: float) -> Tensor:
+    """Values of which those that noise alone may keep apart are one.
+
+    Of a sorted list all groups are neighbours, and the best cut before each place follows from those before it.
+    """
+    order = values.argsort()
+    price = 2 * math.log(len(values)) + _PRICE
+    zero = values.new_zeros(1)
+    total, squares = (torch.cat([zero, some.cumsum(0)]) for some in (values[order], values[order].square()))
+    best, cuts = zero, [0]
+    for end in range(1, len(values) + 1):
+        sums = total[end] - total[:end]
+        apart = squares[end] - squares[:end] - sums.square() / torch.arange(end, 0, -1)
+        costs = best + apart / noise**2 + price
+        cuts.append(int(costs.argmin()))
+        best = torch.cat([best, costs.amin()[None]])
+    found, end = torch.empty_like(values), len(values)
+    while end:
+        first = cuts[end]
+        found[order[first:end]] = (total[end] - total[first]) / (end - first)
+        end = first
+    return found
+
 
 # By sides of the frame, 1 for series and 2 for images. Radius: of the root mean square distance from the means, where
 # farther rows are pulled in. Tail: of the variance beside the directions, which in series a few rows have most of.

@@ -1,12 +1,21 @@
-"""Images or series drawn from Gaussians in a public frame, each of a cell of a class.
+"""Images or series drawn from Gaussians in a public frame, each of a cell of a class, and spread as histograms say.
 
 A row is m_c + B F_c u + t ∘ v with u and v standard normal: the cell's mean, its own covariance in the directions B
 that all cells share, and beside them the small variances t² of the coefficients. It is then turned back from the
-frame (`data.encoding.frame`), an image that was turned upright to how it leaned, and its values are mapped, channel by
-channel, by a rising line through `KNOTS` points, which brings them to the released histograms; where there are none it
-cuts them to [0, 1].
+frame (`data.encoding.frame`), an image that was turned upright to how it leaned.
+
+A Gaussian has no notion of a value that most places share (the black of a digit's ground), nor of an end. So values are
+mapped, channel by channel, by a rising line through `KNOTS` points, rank by rank to those of the noisy histogram of all
+rows: contrast comes back. The network's own spread is known by drawing from it, which costs nothing. Histograms whose
+noise would move a share by more than `LOUD` of all values are not believed channel by channel. Of series what all
+channels have in common is still looked at: how their histograms differ from the network's own, wave by wave over the
+bins, on average over the channels, and shrunk by the share of it that is not noise.
+
+Guarantee: reads released numbers alone, and is the same for the same numbers.
+Edges: loud histograms of images, or none, are left aside, and values are cut to [0, 1] as they are.
 """
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -14,27 +23,40 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.data.encoding.frame import Frame
+from understudy.data.encoding.frame import Frame, dct
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
+from understudy.models.network import MOST_WEIGHTS, Network
 
 KNOTS = 257
 _MOST_CELLS = 1 << 16
-_MOST_PARAMETERS = 1 << 28
 
 
-class CellGaussians(nn.Module):
+class InFrame(Network):
+    """A network whose description has its frame's own."""
+
+    frame: Frame
+
+    @classmethod
+    def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
+        given = {key: description[key] for key in cls.keys if key != "frame"}
+        return {"frame": Frame.from_description(description), **given}
+
+
+class CellGaussians(InFrame):
     """`classes` × `cells` Gaussians over the frame's features, with `directions` shared.
 
     The latent point is a number that picks the cell, and the normals u and v.
     """
+
+    kind, keys = "gaussians", ("frame", "classes", "cells", "directions")
 
     def __init__(self, frame: Frame, *, classes: int, cells: int, directions: int) -> None:
         super().__init__()
         whole(classes=classes, cells=cells, directions=directions)
         count, width = classes * cells, frame.features
         numbers = count * (width + directions**2) + width * directions
-        if directions > width or count > _MOST_CELLS or numbers > _MOST_PARAMETERS:
+        if directions > width or count > _MOST_CELLS or numbers > MOST_WEIGHTS:
             raise ConfigError(f"{count:,} Gaussians of {directions} directions are too large a model.")
         self.frame, self.classes, self.cells, self.directions = frame, classes, cells, directions
         self.latent = 1 + directions + width
@@ -92,27 +114,6 @@ class CellGaussians(nn.Module):
         mapped = [mapped_through(raw[:, :, c], self.inner[c], self.outer[c]) for c in range(raw.shape[2])]
         return torch.stack(mapped, 2).clamp(0, 1).view(-1, *self.frame.shape)
 
-    def forward(self, z: Tensor) -> Tensor:
-        """As `rows`."""
-        return self.rows(z)
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "kind": "gaussians",
-            **self.frame.describe(),
-            "classes": self.classes,
-            "cells": self.cells,
-            "directions": self.directions,
-        }
-
-    @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "CellGaussians":
-        """The inverse of `describe`, before weights are loaded."""
-        return cls(
-            Frame.from_description(description),
-            **{key: description[key] for key in ("classes", "cells", "directions")},
-        )
-
 
 def mapped_through(values: Tensor, inner: Tensor, outer: Tensor) -> Tensor:
     """Values on the line through the points (inner, outer), both rising; constant beyond its ends."""
@@ -120,3 +121,97 @@ def mapped_through(values: Tensor, inner: Tensor, outer: Tensor) -> Tensor:
     low, high = inner[after - 1], inner[after]
     part = ((values - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
     return outer[after - 1] + part * (outer[after] - outer[after - 1])
+
+
+LOUD = 0.02  # of all values: what the noise of half of the bins together may have
+_DRAWN = 4096  # rows by which a network's own spread is known
+_MOST = 1 << 22  # values of them
+_BENT = 4.0
+_WARY = 2.0  # how often the variance of noise is counted in what all channels have in common
+_FINE = 1025  # values at which the spread of a channel is known
+
+
+def match_shades(network: CellGaussians, shades: Tensor, noise: float, people: float) -> bool:
+    """Give the network a map to these histograms, (channels, bins), in people; whether they were quiet enough."""
+    generator = torch.Generator().manual_seed(0)
+    rows = max(64, min(_DRAWN, _MOST // math.prod(network.frame.shape)))
+    with torch.no_grad():
+        raw = network.raw(torch.randn(rows, network.latent, generator=generator))
+        found = shades_map(raw, shades, noise, people)
+        quiet = found is not None
+        if found is None and network.frame.sides == 1:
+            found = _common_map(raw.double(), shades / people, noise / people)
+        if found is not None:
+            network.inner.copy_(found[0])
+            network.outer.copy_(found[1])
+    return quiet
+
+
+def shades_map(
+    raw: Tensor, shades: Tensor, noise: float, people: float, means: Tensor | None = None
+) -> tuple[Tensor, Tensor] | None:
+    """The points through which values (n, places, channels) are mapped to these histograms: (channels, knots) twice.
+
+    Within a bin values are even, or, where the mean of each channel is known, nearer to one end of every bin, so that
+    they have that mean: most of the lowest bin may be the ground of an image, and as dark as can be.
+    None where they are not quiet enough.
+    """
+    bins = shades.shape[1]
+    if noise / people * math.sqrt(bins) / 2 > LOUD:
+        return None
+    at = (torch.arange(KNOTS, dtype=torch.float64) + 0.5) / KNOTS
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
+    inner, outer = [], []
+    for channel, counts in enumerate(shades):
+        own = raw[:, :, channel].flatten().double().sort().values
+        shares = on_simplex(counts / counts.sum().clamp(min=1.0))
+        shares = torch.cat([torch.zeros(1, dtype=torch.float64), shares.cumsum(0)])
+        inner.append(own[(at * (len(own) - 1)).round().long()].float())
+        outer.append(_placed(at, shares, edges, None if means is None else float(means[channel])).float())
+    return torch.stack(inner), torch.stack(outer)
+
+
+def _common_map(raw: Tensor, shares: Tensor, noise: float) -> tuple[Tensor, Tensor]:
+    """The points through which values (n, places, channels) are mapped, so that they differ from what they were by what
+    all histograms (channels, bins), under noise of this deviation, have in common.
+    """
+    channels, bins = shares.shape
+    own = raw.permute(2, 0, 1).flatten(1).sort(1).values.contiguous()  # (channels, n · places)
+    cells = (own.clamp(0, 1) * bins).long().clamp(max=bins - 1)
+    spread = torch.stack([torch.bincount(some, minlength=bins) for some in cells]) / own.shape[1]
+    waves = torch.from_numpy(dct(bins))[1:]  # the first is their sum, and no difference
+    found = ((shares - spread) @ waves.T).mean(0)
+    loud = _WARY * noise**2 / channels
+    squares = found.square()
+    signal = (torch.cat([squares[:1], squares, squares[-1:]]).unfold(0, 3, 1).mean(1) - loud).clamp(min=0)
+    more = (found * signal / (signal + loud).clamp(min=1e-300)) @ waves
+    more = torch.cat([more.new_zeros(1), more.cumsum(0)])
+    at = (torch.arange(KNOTS, dtype=torch.float64) + 0.5) / KNOTS
+    edges, values = (torch.linspace(0, 1, n, dtype=torch.float64) for n in (bins + 1, _FINE))
+    below = torch.searchsorted(own, values.expand(channels, -1).contiguous(), right=True) / own.shape[1]
+    below = (below + mapped_through(values, edges, more)).clamp(0, 1).cummax(1).values
+    inner = own[:, (at * (own.shape[1] - 1)).round().long()]
+    return inner.float(), torch.stack([mapped_through(at, some, values) for some in below]).float()
+
+
+def _placed(at: Tensor, shares: Tensor, edges: Tensor, mean: float | None) -> Tensor:
+    """The values at these ranks, where bins end at these shares."""
+    if mean is None:
+        return mapped_through(at, shares, edges)
+    after = torch.searchsorted(shares, at).clamp(1, len(shares) - 1)
+    low, high = shares[after - 1], shares[after]
+    part = ((at - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
+    few, many = -_BENT, _BENT  # the exponent's logarithm: values fall as it grows
+    for _ in range(40):
+        bend = (few + many) / 2
+        placed = edges[after - 1] + part ** math.exp(bend) * (edges[after] - edges[after - 1])
+        few, many = (bend, many) if float(placed.mean()) > mean else (few, bend)
+    return placed
+
+
+def on_simplex(values: Tensor) -> Tensor:
+    """The nearest shares: none below 0, and 1 in all (Duchi et al. 2008)."""
+    falling = values.sort(descending=True).values
+    over = (falling.cumsum(0) - 1) / torch.arange(1, len(values) + 1)
+    last = int((falling > over).nonzero()[-1])
+    return (values - over[last]).clamp(min=0)

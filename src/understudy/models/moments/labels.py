@@ -28,7 +28,7 @@ from itertools import accumulate, combinations
 import torch
 from torch import Tensor
 
-from understudy.models.moments.shades import on_simplex
+from understudy.models.moments.gaussians import on_simplex
 from understudy.models.tables.fit_gram import fit_gram
 
 MOST_JOINT = 64

@@ -19,7 +19,7 @@ Edges: one silo is a pool of one. More noise in one of them is more noise in the
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -31,9 +31,8 @@ from understudy.data.encoding.frame import Frame
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.fit import RADIUS, centres, directions, fit_cells, without_noise
-from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.gaussians import CellGaussians, InFrame, match_shades
 from understudy.models.moments.released import Released, first_size, read_first, read_moments
-from understudy.models.moments.shades import match_shades
 
 MOST_FEATURES = 512
 MOST_VALUES = 1 << 14  # of a row
@@ -42,13 +41,14 @@ MOST_NOISE = 1 << 52  # its square is still a number
 VEIL = 8.0  # of the variance that noise has left in the means of classes: images are drawn with it besides
 
 
-class OfferedMoments(nn.Module):
+class OfferedMoments(InFrame):
     """Whole numbers that were released: `first` (`released`), `pooled` and `cells`, which are second moments about the
     `centre` of all rows and of each class, pulled in to the `radius`.
 
     `noise` are the σ of the three; `scales` what the radius became. Rows are drawn from the fit to these numbers alone.
     """
 
+    kind, keys = "moments", ("frame", "classes", "scales", "noise")
     first: Tensor
     pooled: Tensor
     cells: Tensor
@@ -81,37 +81,15 @@ class OfferedMoments(nn.Module):
         return added([self])
 
     @property
-    def latent(self) -> int:
+    def latent(self) -> int:  # type: ignore[override]
         return self.fit.latent
 
     def rows(self, z: Tensor) -> Tensor:
-        """Latent points (n, latent) → values in [0, 1], (n, *shape)."""
         return self.fit.rows(z)
 
     def classes_of(self, z: Tensor) -> Tensor:
         """The class of each latent point: (n,)."""
         return self.fit.classes_of(z)
-
-    def forward(self, z: Tensor) -> Tensor:
-        """As `rows`."""
-        return self.rows(z)
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "kind": "moments",
-            **self.frame.describe(),
-            "classes": self.classes,
-            "scales": list(self.scales),
-            "noise": list(self.noise),
-        }
-
-    @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "OfferedMoments":
-        """The inverse of `describe`, before the numbers are loaded."""
-        return cls(
-            Frame.from_description(description),
-            **{key: description[key] for key in ("classes", "scales", "noise")},
-        )
 
 
 def moment_shapes(
@@ -189,3 +167,22 @@ def _summed(parts: Sequence[Released]) -> Released:
         else torch.stack([part[name] for part in parts]).sum(0)
         for name in parts[0]
     }
+
+
+def fit_one_release(frame: Frame, first: Released, second: Released) -> CellGaussians:
+    """Gaussians from one release, whose second moments are about the middle of the frame: what means make of them is
+    taken off.
+
+    `first` as `read_first` gives it; `second`, `moments` of all rows together, (1, d, d), or of each class.
+    """
+    centre = centres(first, frame)
+    about = centre.people[:, None, None] * centre.means[:, :, None] * centre.means[:, None, :]
+    moments, noise = second["moments"], second["moments_noise"]
+    if len(moments) < len(about):
+        kept = directions({"moments": moments[0] - about.sum(0), "moments_noise": noise}, centre)
+        return fit_cells(frame, centre, kept, None)
+    each = moments - about
+    pooled = {"moments": each.sum(0), "moments_noise": noise * math.sqrt(len(each))}
+    kept = directions(pooled, centre)
+    inside = torch.einsum("fi,cfg,gj->cij", kept.basis, each, kept.basis)
+    return fit_cells(frame, centre, kept, {"moments": inside, "moments_noise": noise})

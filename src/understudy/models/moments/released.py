@@ -8,7 +8,8 @@ is at most `ENERGY` and its histograms are of a norm of at most `SHADES`. Second
 Of several labels with many combinations (`labels`) the first release has, level by level of every label, the sum of the
 coefficients, and of every two labels the table of how many rows have which levels; then energy and histograms alike.
 
-Where a bound on norms is bought, a release before these has, of `CELLS` even cells of norms, `COUNT` for each row.
+Where a bound on norms is bought, a release before these has, of `CELLS` even cells of norms, `COUNT` for each row
+(`bought_norm`).
 
 Guarantee: reads released numbers alone.
 """
@@ -115,3 +116,25 @@ def read_moments(triangles: Tensor, d: int, radius: float, scale: int, sigma: fl
         "moments": unpacked(triangles.double(), d) * squared,
         "moments_noise": torch.tensor(sigma * squared, dtype=torch.float64),
     }
+
+
+SHRUNK = 0.3
+
+
+def bought_norm(lengths: Released, *, numbers: int, classes: int, noise: float) -> float:
+    """The bound on norms, as a part of what the cells go up to: above 0, at most 1.
+
+    Every row adds to the sums of its class at most the bound b, and so the noise on their squared distance is that of
+    `numbers` numbers of (b · noise)² each. Rows that are longer are pulled in, and the sums move by no more than what
+    they are longer by, all together; evenly over classes that is excess²/classes. The bound is where both together are
+    least. Means are shrunk by what in them is noise afterwards: so noise weighs `SHRUNK`, chosen on USPS, Sine and
+    Energy. The excess is taken to be larger than it seems by one deviation of its own noise: where few people or a
+    small share leave it uncertain, the bound stays where it was. `numbers`: of all classes' sums together; `noise`: the
+    deviation on each, as a part of what a row may add.
+    """
+    bounds = torch.arange(1, CELLS + 1, dtype=torch.float64) / CELLS
+    # (bound, cell): by how much the longest rows of a cell are longer
+    over = (bounds - bounds[:, None]).clamp(min=0)
+    excess = (over @ lengths["people"]).clamp(min=0) + lengths["people_noise"] * over.square().sum(1).sqrt()
+    lost = SHRUNK * numbers * (noise * bounds).square() + excess.square() / classes
+    return float(bounds[lost.argmin()])

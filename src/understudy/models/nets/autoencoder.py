@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from understudy.ground.check import not_negative, whole
 from understudy.ground.errors import ConfigError
-from understudy.models.adam import Adam
 from understudy.models.cohort.flat import Flat
-from understudy.models.cohort.replay import Replayed
-from understudy.models.cohort.training import Batch, check_training, descend, walk
-from understudy.models.nets.mmd import mmd
+from understudy.models.cohort.training import Batch, Training, descend
+from understudy.models.kernels.autoencoders import mmd
+from understudy.models.kernels.clients import Replayed
+from understudy.models.kernels.optimisers import Adam
 
 
 class Draws(Protocol):
@@ -76,15 +76,7 @@ class Autoencoder(Flat):
         return (self.distance(self.decode(params, z), x) * share).sum(1) + penalty * mmd(z, prior, real)
 
     def train(
-        self,
-        start: Tensor,
-        batch: Batch,
-        out: Tensor,
-        *,
-        epochs: int,
-        lr: float,
-        optimizer: str,
-        penalty: float,
+        self, optimizer: str, start: Tensor, batch: Batch, out: Tensor, epochs: int, lr: float, penalty: float
     ) -> None:
         """Train every client from `start` (d,) on its part of `batch`, and write the updates into `out` (clients, d).
 
@@ -98,47 +90,36 @@ class Autoencoder(Flat):
 
         descend(loss, start, out, epochs, lr, optimizer)
 
+    def adam(self, start: Tensor, batch: Batch, out: Tensor, epochs: int, lr: float, penalty: float) -> None:
+        """The same by Adam."""
+        self.train("adam", start, batch, out, epochs, lr, penalty)
 
-class LocalTraining:
-    """How a client trains: `epochs` full-batch steps on its own rows; many clients as one batch.
 
-    Kept by whoever trains round after round: on a GPU a round of known shapes is one replayed graph (`replay.py`).
-    """
+class LocalTraining(Training):
+    """Autoencoders, by Eq. 4.3."""
 
     def __init__(
-        self,
-        network: Autoencoder,
-        *,
-        epochs: int,
-        lr: float,
-        optimizer: str = "adam",
-        penalty: float = 1.0,
-        chunk: int | None = None,
-        device: torch.device | str | None = None,
+        self, network: Autoencoder, *, optimizer: str = "adam", penalty: float = 1.0, **settings: Any
     ) -> None:
+        super().__init__(optimizer=optimizer, **settings)
         not_negative(penalty=penalty)
-        self.network, self.epochs, self.lr, self.optimizer = network, epochs, lr, optimizer
-        self.chunk, self.device = chunk, device
+        self.network, self.penalty = network, penalty
 
-        def train(start: Tensor, *batch: Tensor) -> Tensor:
-            out = start.new_empty(len(batch[0]), len(start))
-            network.train(start, batch, out, epochs=epochs, lr=lr, optimizer=optimizer, penalty=penalty)
-            return out
-
-        self._train = Replayed(train)
+    def train(self, start: Tensor, batch: Batch, out: Tensor) -> None:
+        network, how = self.network, (start, batch, out, self.epochs, self.lr, self.penalty)
+        network.adam(*how) if self.optimizer == "adam" else network.train(self.optimizer, *how)
 
     def __call__(self, params: Tensor, x: Tensor, mask: Tensor, rng: Draws) -> Tensor:
         """The update (clients, d) of every client.
 
         `x` is (clients, rows, …), `mask` (clients, rows) is true where a row is real. Points of the prior are drawn
-        anew for each epoch. The chunk size changes memory and time, not the result.
+        anew for each epoch.
 
         Guarantee: a client's update depends on `params`, its own real rows and `rng` alone, and by rounding on the
         shape of `x` and its place there, in which no other client's rows may have a say (`Population.apart`).
         Edges: a client without rows → a zero update; shapes that do not fit → ConfigError.
         """
         network = self.network
-        check_training(params, self.epochs, self.lr, self.optimizer, self.chunk)
         network.views(params)
         clients, rows = mask.shape
         if x.shape != (clients, rows, *network.row_shape):
@@ -148,22 +129,7 @@ class LocalTraining:
         real = mask.to(params.dtype)
         x = x.where(mask.view(clients, rows, *(1,) * len(network.row_shape)), 0).to(params.dtype)
         prior = rng.normal(clients, self.epochs, rows, network.latent).to(params.dtype)
-
-        def train(start: Tensor, batch: Batch, out: Tensor) -> None:
-            out.copy_(self._train(start, *batch))
-
-        out = params.new_empty((clients, params.numel()), device=self.device)
-        floats = 4 * network.size + rows * network.row_floats
-        for _ in walk(train, params, (x, real, prior), self.chunk, floats, self.device, out):
-            pass
-        return out
-
-
-def autoencoder_updates(
-    network: Autoencoder, params: Tensor, x: Tensor, mask: Tensor, rng: Draws, **settings: Any
-) -> Tensor:
-    """One round of `LocalTraining`, whose settings these are."""
-    return LocalTraining(network, **settings)(params, x, mask, rng)
+        return self.updates(params, (x, real, prior), 4 * network.size + rows * network.row_floats)
 
 
 def fit(

@@ -16,9 +16,8 @@ encoder, which reads rows, has no way out of here.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,14 +25,14 @@ from torch.nn import functional
 
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.cohort.taps import Taps
-from understudy.models.nets.gan import BlockSoftmax
+from understudy.models.kernels.softmax import BlockSoftmax
+from understudy.models.kernels.taps import SLOPE, Taps, dense_parameters, drawn_uniform, perceptron
+from understudy.models.network import Network, check_weights, each_whole, filled
 
 ENCODER, DECODER = (64, 32), (64, 128)  # Table II, tabular data
 CHANNELS = (32, 64, 128)  # Table II, image data, divided by four
-SLOPE = 0.2
+_MOST_LAYERS = 16  # of images
 _LOG_VARIANCE = 8.0  # beyond it e^x says nothing more, and overflows in the end
-_MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
 
 
 class BetaVae(ABC):
@@ -78,15 +77,15 @@ class TableVae(BetaVae):
         self.softmax = BlockSoftmax(self.sizes)
         width = sum(sizes)
         generator = torch.Generator().manual_seed(seed)  # of no row, and public
-        encoder = _dense(classes, (width, *ENCODER, 2 * latent), generator)
-        self.parameters = encoder + _dense(classes, (latent, *DECODER, width), generator)
+        encoder = dense_parameters(classes, (width, *ENCODER, 2 * latent), generator)
+        self.parameters = encoder + dense_parameters(classes, (latent, *DECODER, width), generator)
         self.cut = len(encoder)
 
     def encode(self, x: Tensor, taps: Taps) -> Tensor:
-        return _perceptron(x, self.parameters[: self.cut], taps)
+        return perceptron(x, self.parameters[: self.cut], taps)
 
     def decode(self, z: Tensor, taps: Taps) -> Tensor:
-        return _perceptron(z, self.parameters[self.cut :], taps)
+        return perceptron(z, self.parameters[self.cut :], taps)
 
     def surprise(self, x: Tensor, logits: Tensor) -> Tensor:
         """Σ over columns of logsumexp(block) − the logit of the row's own level."""
@@ -100,31 +99,30 @@ class TableVae(BetaVae):
         """The decoder of a class, which draws rows with the class column put back at `place`, of `levels` levels."""
         sizes = (*self.sizes[:place], levels, *self.sizes[place:])
         decoder = ClassDecoder(self.latent, DECODER, sizes, (place, number))
-        for own, learned in zip(decoder.parameters(), self.parameters[self.cut :], strict=True):
-            own.copy_(learned[number])
-        return decoder
+        return filled(decoder, [learned[number] for learned in self.parameters[self.cut :]])
 
 
-class ClassDecoder(nn.Module):
+class ClassDecoder(Network):
     """Draws rows of one class: `label` says in which column, and which of its levels, the class stands."""
+
+    kind, keys = "class-decoder", ("latent", "hidden", "sizes", "label")
 
     def __init__(
         self, latent: int, hidden: Sequence[int], sizes: Sequence[int], label: tuple[int, int]
     ) -> None:
         super().__init__()
         whole(latent=latent, columns=len(sizes))
-        for size in (*hidden, *sizes):
-            whole(sizes=size)
+        each_whole(sizes=(*hidden, *sizes))
         self.latent, self.hidden, self.sizes = latent, tuple(hidden), tuple(sizes)
-        self.place, self.level = label
-        if not (0 <= self.place < len(sizes) and 0 <= self.level < sizes[self.place] and len(sizes) > 1):
+        self.place, self.level = self.label = tuple(label)
+        known = {type(number) for number in label} == {int} and 0 <= self.place < len(sizes) > 1
+        if not known or not 0 <= self.level < sizes[self.place]:
             raise ConfigError(
                 f"label {label!r} is no level of a column among columns of sizes {list(sizes)}."
             )
         others = [*self.sizes[: self.place], *self.sizes[self.place + 1 :]]
         layers = (latent, *self.hidden, sum(others))
-        if (weights := sum(a * b for a, b in pairwise(layers))) > _MOST_PARAMETERS:
-            raise ConfigError(f"a decoder of {weights:,} weights is larger than {_MOST_PARAMETERS:,}.")
+        check_weights("a decoder", sum(a * b for a, b in pairwise(layers)))
         self.linears = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(layers))
         self.softmax = BlockSoftmax(others)
         self.requires_grad_(False)
@@ -138,31 +136,6 @@ class ClassDecoder(nn.Module):
         start = sum(self.sizes[: self.place])
         label = functional.one_hot(torch.tensor(self.level), self.sizes[self.place]).to(odds)
         return torch.cat([odds[:, :start], label.expand(len(z), -1), odds[:, start:]], 1)
-
-    def forward(self, z: Tensor) -> Tensor:
-        """As `rows`."""
-        return self.rows(z)
-
-    def describe(self) -> dict[str, Any]:
-        """Plain values from which `from_description` builds the same network."""
-        return {
-            "kind": "class-decoder", "latent": self.latent, "hidden": list(self.hidden), "sizes": list(self.sizes),
-            "label": [self.place, self.level],
-        }  # fmt: skip
-
-    @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "ClassDecoder":
-        """The network that `describe` described, with fresh weights. ConfigError for anything else."""
-        try:
-            latent, hidden, sizes, (place, level) = (
-                description[key] for key in ("latent", "hidden", "sizes", "label")
-            )
-            hidden, sizes = tuple(hidden), tuple(sizes)
-            if description["kind"] != "class-decoder" or not all(type(n) is int for n in (place, level)):
-                raise TypeError(f"kind {description['kind']!r}, label {[place, level]!r}")
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"this describes no decoder: {error!r}.") from None
-        return cls(latent, hidden, sizes, (place, level))
 
 
 class ImageVae(BetaVae):
@@ -183,12 +156,15 @@ class ImageVae(BetaVae):
         generator = torch.Generator().manual_seed(seed)  # of no row, and public
         encoder: list[Tensor] = []
         for a, b in pairwise((1, *channels)):
-            encoder += [_uniform(generator, 9 * a, classes, b, 9 * a), _uniform(generator, 9 * a, classes, b)]
+            encoder += [
+                drawn_uniform(generator, 9 * a, classes, b, 9 * a),
+                drawn_uniform(generator, 9 * a, classes, b),
+            ]
         flat = channels[-1] * math.prod(self.sides[-1])
-        encoder += _dense(classes, (flat, 2 * latent), generator)
+        encoder += dense_parameters(classes, (flat, 2 * latent), generator)
         self.cut = len(encoder)
         decoder = [
-            _uniform(generator, fan_in, classes, *shape)
+            drawn_uniform(generator, fan_in, classes, *shape)
             for fan_in, *shape in decoder_shapes(latent, self.channels, self.sides)
         ]
         self.parameters = encoder + decoder
@@ -212,54 +188,30 @@ class ImageVae(BetaVae):
     def decoder(self, number: int) -> "ClassImageDecoder":
         """The decoder of a class."""
         decoder = ClassImageDecoder(self.latent, self.channels, self.sides[0])
-        for own, learned in zip(decoder.parameters(), self.parameters[self.cut :], strict=True):
-            own.copy_(learned[number : number + 1])
-        return decoder
+        return filled(decoder, [learned[number : number + 1] for learned in self.parameters[self.cut :]])
 
 
-class ClassImageDecoder(nn.Module):
+class ClassImageDecoder(Network):
     """Draws images (height, width) = `shape`, as the means of their pixels."""
+
+    kind, keys = "class-image-decoder", ("latent", "channels", "shape")
 
     def __init__(self, latent: int, channels: Sequence[int], shape: tuple[int, int]) -> None:
         super().__init__()
-        whole(latent=latent, height=shape[0], width=shape[1], channels=len(channels))
-        for size in channels:
-            whole(channels=size)
+        if not 1 <= len(channels) <= _MOST_LAYERS or len(shape) != 2:
+            raise ConfigError(f"no decoder of images has {len(channels)} layers and {len(shape)} sides.")
+        whole(latent=latent, height=shape[0], width=shape[1])
+        each_whole(channels=channels)
         self.latent, self.channels, self.shape = latent, tuple(channels), tuple(shape)
         self.sides = sides_of(shape, len(channels))
         shapes = decoder_shapes(latent, self.channels, self.sides)
-        if (weights := sum(math.prod(shape) for _, *shape in shapes)) > _MOST_PARAMETERS:
-            raise ConfigError(f"a decoder of {weights:,} weights is larger than {_MOST_PARAMETERS:,}.")
+        check_weights("a decoder", sum(math.prod(shape) for _, *shape in shapes))
         self.parts = nn.ParameterList(nn.Parameter(torch.zeros(1, *shape)) for _, *shape in shapes)
         self.requires_grad_(False)
 
     def rows(self, z: Tensor) -> Tensor:
-        """Latent points (n, latent) → values in [0, 1], (n, height, width)."""
         with torch.no_grad():
             return _decode_images(z.unsqueeze(0), list(self.parts), self.sides, Taps())[0].sigmoid()
-
-    def forward(self, z: Tensor) -> Tensor:
-        """As `rows`."""
-        return self.rows(z)
-
-    def describe(self) -> dict[str, Any]:
-        """Plain values from which `from_description` builds the same network."""
-        return {
-            "kind": "class-image-decoder", "latent": self.latent, "channels": list(self.channels),
-            "shape": list(self.shape),
-        }  # fmt: skip
-
-    @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "ClassImageDecoder":
-        """The network that `describe` described, with fresh weights. ConfigError for anything else."""
-        try:
-            latent, channels, (height, width) = (description[key] for key in ("latent", "channels", "shape"))
-            channels = tuple(channels)
-            if description["kind"] != "class-image-decoder" or len(channels) > 16:
-                raise TypeError(f"kind {description['kind']!r}, {len(channels)} layers")
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"this describes no decoder of images: {error!r}.") from None
-        return cls(latent, channels, (height, width))
 
 
 def sides_of(shape: tuple[int, int], layers: int) -> list[tuple[int, int]]:
@@ -291,23 +243,3 @@ def _decode_images(
         x = functional.silu(taps.conv_transposed(x, kernel, offset, side))
     logits = taps.shift(taps.product(x.flatten(3).mT, last), shift)  # (groups, n, pixels, 1)
     return logits.view(*z.shape[:2], *sides[0])
-
-
-def _dense(classes: int, sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:
-    """Weights and biases of linear layers, drawn as `torch.nn.Linear` draws them."""
-    return [
-        part
-        for a, b in pairwise(sizes)
-        for part in (_uniform(generator, a, classes, b, a), _uniform(generator, a, classes, b))
-    ]
-
-
-def _uniform(generator: torch.Generator, fan_in: int, *shape: int) -> Tensor:
-    return (torch.rand(shape, generator=generator) * 2 - 1) / math.sqrt(fan_in)
-
-
-def _perceptron(x: Tensor, parameters: Sequence[Tensor], taps: Taps) -> Tensor:
-    *hidden, last = zip(parameters[::2], parameters[1::2], strict=True)
-    for weight, bias in hidden:
-        x = functional.leaky_relu(taps.dense(x, weight, bias), SLOPE)
-    return taps.dense(x, *last)

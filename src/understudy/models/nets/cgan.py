@@ -9,17 +9,12 @@ Differs from the paper: it does not state the networks; both have one hidden lay
 Parameters have a leading client axis. Rows are features in [0, 1], flattened.
 """
 
-import math
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from understudy.ground.check import whole
-from understudy.models.cohort.taps import Taps
-
-SLOPE = 0.2
+from understudy.models.kernels.taps import Taps, dense_parameters, perceptron
 
 
 class ConditionalGan:
@@ -42,11 +37,11 @@ class ConditionalGan:
 
     def generate(self, z: Tensor, labels: Tensor, taps: Taps) -> Tensor:
         """Latent points (clients, n, latent) of classes (clients, n, classes) → rows (clients, n, features)."""
-        return _perceptron(torch.cat([z, labels], 2), self.generator, taps).sigmoid()
+        return perceptron(torch.cat([z, labels], 2), self.generator, taps).sigmoid()
 
     def judge(self, x: Tensor, labels: Tensor, taps: Taps) -> Tensor:
         """How real rows of these classes look, as logits: (clients, n)."""
-        return _perceptron(torch.cat([x, labels], 2), self.critic, taps).squeeze(2)
+        return perceptron(torch.cat([x, labels], 2), self.critic, taps).squeeze(2)
 
     def real_losses(self, x: Tensor, labels: Tensor, taps: Taps) -> Tensor:
         """−log D(x, y) of each row: all that the critic learns from real rows, (clients, n)."""
@@ -69,15 +64,5 @@ class Untapped(Taps):
 
 
 def _layers(rng: torch.Generator, clients: int, sizes: tuple[int, ...]) -> list[Tensor]:
-    """Weights and biases as `torch.nn.Linear` draws them, the same for every client."""
-    parts = []
-    for a, b in pairwise(sizes):
-        for shape in ((b, a), (b,)):
-            drawn = (torch.rand(shape, generator=rng) * 2 - 1) / math.sqrt(a)
-            parts.append(drawn.expand(clients, *shape).clone())
-    return parts
-
-
-def _perceptron(x: Tensor, parameters: list[Tensor], taps: Taps) -> Tensor:
-    first, shift, last, offset = parameters
-    return taps.dense(functional.leaky_relu(taps.dense(x, first, shift), SLOPE), last, offset)
+    """The same for every client."""
+    return [part.expand(clients, *part.shape[1:]).clone() for part in dense_parameters(1, sizes, rng)]

@@ -1,9 +1,11 @@
-"""The networks of the vertical GANs: a generator with one branch per party, and a critic.
+"""The networks of the vertical GANs: a generator with one branch per party, and critics of tables and of images.
 
 Jiang, Zhang, Zhou, Grossklags, "Distributed GAN-based privacy-preserving publication of vertically-
-partitioned data" (PoPETs 2023(2)), §5.2, §6.1.1, §7.2, Table 2.
+partitioned data" (PoPETs 2023(2)), §5.2, §6.1.1, §7.2, Table 2; convolutions for images are proposed in §7.1.
 Paper → code: G⁰ → `common`, Gⁱ → `branches`, Dⁱ → `Critic`, one-hot dimension → width.
-Differs from the paper: the critic's output is linear, not between 0 and 1, as the Wasserstein loss wants.
+Differs from the paper: the critic's output is linear, not between 0 and 1, as the Wasserstein loss wants. §7.1 gives no
+sizes: images have the two stride-2 layers of Radford et al., "DCGAN" (2016), without batch normalisation, which would
+mix people.
 
 Sizes: Table 2 gives numbers of parameters, not sizes. One hidden layer of half the width, or 0.35 of it above
 a width of 1,000, gives the critics' twelve numbers exactly. No rule that we found gives the generators';
@@ -14,7 +16,7 @@ hidden layer as its critic's) meets them within 1.4 % (Twitter −1.39 %, Web +1
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -24,11 +26,73 @@ from torch.nn import functional
 from understudy.ground.check import in_range, one_of, whole
 from understudy.ground.errors import ConfigError
 from understudy.ground.padding import padded, pays
-from understudy.models.device import shapes_only
-from understudy.models.nets.image_gan import CHANNELS, image_branch
+from understudy.models.kernels.softmax import BlockSoftmax
+from understudy.models.network import Network, check_weights, each_whole
+
+# Of the generator's branch, coarse to fine; the critic's are the same from fine to coarse.
+CHANNELS = (32, 16)
+_SCALE = (4, 2, 1)  # kernel, stride and padding: each layer doubles, or halves, both sides
+
+
+def image_branch(shared: int, channels: Sequence[int], shape: Sequence[int]) -> nn.Sequential:
+    """Common features (n, shared) → grey values in [0, 1], row by row: (n, height · width)."""
+    coarse, fine = _checked(channels)
+    height, width = (-(-side // 4) for side in shape)
+    return nn.Sequential(
+        nn.Linear(shared, coarse * height * width),
+        nn.ReLU(),
+        nn.Unflatten(1, (coarse, height, width)),
+        nn.ConvTranspose2d(coarse, fine, *_SCALE),
+        nn.ReLU(),
+        nn.ConvTranspose2d(fine, 1, *_SCALE),
+        Cut(shape),
+        nn.Sigmoid(),
+        nn.Flatten(),
+    )
+
+
+class Cut(nn.Module):
+    """The upper left corner of this size."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.height, self.width = shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[..., : self.height, : self.width]
+
+
+class ImageCritic(nn.Module):
+    """Scores grey images: two strided convolutions with leaky ReLUs, and a linear output."""
+
+    def __init__(
+        self, shape: Sequence[int], channels: Sequence[int] = CHANNELS, *, slope: float = 0.2
+    ) -> None:
+        super().__init__()
+        coarse, fine = _checked(channels)
+        self.shape, self.slope = tuple(shape), slope
+        self.spare = [-side % 4 for side in shape]  # zeros below and to the right, up to a multiple of 4
+        self.first = nn.Conv2d(1, fine, *_SCALE)
+        self.second = nn.Conv2d(fine, coarse, *_SCALE)
+        self.last = nn.Linear(coarse * -(-shape[0] // 4) * -(-shape[1] // 4), 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows (n, height · width) → scores (n,)."""
+        x = functional.pad(x.view(-1, 1, *self.shape), (0, self.spare[1], 0, self.spare[0]))
+        for layer in (self.first, self.second):
+            x = functional.leaky_relu(layer(x), self.slope)
+        scores: Tensor = self.last(x.flatten(1)).squeeze(1)
+        return scores
+
+
+def _checked(channels: Sequence[int]) -> tuple[int, int]:
+    if len(channels) != 2:
+        raise ConfigError(f"an image's network has two layers of channels, not {list(channels)}.")
+    each_whole(channels=channels)
+    return channels[0], channels[1]
+
 
 _WIDE = 1_000  # Table 2 halves the width up to 566 and takes 0.35 of it from 1,500 on
-_MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
 
 
 def critic_hidden(width: int) -> int:
@@ -52,8 +116,7 @@ class Values:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        for side in self.shape:
-            whole(side=side)
+        each_whole(side=self.shape)
         if not self.shape or (self.image and len(self.shape) != 2):
             raise ConfigError(f"an image has a height and a width, and anything a side, not {self.shape}.")
 
@@ -65,18 +128,17 @@ class Values:
 Output = Sequence[int] | Values  # one-hot blocks of these sizes, or values
 
 
-class BranchedGenerator(nn.Module):
+class BranchedGenerator(Network):
     """Common layers, then a branch for each party that ends in one softmax per attribute, or in values.
 
     `branches` maps a party to its hidden sizes (an image's: channels) and to the sizes of its attributes' one-hot
     blocks, or to its `Values`.
     """
 
+    kind = "branched"
+
     def __init__(
-        self,
-        latent: int,
-        common: Sequence[int],
-        branches: Mapping[str, tuple[Sequence[int], Output]],
+        self, latent: int, common: Sequence[int], branches: Mapping[str, tuple[Sequence[int], Output]]
     ) -> None:
         super().__init__()
         self.latent, self.sizes = latent, tuple(common)
@@ -142,24 +204,18 @@ class BranchedGenerator(nn.Module):
         """Plain values from which `from_description` builds the same network, or `only` one party's part."""
         names = list(self.parties) if only is None else [list(self.parties)[self._place(only)]]
         branches = [
-            {"party": name, "hidden": list(hidden), **_described(output)}
-            for name, (hidden, output) in ((name, self.parties[name]) for name in names)
+            {"party": name, "hidden": list(self.parties[name][0]), **_described(self.parties[name][1])}
+            for name in names
         ]
         return {"kind": "branched", "latent": self.latent, "common": list(self.sizes), "branches": branches}
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "BranchedGenerator":
-        """The network that `describe` described, with fresh weights. ConfigError for anything else."""
-        try:
-            kind, latent, common, parts = (
-                description[key] for key in ("kind", "latent", "common", "branches")
-            )
-            branches = {part["party"]: (tuple(part["hidden"]), _output(part)) for part in parts}
-        except (KeyError, TypeError) as error:
-            raise ConfigError(f"this describes no branched generator: {error!r}.") from None
-        if kind != "branched" or len(branches) != len(parts) or not isinstance(common, list | tuple):
-            raise ConfigError(f"this describes no branched generator: kind {kind!r}, {len(parts)} branches.")
-        return cls(latent, common, branches)
+    def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
+        latent, common, parts = (description[key] for key in ("latent", "common", "branches"))
+        branches = {part["party"]: (tuple(part["hidden"]), _output(part)) for part in parts}
+        if len(branches) != len(parts) or not isinstance(common, list | tuple):
+            raise TypeError(f"{len(parts)} branches of {len(branches)} parties")
+        return {"latent": latent, "common": common, "branches": branches}
 
     def _place(self, name: str) -> int:
         one_of(self.parties, party=name)
@@ -168,18 +224,15 @@ class BranchedGenerator(nn.Module):
     def _check(self) -> None:
         """Every size is a whole number, and together they stay within reason."""
         whole(latent=self.latent, parties=len(self.parties))
-        for size in self.sizes:
-            whole(common=size)
+        each_whole(common=self.sizes)
         sizes = (self.latent, *self.sizes)
         parameters = sum(a * b for a, b in pairwise(sizes))
         for name, (hidden, output) in self.parties.items():
             blocks = () if isinstance(output, Values) else output
             whole(**{f"columns of {name}": width_of(output) and len(blocks or (1,))})
-            for size in (*hidden, *blocks):
-                whole(**{f"sizes of {name}": size})
+            each_whole(**{f"sizes of {name}": (*hidden, *blocks)})
             parameters += sum(a * b for a, b in pairwise((sizes[-1], *hidden, width_of(output))))
-        if parameters > _MOST_PARAMETERS:
-            raise ConfigError(f"a generator of {parameters:,} weights is larger than {_MOST_PARAMETERS:,}.")
+        check_weights("a generator", parameters)
 
 
 def width_of(output: Output) -> int:
@@ -221,51 +274,6 @@ class Linear(nn.Linear):
         return made[..., : self.out_features]
 
 
-class BlockSoftmax(nn.Module):
-    """One softmax per block of columns, in as many operations as there are different block sizes.
-
-    Blocks of one size become one tensor (n, size, blocks), so that a CPU runs along the blocks and not along
-    two or three levels (five times faster on 281 binary attributes). No loop over attributes, no sum in
-    random order, nothing that depends on values: it can be captured in a CUDA graph.
-    """
-
-    order: Tensor
-    back: Tensor
-
-    def __init__(self, blocks: Sequence[int]) -> None:
-        super().__init__()
-        by_size: dict[int, list[int]] = {}
-        for start, size in zip(accumulate(blocks, initial=0), blocks, strict=False):
-            by_size.setdefault(size, []).append(start)
-        self.groups = [(size, len(starts)) for size, starts in by_size.items()]
-        order = back = torch.empty(sum(blocks), dtype=torch.int64)
-        if not shapes_only():
-            columns = [torch.arange(size)[:, None] + torch.tensor(starts) for size, starts in by_size.items()]
-            order = torch.cat([group.flatten() for group in columns])
-            back = order.argsort()
-        self.register_buffer("order", order, persistent=False)
-        self.register_buffer("back", back, persistent=False)
-
-    def forward(self, logits: Tensor) -> Tensor:
-        rows = [part.softmax(1).flatten(1) for part in self._grouped(logits)]
-        return torch.cat(rows, 1).index_select(1, self.back)
-
-    def slope(self, odds: Tensor, slope: Tensor) -> Tensor:
-        """The gradient in the logits of what has this one in the `odds` that they gave, all (n, width).
-
-        Guarantee: that of `torch.autograd.grad`, bit for bit, without its graph.
-        """
-        pairs = zip(self._grouped(odds), self._grouped(slope), strict=True)
-        rows = [torch._softmax_backward_data(own, part, 1, part.dtype).flatten(1) for part, own in pairs]
-        return torch.cat(rows, 1).index_select(1, self.back)
-
-    def _grouped(self, rows: Tensor) -> list[Tensor]:
-        """(n, width) → the blocks of each size, (n, size, blocks)."""
-        n, lengths = len(rows), [size * count for size, count in self.groups]
-        parts = torch.split(rows.index_select(1, self.order), lengths, 1)
-        return [part.reshape(n, *group) for part, group in zip(parts, self.groups, strict=True)]
-
-
 class Critic(nn.Module):
     """Scores rows: linear layers with leaky ReLUs between them, and a linear output.
 
@@ -277,8 +285,7 @@ class Critic(nn.Module):
         whole(width=width)
         in_range(0, 1, slope=slope)
         sizes = (critic_hidden(width),) if hidden is None else tuple(hidden)
-        for size in sizes:
-            whole(hidden=size)
+        each_whole(hidden=sizes)
         self.width, self.hidden, self.slope = width, sizes, slope
         self.linears = nn.ModuleList(Linear(a, b) for a, b in pairwise((width, *sizes, 1)))
 

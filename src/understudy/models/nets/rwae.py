@@ -18,21 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from understudy.ground.errors import ConfigError
-from understudy.models.adam import Adam
-from understudy.models.cohort.client_axis import times_transposed
-from understudy.models.cohort.flat import Shapes, Uniform, read
+from understudy.models.cohort.flat import Shapes, Uniform
 from understudy.models.cohort.training import Batch
+from understudy.models.kernels.autoencoders import SeriesByHand
+from understudy.models.kernels.lstm import lstm
 from understudy.models.nets.autoencoder import Autoencoder
-from understudy.models.nets.decoder import Described, filled
-from understudy.models.nets.lstm import Lstm, lstm
-from understudy.models.nets.mmd import Mmd
-
-_MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
+from understudy.models.network import Network, check_weights, filled
 
 
 @dataclass(frozen=True)
@@ -91,108 +85,31 @@ class Rwae(Autoencoder):
     def distance(self, outputs: Tensor, x: Tensor) -> Tensor:
         return (outputs.sigmoid() - x).square().mean((2, 3))
 
-    def train(
-        self,
-        start: Tensor,
-        batch: Batch,
-        out: Tensor,
-        *,
-        epochs: int,
-        lr: float,
-        optimizer: str,
-        penalty: float,
-    ) -> None:
-        if optimizer == "adam":
-            _ByHand(self, start, batch, out, penalty).train(epochs, lr)
-        else:
-            super().train(start, batch, out, epochs=epochs, lr=lr, optimizer=optimizer, penalty=penalty)
+    def adam(self, start: Tensor, batch: Batch, out: Tensor, epochs: int, lr: float, penalty: float) -> None:
+        shapes = self.shapes.values()
+        SeriesByHand(shapes, self.hidden, self.latent, start, batch, out, penalty).train(epochs, lr)
 
     def decoder(self, params: Tensor) -> "SeriesDecoder":
         module = SeriesDecoder(self.length, self.channels, self.hidden, self.latent)
         return filled(module, list(self.views(params).values())[5:])
 
 
-class SeriesDecoder(Described):
+class SeriesDecoder(Network):
     """The decoder as a generator's network: a point of the prior in, a series in [0, 1] out."""
 
-    kind = "decoder-series"
+    kind, keys = "decoder-series", ("length", "channels", "hidden", "latent")
 
     def __init__(self, length: int, channels: int, hidden: int, latent: int) -> None:
-        super().__init__(length=length, channels=channels, hidden=hidden, latent=latent)
+        super().__init__()
         shapes = list(Rwae(length, channels, hidden, latent).shapes.items())[5:]
-        if max(length * channels, hidden * max(latent, channels, 4 * hidden)) > _MOST_PARAMETERS:
-            raise ConfigError(f"a decoder of series has at most {_MOST_PARAMETERS:,} weights in a layer.")
-        self.length, self.latent = length, latent
-        self.layers = nn.ParameterDict([(_plain(name), torch.zeros(shape)) for name, shape in shapes])
+        widest = max(length * channels, hidden * max(latent, channels, 4 * hidden))
+        check_weights("a decoder of series with a layer", widest)
+        self.length, self.channels, self.hidden, self.latent = length, channels, hidden, latent
+        named = [(name.replace(".", "_"), torch.zeros(shape)) for name, shape in shapes]  # as modules may
+        self.layers = nn.ParameterDict(named)
 
     def rows(self, z: Tensor) -> Tensor:
-        """Latent points (n, latent) → series in [0, 1] (n, length, channels)."""
         return decode([value[None] for value in self.layers.values()], z[None], self.length)[0].sigmoid()
-
-
-class _ByHand:
-    """Adam for every client of a chunk, with the gradient in closed form, in `out` itself.
-
-    No tape is kept, buffers are made once for all epochs, and each gradient is written where the optimiser reads it.
-    """
-
-    def __init__(self, network: Rwae, start: Tensor, batch: Batch, out: Tensor, penalty: float) -> None:
-        x, real, self.prior = batch
-        self.start, self.out, self.penalty = start, out, penalty
-        clients, rows, length, channels = x.shape
-        hidden, shapes = network.hidden, network.shapes.values()
-        self.grad = torch.empty_like(out)
-        self.weights, self.grads = read(out, shapes), read(self.grad, shapes)
-        # (clients, L · rows, W): one product projects all steps
-        self.x = x.transpose(1, 2).reshape(clients, length * rows, channels)
-        share = real / real.sum(1, keepdim=True).clamp(min=1) * (2 / (length * channels))
-        self.share = share.repeat(1, length)[:, :, None]  # (clients, L · rows, 1)
-        self.far = Mmd(real, network.latent)
-        self.encoder = Lstm.room(clients, length, rows, hidden, out)
-        self.decoder = Lstm.room(clients, length, rows, hidden, out)
-
-    def train(self, epochs: int, lr: float) -> None:
-        self.out.copy_(self.start)
-        adam = Adam([self.out], lr)
-        with np.errstate(all="ignore"):  # a client whose numbers are not finite spoils its own update alone
-            for epoch in range(epochs):
-                self._gradient(self.prior[:, epoch])
-                adam.step([self.grad])
-        self.out.sub_(self.start)
-
-    def _gradient(self, prior: Tensor) -> None:
-        """Of the loss, at the weights in `out`, into `grad`."""
-        w_x, w_h, b_h, w_z, b_z, w_1, b_1, w_2, w_3, b_3, w_o, b_o = self.weights
-        to_x, to_h, to_bh, to_z, to_bz, to_1, to_b1, to_2, to_3, to_b3, to_o, to_bo = self.grads
-        encoder, decoder = self.encoder, self.decoder
-        clients, length, rows, hidden = encoder.squashed.shape
-
-        torch.baddbmm(b_h[:, None], self.x, w_x, out=encoder.gates.flatten(1, 2))
-        states = encoder.forward(w_h).transpose(1, 2).reshape(clients, rows, length * hidden)
-        z = torch.baddbmm(b_z[:, None], states, w_z)
-        first = torch.baddbmm(b_1[:, None], z, w_1).relu_()
-        decoder.gates.copy_(torch.baddbmm(b_3[:, None], first, w_2)[:, None])
-        made = decoder.forward(w_3).flatten(1, 2)
-        out = torch.baddbmm(b_o[:, None], made, w_o).sigmoid_()
-
-        wrong = (out - self.x).mul_(self.share).mul_(out).mul_(1 - out)  # at the last layer's outputs
-        torch.bmm(made.mT, wrong, out=to_o)
-        torch.sum(wrong, 1, out=to_bo)
-        down = times_transposed(wrong, w_o).view(clients, length, rows, hidden)
-        gates = decoder.backward(down, w_3)
-        _recurrent(gates, decoder.states, to_3, to_b3)
-        summed = gates.sum(1)  # (clients, rows, 4H): all steps have one input
-        torch.bmm(first.mT, summed, out=to_2)
-        to_first = times_transposed(summed, w_2).mul_(first > 0)
-        torch.bmm(z.mT, to_first, out=to_1)
-        torch.sum(to_first, 1, out=to_b1)
-        to_latent = times_transposed(to_first, w_1).add_(self.far.gradient(z, prior), alpha=self.penalty)
-        torch.bmm(states.mT, to_latent, out=to_z)
-        torch.sum(to_latent, 1, out=to_bz)
-        up = times_transposed(to_latent, w_z).view(clients, rows, length, hidden).transpose(1, 2)
-        gates = encoder.backward(up.contiguous(), w_h)
-        _recurrent(gates, encoder.states, to_h, to_bh)
-        torch.bmm(self.x.mT, gates.flatten(1, 2), out=to_x)
 
 
 def decode(weights: Sequence[Tensor], z: Tensor, length: int) -> Tensor:
@@ -202,14 +119,3 @@ def decode(weights: Sequence[Tensor], z: Tensor, length: int) -> Tensor:
     projected = torch.baddbmm(bias[:, None], first, into)
     states = lstm(projected[:, None], recurrent, length)
     return (torch.matmul(states, weight[:, None]) + out[:, None, None]).transpose(1, 2)
-
-
-def _plain(name: str) -> str:
-    return name.replace(".", "_")  # what a module may call a parameter
-
-
-def _recurrent(gates: Tensor, states: Tensor, to_weight: Tensor, to_bias: Tensor) -> None:
-    """The gradient of the recurrent weights and the bias, from that at the gates."""
-    flat = gates.flatten(1, 2)  # (clients, L · rows, 4H)
-    torch.bmm(states[:, :-1].flatten(1, 2).mT, flat, out=to_weight)
-    torch.sum(flat, 1, out=to_bias)

@@ -1,36 +1,115 @@
-"""The autoencoders of DP-Fed-WAE: one for tables, one for grey images of 28 × 28.
+"""The autoencoders of DP-Fed-WAE, one for tables and one for grey images of 28 × 28, and the decoders cut from them.
 
-Jiang, dissertation, TUM 2024, §4.4.1, Table 4.3; images §4.6.1.
+Jiang, dissertation, TUM 2024, §4.4.1, Table 4.3; images §4.6.1; decoders §4.4.3: z ~ N(0, I), one number in [0, 1] for
+each slot of the encoded row.
 Paper → code: Dense(96, relu)-Dense(24) → `hidden`, `latent`; the length of an encoded row → width.
 Differs from the paper: Table 4.3 counts neither the layers into and out of the latent one (its numbers are
 (2·hidden + 1)·width + hidden); ours count all. The convolutional network is not described there; this is a small one.
+A decoder there takes the largest slot of each column; here a row's numbers are the odds of its levels, from which a
+level can be drawn, too.
 
 A column of two levels, or of one, has one slot, which holds its code, and any other a slot for each level: so the 124
 binary columns of Adult are 124 inputs, as in the paper.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, ClassVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.data.encoding.features import slot_counts
-from understudy.ground.check import one_of
-from understudy.models.cohort.client_axis import linear
+from understudy.ground.check import one_of, whole
+from understudy.ground.errors import ConfigError
 from understudy.models.cohort.flat import Shapes
 from understudy.models.cohort.training import Batch
+from understudy.models.kernels.autoencoders import descend_by_hand
+from understudy.models.kernels.clients import linear
 from understudy.models.nets.autoencoder import Autoencoder
-from understudy.models.nets.cohort_wae import descend_by_hand
-from understudy.models.nets.decoder import ImageDecoder, TableDecoder, check_sides, filled
+from understudy.models.network import Network, check_weights, each_whole, filled
 
 _WIDE = 200  # Table 4.3: up to 124 slots the small network, from 369 on a larger one
+_LOW = 60.0  # a column whose likeliest level has odds below e⁻⁶⁰ is scaled up
 
 
 def paper_sizes(width: int) -> tuple[int, int]:
     """The hidden and the latent layer for rows of so many slots (Table 4.3, Adult and Census)."""
     return (64, 16) if width <= _WIDE else (96, 24)
+
+
+class TableDecoder(Network):
+    """Two dense layers, and from the slots to the odds of each level; `sizes` are the levels of each column."""
+
+    kind, keys = "decoder-table", ("sizes", "hidden", "latent")
+    source: Tensor
+    other: Tensor
+    sure: Tensor
+    column: Tensor
+
+    def __init__(self, sizes: Sequence[int], hidden: int, latent: int) -> None:
+        super().__init__()
+        each_whole(sizes=sizes)
+        whole(columns=len(sizes), hidden=hidden, latent=latent)
+        self.sizes, self.hidden, self.latent, each = tuple(sizes), hidden, latent, slot_counts(sizes)
+        check_weights("a decoder", hidden * (latent + sum(each)))
+        self.layers = nn.Sequential(nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, sum(each)))
+        starts = accumulate(each, initial=0)
+        levels = [
+            (start + (level if size > 2 else 0), size == 2 and level == 0, size == 1, place)
+            for place, (start, size) in enumerate(zip(starts, sizes, strict=False))
+            for level in range(size)
+        ]
+        names = ("source", "other", "sure", "column")
+        for name, values in zip(names, zip(*levels, strict=True), strict=True):
+            self.register_buffer(name, torch.tensor(values), persistent=False)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Latent points (n, latent) → one number in [0, 1] for each slot (n, slots)."""
+        out: Tensor = self.layers(z).sigmoid()
+        return out
+
+    def rows(self, z: Tensor) -> Tensor:
+        slots = self.layers(z)[:, self.source]  # (n, width)
+        log = functional.logsigmoid(torch.where(self.other, -slots, slots)).masked_fill(self.sure, 0.0)
+        # Weights that grew under noise can put every level of a column below the smallest float: odds are relative.
+        columns = self.column.expand_as(log)
+        most = log.new_zeros(len(log), len(self.sizes))
+        most = most.scatter_reduce(1, columns, log, "amax", include_self=False)
+        return (log - (most.gather(1, columns) + _LOW).clamp(max=0.0)).exp()
+
+
+class ImageDecoder(Network):
+    """A dense layer and two transposed convolutions of 4 × 4 and stride 2."""
+
+    kind, keys = "decoder-image", ("height", "width", "channels", "latent")
+
+    def __init__(self, height: int, width: int, channels: int, latent: int) -> None:
+        super().__init__()
+        whole(height=height, width=width, channels=channels, latent=latent)
+        _check_sides(height, width)
+        self.height, self.width, self.channels, self.latent = height, width, channels, latent
+        inner = channels * height * width // 8
+        check_weights("a decoder", inner * (latent + 1))
+        self.layers = nn.Sequential(
+            nn.Linear(latent, inner), nn.ReLU(), nn.Unflatten(1, (2 * channels, height // 4, width // 4)),
+            nn.ConvTranspose2d(2 * channels, channels, 4, stride=2, padding=1), nn.ReLU(),
+            nn.ConvTranspose2d(channels, 1, 4, stride=2, padding=1), nn.Sigmoid(), nn.Flatten(1, 2),
+        )  # fmt: skip
+
+    def rows(self, z: Tensor) -> Tensor:
+        out: Tensor = self.layers(z)
+        return out
+
+
+def _check_sides(height: int, width: int) -> None:
+    """Two strides of 2 and back must give the same image."""
+    if height % 4 or width % 4:
+        raise ConfigError(
+            f"images must have sides that 4 divides, not {height} × {width}. Nothing was charged."
+        )
 
 
 @dataclass(frozen=True)
@@ -78,22 +157,9 @@ class TableWae(Autoencoder):
     def distance(self, outputs: Tensor, x: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(outputs, x, reduction="none").mean(2)
 
-    def train(
-        self,
-        start: Tensor,
-        batch: Batch,
-        out: Tensor,
-        *,
-        epochs: int,
-        lr: float,
-        optimizer: str,
-        penalty: float,
-    ) -> None:
-        if optimizer == "adam":
-            sizes = self.hidden, self.latent
-            descend_by_hand(start, batch, out, *sizes, epochs, lr, penalty, touched=len(self.sizes))
-        else:
-            super().train(start, batch, out, epochs=epochs, lr=lr, optimizer=optimizer, penalty=penalty)
+    def adam(self, start: Tensor, batch: Batch, out: Tensor, epochs: int, lr: float, penalty: float) -> None:
+        sizes = self.hidden, self.latent
+        descend_by_hand(start, batch, out, *sizes, epochs, lr, penalty, touched=len(self.sizes))
 
     def decoder(self, params: Tensor) -> TableDecoder:
         module = TableDecoder(self.sizes, self.hidden, self.latent)
@@ -115,7 +181,7 @@ class ImageWae(Autoencoder):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sides(self.height, self.width)
+        _check_sides(self.height, self.width)
 
     @property
     def row_shape(self) -> tuple[int, ...]:

@@ -20,8 +20,7 @@ from torch.nn import functional
 from understudy.data.encoding.features import slot_counts
 from understudy.ground.errors import ConfigError
 from understudy.models.cohort.flat import read
-from understudy.models.nets.decoder import TableDecoder
-from understudy.models.nets.wae import TableWae
+from understudy.models.nets.wae import TableDecoder, TableWae
 
 _KEPT = 0.95  # of the squared spread, at each batch of dreams
 
@@ -111,7 +110,7 @@ def sleep(
 
 def dream(decoder: TableDecoder, z: Tensor, rng: Draws) -> Tensor:
     """A row for each latent point, one level drawn in each column by `TableDecoder.rows`' odds: slots, (n, width)."""
-    column, alone, sure = _places(decoder.described["sizes"])
+    column, alone, sure = _places(decoder.sizes)
     with torch.no_grad():
         slots: Tensor = decoder.layers(z)  # (n, width)
     uniform = rng.uniform(*slots.shape).to(slots)

@@ -11,10 +11,10 @@ numbers with a given correlation, each then sent through the one-way table of it
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.device import shapes_only
+from understudy.models.network import Network
 
 _MOST_PARAMETERS = 1 << 26  # 512 MiB of doubles: a description from elsewhere cannot ask for more
 
@@ -33,13 +34,15 @@ class Coded(NamedTuple):
     nodes: tuple[int, ...]
 
 
-class BayesNet(nn.Module):
+class BayesNet(Network):
     """`sizes[i]` levels of node i, whose `parents[i]` are other nodes; `columns` says how nodes spell columns.
 
     Without `columns` each node is one. A number beyond a column's levels has its highest digit taken off: with
     binary digits that always leaves a level, since ⌈log₂ levels⌉ digits are one more than ⌊levels/2⌋ needs.
     `odds` are the only parameters: each node's table (combinations of its parents, size), one after another.
     """
+
+    kind, keys = "bayes-net", ("sizes", "parents", "columns")
 
     def __init__(
         self,
@@ -80,28 +83,6 @@ class BayesNet(nn.Module):
             codes[:, place] = torch.where(number < column.levels, number, number % lower)
         return one_hot(codes, [column.levels for column in self.columns])
 
-    def forward(self, z: Tensor) -> Tensor:
-        """As `rows`."""
-        return self.rows(z)
-
-    def describe(self) -> dict[str, Any]:
-        """Plain values from which `from_description` builds the same network."""
-        return {
-            "kind": "bayes-net",
-            "sizes": list(self.sizes),
-            "parents": [list(nodes) for nodes in self.parents],
-            "columns": [[column.levels, list(column.nodes)] for column in self.columns],
-        }
-
-    @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "BayesNet":
-        """The network that `describe` described, with even odds. ConfigError for anything else."""
-        sizes, parents, columns = _parts(description, "bayes-net", "sizes", "parents", "columns")
-        try:
-            return cls(sizes, parents, [(levels, nodes) for levels, nodes in columns])
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"this describes no network: {error}") from None
-
     def _combinations(self, node: int) -> int:
         return math.prod(self.sizes[parent] for parent in self.parents[node])
 
@@ -125,8 +106,10 @@ class BayesNet(nn.Module):
                 raise ConfigError(f"a column of {levels} levels cannot be spelled with {room} numbers.")
 
 
-class GaussianCopula(nn.Module):
+class GaussianCopula(Network):
     """Columns of `sizes` levels: `factor` F (m, m) has F Fᵀ = the correlation, `odds` the one-way tables (width,)."""
+
+    kind, keys = "copula", ("sizes",)
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
@@ -149,20 +132,6 @@ class GaussianCopula(nn.Module):
             invert(odds, uniform[:, i]) for i, odds in enumerate(torch.split(self.odds, list(self.sizes)))
         ]
         return one_hot(torch.stack(codes, 1), self.sizes)
-
-    def forward(self, z: Tensor) -> Tensor:
-        """As `rows`."""
-        return self.rows(z)
-
-    def describe(self) -> dict[str, Any]:
-        """Plain values from which `from_description` builds the same network."""
-        return {"kind": "copula", "sizes": list(self.sizes)}
-
-    @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "GaussianCopula":
-        """The network that `describe` described, of independent columns. ConfigError for anything else."""
-        (sizes,) = _parts(description, "copula", "sizes")
-        return cls(sizes)
 
 
 def invert(odds: Tensor, uniform: Tensor) -> Tensor:
@@ -198,13 +167,3 @@ def _spell(values: Tensor, nodes: Sequence[int], sizes: Sequence[int]) -> Tensor
     for node in nodes:
         number = number * sizes[node] + values[:, node]
     return number
-
-
-def _parts(description: Mapping[str, Any], kind: str, *keys: str) -> list[list[Any]]:
-    try:
-        said, parts = description["kind"], [description[key] for key in keys]
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"this describes no {kind}: {error!r}.") from None
-    if said != kind or not all(isinstance(part, list | tuple) for part in parts):
-        raise ConfigError(f"this describes no {kind}: kind {said!r}.")
-    return cast(list[list[Any]], parts)

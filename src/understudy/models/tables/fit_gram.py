@@ -6,8 +6,8 @@ Once it is released under noise of known size, all that follows is post-processi
 1. *Totals and one-way tables* by weighted least squares: each is measured on the diagonal and again in every
    two-way table; then the projection onto non-negative tables with the right total.
 2. *Two-way tables* by empirical Bayes: they lie around what independent columns would give and what all pairs
-   say together (`low_rank`), as far from it as a pair's own cells show, and smoothly over the levels of columns
-   whose order matters (`level_prior`). Pairs without visible dependence are drawn there, strong ones stay.
+   say together (`priors`), as far from it as a pair's own cells show, and smoothly over the levels of columns
+   whose order matters (`priors`). Pairs without visible dependence are drawn there, strong ones stay.
 3. *The mixture* by gradient descent on the sum of both parts, measurement over noise variance and prior over
    its own, from jittered one-way tables (Aydore et al., ICML 2021, relaxed projection; Liu, Vietri, Wu, NeurIPS
    2021, GEM, fit a network likewise). It makes all tables those of one distribution. A table weighs the more the
@@ -19,10 +19,10 @@ Once it is released under noise of known size, all that follows is post-processi
    it always waits where there are rules: pairs that they tie are the strongest, and come last.
 
 Three-way tables that were released besides enter the descent as they are, by 1/noise², and the stop. Where a column is
-to be predicted, all tables of three columns with it are drawn to what the pairs alone say (`with_target`), and in rows
-it is drawn by one effect of each other level (`target_effects`), unless there are rules. Cells that a pair near a
+to be predicted, all tables of three columns with it are drawn to what the pairs alone say (`target`), and in rows
+it is drawn by one effect of each other level (`target`), unless there are rules. Cells that a pair near a
 function leaves empty are drawn to 0 (`empty_cells`), and so are those far from the diagonal of two columns that rise
-together (`ordered_pairs`).
+together.
 
 *Public rules* (`given_rules`): what is fitted is the mixture's law given the rules. Cells that they forbid have no
 target and no weight, and the law has nothing there. The mixture itself may have; that it should not have much, so that
@@ -41,15 +41,13 @@ import torch
 from torch import Tensor
 
 from understudy.ground.check import positive, whole
-from understudy.models.adam import Adam, along
-from understudy.models.tables.coarse import Coarse
+from understudy.models.kernels.optimisers import Adam, along
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
+from understudy.models.tables.merged_levels import Coarse
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import Tables, checked, forbidden, read_tables
-from understudy.models.tables.target_effects import MOST_LEVELS as MOST_TOLD
-from understudy.models.tables.target_effects import with_effects
-from understudy.models.tables.with_target import MOST_LEVELS, WithTarget
+from understudy.models.tables.target import MOST_LEVELS, MOST_TOLD, WithTarget, with_effects
 
 Watch = Callable[[int, float], None]
 

@@ -28,16 +28,16 @@ from torch import Tensor, nn
 
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.nets.gan import BlockSoftmax
+from understudy.models.kernels.softmax import BlockSoftmax
+from understudy.models.network import MOST_WEIGHTS, Network, each_whole
 
-_MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
 MOST_COMPONENTS = 1 << 20  # beyond it a float32 latent no longer reaches every component evenly
 _LAST = 1 - 2.0**-30  # of [0, 1): a component's number may be added without rounding up to the next
 _GOLDEN = 0.5 * (5**0.5 - 1)
 KEPT = 0.3  # of all rows: so many have the target by the odds of their component
 
 
-class MixtureOfProducts(nn.Module):
+class MixtureOfProducts(Network):
     """`components` equally likely kinds of rows; `sizes` are the levels of each column.
 
     `logits` (components, width) are the parameters. With a `target` (its number) `levels` draws that column last, by
@@ -46,6 +46,7 @@ class MixtureOfProducts(nn.Module):
     number, and that into a component.
     """
 
+    kind, keys = "mixture", ("components", "sizes", "target", "together")
     latent = 1
 
     def __init__(
@@ -57,15 +58,14 @@ class MixtureOfProducts(nn.Module):
     ) -> None:
         super().__init__()
         whole(components=components, columns=len(sizes))
-        for size in sizes:
-            whole(sizes=size)
+        each_whole(sizes=sizes)
         self.sizes, self.components, self.width = tuple(sizes), components, sum(sizes)
         self.target, self.together = target, tuple(map(tuple, together))
         effects = 0 if target is None else self._effects(target) * self.sizes[target]
-        if components > MOST_COMPONENTS or components * self.width + effects > _MOST_PARAMETERS:
+        if components > MOST_COMPONENTS or components * self.width + effects > MOST_WEIGHTS:
             raise ConfigError(
                 f"a mixture of {components:,} components of width {self.width:,} is larger than "
-                f"{MOST_COMPONENTS:,} components or {_MOST_PARAMETERS:,} weights."
+                f"{MOST_COMPONENTS:,} components or {MOST_WEIGHTS:,} weights."
             )
         self.logits = nn.Parameter(torch.zeros(components, self.width))
         self.effects = None
@@ -92,10 +92,6 @@ class MixtureOfProducts(nn.Module):
         """Standard normal latents (n, 1) → the odds of the components that they pick (n, width)."""
         pick = torch.special.ndtr(z[:, 0].double()).mul(self.components).long()
         return self.odds()[pick.clamp(max=self.components - 1)]
-
-    def forward(self, z: Tensor) -> Tensor:
-        """As `rows`."""
-        return self.rows(z)
 
     def levels(self, n: int, uniform: Callable[[int], Tensor]) -> Tensor:
         """Draw `n` rows of levels, int32 (n, columns). `uniform(k)` gives k independent numbers from [0, 1), float64.
@@ -131,31 +127,14 @@ class MixtureOfProducts(nn.Module):
         return odds.T @ odds / self.components * across + odds.mean(0).diag()
 
     def describe(self) -> dict[str, Any]:
-        """Plain values from which `from_description` builds the same network."""
-        said: dict[str, Any] = {
-            "kind": "mixture",
-            "components": self.components,
-            "sizes": list(self.sizes),
-        }
-        if self.target is not None:
-            said |= {"target": self.target, "together": [list(pair) for pair in self.together]}
-        return said
+        said = super().describe()
+        return (
+            said if self.target is not None else {key: said[key] for key in ("kind", "components", "sizes")}
+        )
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "MixtureOfProducts":
-        """The network that `describe` described, with fresh weights. ConfigError for anything else."""
-        try:
-            kind, components, sizes = (description[key] for key in ("kind", "components", "sizes"))
-        except (KeyError, TypeError) as error:
-            raise ConfigError(f"this describes no mixture of products: {error!r}.") from None
-        if kind != "mixture" or not isinstance(sizes, list | tuple):
-            raise ConfigError(f"this describes no mixture of products: kind {kind!r}, sizes {sizes!r}.")
-        target, together = description.get("target"), description.get("together", [])
-        if not isinstance(together, list | tuple) or not all(
-            isinstance(two, list | tuple) for two in together
-        ):
-            raise ConfigError(f"this describes no mixture of products: together {together!r}.")
-        return cls(sizes, components, target, together)
+    def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
+        return super().arguments({"target": None, "together": (), **description})
 
 
 def latin(pick: Tensor, odds: Sequence[Tensor], uniform: Callable[[int], Tensor]) -> Tensor:

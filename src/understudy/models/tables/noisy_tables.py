@@ -17,11 +17,9 @@ from torch.nn import functional
 
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.tables.empty_cells import empty_cells, surest
+from understudy.models.tables.empty_cells import empty_cells, ordered_means, surest
 from understudy.models.tables.given_rules import Ruled, Tie
-from understudy.models.tables.level_prior import common_share, level_prior
-from understudy.models.tables.low_rank import pooled_tables, with_margins
-from understudy.models.tables.ordered_pairs import ordered_means
+from understudy.models.tables.priors import common_share, level_prior, pooled_tables, with_margins
 
 _CAUTION = 0.3  # share of the prior's precision that enters: the mixture itself pools what pairs share
 _TIGHTEST = 20.0  # the prior is at most so many times as precise as the measurement
@@ -39,8 +37,7 @@ class Tables:
     that mixes the levels of one column, so that odds P have the tables (P·basis)ᵀ(P·basis). A mean square
     residual, in units of the noise, below `least` follows the noise (none is, where fewer than 18 two-way cells
     were measured). A table whose squares add up to no more than `most` (m, m) shows no more than noise.
-    `empty` (width, width), by levels: what people cost, in shares, in a cell that seems to hold nobody (`empty_cells`,
-    `ordered_pairs`).
+    `empty` (width, width), by levels: what people cost, in shares, in a cell that seems to hold nobody (`empty_cells`).
     `cells` is how many two-way cells, each twice, were measured and can hold somebody.
     """
 

@@ -8,7 +8,7 @@ Edges: one silo is a pool of one; what is drawn of it alone comes from a small f
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from understudy.data.encoding.frame import unpacked
-from understudy.ground.check import in_range, whole
+from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError
+from understudy.models.network import Network, each_whole
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.mixture import MixtureOfProducts
 
@@ -27,11 +28,12 @@ MOST_NOISE = 1 << 52  # its square is still a number
 LOOK = {"components": 64, "steps": 60}  # of a fit to look at
 
 
-class OfferedGram(nn.Module):
+class OfferedGram(Network):
     """`gram`: the upper triangle of the counts, row by row. The levels of the column `target` have noise of the first
     σ, alone and with those of the other columns; all other cells have the second.
     """
 
+    kind, keys = "gram", ("sizes", "target", "noise")
     gram: Tensor
     latent = 1
 
@@ -58,20 +60,7 @@ class OfferedGram(nn.Module):
         return added_grams([self], **LOOK)
 
     def rows(self, z: Tensor) -> Tensor:
-        """Latent points (n, 1) → odds of all columns' levels (n, width)."""
         return self.fit.rows(z)
-
-    def forward(self, z: Tensor) -> Tensor:
-        """As `rows`."""
-        return self.rows(z)
-
-    def describe(self) -> dict[str, Any]:
-        return {"kind": "gram", "sizes": list(self.sizes), "target": self.target, "noise": list(self.noise)}
-
-    @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "OfferedGram":
-        """The inverse of `describe`, before the numbers are loaded."""
-        return cls(description["sizes"], target=description["target"], noise=description["noise"])
 
 
 def gram_shapes(sizes: Any, target: Any, noise: Any) -> dict[str, tuple[int, ...]]:
@@ -79,8 +68,7 @@ def gram_shapes(sizes: Any, target: Any, noise: Any) -> dict[str, tuple[int, ...
     for some in (sizes, noise):
         if not isinstance(some, list | tuple):
             raise ConfigError("a Gram matrix has a list of sizes and one of noise.")
-    for size in sizes:
-        whole(sizes=size)
+    each_whole(sizes=sizes)
     if type(target) is not int or not 0 <= target < len(sizes) or len(noise) != 2:
         raise ConfigError("a Gram matrix has a column for its target, and the noise of two kinds of cells.")
     if (width := sum(sizes)) > MOST_WIDTH:

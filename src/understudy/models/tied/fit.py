@@ -25,7 +25,7 @@ from torch import Tensor
 
 from understudy.data.encoding.frame import Frame
 from understudy.models.moments.fit import TAIL, Centres, Directions, directions, shrunk_covariances, smoothed
-from understudy.models.moments.shades import shades_map
+from understudy.models.moments.gaussians import shades_map
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tied.network import ArrayPart, Part, TiedGaussians

@@ -22,10 +22,10 @@ from understudy.data.encoding.frame import Frame
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.gaussians import KNOTS, mapped_through
+from understudy.models.network import MOST_WEIGHTS, Network, each_whole
 from understudy.models.tables.bayes import one_hot
 from understudy.models.tables.mixture import MOST_COMPONENTS, MixtureOfProducts
 
-_MOST_PARAMETERS = 1 << 28
 _MOST_PARTS = 64
 
 
@@ -87,11 +87,13 @@ class TiedArray(nn.Module):
         return torch.stack(mapped, 2).clamp(0, 1).flatten(1)
 
 
-class TiedGaussians(nn.Module):
+class TiedGaussians(Network):
     """All parties' rows at once, in their order: one-hot levels of tables, values in [0, 1] of arrays.
 
     `label` is the number of the column, over all tables, whose level is the class; None for one class.
     """
+
+    kind = "tied"
 
     def __init__(self, parts: Sequence[Part], *, components: int, label: int | None) -> None:
         super().__init__()
@@ -163,10 +165,6 @@ class TiedGaussians(nn.Module):
                 at += sum(part)
         return torch.cat(out, 1)
 
-    def forward(self, z: Tensor) -> Tensor:
-        """As `rows`."""
-        return self.rows(z)
-
     def describe(self) -> dict[str, Any]:
         parts = [
             {**part.frame.describe(), "directions": part.directions}
@@ -174,26 +172,24 @@ class TiedGaussians(nn.Module):
             else {"sizes": list(part)}
             for part in self.parts
         ]
-        return {"kind": "tied", "parts": parts, "components": self.components, "label": self.label}
+        return {"kind": self.kind, "parts": parts, "components": self.components, "label": self.label}
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "TiedGaussians":
-        """The inverse of `describe`, before weights are loaded."""
+    def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
         parts: list[Part] = [
             tuple(part["sizes"])
             if "sizes" in part
             else ArrayPart(Frame.from_description(part), part["directions"])
             for part in description["parts"]
         ]
-        return cls(parts, components=description["components"], label=description["label"])
+        return {"parts": parts, "components": description["components"], "label": description["label"]}
 
 
 def _check(parts: Sequence[Part], sizes: tuple[int, ...], components: int, label: int | None) -> None:
     """Refuse what a stranger's description should not ask for, by arithmetic alone."""
     arrays = [part for part in parts if isinstance(part, ArrayPart)]
     whole(components=components, arrays=len(arrays))
-    for size in sizes:
-        whole(sizes=size)
+    each_whole(sizes=sizes)
     if label is not None and (type(label) is not int or not 0 <= label < len(sizes)):
         raise ConfigError(f"column {label!r} of {len(sizes)} is no label.")
     classes, width, directions = 1 if label is None else sizes[label], sum(sizes), 0
@@ -204,5 +200,5 @@ def _check(parts: Sequence[Part], sizes: tuple[int, ...], components: int, label
             raise ConfigError(f"{part.directions} directions are more than the features.")
         directions += part.directions
         numbers += (width + part.directions + 2) * part.frame.features + classes * part.directions**2
-    if len(parts) > _MOST_PARTS or components > MOST_COMPONENTS or numbers + directions**2 > _MOST_PARAMETERS:
+    if len(parts) > _MOST_PARTS or components > MOST_COMPONENTS or numbers + directions**2 > MOST_WEIGHTS:
         raise ConfigError("these are too many parts, or too large a model.")

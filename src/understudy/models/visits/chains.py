@@ -29,12 +29,58 @@ from understudy.data.visits import VisitCodes
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.device import shapes_only
-from understudy.models.nets.gan import BlockSoftmax
+from understudy.models.kernels.softmax import BlockSoftmax
+from understudy.models.network import MOST_WEIGHTS, Network, each_whole
 from understudy.models.tables.given_rules import Ruled, Rules, put
-from understudy.models.visits.steps import Numbers, along, by_kind, checked_numbers, step_weights
+from understudy.models.tables.mixture import latin
 
-_MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
-_KEYS = ("people", "events", "numbers", "ordered", "kinds", "chains", "states")
+Numbers = Sequence[Sequence[int]]  # the least and the largest number of events that each level stands for
+MOST_EVENTS = 10_000  # a person, in a chain that is walked step by step
+
+
+def checked_numbers(numbers: Numbers, levels: int) -> tuple[tuple[int, int], ...]:
+    """As they are, if they rise from 0 without gaps. ConfigError if they do not."""
+    after, found = 0, []
+    for pair in numbers:
+        low, high = pair if isinstance(pair, list | tuple) and len(pair) == 2 else (None, None)
+        if type(low) is not int or type(high) is not int or low != after or high < low:
+            raise ConfigError(
+                f"the numbers of events rise level by level from 0 without gaps, not {numbers!r}."
+            )
+        after = high + 1
+        found.append((low, high))
+    if len(found) != levels or len(found) < 2 or found[0] != (0, 0):
+        raise ConfigError(
+            f"{levels} levels of the number of events, the first of them 0, are not {numbers!r}."
+        )
+    whole(most_events=found[-1][1])
+    if found[-1][1] > MOST_EVENTS:
+        raise ConfigError(f"{found[-1][1]:,} events of a person are more than {MOST_EVENTS:,}.")
+    return tuple(found)
+
+
+def step_weights(numbers: Numbers, less: int) -> Tensor:
+    """What each place weighs, where the first n − `less` of n weigh 1 together: (levels, longest)."""
+    weights = torch.zeros(len(numbers), numbers[-1][1])
+    if not shapes_only():
+        for level, (low, high) in enumerate(numbers):
+            for weighed in range(max(low - less, 1), high - less + 1):
+                weights[level, :weighed] += 1 / weighed / (high - low + 1)
+    return weights
+
+
+def along(weights: Tensor, place: Tensor) -> Tensor:
+    """Sums over places (chains, longest, states), of weights (levels, longest): (chains, levels, states)."""
+    chains, longest, states = place.shape
+    return (weights @ place.transpose(0, 1).reshape(longest, -1)).view(-1, chains, states).transpose(0, 1)
+
+
+def by_kind(kind: Tensor, odds: Sequence[Tensor], uniform: Callable[[int], Tensor]) -> Tensor:
+    """Levels of rows of these kinds, in any order, by a Latin hypercube for each: int32 (n, columns)."""
+    order = torch.argsort(kind + uniform(len(kind)))
+    drawn = torch.empty(len(kind), len(odds), dtype=torch.int32)
+    drawn[order] = latin(kind[order], odds, uniform)
+    return drawn
 
 
 @dataclass(frozen=True)
@@ -59,7 +105,7 @@ class ChainTables:
     mean: Tensor
 
 
-class MixtureOfChains(nn.Module):
+class MixtureOfChains(Network):
     """`kinds` equally likely kinds of people, who have `chains` of `states` kinds of events in turn.
 
     `people` are the levels of a person's columns, the last of which is the number of events, and, where events are
@@ -68,6 +114,7 @@ class MixtureOfChains(nn.Module):
     event's columns, where they are ordered the time since the one before last. A time's last level is "missing".
     """
 
+    kind, keys = "chains", ("people", "events", "numbers", "ordered", "kinds", "chains", "states")
     latent = 1
     closed: Tensor
     mine: Tensor
@@ -88,8 +135,7 @@ class MixtureOfChains(nn.Module):
     ) -> None:
         super().__init__()
         whole(kinds=kinds, chains=chains, states=states, columns=len(people), event_columns=len(events))
-        for size in (*people, *events):
-            whole(sizes=size)
+        each_whole(sizes=(*people, *events))
         self.people, self.events = tuple(people), tuple(events)
         self.kinds, self.chains, self.states = kinds, min(chains, kinds), states
         self.numbers = checked_numbers(numbers, self.people[-1])
@@ -99,11 +145,11 @@ class MixtureOfChains(nn.Module):
         self.longest = self.numbers[-1][1]
         each = self.chains * states
         steps = states + self.longest + self.people[-1]
-        if kinds * (sum(people) + each) + each * (sum(events) + steps) > _MOST_PARAMETERS:
+        if kinds * (sum(people) + each) + each * (sum(events) + steps) > MOST_WEIGHTS:
             raise ConfigError(
                 f"a mixture of {kinds:,} kinds of people, {self.chains:,} chains of {states:,} states, up to "
                 f"{self.longest:,} events a person, and {sum(people):,} and {sum(events):,} levels is larger than "
-                f"{_MOST_PARAMETERS:,} weights."
+                f"{MOST_WEIGHTS:,} weights."
             )
         self.person_logits = nn.Parameter(torch.zeros(kinds, sum(people)))
         self.event_logits = nn.Parameter(torch.zeros(self.chains * states, sum(events)))
@@ -283,27 +329,12 @@ class MixtureOfChains(nn.Module):
             table = onward.flatten(0, 1)
         return states
 
-    def describe(self) -> dict[str, Any]:
-        """Plain values from which `from_description` builds the same network."""
-        said = {key: getattr(self, key) for key in _KEYS}
-        lists = {
-            "people": list(self.people),
-            "events": list(self.events),
-            "numbers": [[*n] for n in self.numbers],
-        }
-        return {"kind": "chains"} | said | lists
-
     @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "MixtureOfChains":
-        """The network that `describe` described, with fresh weights. ConfigError for anything else."""
-        try:
-            kind, given = description["kind"], {key: description[key] for key in _KEYS}
-        except (KeyError, TypeError) as error:
-            raise ConfigError(f"this describes no mixture of chains: {error!r}.") from None
-        plain = all(isinstance(given[key], list | tuple) for key in _KEYS[:3])
-        if kind != "chains" or not plain or not isinstance(given["ordered"], bool):
-            raise ConfigError(f"this describes no mixture of chains: {description!r}.")
-        return cls(**given)
+    def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
+        given = super().arguments(description)
+        if not isinstance(given["numbers"], list | tuple) or not isinstance(given["ordered"], bool):
+            raise TypeError("numbers, or whether events are ordered")
+        return given
 
 
 def some_kinds(n: int, kinds: int, uniform: Callable[[int], Tensor]) -> Tensor:

@@ -27,13 +27,12 @@ from torch.nn import functional
 from understudy.data.visits import SeveralLayout, VisitLayout
 from understudy.ground.check import positive, whole
 from understudy.ground.errors import ConfigError
-from understudy.models.adam import Adam
+from understudy.models.kernels.optimisers import Adam
 from understudy.models.tables.empty_cells import SURE
 from understudy.models.tables.fit_gram import Watch
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.noisy_tables import Tables, forbidden, read_tables
-from understudy.models.visits.chains import MixtureOfChains
-from understudy.models.visits.steps import Numbers
+from understudy.models.visits.chains import MixtureOfChains, Numbers
 from understudy.models.visits.tables import VisitTables, VisitTies
 from understudy.models.visits.together import ChainsTogether, TogetherTables
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from understudy.data.visits import VisitCodes
 from understudy.ground.errors import ConfigError
+from understudy.models.network import Network
 from understudy.models.tables.given_rules import Rules
 from understudy.models.visits.chains import ChainTables, MixtureOfChains, some_kinds
 
@@ -58,9 +59,10 @@ class TogetherTables:
         return mean.T @ self.members[other].mean / len(mean)
 
 
-class ChainsTogether(nn.Module):
+class ChainsTogether(Network):
     """Members with as many kinds of people each, which are the same."""
 
+    kind = "chains-together"
     latent = 1
 
     def __init__(self, members: Sequence[MixtureOfChains]) -> None:
@@ -93,13 +95,8 @@ class ChainsTogether(nn.Module):
         return tuple(member.draw_of(kind, uniform) for member in self.each)
 
     def describe(self) -> dict[str, Any]:
-        """Plain values from which `from_description` builds the same network."""
-        return {"kind": "chains-together", "members": [member.describe() for member in self.each]}
+        return {"kind": self.kind, "members": [member.describe() for member in self.each]}
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "ChainsTogether":
-        """The network that `describe` described, with fresh weights. ConfigError for anything else."""
-        members = description.get("members") if isinstance(description, Mapping) else None
-        if not isinstance(members, list | tuple) or description.get("kind") != "chains-together":
-            raise ConfigError(f"this describes no chains together: {description!r:.200}.")
-        return cls([MixtureOfChains.from_description(member) for member in members])
+    def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
+        return {"members": [MixtureOfChains.from_description(one) for one in description["members"]]}

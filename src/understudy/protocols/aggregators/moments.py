@@ -42,7 +42,7 @@ from understudy.data.kinds import ARRAYS, Family
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import TRUTH, between, setting, whole_to
-from understudy.models.moments.one_release import fit_one_release
+from understudy.models.moments.offered import fit_one_release
 from understudy.models.moments.released import Released, moments_sensitivity, read_moments
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget

@@ -15,9 +15,8 @@ from torch import Tensor
 from understudy.ground.errors import PrivacyError
 from understudy.ground.padding import pays
 from understudy.models.device import sent
-from understudy.models.nets.gan import BranchedGenerator, Critic
-from understudy.models.nets.image_gan import ImageCritic
-from understudy.models.nets.rmsprop import RmsProp
+from understudy.models.kernels.optimisers import RmsProp
+from understudy.models.nets.gan import BranchedGenerator, Critic, ImageCritic
 from understudy.privacy.gradients import coarse, formed_critic_gradient, private_critic_gradient
 from understudy.privacy.noise import FastRng, Normals, Rng
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.models.cohort.client_axis import times_transposed
+from understudy.models.kernels.clients import times_transposed
+from understudy.models.kernels.optimisers import DECAY, TINY
 from understudy.models.nets.gan import Critic
-from understudy.models.nets.rmsprop import DECAY, TINY
 from understudy.privacy.gradients.critic import through_activation
 from understudy.privacy.gradients.critic_kernel import FLAT
 from understudy.privacy.noise import Rng

@@ -24,8 +24,8 @@ from torch import Tensor
 from understudy.data.schema import Schema
 from understudy.ground.errors import MessageError
 from understudy.ground.settings import NOT_NEGATIVE, setting
-from understudy.models.adam import along
 from understudy.models.device import pick_device, sent
+from understudy.models.kernels.optimisers import along
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients import honest, require_sound
 from understudy.privacy.gradients.limits import within_limits

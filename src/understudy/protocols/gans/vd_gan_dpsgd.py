@@ -15,8 +15,8 @@ from torch import Tensor
 
 from understudy.ground.settings import setting
 from understudy.models.device import first_weights
+from understudy.models.kernels.optimisers import RmsProp
 from understudy.models.nets.gan import BranchedGenerator
-from understudy.models.nets.rmsprop import RmsProp
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients.limits import within_limits
 from understudy.protocols.gans.party import Begin, CriticParty, split_like

@@ -9,7 +9,7 @@ rate is B/N; every party draws its own secret Poisson batches, so that subsampli
 and the other parties too. `sampling="shared"` reproduces the common batches and states both prices; what they follow
 from is a secret of the server and the parties, drawn anew for every round and kept by nobody, so that no outsider
 can know a batch. A party may hold one image or one series of each person instead of a table (§7.1): images get a
-convolutional branch and critic (`models/nets/image_gan.py`), a series is a row of values to the usual ones.
+convolutional branch and critic (`models/nets/gan.py`), a series is a row of values to the usual ones.
 
 What it can learn: each party's own joint distribution. Nothing in the loss ties one party's columns to
 another's, so cross-party dependence is not learned; evaluations show the two apart. `coupling="gram"`, which is not the

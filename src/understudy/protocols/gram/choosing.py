@@ -19,8 +19,7 @@ from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.loss import Triple
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import Tables, read_tables
-from understudy.models.tables.strongest_pairs import strongest_pairs
-from understudy.models.tables.strongest_triples import strongest_triples
+from understudy.models.tables.strongest import strongest_pairs, strongest_triples
 from understudy.protocols.gram.measured import Measured
 from understudy.protocols.gram.settings import Config
 from understudy.protocols.gram.study import Gram

@@ -20,9 +20,8 @@ from understudy.data.column import Column
 from understudy.data.encoding.fine import is_bought, is_tree
 from understudy.data.grid import Block
 from understudy.data.schema import Schema
-from understudy.models.tables.bought_levels import level_count, most_levels
-from understudy.models.tables.coarse import fitted_width
-from understudy.models.tables.with_target import MOST_LEVELS
+from understudy.models.tables.merged_levels import fitted_width, level_count, most_levels
+from understudy.models.tables.target import MOST_LEVELS
 from understudy.privacy.accounts.accounting import DpEvent, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.forecast import MORE, Error, Expectation, Forecast, Stage, figure

@@ -23,8 +23,8 @@ from understudy.data.encoding.levels import Levels
 from understudy.data.grid import Block, Grid
 from understudy.data.schema import Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
-from understudy.models.tables.bought_levels import most_width
-from understudy.models.tables.strongest_triples import MOST_CELLS
+from understudy.models.tables.merged_levels import most_width
+from understudy.models.tables.strongest import MOST_CELLS
 from understudy.privacy.secure.counts import movable
 from understudy.protocols.gram.trees import Trees, trees_of
 

@@ -28,7 +28,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Schema
 from understudy.generators.parts import GeneratorParts
-from understudy.models.tables.noise_alone import levels_of_none, never_drawn
+from understudy.models.tables.merged_levels import levels_of_none, never_drawn
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.loop import Outcome, two_steps
 from understudy.protocols.gram.choosing import ServerGram

@@ -53,12 +53,12 @@ class Config(Declared):
     second time, so that both together have less noise; `scouting` is the share of the budget that the first release, of
     all pairs, takes then. What a classifier learns gains much by it, most on wide tables, and the distance of other
     pairs hardly suffers (benchmarks/joint). The fit is drawn to tables of three columns with it that have no more than
-    the pairs say (`tables/with_target.py`), and rows draw it by their other columns (`tables/target_effects.py`).
+    the pairs say (`tables/target.py`), and rows draw it by their other columns (there as well).
     By default `scouting` is .8, and less where people are few beside the noise (`again_share`). How many there
     are is known where columns are split; elsewhere `public_people` says it, if it is public: about so many, or a bound.
     `refined`: so many other pairs, the strongest by the first release (`tables/strongest_pairs.py`), are measured once
     more, too. By default none are, however wide the table: the fit reads wide tables by what their pairs share
-    (`tables/low_rank.py`), and of tables with up to 561 columns a choice of pairs gained an eighth on one and lost
+    (`tables/priors.py`), and of tables with up to 561 columns a choice of pairs gained an eighth on one and lost
     on the others.
     `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders);
     where pairs are measured twice they share the second release's part of the budget.

@@ -25,7 +25,7 @@ from typing import Any
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.fit import fit_cells
-from understudy.models.moments.shades import match_shades
+from understudy.models.moments.gaussians import match_shades
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.loop import Outcome, two_steps
 from understudy.protocols.joint.found import ended, statement

@@ -15,8 +15,7 @@ from understudy.data.kinds import schema_from
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
 from understudy.models.moments.fit import Centres, Directions, centres, directions
-from understudy.models.moments.norms import bought_norm
-from understudy.models.moments.released import SCALE
+from understudy.models.moments.released import SCALE, bought_norm
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect

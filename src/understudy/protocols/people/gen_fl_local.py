@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.models.adam import Adam
 from understudy.models.cohort.classifier import Dense
-from understudy.models.cohort.taps import Taps
 from understudy.models.device import sent
+from understudy.models.kernels.optimisers import Adam
+from understudy.models.kernels.taps import Taps
 from understudy.models.nets.cgan import ConditionalGan
 from understudy.privacy.gradients import clipped_sums, private_sums
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng

@@ -18,8 +18,8 @@ import torch
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 from torch import Tensor
 
-from understudy.models.adam import Adam
-from understudy.models.cohort.taps import Taps
+from understudy.models.kernels.optimisers import Adam
+from understudy.models.kernels.taps import Taps
 from understudy.models.nets.beta_vae import BetaVae
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients import add_noise, clipped_sums

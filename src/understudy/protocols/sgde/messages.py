@@ -11,8 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from understudy.generators.networks import network_class
-from understudy.generators.parts import GeneratorParts
+from understudy.generators.parts import GeneratorParts, network_class
 from understudy.ground.errors import MessageError
 from understudy.protocols.core import Ask, Opening, Paid, Public, Reply
 from understudy.protocols.sgde.offer import Requirements, check_generator, check_network, check_offer

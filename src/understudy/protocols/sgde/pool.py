@@ -28,7 +28,7 @@ from torch.nn import functional
 from understudy.data.kinds import IMAGES
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import whole
-from understudy.models.adam import Adam
+from understudy.models.kernels.optimisers import Adam
 from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.moments.offered import OfferedMoments, added
 from understudy.models.plan import pieces

@@ -23,8 +23,7 @@ from understudy.data.kinds import TABLE, kind_of, places, schema_from, side_by_s
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.models.moments.fit import Centres, centres
-from understudy.models.moments.norms import bought_norm
-from understudy.models.moments.released import SCALE
+from understudy.models.moments.released import SCALE, bought_norm
 from understudy.models.tied.fit import Tied
 from understudy.privacy.secure.moments import block_multipliers, one_for, sensitivity
 from understudy.privacy.secure.ring import Ring

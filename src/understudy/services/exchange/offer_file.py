@@ -26,8 +26,7 @@ from torch import Tensor, nn
 
 from understudy.data.described import AnySchema
 from understudy.generators.generator import Generator
-from understudy.generators.networks import network_class
-from understudy.generators.parts import GeneratorParts
+from understudy.generators.parts import GeneratorParts, network_class
 from understudy.ground.errors import ArtefactError
 from understudy.ground.tensors_file import read_header
 from understudy.protocols.sgde.offer import Requirements, check_network, check_offer, schema_of

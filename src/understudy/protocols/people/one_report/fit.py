@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.models.adam import Adam
+from understudy.models.kernels.optimisers import Adam
 from understudy.models.tables.bayes import one_hot
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.local.subset_selection import SubsetSelection

@@ -10,15 +10,18 @@ weights and no others. Weights need no gradient of their own here, so that a bac
 """
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.models.cohort.client_axis import times_transposed
+from understudy.models.kernels.clients import times_transposed
 
 KERNEL = 3
+SLOPE = 0.2  # of leaky ReLUs
 
 
 class Tap(NamedTuple):
@@ -64,3 +67,22 @@ class Taps(list[Tap]):
                 outputs.requires_grad_()
             self.append(Tap(inputs, outputs))
         return outputs
+
+
+def perceptron(x: Tensor, parameters: Sequence[Tensor], taps: Taps) -> Tensor:
+    """Linear layers with leaky ReLUs between them; weights and biases in turn."""
+    *hidden, last = zip(parameters[::2], parameters[1::2], strict=True)
+    for weight, bias in hidden:
+        x = functional.leaky_relu(taps.dense(x, weight, bias), SLOPE)
+    return taps.dense(x, *last)
+
+
+def dense_parameters(groups: int, sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:
+    """Weights and biases of linear layers, drawn as `torch.nn.Linear` draws them."""
+    return [
+        drawn_uniform(generator, a, groups, *shape) for a, b in pairwise(sizes) for shape in ((b, a), (b,))
+    ]
+
+
+def drawn_uniform(generator: torch.Generator, fan_in: int, *shape: int) -> Tensor:
+    return (torch.rand(shape, generator=generator) * 2 - 1) / math.sqrt(fan_in)

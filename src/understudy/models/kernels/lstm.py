@@ -8,7 +8,7 @@ one bias. Tensors are (clients, steps, rows, …), so that the steps and rows of
 not depend on the step before (input projections, derivatives, gradients of weights) is one product or one call for all.
 The loop over steps keeps one small product and a handful of element-wise calls. By hand, tanh x is 2σ(2x) − 1, since
 PyTorch's σ takes a third of the time of its tanh on a CPU; the doubling of g's input is done on its weights. On a GPU
-all steps are one kernel (`lstm_kernel`).
+all steps are one kernel (`lstm_gpu`).
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from understudy.models.cohort.client_axis import product
-from understudy.models.nets import lstm_kernel
+from understudy.models.kernels import lstm_gpu
+from understudy.models.kernels.clients import product
 
 
 def lstm(projected: Tensor, recurrent: Tensor, steps: int) -> Tensor:
@@ -68,8 +68,8 @@ class Lstm:
 
     def forward(self, recurrent: Tensor) -> Tensor:
         """From projected inputs in `gates` to hidden states (clients, steps, rows, H)."""
-        if lstm_kernel.fits(self):
-            lstm_kernel.forward(self, recurrent)
+        if lstm_gpu.fits(self):
+            lstm_gpu.forward(self, recurrent)
         else:
             self.forward_in_steps(recurrent)
         return self.states[:, 1:]
@@ -96,8 +96,8 @@ class Lstm:
 
         What was in `gates` is lost; `to_states` is used up.
         """
-        if lstm_kernel.fits(self):
-            lstm_kernel.backward(self, to_states, recurrent)
+        if lstm_gpu.fits(self):
+            lstm_gpu.backward(self, to_states, recurrent)
         else:
             self.backward_in_steps(to_states, recurrent)
         return self.gates

@@ -1,22 +1,34 @@
-"""How two-way tables depart from what is expected of them, learned from their noisy cells: a prior for each pair.
+"""What two-way tables are like before their noisy cells are believed: a prior for each pair, and what all pairs share.
 
-A pair's residual is taken as a draw of a Gaussian process with covariance v · S_a ⊗ S_b. S_a = D_a^½ K_a D_a^½ with the
-expected counts D_a of column a's levels, so that with K_a = I every cell has variance v·E, E being what independent
-columns would give. Where the levels of a column have an order that matters (ages, hours, amounts), neighbours depart
-alike: K_a = ρ·exp(−|i − j|/ℓ) + (1 − ρ)·I, and tables of a hundred levels are smoothed as far as they are smooth.
+*How tables depart from what is expected of them* (`level_prior`). A pair's residual is taken as a draw of a Gaussian
+process with covariance v · S_a ⊗ S_b. S_a = D_a^½ K_a D_a^½ with the expected counts D_a of column a's levels, so that
+with K_a = I every cell has variance v·E, E being what independent columns would give. Where the levels of a column have
+an order that matters (ages, hours, amounts), neighbours depart alike: K_a = ρ·exp(−|i − j|/ℓ) + (1 − ρ)·I, and tables
+of a hundred levels are smoothed as far as they are smooth. v for each pair, and ρ and ℓ for each column, are those
+under which the noisy cells are likeliest (empirical Bayes: Efron and Morris, JASA 1973; Rasmussen and Williams, 2006,
+§5.4). A column whose order says nothing keeps K = I, so nobody has to state which columns are ordered, and where noise
+is small the prior hardly matters. The noise is alike in all cells of a pair. So with S_a = Q_a Λ_a Q_aᵀ residual and
+noise are both uncorrelated in the basis Q_a ⊗ Q_b, and the prior is one variance for each cell there: v·λ_a·λ_b.
+`basis` holds all Q_a side by side.
 
-v for each pair, and ρ and ℓ for each column, are those under which the noisy cells are likeliest (empirical Bayes:
-Efron and Morris, JASA 1973; Rasmussen and Williams, 2006, §5.4). A column whose order says nothing keeps K = I, so
-nobody has to state which columns are ordered, and where noise is small the prior hardly matters.
+*What all tables share* (`pooled_tables`). Cell by cell the noise of a wide table drowns the signal: with m columns its
+standard deviation grows as m. But the largest eigenvalue of noise grows as σ√D alone, while that of a dependence which
+all columns share grows as D. So of the residuals from independence the eigenvalues above those of noise are kept and
+the others set to zero; a kept λ is shrunk to √(λ² − λ₀²), λ₀ being the largest eigenvalue of noise, which is optimal in
+squared error (Gavish, Donoho, IEEE Trans. Inf. Theory 2017, §V.A, for singular values; Shabalin, Nobel, JMVA 2013). Two
+levels of one column are not measured together. As in a factor analysis by principal axes, those cells are filled with
+what the low rank itself says of them, and the eigenvalues are taken again. A count lies between 0 and the counts of its
+two levels, and tables have, nearly, the known one-way tables as margins (iterative proportional fitting; Deming,
+Stephan 1940). Without this the error on rare levels exceeds their counts.
 
-*What all tables share* (`low_rank`) moves the mean of the prior from independence by a share α. It was read off the
-same noise, so residuals around it look smaller than they are: v is learned around independence, and α on noise that the
-common part has not seen. With fresh noise w of the same size, y + w and y − w are two independent measurements, of
-twice the variance (Rasines and Young, Biometrika 2023); α is what predicts the second best, the first being known.
+*How far the mean of the prior lies on the way from independence to that* (`common_share`), a share α. The common part
+was read off the same noise, so residuals around it look smaller than they are: v is learned around independence, and α
+on noise that the common part has not seen. With fresh noise w of the same size, y + w and y − w are two independent
+measurements, of twice the variance (Rasines and Young, Biometrika 2023); α is what predicts the second best, the first
+being known.
 
-The noise is alike in all cells of a pair. So with S_a = Q_a Λ_a Q_aᵀ residual and noise are both uncorrelated in the
-basis Q_a ⊗ Q_b, and the prior is one variance for each cell there: v·λ_a·λ_b. `basis` holds all Q_a side by side.
-
+Differs from the papers: λ₀ is that of one drawn matrix of noise of the stated deviations, which may differ from cell to
+cell (across holders by 2^¼), not that of an asymptotic formula.
 Guarantee: reads released tables alone, so it is post-processing.
 Edges: a column with cells of different noise, or with some that are not measured, in one of its tables keeps K = I.
 """
@@ -34,9 +46,9 @@ _FACTORS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)  # of the v that matches t
 _SWEEPS = 2  # over all columns: the best K of one depends on those of the others
 _AT_ONCE = 1 << 15  # cells: fewer take as long to be called for as to compute
 _EXACT = 1e-6  # stands in for the variance of exact counts
+_TURNS, _MARGINS = 3, 10  # of filling what was not measured; of proportional fitting
 _TINY = 1e-30
 
-Pool = Callable[[Tensor], Tensor]  # noisy counts → tables by what all of them share, both (width, width)
 _Axes = tuple[Tensor, Tensor]  # eigenvalues (…, levels), eigenvectors (…, levels, levels) of S
 
 
@@ -198,3 +210,56 @@ def _axes(expected: Tensor) -> _Axes:
     ]
     values, vectors = torch.linalg.eigh(root[:, None] * torch.stack(kernels) * root)
     return torch.cat([expected[None], values.clamp(min=0)]), torch.cat([one[None], vectors])
+
+
+def pooled_tables(
+    counts: Tensor,
+    ways: Tensor,
+    variance: Tensor,
+    measured: Tensor,
+    columns: Tensor,
+    independent: Tensor | None = None,
+) -> Tensor:
+    """Two-way tables as all measured ones together say they are, in counts: (width, width).
+
+    `counts` and the noise's `variance` are (width, width), known where `measured`; `ways` (width,) are the one-way
+    tables; `columns` (width, m) says of which column each level is. `independent` tables that are 0 somewhere, as rules
+    have it, stay 0 there.
+    Edges: nothing stands out of the noise, or nothing is measured → independence.
+    """
+    if independent is None:
+        independent = torch.outer(ways, ways) / ways.sum() * columns.shape[1]
+    residual = torch.where(measured, counts - independent, 0)
+    noise = torch.where(measured, variance, 0)
+    part = low_rank(residual, noise.sqrt(), measured)
+    if not bool(part.any()):
+        return independent
+    joint = (independent + part).clamp(min=0).minimum(torch.minimum(ways[:, None], ways[None, :]))
+    return with_margins(joint * (independent > 0), ways, columns)
+
+
+def with_margins(tables: Tensor, ways: Tensor, columns: Tensor) -> Tensor:
+    """Two-way tables scaled by level so that they have, nearly, these one-way tables; what is 0 stays 0."""
+    for _ in range(_MARGINS):
+        scale = (ways[:, None] / (tables @ columns).clamp(min=_TINY)).sqrt() @ columns.T
+        tables = tables * scale * scale.T
+    return tables
+
+
+def low_rank(residual: Tensor, deviation: Tensor, known: Tensor) -> Tensor:
+    """The part of a symmetric residual that stands out of noise of these deviations, all (width, width).
+
+    Only dependence that a mixture can have is kept: positive eigenvalues. `known` marks the cells that were measured.
+    Edges: nothing stands out → zeros; no noise → all positive eigenvalues.
+    """
+    generator = torch.Generator().manual_seed(0)
+    draw = torch.randn(residual.shape, generator=generator, dtype=torch.float64).to(residual.device)
+    noise = (torch.where(known, deviation, 0) * draw).triu()
+    edge = max(float(torch.linalg.eigvalsh(noise + noise.triu(1).T)[-1]), 0.0)
+    part = torch.zeros_like(residual)
+    for _ in range(_TURNS):
+        values, vectors = torch.linalg.eigh(torch.where(known, residual, part))
+        out = values > edge
+        kept = vectors[:, out]
+        part = (kept * (values[out].square() - edge**2).sqrt()) @ kept.T
+    return part

@@ -1,0 +1,272 @@
+"""Which levels of columns are measured, which are fitted as one, and which are never drawn: by released tables alone.
+
+*Bought* (`bought_levels`). A cell of a two-way table has noise of a known size σ, whatever the levels are. With L
+levels of about equal weight in both columns it has n/L² people, and fewer than some σ of them tell nothing: so there
+are about L = √(n/cσ) levels. Neighbouring fine cells of ordered columns are merged until they hold n/L people; one that
+holds as many by itself (a spike: zero, 40 hours) is a level of its own. Categories with fewer than `_RARE` σ people
+share one level, where there are two of them or more. Missing is always a level of its own, the last.
+
+*Fitted* (`Coarse`). A fit's time grows with the square of the width. But where columns have thousands of levels
+together, hardly any pair of them holds enough people to be told from noise. So neighbouring levels are one while the
+tables are fitted, as few people as possible in each, and afterwards the people of such a group are parted among its
+levels as its one-way table says.
+
+*Never drawn* (`levels_of_none`). A schema says what may be, not what is: a column may lack values, hold texts that are
+none of its categories, and where its bounds were bought, numbers up to a power of two. A fit follows the noise of such
+levels: one row in twenty without a value, in a column that has all. Where the released count is consistent with nobody,
+nobody is drawn there; people who are fewer than the noise can tell are lost with the noise.
+
+Guarantee: reads released tables and the public schema alone, so that all who know them choose the same.
+Edges: never fewer than two levels where there are two cells; noise 0 → as many levels as there may be. Of all columns
+together no more than `MOST_WIDTH` levels are bought, or two for each. In a fit a column keeps `_FEWEST` levels, and all
+that it has in a three-way table. A column of which nothing but levels of nobody was seen stays as it is.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.data.coarsen import OTHER
+from understudy.data.column import Categorical, Column, Integer
+from understudy.data.encoding.fine import is_bought, is_tree
+from understudy.data.schema import Schema, was_bought
+from understudy.models.tables.given_rules import Tie, blocks_of
+from understudy.models.tables.mixture import MixtureOfProducts
+
+Groups = NDArray[np.int32]  # the level of each fine cell
+
+_SIGNAL = 1.0  # c: what a cell of two average levels holds, in deviations of its noise
+_SMALL = 0.25  # of n/L: with fewer people than this, neighbours are one level
+_RARE = 2.0  # σ: what a category must hold to be a level of its own
+_MOST_LEVELS = 128  # of one column
+MOST_WIDTH = 2048  # of all columns whose levels are bought
+
+
+def most_width(columns: int) -> int:
+    """How many levels so many columns may have together."""
+    return max(MOST_WIDTH, 3 * columns)
+
+
+def most_levels(columns: Sequence[Column]) -> int:
+    """How many levels each of those that are bought may have, without the missing one."""
+    many = sum(map(is_bought, columns))
+    return max(2, min(_MOST_LEVELS, MOST_WIDTH // max(many, 1) - 1))
+
+
+def bought_levels(
+    columns: Sequence[Column], tables: Sequence[Tensor], *, people: float, noise: float
+) -> list[Groups]:
+    """The level of each fine cell of each column, from its fine table (cells, the missing one last).
+
+    `noise` is the standard deviation of a cell of a pair. Declared levels stay as they are.
+    """
+    most = most_levels(columns)
+    levels, groups = level_count(people, noise, most), []
+    for column, table in zip(columns, tables, strict=True):
+        if not is_bought(column):
+            groups.append(np.arange(len(table), dtype=np.int32))
+            continue
+        held = table[: len(table) - column.nullable]
+        own = merged_neighbours(held, levels) if is_tree(column) else merged_rare(held, noise, most)
+        groups.append(np.append(own, own.max() + 1).astype(np.int32) if column.nullable else own)
+    return groups
+
+
+def level_count(people: float, noise: float, most: int = _MOST_LEVELS) -> int:
+    """L: how many levels an ordered column is cut into."""
+    if not noise > 0:
+        return most
+    return int(min(max(2.0, math.sqrt(max(people, 1.0) / (_SIGNAL * noise))), most))
+
+
+def merged_neighbours(table: Tensor, levels: int) -> Groups:
+    """At most so many levels of the cells of an ordered column: neighbours together, spikes alone."""
+    weights = table.double().numpy()
+    share = max(float(weights.sum()), 1.0) / levels
+    spike = weights >= share
+    # A spike ends what is before it and begins what is after it; between spikes a level ends when it is full.
+    run = np.cumsum(spike | np.roll(spike, 1)) if len(weights) > 1 else np.zeros(1, dtype=np.int64)
+    starts = np.flatnonzero(np.diff(run, prepend=run[0] - 1))
+    before = np.concatenate([[0.0], np.cumsum(weights)])[starts]
+    inside = np.cumsum(weights) - before[np.searchsorted(starts, np.arange(len(weights)), side="right") - 1]
+    turn = np.where(spike, 0, np.floor((inside - weights / 2) / share))
+    both = np.stack([run, turn.clip(min=0)])
+    change = (np.diff(both, axis=1, prepend=both[:, :1]) != 0).any(axis=0)
+    return _without_small(np.cumsum(change), weights, share * _SMALL, levels)
+
+
+def _without_small(
+    groups: NDArray[np.int64], weights: NDArray[np.float64], least: float, most: int
+) -> Groups:
+    """Levels with fewer people, or too many of them, join a neighbour; two are left where there are two cells."""
+    held: list[float] = np.bincount(groups, weights=weights).tolist()
+    first: list[int] = np.flatnonzero(np.diff(groups, prepend=-1)).tolist()
+    while len(held) > 2 and (min(held) < least or len(held) > most):
+        small = int(np.argmin(held))
+        left = small > 0 and (small == len(held) - 1 or held[small - 1] <= held[small + 1])
+        into = small - 1 if left else small
+        held[into : into + 2] = [held[into] + held[into + 1]]
+        del first[into + 1]
+    if len(held) == 1 and len(weights) > 1:  # all in one cell, by what was released
+        first.append(max(1, int(weights.argmax())))
+    starts = np.zeros(len(weights), dtype=np.int32)
+    starts[first[1:]] = 1
+    return np.cumsum(starts, dtype=np.int32)
+
+
+def merged_rare(table: Tensor, noise: float, most: int) -> Groups:
+    """A level for each category with enough people, in the order of the list, and one for all others together."""
+    weights = table.double().numpy()
+    if len(weights) <= 2:
+        return np.arange(len(weights), dtype=np.int32)
+    order = np.argsort(-weights, kind="stable")
+    kept = np.zeros(len(weights), dtype=bool)
+    kept[order[: most - 1]] = True
+    kept &= weights >= _RARE * noise
+    kept[order[0]] = True  # two levels at least
+    if len(weights) - kept.sum() < 2:
+        return np.arange(len(weights), dtype=np.int32)
+    groups = np.cumsum(kept).astype(np.int32) - 1
+    groups[~kept] = kept.sum()
+    return groups
+
+
+FITTED = 768  # levels of all columns together
+_FEWEST = 16  # levels that a column keeps
+_RAREST = 1e-6  # of a group's people, in a level that nobody seems to have
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """The group of every level, and the share of its group's people that it has: both (width,)."""
+
+    sizes: tuple[int, ...]
+    all_sizes: tuple[int, ...]
+    group: Tensor
+    share: Tensor
+
+    @classmethod
+    def of(cls, ways: Tensor, sizes: Sequence[int], whole: Collection[int] = ()) -> "Coarse | None":
+        """By one-way tables (width,), in counts; columns in `whole` stay as they are. None where all levels are fitted.
+
+        Edges: counts below 0, or not measured, are none.
+        """
+        kept = dict.fromkeys(whole, max(sizes))
+        most = _levels_each([size for column, size in enumerate(sizes) if column not in kept], sum(sizes))
+        known = torch.where(ways.isfinite(), ways, 0).clamp(min=0).cpu().double()
+        parts = torch.split(known, list(sizes))
+        groups, first = [], 0
+        for column, own in enumerate(parts):
+            limit = kept.get(column, most)
+            one = merged_neighbours(own, limit) if len(own) > limit else range(len(own))
+            groups.append(torch.as_tensor(one, dtype=torch.int64) + first)
+            first = int(groups[-1][-1]) + 1
+        if first == sum(sizes):
+            return None
+        group, own = torch.cat(groups), torch.cat(parts)
+        own = own + _RAREST * torch.zeros(first, dtype=own.dtype).index_add_(0, group, own)[group] + _RAREST
+        share = own / torch.zeros(first, dtype=own.dtype).index_add_(0, group, own)[group]
+        fitted = tuple(int(one[-1] - one[0]) + 1 for one in groups)
+        return cls(fitted, tuple(sizes), group.to(ways.device), share.to(ways.device))
+
+    def merged(self, counts: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Counts and the variances of their noise, both (width, width) and symmetric, on the fewer levels.
+
+        A cell of which a part was not measured, with infinite variance, was not measured.
+        """
+        found = []
+        column = torch.repeat_interleave(torch.tensor(self.sizes, device=counts.device))
+        same = column[:, None] == column
+        for matrix, within in ((counts, 0.0), (variance, torch.inf)):
+            sums = torch.where(same, within, self._summed(self._summed(matrix).T))
+            found.append(sums.diagonal_scatter(self._summed(matrix.diagonal())))
+        return found[0], found[1]
+
+    def merged_tie(self, tie: Tie) -> Tie:
+        """Rules on the fewer levels: a group is allowed as far as its people's levels are."""
+        blocks, fewer = blocks_of(self.all_sizes), blocks_of(self.sizes)
+        allowed = []
+        for column, mask in zip(tie.columns, tie.allowed, strict=True):
+            group, share = self.group[blocks[column]] - fewer[column].start, self.share[blocks[column]]
+            sums = mask.new_zeros(len(mask), self.sizes[column])
+            allowed.append(sums.index_add_(1, group, mask * share))
+        return Tie(tie.columns, tuple(allowed))
+
+    def _summed(self, matrix: Tensor) -> Tensor:
+        """Over the levels of each group, along the first dimension."""
+        return matrix.new_zeros(sum(self.sizes), *matrix.shape[1:]).index_add_(0, self.group, matrix)
+
+    def parted(self, mixture: MixtureOfProducts) -> MixtureOfProducts:
+        """The mixture on all levels."""
+        own = (self.all_sizes, mixture.components, mixture.target, mixture.together)
+        full = MixtureOfProducts(*own).to(self.share.device)
+        with torch.no_grad():
+            full.logits.copy_(mixture.logits[:, self.group] + self.share.log())
+            if full.effects is not None and mixture.effects is not None:  # columns together keep their levels
+                two = mixture.effects[mixture.width :]
+                full.effects.copy_(torch.cat([mixture.effects[self.group], two]))
+        return full.requires_grad_(False)
+
+
+def fitted_width(sizes: Sequence[int]) -> int:
+    """How many levels are fitted of columns with so many."""
+    most = _levels_each(sizes, sum(sizes))
+    return sum(min(size, most) for size in sizes)
+
+
+def _levels_each(sizes: Sequence[int], width: int) -> int:
+    """The most levels that each of these columns may have, so that all columns have no more than are fitted."""
+    room, most = FITTED - (width - sum(sizes)), max(sizes, default=0)
+    while most > _FEWEST and sum(min(size, most) for size in sizes) > room:
+        most -= 1
+    return max(most, _FEWEST)
+
+
+_NONE = 2.0  # deviations: a count that lies no further above 0 is consistent with nobody
+_NEVER = 80.0  # so much lower are the log-odds of a level that is not drawn
+
+
+def levels_of_none(
+    schema: Schema, sizes: Sequence[int], counts: Tensor, deviations: Tensor
+) -> list[list[int]]:
+    """Of each column the levels with nobody: missing, "(other)", and beyond the first and the last that were seen.
+
+    `counts` and their `deviations` are (width,). Ends are cut of whole numbers with a level each, where bounds were
+    bought; declared bounds are known.
+    """
+    found, start, bought = [], 0, was_bought(schema)
+    for column, size in zip(schema.columns, sizes, strict=True):
+        count, sigma = counts[start : start + size], deviations[start : start + size]
+        none = (count <= _NONE * sigma).tolist()
+        single = size == column.size  # a level each: none was merged
+        levels = [size - 1] if column.nullable and none[-1] else []
+        if single and isinstance(column, Categorical) and OTHER in column.categories:
+            other = column.categories.index(OTHER)
+            levels += [other] * none[other]
+        if single and bought and isinstance(column, Integer):
+            seen = [level for level in range(column.levels) if not none[level]]
+            if seen:
+                levels += [level for level in range(column.levels) if not seen[0] <= level <= seen[-1]]
+        rest = [level for level in range(size) if level not in levels]
+        found.append(levels if any(not none[level] for level in rest) else [])
+        start += size
+    return found
+
+
+@torch.no_grad()
+def never_drawn(network: MixtureOfProducts, levels: Sequence[Sequence[int]]) -> MixtureOfProducts:
+    """The same mixture, changed in place, which draws none of these levels of each column."""
+    start = 0
+    for column, (size, none) in enumerate(zip(network.sizes, levels, strict=True)):
+        if none:
+            block = network.logits[:, start : start + size]
+            block[:, list(none)] = block.max(1, keepdim=True).values - _NEVER
+            if column == network.target and network.effects is not None:
+                network.effects[:, list(none)] -= _NEVER
+        start += size
+    return network

@@ -1,0 +1,107 @@
+"""Which pairs of columns of a wide table are worth a second measurement, and which a three-way table with the target.
+
+*Pairs*, by a mixture that was fitted to a first, very noisy measurement of all: it pools what many pairs say together,
+and so tells strong pairs from noise where a single two-way table cannot. A pair's strength is the total variation
+distance between its two-way table and the product of its one-way tables. First a spanning tree of largest total
+strength, so that every column is tied to the others (Chow and Liu 1968; McKenna, Miklau, Sheldon, JPC 2021, MST, choose
+by noisy scores likewise), then the strongest of the other pairs. Pairs that are measured again anyhow tie their
+columns.
+
+*Triples*, by estimates of the released pairs: two columns can tell more of the target together than each by itself only
+if each tells something. So a pair is as strong as the weaker of its columns, by the mutual information with the target.
+A table whose noise alone adds up to as many people as there are tells nothing, and one of very many cells costs the fit
+more than it tells: neither is chosen.
+
+Guarantee: reads what was released, or was fitted to it, alone: the choice is post-processing.
+Edges: fewer pairs than a tree has → the strongest of the tree; more than may be chosen → ConfigError; fewer triples
+than are wanted, or none, where no others can be told from noise.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import torch
+from scipy.sparse.csgraph import minimum_spanning_tree
+from torch import Tensor
+
+from understudy.ground.check import in_range
+from understudy.models.tables.given_rules import Ruled, Tie, blocks_of
+from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.tables.noisy_tables import Tables
+
+
+def strongest_pairs(
+    mixture: MixtureOfProducts, wanted: int, *, besides: Tensor | None = None, ties: Sequence[Tie] = ()
+) -> Tensor:
+    """The numbers of the columns of each pair, the lower first: (wanted, 2), int64, in rising order.
+
+    `besides` (n, 2): pairs that are not to be chosen. `ties`: rules that the mixture was fitted given.
+    """
+    strength = pair_strength(mixture, ties).cpu().numpy()
+    upper = np.triu(np.ones_like(strength, dtype=bool), 1)
+    free = upper.copy()
+    if besides is not None:
+        known = tuple(besides.numpy().T)
+        strength[known], free[known] = 2, False  # more than any distance
+    in_range(1, int(free.sum()), wanted=wanted)
+    tree = minimum_spanning_tree(np.where(upper, strength.max() + 1 - strength, 0)).toarray() > 0
+    order = np.argsort(-(strength + tree * (strength.max() + 1))[free], kind="stable")[:wanted]
+    pairs = np.argwhere(free)[np.sort(order)]
+    return torch.from_numpy(pairs.astype(np.int64))
+
+
+def pair_strength(mixture: MixtureOfProducts, ties: Sequence[Tie] = ()) -> Tensor:
+    """Total variation distance of every two-way table from independence: (columns, columns)."""
+    with torch.no_grad():
+        odds = mixture.odds().double()
+        gram = Ruled.of(odds, mixture.sizes, [tie.to(odds.device, odds.dtype) for tie in ties]).gram()
+    ways = gram.diagonal()
+    column = torch.repeat_interleave(torch.tensor(mixture.sizes, device=gram.device))
+    apart = (gram - torch.outer(ways, ways)).abs() * (column[:, None] != column)
+    member = torch.nn.functional.one_hot(column).double()
+    return member.T @ apart @ member / 2
+
+
+MOST_CELLS = 4096  # of a table
+_NOISE = 1.0  # of the people: what a table's noise may add up to
+_LEAST = 1e-9  # frequency of a cell
+
+
+def strongest_triples(
+    tables: Tables,
+    sizes: Sequence[int],
+    target: int,
+    wanted: int,
+    *,
+    among: Sequence[Sequence[int]],
+    noise: float,
+    besides: Collection[frozenset[int]] = (),
+) -> Tensor:
+    """The numbers of the columns of each pair, the lower first: at most (wanted, 2), int64, in rising order.
+
+    `among`: the pairs of columns that may be chosen; `noise`: the standard deviation of a cell of a three-way table;
+    `besides`: three columns each, of tables that are released anyhow.
+    """
+    told = information(tables, sizes, target)
+
+    def fits(a: int, b: int) -> bool:
+        cells = sizes[a] * sizes[b] * sizes[target]
+        if {a, b, target} in besides:
+            return False
+        return cells <= MOST_CELLS and cells * noise * math.sqrt(2 / math.pi) <= _NOISE * tables.people
+
+    pairs = [pair for pair in sorted((min(pair), max(pair)) for pair in among) if fits(*pair)]
+    strongest = sorted(pairs, key=lambda pair: -min(told[pair[0]], told[pair[1]]))[:wanted]
+    return torch.tensor(sorted(strongest), dtype=torch.int64).reshape(-1, 2)
+
+
+def information(tables: Tables, sizes: Sequence[int], target: int) -> list[float]:
+    """The mutual information of every column with the target, by their estimated two-way tables; 0 of itself."""
+    plain, blocks, found = tables.plain(tables.target).cpu(), blocks_of(sizes), []
+    for column, block in enumerate(blocks):
+        joint = plain[block, blocks[target]].clamp(min=_LEAST)
+        joint = joint / joint.sum()
+        apart = torch.outer(joint.sum(1), joint.sum(0))
+        found.append(float((joint * (joint / apart).log()).sum()) if column != target else 0.0)
+    return found

@@ -1,0 +1,224 @@
+"""The column to predict: tables of three columns with it as pairs alone say they are, and effects by which it is drawn.
+
+A mixture that has all two-way tables right may have any three-way ones, and may say anything of one column given a
+dozen others: few components fit a row, and these are too sure of its target. What it has there by chance a classifier
+that learns from its rows takes for a rule.
+
+*In the fit* (`WithTarget`): of all laws with the same pairs that of largest entropy has no interaction of three
+columns, p(a, b, y) = f(a, b)·g(a, y)·h(b, y); it is found by iterative proportional fitting (Deming, Stephan 1940), for
+all pairs of columns with the target at once. The mixture is drawn there, with `_TRUST` of the precision of the measured
+pairs. Three-way tables that were released besides enter the loss by themselves. What they have left, beyond their
+noise, to what pairs say of them is the variance of their interaction (empirical Bayes): the more it is, the less they
+are drawn.
+
+*In rows* (`with_effects`): of all laws with the mixture's law of the other columns and its pairs with the target, that
+of largest entropy is a logistic regression with an effect for each level and none of two columns together (Berger,
+Della Pietra, Della Pietra, Comput. Linguist. 1996, §3). So a row's other columns are drawn from the mixture, and its
+target by these effects (`mixture.KEPT` of the rows have that of their component): pairs stay as they are. Two columns
+that stand in a released three-way table with the target have effects together. The regression is fitted to rows that
+the mixture draws, each with the target's probabilities by Bayes' rule. A fit that stops where noise begins has its
+pairs too weak: so all effects are taken times one *strength*, at least 1, the likeliest by the released pairs with the
+target, around 1 before these are looked at.
+
+Guarantee: reads the released tables, and a mixture that was fitted to them, alone: it costs no privacy.
+Edges: pairs that were not measured, with each other or with the target, have no weight, nor have columns that rules tie
+to each other or to the target. The target's commonest level is what the pairs leave to it. Each other one costs a step
+two products of the pairs' size: a target with more than `MOST_LEVELS` is fitted without. A level that hardly any row
+has gets an effect near 0.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.models.tables.bayes import one_hot
+from understudy.models.tables.given_rules import Rules, blocks_of, put
+from understudy.models.tables.loss import Slope, WideTable
+from understudy.models.tables.mixture import KEPT, MixtureOfProducts
+from understudy.models.tables.noisy_tables import Tables
+
+MOST_LEVELS = 4
+_TRUST = 0.6  # of a pair's precision
+_FITTING = 15  # of proportional fitting
+_LEAST = 1e-7  # frequency of a cell, to begin with
+_TINY = 1e-30  # a divisor, or a probability, in place of 0
+MOST_TOLD = 16  # levels of a target
+_ROWS, _CELLS = 20_000, 4_000_000  # rows that are drawn; fewer where they have more cells in all
+_RIDGE = 1.0  # rows' worth of evidence that an effect is 0
+_STEPS = 300
+_NEAR = 1e-6  # of all rows: what a table's cell may be off by
+_STRONGEST, _SPREAD = 4.0, 0.5  # of a strength, and of its logarithm around 0 before any table is looked at
+_TURNS = 20  # that leave the target's levels their shares
+
+
+class WithTarget:
+    """What all tables (a, b, target) add to the loss of a mixture of columns with so many levels."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        sizes: Sequence[int],
+        target: int,
+        scale: float,
+        rules: Rules,
+        triples: Sequence[WideTable] = (),
+    ) -> None:
+        blocks = blocks_of(sizes)
+        block = blocks[target]
+        pairs = tables.plain(tables.target)
+        pairs = ((pairs + pairs.T) / 2).clamp(min=_LEAST)
+        rarer = tables.ways[block].sort().indices[:-1]
+        joint = without_interaction(pairs, tables.columns, pairs[:, block])
+        self.tables = joint[rarer].float()
+        self.levels = [block.start + level for level in rarer.tolist()]
+        weight = tables.weight.clone()
+        for a, b, cells in rules.tied:
+            put(weight, a, b, cells, torch.zeros_like(cells, dtype=weight.dtype))
+        known = (weight[:, block] > 0).all(1).double()
+        precision = weight * torch.outer(known, known) * _TRUST
+        for triple in triples:
+            if target in triple.columns:
+                order = sorted(range(3), key=lambda axis: triple.columns[axis] != target)  # the target first
+                one, other = (blocks[triple.columns[axis]] for axis in order[1:])
+                apart = interaction(triple, triple.target.permute(order) - joint[:, one, other])
+                for at in ((one, other), (other, one)):
+                    precision[at] = 1 / (1 / precision[at] + apart)
+        self.precision = (precision * scale).float()
+
+    def add_to(self, slope: Slope) -> None:
+        """A table is the mean of the product of its columns' odds: by hand, for one level of the target at a time."""
+        law, odds, rows = slope.law, slope.law.own, torch.zeros_like(slope.law.own)
+        for table, level in zip(self.tables, self.levels, strict=True):
+            own = odds[:, level]
+            weighed = law.weighed(own[:, None] * odds)
+            step = odds @ ((weighed.T @ odds / len(odds) - table) * self.precision)
+            half = (step * odds).sum(1) / 2
+            rows += own[:, None] * step
+            rows[:, level] += half
+            if slope.share is not None:
+                slope.share += own * half
+        slope.own += law.weighed(rows)
+
+
+def interaction(triple: WideTable, gap: Tensor) -> float:
+    """The variance, cell by cell, of what a released table has besides its noise, by its `gap` to what pairs say."""
+    return max(float(gap.square().mean()) - 1 / triple.precision, 0.0)
+
+
+def without_interaction(pairs: Tensor, columns: Tensor, target: Tensor) -> Tensor:
+    """All tables (a, b, y) with these two-way tables and no interaction of three columns: (levels of y, width, width).
+
+    `pairs` (width, width), above 0; `columns` (width, m) says of which column each level is; `target` (width, levels of
+    y) are the two-way tables with y.
+    Edges: two-way tables that contradict each other, as noisy ones do → those of a and b hold, the others nearly.
+    """
+    with_y = target.T[:, :, None]
+    joint = with_y * with_y.mT
+    for _ in range(_FITTING):
+        joint = joint * ((with_y / (joint @ columns).clamp(min=_TINY)) @ columns.T)
+        joint = joint * (columns @ (with_y.mT / (columns.T @ joint).clamp(min=_TINY)))
+        joint = joint * (pairs / joint.sum(0).clamp(min=_TINY))
+    return (joint + joint.mT) / 2
+
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+
+def with_effects(
+    mixture: MixtureOfProducts,
+    target: int,
+    together: Sequence[Sequence[int]],
+    uniform: Callable[[int], Tensor],
+    tables: Tables | None = None,
+) -> MixtureOfProducts:
+    """The same mixture, whose rows' target is drawn by their other columns, and by two `together`.
+
+    `uniform(k)` gives k independent numbers from [0, 1), float64. With the `tables` that the mixture was fitted to,
+    effects are as strong as these say.
+    """
+    told = MixtureOfProducts(mixture.sizes, mixture.components, target, together).to(mixture.logits.device)
+    levels = mixture.levels(min(_ROWS, 1 + _CELLS // len(mixture.sizes)), uniform)
+    block = blocks_of(mixture.sizes)[target]
+    rows, odds = one_hot(levels.long(), mixture.sizes), mixture.odds().detach().cpu()
+    rows[:, block] = 0
+    chance = (torch.softmax(rows @ odds.clamp(min=_TINY).log().T, 1) @ odds[:, block]).double().numpy()
+    count = sum(mixture.sizes) + sum(mixture.sizes[a] * mixture.sizes[b] for a, b in told.together)
+    terms = _indicators(told.terms(levels).numpy(), count)
+    effects = _likeliest(terms, chance)
+    if tables is not None:
+        effects = _as_strong(effects, terms, chance, tables, block)
+    told.load_state_dict({"logits": mixture.logits, "effects": torch.from_numpy(effects)})
+    return told.requires_grad_(False)
+
+
+def _indicators(terms: NDArray[Any], count: int) -> "csr_array":
+    """Which of so many effects each row has: (n, terms) → (n, count)."""
+    from scipy.sparse import csr_array  # these take a third of a second to load, and few fits need them
+
+    n, each = terms.shape
+    return csr_array((np.ones(n * each), terms.ravel(), np.arange(0, n * each + 1, each)), shape=(n, count))
+
+
+def _likeliest(rows: "csr_array", chance: NDArray[Any]) -> NDArray[Any]:
+    """The effects under which rows that have these have these probabilities (n, levels) as nearly as they can."""
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax
+
+    (n, count), each = rows.shape, rows.nnz // rows.shape[0]
+    shape, mean = (count, chance.shape[1]), np.log(chance.mean(0).clip(_TINY)) / each  # effects lie around it
+
+    def loss(flat: NDArray[Any]) -> tuple[float, NDArray[Any]]:
+        effects = flat.reshape(shape)
+        said = log_softmax(rows @ (effects + mean), axis=1)
+        slope = rows.T @ (np.exp(said) - chance) + _RIDGE * effects
+        value = _RIDGE / 2 * np.square(effects).sum() - (chance * said).sum()
+        return float(value) / n, slope.ravel() / n
+
+    start = np.zeros(shape).ravel()
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS, "gtol": _NEAR})
+    effects: NDArray[Any] = found.x.reshape(shape) + mean
+    return effects
+
+
+def _as_strong(
+    effects: NDArray[Any], rows: "csr_array", chance: NDArray[Any], tables: Tables, block: slice
+) -> NDArray[Any]:
+    """The effects times their strength, at least 1, the target's shares as they were."""
+    from scipy.optimize import minimize_scalar
+
+    n, each = rows.shape[0], rows.nnz // rows.shape[0]
+    released, weight = (
+        part[:, block].cpu().numpy() for part in (tables.plain(tables.measured), tables.weight)
+    )
+    scores, share = rows @ effects, chance.mean(0).clip(_TINY)
+    scores -= scores.max(1, keepdims=True)
+
+    def pairs(strength: float) -> NDArray[Any]:
+        odds = np.exp(strength * scores)
+        odds *= _tilt(odds, share)
+        drawn = odds / odds.sum(1, keepdims=True)
+        found: NDArray[Any] = (rows.T @ (KEPT * chance + (1 - KEPT) * drawn))[: len(weight)] / n
+        return found
+
+    def loss(log: float) -> float:
+        return float((weight * np.square(pairs(np.exp(log)) - released)).sum()) + (log / _SPREAD) ** 2
+
+    found = minimize_scalar(loss, bounds=(0, np.log(_STRONGEST)), method="bounded", options={"xatol": 0.01})
+    strength = float(np.exp(found.x))
+    shift = np.log(_tilt(np.exp(strength * scores), share))
+    stronger: NDArray[Any] = strength * effects + shift / each
+    return stronger
+
+
+def _tilt(odds: NDArray[Any], share: NDArray[Any]) -> NDArray[Any]:
+    """What to take each level's odds (n, levels) times, so that all rows together have these shares of the levels."""
+    tilt = np.ones(len(share))
+    for _ in range(_TURNS):
+        had = tilt * (odds.T @ (1 / (odds @ tilt))) / len(odds)
+        tilt *= share / had.clip(_TINY)
+    return tilt
