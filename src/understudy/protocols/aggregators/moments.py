@@ -4,7 +4,7 @@ The level of trust of `two-aggregators` for what has no columns. Each person spl
 frame as a vector of whole numbers, and the products of its entries into two shares (`secure.moment_shares`), one for
 the server, one for a second aggregator that does not collude with it. Each of the two adds up what it has and adds its
 own full noise, and only the two sums together can be read. Sources: as of `two-aggregators`; what is fitted is that
-of `moments` (`models/moments/one_release.py`), without histograms, and without cells of a class.
+of `moments` (`models/moments/offered.py`), without histograms, and without cells of a class.
 
 Guarantee: (ε, δ)-DP for the content of a person's upload, or nothing, against an outsider, the server, and the
 second aggregator, in one price that the person's ledger and the second aggregator's hold. A liar moves the sums by no
