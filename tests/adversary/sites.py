@@ -27,7 +27,7 @@ from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.secure.channel import Channel
 from understudy.privacy.secure.moments import sensitivity
 from understudy.protocols.aggregators.host import UploadParty
-from understudy.protocols.dplt import study as dplt_study
+from understudy.protocols.dplt import tree as dplt_tree
 from understudy.protocols.gans import critic_round
 from understudy.protocols.gram import rows as gram_rows
 from understudy.protocols.gram import stages as gram_stages
@@ -176,8 +176,8 @@ def tapped(sites: Sites) -> Iterator[None]:
             patch.setattr(stage, "_sums_of", _moments(sites, stage._sums_of))
         patch.setattr(Numbers, "triangle", _triangle(sites, Numbers.triangle))
         patch.setattr(Numbers, "words", _short(sites, Numbers.words))
-        patch.setattr(dplt_study, "pair_tables", _counts(sites, dplt_study.pair_tables, "two-way tables"))
-        patch.setattr(dplt_study, "_choose", _choice(sites, dplt_study._choose))
+        patch.setattr(dplt_tree, "pair_tables", _counts(sites, dplt_tree.pair_tables, "two-way tables"))
+        patch.setattr(dplt_tree, "_choose", _choice(sites, dplt_tree._choose))
         patch.setattr(LearningParty, "told", _told(sites, LearningParty.told))
         patch.setattr(Rappor, "__call__", _bits(sites, Rappor.__call__))
         patch.setattr(UploadParty, "uploaded", _split(sites, UploadParty.uploaded))

@@ -23,7 +23,7 @@ from understudy.privacy.noise.rng import SecureRng
 from understudy.privacy.secure.counts import gram_matrix, needed_noise, noise, release_event, triple_table
 from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import blind, noise_share
-from understudy.protocols.dplt.plan import Config, Plan
+from understudy.protocols.dplt.study import Config, LatentTree
 from understudy.protocols.dplt.tree import association
 from understudy.protocols.sgde.offering import levels
 
@@ -169,7 +169,10 @@ def test_dplt_splits_epsilon_without_a_rest_or_refuses_before_anything_is_paid(e
     schemas = {name: Schema(columns=(Categorical(name=f"{name}{i}", categories=tuple("wxyz")) for i in range(2)))
                for name in "ab"}  # fmt: skip
     try:
-        events = Plan(Config(), schemas, each).events
+        study = LatentTree(Config(), schemas)
+        noise = study.pricing.needed(Budget(each, 0.0), None)
+        study.check_noise(noise, 2)
+        events = [study.pricing.event(step, one) for step, one in enumerate(noise)]
     except ConfigError:
         assert not 1e-3 < each < 1e3
         return

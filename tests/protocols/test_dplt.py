@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.dplt import study as studies
-from understudy.protocols.dplt.plan import Config, Plan
-from understudy.protocols.dplt.study import LatentTree
+from understudy.protocols.dplt import tree as trees
+from understudy.protocols.dplt.study import Config, LatentTree
 from understudy.protocols.dplt.tree import (
     association,
     choices,
@@ -159,15 +160,15 @@ def test_one_person_moves_the_released_tables_by_exactly_what_is_charged(
     frame = bits_frame(40, 6)
     monkeypatch.setattr(studies, "spanning_tree", lambda weights: [(i, i + 1) for i in range(5)])
     # The choices are charged apart: here they stay the same.
-    monkeypatch.setattr(studies, "best", lambda scores: 0)
+    monkeypatch.setattr(trees, "best", lambda scores: 0)
     totals = []
     for rows in (frame, frame.iloc[:-1]):
         released, seen = grown(rows, parties, group=1, plus=plus)
         tables = torch.from_numpy(np.stack([*tree_of(released).values()])).long()
         totals.append((unmasked(seen.tables()[0]), tables))
-    plan = Plan(Config(group=1, plus=plus), cut(frame, parties)[1], math.inf)
-    assert int((totals[0][0] - totals[1][0]).abs().sum()) == plan.moved[1]
-    assert int((totals[0][1] - totals[1][1]).abs().sum()) == plan.moved[2] == 5
+    pricing = LatentTree(Config(group=1, plus=plus), cut(frame, parties)[1]).pricing
+    assert int((totals[0][0] - totals[1][0]).abs().sum()) == pricing.moved[1]
+    assert int((totals[0][1] - totals[1][1]).abs().sum()) == pricing.moved[2] == 5
 
 
 def unmasked(parts: Mapping[str, Mapping[str, torch.Tensor]]) -> torch.Tensor:
@@ -201,9 +202,8 @@ def test_each_party_adds_its_own_full_noise_and_a_table_across_has_two() -> None
     frame, budget = bits_frame(50, 12), Budget(4.0, 0.0)
     clear = unmasked(grown(frame, 2, group=1)[1].tables()[0])
     noisy = torch.stack([unmasked(grown(frame, 2, replace(budget, epsilon=4.0), group=1)[1].tables()[0])])
-    plan = Plan(Config(group=1), cut(frame, 2)[1], 4.0)
-    assert plan.scales is not None
-    variance = DiscreteLaplaceNoise(plan.scales[1]).variance
+    scales = LatentTree(Config(group=1), cut(frame, 2)[1]).pricing.needed(budget, None)
+    variance = DiscreteLaplaceNoise(Fraction(scales[1])).variance
     noise = (noisy - clear)[0].double()
     own = 2 * math.comb(6, 2)
     assert float(noise[:own].square().mean()) == pytest.approx(variance, rel=0.6)
@@ -225,7 +225,9 @@ def test_without_noise_dplt_plus_measures_less_and_finds_the_same_tree() -> None
     names = order(2, 10)
     chain = {tuple(sorted((names.index(f"b{i}"), names.index(f"b{i + 1}")))) for i in range(9)}
     assert {tuple(sorted(edge)) for edge in plain} == chain
-    pairs = [Plan(Config(group=1, plus=plus), cut(frame, 2)[1], 1.0).moved[1] for plus in (False, True)]
+    pairs = [
+        LatentTree(Config(group=1, plus=plus), cut(frame, 2)[1]).pricing.moved[1] for plus in (False, True)
+    ]
     assert pairs == [45, 8 + 25]
 
 
@@ -243,14 +245,20 @@ def test_a_large_table_is_recovered_across_parties_at_a_fair_price(plus: bool) -
 # What it costs
 
 
+def events(config: Config, schemas: Mapping[str, Schema], total: float) -> list[Any]:
+    """What each step costs within this ε."""
+    pricing = LatentTree(config, schemas).pricing
+    noise = pricing.needed(Budget(total, 0.0), None)
+    return [pricing.event(step, one) for step, one in enumerate(noise)]
+
+
 @pytest.mark.parametrize("plus", [False, True])
 @pytest.mark.parametrize("parties", [2, 3])
 @pytest.mark.parametrize("split", [(1.0, 1.0, 1.0), (0.1, 3.0, 7.0)])
 def test_the_three_steps_add_up_to_epsilon(plus: bool, parties: int, split: Any) -> None:
     schemas = cut(bits_frame(4, 23), parties)[1]
     for total in (0.3, 3.0):
-        plan = Plan(Config(plus=plus, split=split), schemas, total)
-        prices = [event.epsilon for event in plan.events]
+        prices = [event.epsilon for event in events(Config(plus=plus, split=split), schemas, total)]
         assert 0.995 * total < math.fsum(prices) <= total
         for price, weight in zip(prices, split, strict=True):
             assert price == pytest.approx(total * weight / sum(split), rel=2e-3)
@@ -260,13 +268,13 @@ def test_the_three_steps_add_up_to_epsilon(plus: bool, parties: int, split: Any)
 def test_the_ledger_holds_three_payments_and_a_person_pays_once(plus: bool) -> None:
     fed = federation(bits_frame(60, 8), 3, Budget(3.0, 0.0))
     result = train("dplt", fed, plus=plus)
-    plan = Plan(Config(plus=plus), fed.schemas, 3.0)
+    due = events(Config(plus=plus), fed.schemas, 3.0)
     for name, holder in fed.holders.items():
         paid = {event: count for event, count in holder.ledger.spend().items() if isinstance(event, PureDp)}
-        assert paid == Counter(plan.events)
+        assert paid == Counter(due)
         words = [entry.what for entry in holder.ledger.entries() if entry.what.startswith("step")]
         assert [what.split(",")[0] for what in words] == [f"step {n} of 3" for n in (1, 2, 3)]
-        assert result.privacy.epsilon(name) == epsilon(Counter(plan.events), 0.0) <= 3.0
+        assert result.privacy.epsilon(name) == epsilon(Counter(due), 0.0) <= 3.0
     assert result.privacy.epsilon() == result.privacy.epsilon("holder 0") > 2.99
     text = str(result.privacy)
     assert "one release" in text
@@ -282,12 +290,12 @@ def test_a_party_makes_as_many_choices_as_are_charged(monkeypatch: pytest.Monkey
         assert len(scores) > 1
         return 0
 
-    monkeypatch.setattr(studies, "_choose", choose)
+    monkeypatch.setattr(trees, "_choose", choose)
     for plus, size in itertools.product((False, True), (1, 2, 3, 5)):
         count = 0
         frame = bits_frame(20, 11)
         grown(frame, 2, plus=plus, group=size)
-        assert count == Plan(Config(plus=plus, group=size), cut(frame, 2)[1], 1.0).moved[0]
+        assert count == LatentTree(Config(plus=plus, group=size), cut(frame, 2)[1]).pricing.moved[0]
 
 
 def test_the_strictest_budget_rules() -> None:
@@ -602,5 +610,5 @@ def test_noisy_rows_without_counts_take_the_odds_of_all_rows() -> None:
 
 
 def test_pure_events_are_charged() -> None:
-    plan = Plan(Config(), cut(bits_frame(4, 6), 2)[1], 1.0)
-    assert all(isinstance(event, PureDp) for event in plan.events)
+    paid = events(Config(), cut(bits_frame(4, 6), 2)[1], 1.0)
+    assert all(isinstance(event, PureDp) for event in paid)

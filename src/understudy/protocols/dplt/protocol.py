@@ -26,7 +26,7 @@ schema, so no bin or level is read from rows.
 Sensitivity (add or remove one person with all their columns). Step 1: `tree.association` is proven to move by
 at most 1, a sum of g of them by at most g; a choice at ε₁/choices each. Step 2: a person is in one cell of each table,
 so all P tables move by P in L1: discrete Laplace of scale P/ε₂ (and P is smaller in DPLT+). Step 4: likewise with the
-b − 1 tables of a tree of b attributes. The three add up to ε (`plan.Plan`).
+b − 1 tables of a tree of b attributes. The three add up to ε (`study.PurePricing`).
 
 Guarantee: ε-DP, δ = 0, for a person with all their columns at all parties, in one joint release, against an outsider,
 the server, any party, and several parties together. Each party's ledger is charged that whole price, for the same
@@ -46,8 +46,7 @@ from understudy.data.schema import Schema, join
 from understudy.generators.parts import GeneratorParts
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.loop import Outcome, two_steps
-from understudy.protocols.dplt.plan import Config
-from understudy.protocols.dplt.study import LatentTree
+from understudy.protocols.dplt.study import Config, LatentTree
 from understudy.protocols.dplt.tree import network_of
 from understudy.protocols.joint.found import ended, statement
 from understudy.protocols.joint.party import AlignedJointParty
@@ -76,7 +75,7 @@ def train(
     look = two_steps(watch, privacy.per_party)
     look(1)
     tables = study.tables(found)
-    sizes = [size for sizes in study.plan.sizes.values() for size in sizes]
+    sizes = [size for sizes in study.sizes.values() for size in sizes]
     network = network_of(sizes, tables, next(iter(tables))[0])
     look(2)
     people = found.record.people or 0

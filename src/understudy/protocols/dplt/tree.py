@@ -1,23 +1,34 @@
-"""The pieces of a latent tree over binary attributes: coding, grouping, scores, spanning tree, and the network.
+"""The pieces of a latent tree over binary attributes (coding, grouping, scores, spanning tree, the network), and the
+releases that they are made of: groups, which a holder chooses alone, and two-way tables.
 
-See `dplt` for how they come together and for what each costs. Nothing here adds noise.
+See `protocol` for how they come together and for what each costs. Noise is the engine's, but for choices.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import accumulate, combinations_with_replacement
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csgraph
+from scipy.special import xlogy
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
+from understudy.data.grid import Block
 from understudy.models.tables.bayes import BayesNet, Coded
+from understudy.privacy.noise import Exponential, Rng, best, rounded_up
 from understudy.privacy.secure.ring import Bits
+from understudy.protocols.joint.pricing import BlockSpec
+from understudy.protocols.joint.stage import Choice, Product, Shares, Stage, block_name
 
 Edge = tuple[int, int]
 Choose = Callable[[Tensor, int], int]  # scores and their sensitivity → the place of the chosen one
 Array = NDArray[np.float64]
+Groups = list[list[int]]  # of a holder's attributes; the first of each is at its centre
 
 
 def digits(levels: int) -> int:
@@ -50,11 +61,6 @@ def association(bits: Bits) -> Tensor:
     scores = np.abs(together * n - np.outer(ones, ones)) // max(1, n)
     np.fill_diagonal(scores, 0)
     return torch.from_numpy(scores)
-
-
-def latents(bits: int, size: int) -> int:
-    """How many groups so many bits make."""
-    return -(-bits // size)
 
 
 def group(scores: Tensor, size: int, choose: Choose) -> list[list[int]]:
@@ -90,7 +96,7 @@ def index_tree(scores: Tensor, choose: Choose) -> list[Edge]:
 
 def choices(bits: int, size: int, *, index: bool) -> int:
     """How often `group`, and `index_tree` with `index`, choose among several: this depends on public sizes alone."""
-    count, width = 0, latents(bits, size)
+    count, width = 0, -(-bits // size)
 
     def choose(scores: Tensor, sensitivity: int) -> int:
         nonlocal count
@@ -108,23 +114,15 @@ def information(tables: Array) -> Array:
     counts = np.maximum(tables, 0)
     share = counts / np.maximum(counts.sum((-2, -1), keepdims=True), 1)
     apart = share.sum(-1, keepdims=True) * share.sum(-2, keepdims=True)
-    log = np.log(share, out=np.zeros_like(share), where=share > 0)
-    log -= np.log(apart, out=np.zeros_like(share), where=apart > 0)
-    return np.asarray((share * log).sum((-2, -1)))
+    return np.asarray((xlogy(share, share) - xlogy(share, apart)).sum((-2, -1)))
 
 
 def spanning_tree(weights: Array) -> list[Edge]:
-    """A maximum spanning tree (Prim); −∞ is no edge. Edges from the first node outwards: (known, new)."""
-    edges, reach = list[Edge](), weights[0].copy()
-    origin, inside = np.zeros(len(weights), dtype=np.int64), np.zeros(len(weights), dtype=np.bool_)
-    inside[0] = True
-    for _ in range(len(weights) - 1):
-        new = int(np.where(inside, -np.inf, reach).argmax())
-        edges.append((int(origin[new]), new))
-        inside[new] = True
-        closer = weights[new] > reach
-        reach, origin = np.where(closer, weights[new], reach), np.where(closer, new, origin)
-    return edges
+    """A maximum spanning tree; −∞ is no edge. Edges from the first node outwards: (known, new)."""
+    # A weight of 0 is an edge, too, and to scipy it is none: no weight is negative, so below −1 there is none.
+    heavy = csgraph.minimum_spanning_tree(csgraph.csgraph_from_dense(-1 - weights, null_value=np.inf))
+    order, origin = csgraph.breadth_first_order(heavy, 0, directed=False)
+    return [(int(origin[new]), int(new)) for new in order[1:]]
 
 
 def is_tree(edges: Sequence[Edge], nodes: int) -> bool:
@@ -135,28 +133,6 @@ def is_tree(edges: Sequence[Edge], nodes: int) -> bool:
             return False
         reached.add(new)
     return len(reached) == nodes
-
-
-def leaves_of(groups: Sequence[Sequence[int]]) -> list[Edge]:
-    """Each leaf after its group's latent attribute."""
-    return [(members[0], leaf) for members in groups for leaf in members[1:]]
-
-
-def split_edges(edges: Sequence[Edge], widths: Mapping[str, int]) -> dict[tuple[str, str], list[Edge]]:
-    """Edges of latent attributes, numbered over all parties, by the two parties that they are of, in their order.
-
-    Attributes are then counted within their party, and that of the party that comes first stands first. Every two
-    parties are there, a party with itself too, and keep the order of the edges.
-    """
-    whose = [(party, place) for party, width in widths.items() for place in range(width)]
-    names = list(widths)
-    parts: dict[tuple[str, str], list[Edge]] = {
-        (one, other): [] for i, one in enumerate(names) for other in names[i:]
-    }
-    for edge in edges:
-        (one, place), (other, there) = (whose[node] for node in sorted(edge))
-        parts[one, other].append((place, there))
-    return parts
 
 
 def network_of(sizes: Sequence[int], tables: Mapping[Edge, Array], root: int) -> BayesNet:
@@ -187,3 +163,140 @@ def odds(table: Array) -> Array:
     everyone = np.maximum(table.sum(0), 0)
     rest = everyone if everyone.sum() > 0 else np.ones_like(everyone)
     return np.where(counts.sum(1, keepdims=True) > 0, counts, rest)
+
+
+# What is released
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A holder's group, and the binary attributes of the shared people, in the common order: (people, bits)."""
+
+    group: int
+    bits: Callable[[], Bits]
+
+
+@dataclass(frozen=True)
+class Grouping(Choice[Rows]):
+    """Step 1: each holder groups its attributes, and in DPLT+ chooses its index, by the exponential mechanism."""
+
+    size: int
+    plus: bool
+
+    def choose(self, rows: Rows, noise: float, rng: Rng) -> dict[str, list[list[int]]]:
+        """`association` moves by 1 at most; a choice is at ε of 1/noise."""
+        scores, choose = association(rows.bits()), partial(_choose, noise, rng)
+        groups = group(scores, self.size, choose)
+        first = [members[0] for members in groups]
+        index = index_tree(scores[first][:, first], choose) if self.plus else []
+        return {"groups": groups, "index": [list(edge) for edge in index]}
+
+
+def _choose(noise: float, rng: Rng, scores: Tensor, sensitivity: int) -> int:
+    return Exponential(rounded_up(noise), sensitivity)(scores, rng) if noise else best(scores)
+
+
+@dataclass(frozen=True, eq=False)
+class Tables(Stage[Rows]):
+    """Two-way tables of pairs of latent attributes, by the two holders that they are of.
+
+    `along_tree`: leaves with their latent attribute, too; what holders multiplied for the pairs before is read again.
+    Guarantee: a person is in one cell of each table, so that a block of n tables moves by n in L1.
+    """
+
+    groups: Mapping[str, Groups]
+    pairs: Mapping[tuple[str, str], list[Edge]]  # of latent attributes
+    along_tree: bool
+
+    @cached_property
+    def names(self) -> list[str]:
+        return list(self.groups)
+
+    @cached_property
+    def latent(self) -> dict[str, list[int]]:
+        """Of each holder, the attribute at the centre of each group."""
+        return {name: [members[0] for members in groups] for name, groups in self.groups.items()}
+
+    def _leaves(self, name: str) -> list[Edge]:
+        return leaves_of(self.groups[name]) if self.along_tree else []
+
+    def _own(self, name: str) -> list[Edge]:
+        """All tables of a holder alone."""
+        latent = self.latent[name]
+        return [(latent[a], latent[b]) for a, b in self.pairs[name, name]] + self._leaves(name)
+
+    def _block(self, one: str, other: str) -> Block:
+        return self.names.index(one), self.names.index(other)
+
+    @cached_property
+    def blocks(self) -> Mapping[str, BlockSpec]:
+        counts = {
+            self._block(one, other): len(self._own(one) if one == other else some)
+            for (one, other), some in self.pairs.items()
+        }
+        return {block_name(at): BlockSpec(at, (n, 2, 2), float(n)) for at, n in counts.items() if n}
+
+    @property
+    def product(self) -> Product | None:
+        return None if self.along_tree else Product.of_all([2 * len(own) for own in self.latent.values()])
+
+    def count(self, rows: Rows) -> dict[str, Tensor]:
+        if not (own := self._own(self.names[rows.group])):
+            return {}
+        return {block_name((rows.group, rows.group)): pair_tables(rows.bits(), own)}
+
+    def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[Any]:
+        return both(rows.bits()[start:stop, self.latent[self.names[rows.group]]])
+
+    def across(self, shares: Shares) -> dict[str, Tensor]:
+        found = {}
+        for (g, h), share in shares.get("pairs", {}).items():
+            if some := self.pairs[self.names[g], self.names[h]]:
+                one, other = map(torch.from_numpy, _columns(some))
+                cells = share.reshape(share.shape[0] // 2, 2, share.shape[1] // 2, 2)
+                found[block_name((g, h))] = cells[one, :, other]
+        return found
+
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[Any, Array]:
+        """By the two latent attributes, numbered over all holders, the first has the rows; leaves by (holder, edge)."""
+        starts = dict(zip(self.names, accumulate(map(len, self.latent.values()), initial=0), strict=False))
+        tables: dict[Any, Array] = {}
+        for (one, other), some in self.pairs.items():
+            released = sums.get(block_name(self._block(one, other)))
+            keys: list[Any] = [(starts[one] + a, starts[other] + b) for a, b in some]
+            if one == other:
+                keys += [(one, leaf) for leaf in self._leaves(one)]
+            if released is not None:
+                tables |= dict(zip(keys, released.double().numpy(), strict=True))
+        return tables
+
+
+def pair_tables(bits: Bits, pairs: Sequence[Edge]) -> Tensor:
+    """The two-way tables of these pairs of binary attributes: (pairs, 2, 2)."""
+    seen = both(bits).astype(np.float64)  # counts stay below 2⁵³
+    counts = (seen.T @ seen).astype(np.int64).reshape(bits.shape[1], 2, -1, 2)
+    one, other = _columns(pairs)
+    return torch.from_numpy(counts[one, :, other])
+
+
+def _columns(pairs: Sequence[Edge]) -> NDArray[np.int64]:
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+
+
+def leaves_of(groups: Groups) -> list[Edge]:
+    """Each leaf after its group's latent attribute."""
+    return [(members[0], leaf) for members in groups for leaf in members[1:]]
+
+
+def split_edges(edges: Sequence[Edge], widths: Mapping[str, int]) -> dict[tuple[str, str], list[Edge]]:
+    """Edges of latent attributes, numbered over all parties, by the two parties that they are of, in their order.
+
+    Attributes are then counted within their party, and that of the party that comes first stands first. Every two
+    parties are there, a party with itself too, and keep the order of the edges.
+    """
+    whose = [(party, place) for party, width in widths.items() for place in range(width)]
+    parts = {two: list[Edge]() for two in combinations_with_replacement(widths, 2)}
+    for edge in edges:
+        (one, place), (other, there) = (whose[node] for node in sorted(edge))
+        parts[one, other].append((place, there))
+    return parts
