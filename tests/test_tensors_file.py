@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from understudy.ground.tensors_file import DTYPES, read_header
+from understudy.ground.pack import DTYPES, read_header
 
 PLAIN = {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}
 

@@ -21,9 +21,8 @@ from understudy.models.kernels.taps import Taps
 from understudy.models.nets.beta_vae import BetaVae, ImageVae, TableVae
 from understudy.models.nets.gan import Critic, ImageCritic
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.gradients.critic import clipped_gradient_sum
+from understudy.privacy.gradients.critic import clipped_gradient_sum, formed_critic_gradient
 from understudy.privacy.gradients.dp_sgd import clipped_sums
-from understudy.privacy.gradients.formed_critic import formed_critic_gradient
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.gans.teachers import Teachers

@@ -22,7 +22,7 @@ from understudy.data.samples import toy
 from understudy.data.series import SeriesSchema
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
-from understudy.ground.bounded import parse_json, parse_toml
+from understudy.ground.durable import parse_json, parse_toml
 from understudy.ground.errors import ArtefactError, SchemaError, UnderstudyError
 from understudy.models.cohort.classifier import Mlp
 from understudy.models.nets.beta_vae import ClassDecoder, ClassImageDecoder

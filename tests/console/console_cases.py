@@ -15,8 +15,7 @@ from dp_accounting.dp_event import GaussianDpEvent
 
 from understudy.data.samples import toy
 from understudy.network.decisions import Queue
-from understudy.network.served import note_served
-from understudy.network.status import Status, WatchedLog
+from understudy.network.status import Status, WatchedLog, note_served
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.registry import config_for

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp
-from understudy.privacy.noise.exponential import Exponential, best
+from understudy.privacy.noise.discrete import Exponential, best
 from understudy.privacy.noise.rng import SecureRng
 
 

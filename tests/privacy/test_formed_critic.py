@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from understudy.ground.errors import ConfigError
 from understudy.models.nets.gan import Critic, ImageCritic
-from understudy.privacy.gradients import formed_critic
-from understudy.privacy.gradients.critic import private_critic_gradient
-from understudy.privacy.gradients.formed_critic import formed_critic_gradient
+from understudy.privacy.gradients import critic as formed_critic
+from understudy.privacy.gradients.critic import formed_critic_gradient, private_critic_gradient
 from understudy.privacy.noise.rng import SecureRng
 
 PLAIN: dict[str, Any] = {"noise_multiplier": 0.0, "expected_batch": 1.0, "penalty": 10.0}

@@ -6,11 +6,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from dp_accounting import ZCDpEvent
 from scipy.stats import chisquare
 
 from understudy.ground.errors import ConfigError
-from understudy.privacy.accounts.accounting import PureDp, epsilon
+from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.noise import discrete
 from understudy.privacy.noise.discrete import (
     DiscreteGaussianNoise,
@@ -155,11 +154,6 @@ def test_the_gaussian_event_costs_the_divergence_of_the_law(scale, delta):
     assert true[0] <= delta * (1 + 1e-6)
     assert true[1] > delta
     assert Fraction(noise.event.sigma) <= scale
-
-
-def test_a_vector_costs_by_its_whole_move():
-    assert DiscreteLaplaceNoise(Fraction(4)).vector_event(2) == PureDp(0.5)
-    assert DiscreteGaussianNoise(Fraction(4)).vector_event(2) == ZCDpEvent(2 / 32)
 
 
 @pytest.mark.parametrize("kind", [DiscreteLaplaceNoise, DiscreteGaussianNoise])

@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from understudy.ground.errors import ConfigError
-from understudy.privacy.noise.poisson import poisson_sample, poisson_samples
+from understudy.privacy.noise.poisson import poisson_samples
 from understudy.privacy.noise.rng import FastRng, Rng, SecureRng
 
 
@@ -20,7 +20,7 @@ def test_poisson_sampling_draws_each_person_at_the_rate(rng):
     counts = torch.zeros(n)
     sizes = []
     for _ in range(draws):
-        drawn = poisson_sample(rng, n, rate)
+        drawn = poisson_samples(rng, n, rate, 1)[0]
         counts[drawn] += 1
         sizes.append(len(drawn))
     assert stats.chisquare(counts.numpy(), np.full(n, counts.mean())).statistic < 2 * n
@@ -29,11 +29,11 @@ def test_poisson_sampling_draws_each_person_at_the_rate(rng):
 
 
 def test_poisson_sampling_at_its_edges(rng):
-    assert poisson_sample(rng, 10, 0.0).tolist() == []
-    assert poisson_sample(rng, 10, 1.0).tolist() == list(range(10))
-    assert poisson_sample(rng, 0, 0.5).shape == (0,)
+    assert poisson_samples(rng, 10, 0.0, 1)[0].tolist() == []
+    assert poisson_samples(rng, 10, 1.0, 1)[0].tolist() == list(range(10))
+    assert poisson_samples(rng, 0, 0.5, 1)[0].shape == (0,)
     with pytest.raises(ConfigError, match="rate"):
-        poisson_sample(rng, 10, 1.5)
+        poisson_samples(rng, 10, 1.5, 1)[0]
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.3, 0.9])

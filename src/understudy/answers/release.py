@@ -44,8 +44,8 @@ from understudy.answers.question import Levels
 from understudy.data.encoding.fine import FAN, end_cells, fine_schema, is_tree
 from understudy.data.encoding.levels import Levels as BoughtLevels
 from understudy.data.schema import Schema
-from understudy.ground.bounded import parse_json
-from understudy.ground.tensors_file import MOST_HEADER, read_header
+from understudy.ground.durable import parse_json
+from understudy.ground.pack import MOST_HEADER, read_header
 from understudy.models.tables.fine_tables import layer_sizes
 
 FILE = "release.safetensors"

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 import tomli_w
 
-from understudy.ground.bounded import read_json, read_toml
+from understudy.ground.durable import read_json, read_toml
 from understudy.ground.errors import SchemaError
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from understudy.ground.bounded import read_toml
 from understudy.ground.check import known_keys, plain_names
+from understudy.ground.durable import read_toml
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
 from understudy.privacy.accounts.budget import ADJACENCY
 from understudy.privacy.accounts.guessing import in_words, right_guesses

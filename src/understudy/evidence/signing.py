@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from understudy.ground import durable
-from understudy.ground.bounded import read_json
 from understudy.ground.check import plain_name
+from understudy.ground.durable import read_json
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.privacy.accounts.events import event_to_json
 from understudy.privacy.accounts.ledger import Ledger

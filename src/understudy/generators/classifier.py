@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 from understudy.data.encoding.features import ArrayFeatures, DeclaredFeatures, Features, TableFeatures
 from understudy.data.kinds import kind_of, load_schema, one_kind_of_row
 from understudy.generators.parts import ClassifierParts
-from understudy.ground.bounded import read_json
+from understudy.ground.durable import read_json
 from understudy.ground.errors import ArtefactError
-from understudy.ground.tensors_file import read_header
+from understudy.ground.pack import read_header
 from understudy.models.cohort.classifier import from_description
 from understudy.privacy.accounts.budget import first_said
 

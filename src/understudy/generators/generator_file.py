@@ -22,9 +22,9 @@ from understudy.data.encoding.levels import Levels, level_shapes
 from understudy.data.kinds import TABLE, MixedSchema, load_any, sizes_of
 from understudy.data.visits import SeveralVisits
 from understudy.generators.parts import GeneratorParts, network_class
-from understudy.ground.bounded import read_json
+from understudy.ground.durable import read_json
 from understudy.ground.errors import ArtefactError
-from understudy.ground.tensors_file import difference, read_header
+from understudy.ground.pack import difference, read_header
 from understudy.models.plan import check_claim, expected
 from understudy.privacy.accounts.budget import first_said
 

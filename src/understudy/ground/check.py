@@ -8,8 +8,9 @@ import hashlib
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from understudy.ground.errors import ConfigError, UnderstudyError
 
@@ -21,39 +22,38 @@ def is_number(value: object) -> bool:
     return abs(value) <= sys.float_info.max
 
 
-def positive(**values: float) -> None:
-    """Every value is a finite number above zero."""
+def require(holds: Callable[[Any], bool], said: str, values: Mapping[str, object]) -> None:
+    """ConfigError that names the first value of which it does not hold."""
     for name, value in values.items():
-        if not is_number(value) or not value > 0:
-            raise ConfigError(f"{name} must be above 0, not {value!r}.")
+        if not holds(value):
+            raise ConfigError(f"{name} must {said}, not {value!r}.")
+
+
+def is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def positive(**values: float) -> None:
+    require(lambda value: is_number(value) and value > 0, "be above 0", values)
 
 
 def not_negative(**values: float) -> None:
-    """Every value is a finite number, zero or above."""
-    for name, value in values.items():
-        if not is_number(value) or value < 0:
-            raise ConfigError(f"{name} must be 0 or above, not {value!r}.")
+    require(lambda value: is_number(value) and value >= 0, "be 0 or above", values)
 
 
 def in_range(low: float, high: float, /, **values: float) -> None:
-    """Every value lies in [low, high]."""
-    for name, value in values.items():
-        if not is_number(value) or not low <= value <= high:
-            raise ConfigError(f"{name} must lie between {low} and {high}, not {value!r}.")
+    said = f"lie between {low} and {high}"
+    require(lambda value: is_number(value) and low <= value <= high, said, values)
 
 
 def whole(**values: int) -> None:
-    """Every value is an integer of at least 1."""
-    for name, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ConfigError(f"{name} must be a whole number of at least 1, not {value!r}.")
+    require(lambda value: is_whole(value) and value >= 1, "be a whole number of at least 1", values)
 
 
 def a_seed(**values: int) -> None:
-    """Every value is a whole number from 0 to 2⁶³ − 1: what every generator takes."""
-    for name, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-            raise ConfigError(f"{name} must be a whole number from 0 to 2⁶³ − 1, not {value!r}.")
+    """From 0 to 2⁶³ − 1: what every generator takes."""
+    said = "be a whole number from 0 to 2⁶³ − 1"
+    require(lambda value: is_whole(value) and 0 <= value < 1 << 63, said, values)
 
 
 def one_of(choices: Iterable[str], /, **values: str) -> None:
@@ -148,7 +148,6 @@ def _mark(text: str) -> str:
 
 
 def _name_fault(value: object) -> str:
-    """What is wrong with a name, or nothing."""
     if not isinstance(value, str) or not value:
         return "is not text, or is empty"
     if not value.isprintable():  # control characters, NUL, line ends, what turns the direction of writing

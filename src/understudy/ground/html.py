@@ -8,7 +8,6 @@ _LAID_OUT, _LEFT = "white-space:pre;overflow-x:auto;margin:0.5em 0", "text-align
 
 
 def line(text: object) -> str:
-    """A sentence, as wide as there is room."""
     return f"<p>{escape(str(text))}</p>"
 
 
@@ -18,7 +17,6 @@ def pre(text: object) -> str:
 
 
 def grid(heads: Iterable[object], rows: Iterable[Iterable[object]], *, title: str = "") -> str:
-    """A table of words, under a title."""
     head = "".join(f'<th style="{_LEFT}">{escape(str(one))}</th>' for one in heads)
     body = "".join(
         "<tr>" + "".join(f'<td style="{_LEFT}">{escape(str(cell))}</td>' for cell in row) + "</tr>"

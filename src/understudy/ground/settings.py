@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from understudy.ground.check import a_seed, in_range, not_negative, one_of, positive, whole
-from understudy.ground.errors import ConfigError
+from understudy.ground.check import a_seed, in_range, not_negative, one_of, positive, require, whole
 
 T = TypeVar("T")
 _LARGE = 1 << 16  # a bound that nobody meets is not worth saying
@@ -59,7 +58,6 @@ class Declared:
 
 
 def fields_of(config: Any) -> dict[str, "dataclasses.Field[Any]"]:
-    """The fields of a config, or of its class, by name."""
     return {field.name: field for field in dataclasses.fields(config)}
 
 
@@ -73,7 +71,6 @@ def declared(config: Any, name: str) -> tuple[Takes, str]:
 
 
 def between(low: float, high: float) -> Takes:
-    """A number from `low` to `high`."""
     return Takes(f"between {low} and {high}", named=lambda **named: in_range(low, high, **named))
 
 
@@ -89,7 +86,6 @@ def whole_to(most: int, least: int = 1) -> Takes:
 
 
 def choice(*choices: str) -> Takes:
-    """One of these words."""
     return Takes(", ".join(choices), named=lambda **named: one_of(choices, **named))
 
 
@@ -97,30 +93,22 @@ def listed(said: str, check: Callable[..., None] = lambda **named: None) -> Take
     """A list, kept as a tuple; the check takes the tuple by the setting's name."""
 
     def check_all(**named: Any) -> None:
-        for name, values in named.items():
-            if not isinstance(values, tuple | list):
-                raise ConfigError(f"{name} must be a list, not {values!r}.")
-            check(**{name: tuple(values)})
+        require(lambda values: isinstance(values, tuple | list), "be a list", named)
+        check(**{name: tuple(values) for name, values in named.items()})
 
     return Takes(said, kept=tuple, named=check_all)
 
 
 def _true_or_false(**named: object) -> None:
-    for name, value in named.items():
-        if type(value) is not bool:
-            raise ConfigError(f"{name} must be true or false, not {value!r}.")
+    require(lambda value: type(value) is bool, "be true or false", named)
 
 
 def _text(**named: object) -> None:
-    for name, value in named.items():
-        if not isinstance(value, str):
-            raise ConfigError(f"{name} must be a text, not {value!r}.")
+    require(lambda value: isinstance(value, str), "be a text", named)
 
 
 def _none_or_more(**named: Any) -> None:
-    for name, value in named.items():
-        if type(value) is not int or value < 0:
-            raise ConfigError(f"{name} must be a whole number of 0 or above, not {value!r}.")
+    require(lambda value: type(value) is int and value >= 0, "be a whole number of 0 or above", named)
 
 
 def _share(**named: Any) -> None:

@@ -20,7 +20,7 @@ import torch
 from understudy.data.encoding.frame import Frame
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.ground.tensors_file import Shapes
+from understudy.ground.pack import Shapes
 from understudy.models.moments.fit import MOST_KEPT, MOST_TURNED
 from understudy.models.moments.offered import moment_shapes
 from understudy.models.nets.beta_vae import decoder_shapes, sides_of

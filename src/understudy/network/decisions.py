@@ -35,7 +35,6 @@ class Queue:
     _withdrawn: set[str] = field(default_factory=set)
 
     def __call__(self, contract: Contract) -> bool:
-        """Wait for the decision."""
         waiting, decided = self._files(contract.digest)
         replace(waiting, contract.text.encode())
         self.show(contract)
@@ -112,7 +111,6 @@ def contract_words(contract: Contract, party: str) -> list[tuple[str, str]]:
 
 
 def known_party(home: Path) -> str:
-    """Whose home this is."""
     try:
         return Invitation.load(home / "identity.toml").party
     except ConfigError:

@@ -25,9 +25,8 @@ import numpy as np
 
 from understudy.data.described import NoRows
 from understudy.data.kinds import TABLE, load_schema, one_kind_of_row
-from understudy.ground.bounded import load_toml
 from understudy.ground.check import known_keys
-from understudy.ground.durable import own_file, own_folder, replace
+from understudy.ground.durable import load_toml, own_file, own_folder, replace
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.network.decisions import Queue
 from understudy.network.status import WatchedLog

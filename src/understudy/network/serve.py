@@ -21,8 +21,7 @@ from understudy.api.train import opened, stoppable
 from understudy.data.described import PublicSchema
 from understudy.ground.durable import own_folder, replace, replace_json, sync_all
 from understudy.ground.errors import ArtefactError, ConfigError, ContractRefused
-from understudy.network.served import note_served
-from understudy.network.status import Prices, Status
+from understudy.network.status import Prices, Status, note_served
 from understudy.protocols.core import Message, Progress, Watcher
 from understudy.protocols.protocol import Protocol
 from understudy.runs.registry import (
@@ -52,7 +51,6 @@ class Offer:
 
     @property
     def messages(self) -> tuple[type[Message], ...]:
-        """What may be said in it."""
         return self.protocol.messages
 
     def note(self) -> None:
@@ -67,7 +65,6 @@ class Offer:
         return (self.out / "signed.json").exists() or (self.out / "checkpoint").exists()
 
     def begin(self) -> None:
-        """All have signed."""
         replace_json(self.out / "signed.json", {"contract": self.contract.digest})
 
     def set_aside(self) -> None:
@@ -77,7 +74,6 @@ class Offer:
             (self.out / "contract.json").replace(aside)
 
     def train(self, parties: Any, *, resume: bool, watch: Watcher | None = None) -> Result:
-        """Train over these parties and save."""
         with stoppable(watch) as watcher:
             outcome = self.protocol.train(
                 self.config, parties, self.schemas, checkpoint=self.out / "checkpoint", resume=resume, watch=watcher,

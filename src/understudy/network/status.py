@@ -3,7 +3,10 @@
 While its process lives, it holds a lock beside the file, which the kernel lets go however the process ends: what was
 written by a process that is gone is not taken for the present.
 
-Guarantee: no figure of any row; what is in it are names, counts of messages and bytes, and prices.
+Besides, what a holder's audit log tells of each run (`traffic`), and which runs a federation's server has served.
+
+Guarantee: no figure of any row; what is shown are names, counts of messages and bytes, and prices.
+Edges: of a log above `MOST` bytes the end alone is read; runs from before are not in it, or not whole.
 """
 
 import fcntl
@@ -12,8 +15,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from understudy.ground.durable import own_file, replace_json
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 
 FILE, LOCK = "status.json", ".status.lock"
 STALE = 10.0  # seconds after which a status that is not written any more means that its process is gone
+MOST = 1 << 26  # bytes of a log that are read
 OVER = ("done", "stopped", "failed", "replaced")
 GONE = ("silent", "stopped", "failed")  # nobody is there who would know how the others are
 
@@ -42,12 +48,10 @@ class Status:
         self._thread = threading.Thread(target=self._beat, name="understudy-status", daemon=True)
 
     def say(self, **facts: Any) -> None:
-        """From now on it says this."""
         with self._lock:
             self._facts |= facts
 
     def now(self) -> dict[str, Any]:
-        """What it would write."""
         with self._lock:
             return {**self._facts, **self._more(), "at": time.time()}
 
@@ -58,9 +62,7 @@ class Status:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._stop.set()
         self._thread.join()
         if error is not None:
@@ -88,11 +90,8 @@ def read_status(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError, KeyError, TypeError):
         raise ArtefactError(f"{folder / FILE} cannot be read.") from None
-    if (
-        found["state"] not in OVER
-        and (lives := alive(folder)) is not True
-        and (lives is False or age > STALE)
-    ):
+    lives = found["state"] in OVER or alive(folder)
+    if lives is False or (lives is None and age > STALE):
         gone = f"its process is gone, killed or with its machine; it last wrote {max(0.0, age):.0f} s ago"
         found |= {"state": "silent", "error": "; before that: ".join(filter(None, (gone, found["error"])))}
     return dict(found)
@@ -168,11 +167,9 @@ class WatchedLog(AuditLog):
         counts = self.counts
         match event:
             case "ask":
-                counts |= {
-                    "asks": counts["asks"] + 1,
-                    "down": counts["down"] + facts["bytes"],
-                    "connected": True,
-                }
+                counts["asks"] += 1
+                counts["down"] += facts["bytes"]
+                counts["connected"] = True
             case "reply":
                 counts["up"] += facts["bytes"]
             case "contract accepted" | "contract resumed":
@@ -185,3 +182,72 @@ class WatchedLog(AuditLog):
                 counts["error"] = str(facts.get("why") or facts.get("kind"))
         if self._hear is not None:
             self._hear(event, facts)
+
+
+@dataclass(kw_only=True)
+class Traffic:
+    """One run at one holder: asks that came and answers that went, with their bytes; times are texts (UTC)."""
+
+    asks: int = 0
+    answers: int = 0
+    refusals: int = 0
+    down: int = 0
+    up: int = 0
+    began: str = ""
+    last: str = ""
+    ended: bool = False
+
+
+def traffic(log: Path) -> dict[str, Traffic]:
+    """Run → what crossed for it, in the order in which runs were signed."""
+    try:
+        return _traffic(log, log.stat().st_size)
+    except FileNotFoundError:
+        return {}
+
+
+@lru_cache(maxsize=4)
+def _traffic(log: Path, size: int) -> dict[str, Traffic]:
+    found: dict[str, Traffic] = {}
+    run: Traffic | None = None
+    with log.open("rb") as file:
+        if size > MOST:
+            file.seek(size - MOST)
+            file.readline()
+        for text in file:
+            if not text.endswith(b"\n"):
+                break  # it is being written
+            line = json.loads(text)
+            event = line["event"]
+            if event in ("contract accepted", "contract resumed"):
+                run = found.setdefault(line["run"], Traffic(began=line["at"]))
+            elif event == "contract refused":
+                run = None
+            if run is not None:
+                _count(run, event, line)
+    return found
+
+
+def _count(run: Traffic, event: str, line: dict[str, object]) -> None:
+    run.last = str(line["at"])
+    match event, line.get("bytes"):
+        case "ask", int(size):
+            run.asks, run.down = run.asks + 1, run.down + size
+        case (("reply" | "refusal"), int(size)):
+            run.answers, run.up = run.answers + 1, run.up + size
+            run.refusals += event == "refusal"
+        case "ended", _:
+            run.ended = True
+
+
+def note_served(federation: Path, run: str, out: Path) -> None:
+    """Remember where this run lies. Edges: a federation's folder that cannot be written to → it is not remembered."""
+    with suppress(OSError):  # a folder that only the operator may change is no reason not to serve
+        replace_json(federation / "served" / f"{run}.json", {"run": run, "out": str(out)})
+
+
+def served(federation: Path) -> list[tuple[str, Path]]:
+    """Each run with its output folder, the newest first."""
+    files = sorted((federation / "served").glob("*.json"), key=lambda file: -file.stat().st_mtime)
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return [(str(one["run"]), Path(one["out"])) for one in found]

@@ -1,7 +1,7 @@
 """Buy the bound on a person's events: a number that most people do not pass, chosen privately.
 
 A bound that is far too high costs a level or two and little else; one that is too low cuts events off. Where nobody
-knows publicly how often people come, the exponential mechanism (`noise.exponential`) chooses one on a public grid: 1,
+knows publicly how often people come, the exponential mechanism (`noise.Exponential`) chooses one on a public grid: 1,
 2, …, 16, then each about a quarter more, up to the bound that the schema declares.
 
 A candidate b scores −|100·#{people with at most b events} − p·#{people}|, for p percent. A person who comes or goes

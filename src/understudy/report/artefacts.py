@@ -15,7 +15,7 @@ from understudy.data.described import ArraySchema, PublicSchema
 from understudy.data.kinds import ARRAYS, EVENTS, TABLE, MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.ground.bounded import read_json, read_toml
+from understudy.ground.durable import read_json, read_toml
 from understudy.ground.errors import ArtefactError, SchemaError
 from understudy.privacy.accounts.budget import rehearsal_of, rehearsed
 

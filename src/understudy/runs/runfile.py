@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 
 from understudy.data.reading.sources import SUFFIX, WRITTEN, TableSource, is_url, require_no_secret
-from understudy.ground.bounded import load_toml
 from understudy.ground.check import known_keys, plain_names
+from understudy.ground.durable import load_toml
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 

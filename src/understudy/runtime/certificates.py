@@ -25,12 +25,10 @@ PublicKey = ec.EllipticCurvePublicKey
 
 
 def new_key() -> PrivateKey:
-    """A fresh private key."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def key_pem(key: PrivateKey) -> bytes:
-    """A private key as a file holds it."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -48,7 +46,6 @@ def load_key(pem: bytes) -> PrivateKey:
 
 
 def sign(key: bytes, data: bytes) -> bytes:
-    """ECDSA with SHA-256."""
     return load_key(key).sign(data, ec.ECDSA(hashes.SHA256()))
 
 
@@ -86,7 +83,6 @@ def requested_key(pem: bytes) -> PublicKey:
 
 
 def key_mark(key: PublicKey) -> str:
-    """SHA-256 of a public key."""
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return "sha256:" + hashlib.sha256(key.public_bytes(serialization.Encoding.DER, form)).hexdigest()
 
@@ -145,13 +141,11 @@ def fingerprint(certificate: str | bytes) -> str:
 
 @lru_cache(maxsize=256)
 def common_name(certificate: str | bytes) -> str:
-    """The name that a certificate bears."""
     found = load(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(found[0].value) if found else ""
 
 
 def valid(certificate: str | bytes, now: datetime | None = None) -> bool:
-    """Whether it has begun and not ended."""
     begin, end = _span(certificate)
     return begin <= (now or datetime.now(UTC)) <= end
 

@@ -35,8 +35,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from understudy.ground.bounded import load_toml
 from understudy.ground.check import in_range, known_keys, one_of, plain_name, plain_names, positive, whole
+from understudy.ground.durable import load_toml
 from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.ground.pack import LIMIT
 from understudy.privacy.accounts.budget import AGAINST, Budget
@@ -70,7 +70,6 @@ class Contract:
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """Who takes part, in order."""
         return tuple(self.schemas)
 
     @cached_property
@@ -89,7 +88,6 @@ class Contract:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @classmethod
@@ -119,7 +117,6 @@ class Contract:
         return {name: _digest(values) for name, values in schemas.items()} == dict(self.schemas)
 
     def same_settings(self, config: Mapping[str, Any]) -> bool:
-        """Whether the settings of an ask are those of the contract."""
         return bool(_plain(config) == _plain(self.settings))
 
 
@@ -265,7 +262,6 @@ class Policy:
 
 
 def _ranges(settings: Any) -> dict[str, tuple[float, float]]:
-    """The table `[settings]`, checked."""
     if not isinstance(settings, Mapping):
         raise ConfigError(f"settings must be a table of ranges, not {settings!r}.")
     ranges = {}

@@ -31,9 +31,8 @@ from typing import Any
 
 import tomli_w
 
-from understudy.ground.bounded import load_toml
 from understudy.ground.check import plain_name, plain_names, whole
-from understudy.ground.durable import own_file, own_folder, replace
+from understudy.ground.durable import load_toml, own_file, own_folder, replace
 from understudy.ground.errors import ArtefactError, ConfigError, PartyError
 from understudy.runtime import certificates
 from understudy.runtime.certificates import FOR_PARTY, FOR_SERVER, SERVER, PublicKey, common_name, fingerprint
@@ -69,7 +68,6 @@ class Invitation:
         return cls(**values)
 
     def save(self, path: str | Path) -> Path:
-        """Write it, readable by its owner alone."""
         return replace(Path(path), tomli_w.dumps(asdict(self)).encode())
 
     @property
@@ -132,12 +130,10 @@ class Roster:
 
     @property
     def address(self) -> str:
-        """Where parties dial: HOST:PORT."""
         return str(self.read()["address"])
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """Those who were invited and not revoked."""
         return tuple(self.read()["parties"])
 
     def refusal(self, party: str, certificate: str | bytes, *, now: datetime | None = None) -> str | None:

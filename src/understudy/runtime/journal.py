@@ -156,7 +156,6 @@ class Journal:
         self._files = []
 
     def _room(self) -> tuple[int, int, int]:
-        """File, place and segment of the next record."""
         if (last := self.before) is None:
             return (self.entries[0].file, 0, self.entries[0].segment) if self.entries else (0, 0, START)
         if last.keep is not None:

@@ -67,7 +67,6 @@ class Transcript:
     def record(
         self, party: str, ask: Ask, reply: Reply, *, down: int | None = None, up: int | None = None
     ) -> None:
-        """Add one ask and its reply."""
         line = self.lines[party, ask.kind()]
         line.meaning = ask.meaning()
         line.count += 1
@@ -110,7 +109,6 @@ class LocalParties:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parties, in the order in which they were given."""
         return tuple(self.parties)
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
@@ -132,7 +130,6 @@ class RemoteParties:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parties, in the contract's order."""
         return self.contract.parties
 
     def _replies(
@@ -156,7 +153,6 @@ class RemoteParties:
 
 
 def addressed(message: Ask | Mapping[str, Ask], names: tuple[str, ...]) -> dict[str, Ask]:
-    """Who is asked what."""
     asks = dict.fromkeys(names, message) if isinstance(message, Ask) else dict(message)
     if unknown := sorted(asks.keys() - set(names)):
         raise PartyError(f"No party is called {', '.join(unknown)}; there are {', '.join(names)}.")

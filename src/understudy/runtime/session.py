@@ -66,7 +66,6 @@ class Seat:
 
     @property
     def name(self) -> str:
-        """The party's name."""
         return self.invitation.party
 
     def open(self, contract: Contract) -> "Session":
@@ -169,7 +168,6 @@ class Session:
             return self._new(ask, data, digest)
 
     def close(self) -> None:
-        """Close the journal."""
         self._journal.close()
 
     def end(self) -> None:

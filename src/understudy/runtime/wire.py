@@ -47,7 +47,6 @@ def _known(kinds: tuple[type[Message], ...]) -> dict[str, type[Message]]:
 
 
 def encode(message: Message, *, limit: int = LIMIT) -> bytes:
-    """One message as bytes."""
     body: dict[str, Any] = {field.name: _plain(getattr(message, field.name)) for field in fields(message)}
     return pack({"kind": message.kind(), "fields": body}, limit=limit)
 

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
-from understudy.ground.bounded import load_toml
 from understudy.ground.check import known_keys
+from understudy.ground.durable import load_toml
 from understudy.ground.errors import ConfigError
 
 SUFFIX = ".source.toml"

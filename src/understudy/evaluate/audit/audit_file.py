@@ -20,8 +20,8 @@ from understudy.evaluate.audit.auditing import UNREAD, AuditResult, Case, audit_
 from understudy.evaluate.audit.canaries import ROUNDS, VertiGanAudit, cut_down
 from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
 from understudy.evaluate.audit.joint_canary import AggregatorsAudit, joint_case
-from understudy.ground.bounded import read_json
 from understudy.ground.check import one_of, whole
+from understudy.ground.durable import read_json
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core import Party

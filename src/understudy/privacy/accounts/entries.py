@@ -69,7 +69,6 @@ class Entry:
 
 
 def read_entries(rows: Iterable[tuple[Any, ...]], priced: list[Priced]) -> Iterator[Entry]:
-    """Entries from a store's rows, in order."""
     totals: dict[int, int] = {}
     alike = all(row.view == "both" for row in priced)
     budget: Budget  # the first entry of every ledger sets one

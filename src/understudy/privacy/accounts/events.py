@@ -224,7 +224,6 @@ def together(spends: Sequence[Spend], *, steps: int) -> Counter[DpEvent]:
 
 
 def describe(event: DpEvent) -> str:
-    """A single event in words."""
     match event:
         case PureDp():
             return f"a pure mechanism, ε={event.epsilon:g}"

@@ -331,7 +331,6 @@ class Ledger:
             return self._store.runs()
 
     def summary(self) -> str:
-        """One paragraph for the holder: limit, spent, left."""
         budget = self.budget
         figures = {against: self.spent(against=against) for against in AGAINST}
         left = max(0.0, budget.epsilon - figures[budget.against])

@@ -244,7 +244,6 @@ class Store:
 
 
 def _fault(connection: sqlite3.Connection) -> str | None:
-    """Why this file cannot be used as a ledger."""
 
     def value(query: str) -> Any:
         return connection.execute(query).fetchone()[0]

@@ -23,8 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from understudy.privacy.gradients.limits import FACTOR, TINY, honest
-from understudy.privacy.gradients.precision import full
+from understudy.privacy.gradients.limits import FACTOR, TINY, full, honest
 from understudy.privacy.noise import Normals
 
 # what a weight read (groups, n, positions, in), None for a bias, and what it gave

@@ -15,15 +15,26 @@ enough for anybody who wants to learn something, and narrow enough for a proof. 
    plain descent 10¹⁶ (or 10¹⁸ on rows that were made up, unclipped) times that; after 10¹² of them weights are below
    10¹⁵ in a GAN, and after 10⁶ below 10²⁶ in `gen-fl`, whose reports of 10¹⁰ clients then add up to 10³⁶.
 So every private sum, every weight that follows from it, and every answer is finite, whatever rows are.
+
+And how exactly products are taken: PyTorch lets a process ask for float32 products of 10 or 7 bits
+(`torch.set_float32_matmul_precision`), many scripts do, and some containers ask by an environment variable. A clipped
+sum taken that way moves by more than the clipping norm, so whatever bounds a person's part is computed in `full`
+precision. What a clipped gradient is computed *from* bears no guarantee: there `coarse` products are several times as
+fast on a GPU.
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from threading import RLock
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from understudy.ground.check import in_range, whole
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.ground.settings import Takes, between, listed, whole_to
 
 FACTOR = 1e9  # the longest factor of a person's gradient in a layer
@@ -31,6 +42,9 @@ FACTOR = 1e9  # the longest factor of a person's gradient in a layer
 TINY = 2 * torch.finfo(torch.float32).tiny
 WEIGHT = 1e9  # the largest weight that a server may send
 
+_LOCK = RLock()  # the setting is the whole process's: two threads must not undo each other's
+_SIDE = 256  # of the products that are tried: large enough for what a library does to large ones
+_FINE = 1 + 2**-20  # 1 with fewer bits
 _LAYERS = 16
 _MANY = 1_000_000
 RANGES: dict[str, tuple[float, float]] = {
@@ -71,7 +85,6 @@ def within_limits(name: str) -> Takes:
 
 
 def honest_layers(**settings: tuple[int, ...]) -> None:
-    """Refuse hidden layers that are too many or too wide."""
     for name, sizes in settings.items():
         if not 1 <= len(sizes) <= _LAYERS:
             raise ConfigError(f"{name} must name 1 to {_LAYERS} layers, not {len(sizes)}.")
@@ -101,3 +114,67 @@ def sound(sent: Tensor, most: float) -> Tensor | None:
     if sent.device.type == "cpu":
         return sent if float(largest) <= most else None  # so written, NaN is refused too
     return torch.where(largest <= most, sent, 0)
+
+
+@contextmanager
+def full(device: torch.device) -> Iterator[None]:
+    """Float32 products with all of their 24 bits, whatever the process asked for; afterwards as before.
+
+    Edges: a machine that takes fewer even so (a library's own setting, NVIDIA_TF32_OVERRIDE, DNNL_DEFAULT_FPMATH_MODE)
+    → PrivacyError before anything is computed. It is tried once on each device; not while a CUDA graph is captured.
+    """
+    with _at("highest"):
+        capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        if not capturing and not _exact(device):
+            raise PrivacyError(
+                f"Float32 products on {device} have fewer bits than asked for: a clipped sum could move by more "
+                "than its bound. Is NVIDIA_TF32_OVERRIDE or DNNL_DEFAULT_FPMATH_MODE set? Nothing was computed."
+            )
+        yield
+
+
+@contextmanager
+def coarse(worth: bool = True) -> Iterator[None]:
+    """Where it is `worth` that, products of factors rounded to 10 bits on a GPU (TF32); `full` goes inside."""
+    if not worth:
+        yield
+        return
+    with _at("high"):
+        yield
+
+
+@contextmanager
+def _at(precision: str) -> Iterator[None]:
+    """Float32 products so throughout the process; afterwards as before."""
+    with _LOCK:
+        places = _places()
+        before, own = _common(), [place.fp32_precision for place in places]
+        torch.set_float32_matmul_precision(precision)
+        try:
+            yield
+        finally:
+            # where places differed, they go on to do so
+            torch.set_float32_matmul_precision(before or "highest")
+            for place, value in zip(places, own, strict=True):
+                place.fp32_precision = value
+
+
+@cache
+def _exact(device: torch.device) -> bool:
+    """Whether products keep what has more than ten bits."""
+    fine = torch.full((_SIDE, _SIDE), _FINE, device=device)
+    product = fine @ torch.eye(_SIDE, device=device)
+    return bool((product == _FINE).all())
+
+
+def _common() -> str | None:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # it was set by place, and there is no common value
+        return None
+
+
+def _places() -> list[Any]:
+    """Where newer versions of PyTorch keep the setting besides."""
+    places = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
+    return [place for place in places if hasattr(place, "fp32_precision")]

@@ -51,7 +51,6 @@ class GradientVote:
 
     @property
     def event(self) -> DpEvent:
-        """The price of the vote on one row."""
         if not self.noise_multiplier:
             return dp_event.NonPrivateDpEvent()
         return dp_event.GaussianDpEvent(self.noise_multiplier)

@@ -159,7 +159,6 @@ class SubMds(Selection):
 
     @cached_property
     def inner(self) -> EmMds:
-        """EM-MDS on a client's drawn dimensions."""
         size = largest_size(dims=self.inputs, top=self.top, epsilon=self.epsilon, share=self.wanted)
         return EmMds(dims=self.inputs, top=self.top, chosen=size, epsilon=self.epsilon)
 

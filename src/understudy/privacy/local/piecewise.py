@@ -69,7 +69,6 @@ class PiecewiseValue:
 
     @property
     def outside(self) -> float:
-        """The probability of all cells outside of the window."""
         return self.outer * math.exp(self.log_probability(inside=False))
 
     def log_probability(self, *, inside: bool) -> float:

@@ -79,7 +79,6 @@ class Rappor:
 
     @property
     def width(self) -> int:
-        """The bits of a report."""
         return sum(signature.shape[1] for signature in self.signatures)
 
     @cached_property

@@ -107,7 +107,6 @@ class Naive(Selection):
 
     @cached_property
     def each(self) -> Ps:
-        """The mechanism behind every one of the indices."""
         return Ps(dims=self.dims, top=self.top, epsilon=self.epsilon / self.chosen)
 
     @property
@@ -143,7 +142,6 @@ class Proportional(Selection):
 
     @property
     def choice(self) -> Ps:
-        """PS over the signed coordinates."""
         return Ps(dims=2 * self.dims, top=self.top, epsilon=self.epsilon)
 
     @property

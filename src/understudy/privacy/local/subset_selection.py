@@ -104,7 +104,6 @@ class SubsetSelection(LocalMechanism):
 
     @property
     def _digits(self) -> int:
-        """Bytes of a cell's number."""
         return 1 if self.cells <= 256 else 2
 
     @property
@@ -114,7 +113,6 @@ class SubsetSelection(LocalMechanism):
 
     @property
     def bytes(self) -> int:
-        """The length of a report."""
         return self.size * self._digits if self.by_number else math.ceil(self.cells / 8)
 
     def encode(self, named: Tensor) -> Tensor:

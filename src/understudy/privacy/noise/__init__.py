@@ -6,23 +6,14 @@ from understudy.privacy.noise.discrete import (
     CountNoise,
     DiscreteGaussianNoise,
     DiscreteLaplaceNoise,
+    Exponential,
+    best,
     rounded_up,
 )
-from understudy.privacy.noise.exponential import Exponential, best
 from understudy.privacy.noise.poisson import poisson_samples
 from understudy.privacy.noise.rng import Device, FastRng, Normals, Rng, SecureRng
 
 __all__ = [
-    "CountNoise",
-    "Device",
-    "DiscreteGaussianNoise",
-    "DiscreteLaplaceNoise",
-    "Exponential",
-    "FastRng",
-    "Normals",
-    "Rng",
-    "SecureRng",
-    "best",
-    "poisson_samples",
-    "rounded_up",
-]
+    "CountNoise", "Device", "DiscreteGaussianNoise", "DiscreteLaplaceNoise", "Exponential", "FastRng", "Normals", "Rng",
+    "SecureRng", "best", "poisson_samples", "rounded_up",
+]  # fmt: skip

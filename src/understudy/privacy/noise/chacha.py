@@ -9,17 +9,29 @@ are those of RFC 8439 with a nonce whose first four bytes are zero.
 Written by hand because no library makes a stream cipher's keystream on a CUDA device: `cryptography` and
 libsodium fill host memory, cuRAND's generators are not cryptographic, and torchcsprng is no longer built.
 Every step is an integer tensor operation of a fixed shape without a word to the host: the same code runs on
-any device and inside a captured CUDA graph, whose every replay moves the counter on, on the device. Where Triton
-is there, a GPU does the same in one kernel (`chacha_kernel`).
+any device and inside a captured CUDA graph, whose every replay moves the counter on, on the device. In tensor
+operations a draw is some 540 small kernels, whatever its size, and at a GPU's speed their launches are most of the time
+that noise takes: where Triton is there and can compile, a GPU does the same, word for word, in one kernel.
 """
 
 import struct
+from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from understudy.privacy.noise.aes import NeverCopied
-from understudy.privacy.noise.chacha_kernel import fused
+
+try:
+    import triton  # type: ignore[import-not-found]
+    import triton.language as tl  # type: ignore[import-not-found]
+except ImportError:
+    triton = None
+
+
+Fill = Callable[[Tensor, Tensor, Tensor], None]
+_BLOCK = 256  # cipher blocks of one program
 
 
 class ChaCha20(NeverCopied):
@@ -79,3 +91,95 @@ def _quarter_rounds(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor,
 def _rotate(x: Tensor, bits: int) -> Tensor:
     """Rotate 32-bit words left. `>>` drags the sign along, so its copies are masked away."""
     return (x << bits).bitwise_or_((x >> (32 - bits)).bitwise_and_((1 << bits) - 1))
+
+
+@cache
+def fused(device: torch.device) -> Fill | None:
+    """What fills `out` (16 · blocks,) int32 from the state's 14 fixed words and its counter; None: not here."""
+    if triton is None or device.type != "cuda":
+        return None
+    try:
+        words = torch.zeros(30, dtype=torch.int32, device=device)
+        _fill(words[:16], words[16:], torch.zeros(1, dtype=torch.int64, device=device))
+        torch.cuda.synchronize(device)
+    except Exception:  # no compiler, an old card: whatever it is, the slower way works
+        return None
+    return _fill
+
+
+def _fill(out: Tensor, start: Tensor, counter: Tensor) -> None:
+    blocks = out.numel() // 16
+    _chacha20[(triton.cdiv(blocks, _BLOCK),)](out, start, counter, blocks, BLOCK=_BLOCK)
+
+
+if triton is not None:
+
+    @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+    def _turn(x, bits: tl.constexpr):  # type: ignore[no-untyped-def]
+        return (x << bits) | (x >> (32 - bits))
+
+    @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+    def _quarter(a, b, c, d):  # type: ignore[no-untyped-def]
+        """RFC 8439 §2.1."""
+        a += b
+        d = _turn(d ^ a, 16)
+        c += d
+        b = _turn(b ^ c, 12)
+        a += b
+        d = _turn(d ^ a, 8)
+        c += d
+        b = _turn(b ^ c, 7)
+        return a, b, c, d
+
+    @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+    def _word(start, place: tl.constexpr, like):  # type: ignore[no-untyped-def]
+        return like * 0 + tl.load(start + place).to(tl.uint32, bitcast=True)
+
+    # no size is built in: one kernel for all of them, since a first run waits for the compiler
+    @triton.jit(do_not_specialize=["blocks"])  # type: ignore[untyped-decorator, unused-ignore]
+    def _chacha20(out, start, counter, blocks, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        """RFC 8439 §2.3 with a 64-bit counter, one block of the cipher in each lane."""
+        lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        tick = tl.load(counter) + lane
+        c12, c13 = (tick & 0xFFFFFFFF).to(tl.uint32), (tick >> 32).to(tl.uint32)
+        s0 = _word(start, 0, c12)
+        s1 = _word(start, 1, c12)
+        s2 = _word(start, 2, c12)
+        s3 = _word(start, 3, c12)
+        s4 = _word(start, 4, c12)
+        s5 = _word(start, 5, c12)
+        s6 = _word(start, 6, c12)
+        s7 = _word(start, 7, c12)
+        s8 = _word(start, 8, c12)
+        s9 = _word(start, 9, c12)
+        s10 = _word(start, 10, c12)
+        s11 = _word(start, 11, c12)
+        s14, s15 = _word(start, 12, c12), _word(start, 13, c12)
+        x0, x1, x2, x3, x4, x5, x6, x7 = s0, s1, s2, s3, s4, s5, s6, s7
+        x8, x9, x10, x11, x12, x13, x14, x15 = s8, s9, s10, s11, c12, c13, s14, s15
+        for _ in range(10):
+            x0, x4, x8, x12 = _quarter(x0, x4, x8, x12)
+            x1, x5, x9, x13 = _quarter(x1, x5, x9, x13)
+            x2, x6, x10, x14 = _quarter(x2, x6, x10, x14)
+            x3, x7, x11, x15 = _quarter(x3, x7, x11, x15)
+            x0, x5, x10, x15 = _quarter(x0, x5, x10, x15)
+            x1, x6, x11, x12 = _quarter(x1, x6, x11, x12)
+            x2, x7, x8, x13 = _quarter(x2, x7, x8, x13)
+            x3, x4, x9, x14 = _quarter(x3, x4, x9, x14)
+        to, real = out + 16 * lane, lane < blocks
+        tl.store(to + 0, (x0 + s0).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 1, (x1 + s1).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 2, (x2 + s2).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 3, (x3 + s3).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 4, (x4 + s4).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 5, (x5 + s5).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 6, (x6 + s6).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 7, (x7 + s7).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 8, (x8 + s8).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 9, (x9 + s9).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 10, (x10 + s10).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 11, (x11 + s11).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 12, (x12 + c12).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 13, (x13 + c13).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 14, (x14 + s14).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 15, (x15 + s15).to(tl.int32, bitcast=True), mask=real)

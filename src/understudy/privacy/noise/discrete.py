@@ -1,4 +1,5 @@
-"""Whole-number noise for counts: the discrete Laplace and the discrete Gaussian, drawn exactly.
+"""Whole-number noise for counts (the discrete Laplace and the discrete Gaussian) and the exponential mechanism, drawn
+exactly.
 
 Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy" (NeurIPS 2020), Algorithms 1–3.
 Floating-point noise leaks through its lowest bits (Mironov 2012); here every draw is made of comparisons of
@@ -11,6 +12,10 @@ Paper → code: Alg. 2's scale t/s → `scale`, a fraction; Alg. 3's σ → `sca
 Differs from the paper: proposals are drawn in batches, of which the first that are kept count; Alg. 3 draws its
 proposals from the Laplace of scale σ itself instead of ⌊σ⌋ + 1, so that a proposal y is kept with probability
 exp(−(|y| − σ)²/2σ²) and 64 bits hold every number on the way.
+
+The exponential mechanism: McSherry, Talwar, "Mechanism design via differential privacy" (FOCS 2007): candidate i with
+probability ∝ exp(ε sᵢ/2Δ), where a person moves no score by more than Δ. Scores are whole numbers and ε is a fraction,
+so that a candidate can be proposed evenly and kept with probability exp(−ε(max s − sᵢ)/2Δ).
 """
 
 import math
@@ -36,6 +41,7 @@ if TYPE_CHECKING:  # the accountant is loaded with the first event: to draw need
 _BITS = 10  # of a scale that was a float
 _AT_ONCE = 2048  # tries that cost about as much as the call that makes them
 _MOST = 2**20  # of a scale's numerator: 2⁶³ holds the square of 2048 scales
+_FAR = 2**40  # times 2²⁰ is still a whole number of 64 bits
 
 
 @dataclass(frozen=True)
@@ -114,12 +120,6 @@ class DiscreteLaplaceNoise(CountNoise):
 
         return DiscreteLaplaceDpEvent(_up(1 / self.scale), self.sensitivity)
 
-    def vector_event(self, l1: int) -> "DpEvent":
-        """What one use costs where a person moves several counts, by at most `l1` in sum."""
-        from understudy.privacy.accounts.accounting import PureDp
-
-        return PureDp(_up(l1 / self.scale))
-
     @property
     def variance(self) -> float:
         """2q/(1 − q)² with q = e^(−1/scale)."""
@@ -157,12 +157,6 @@ class DiscreteGaussianNoise(CountNoise):
 
         return DiscreteGaussian(_down(self.scale), self.sensitivity)
 
-    def vector_event(self, squared: int) -> "DpEvent":
-        """What one use costs where a person moves several counts: `squared` bounds the move in squared L2."""
-        from dp_accounting import ZCDpEvent
-
-        return ZCDpEvent(_up(squared / (2 * self.scale**2)))
-
     @property
     def variance(self) -> float:
         """A little below σ² (Cor. 9): from σ = 2 on by less than a float can tell (Poisson's summation)."""
@@ -192,6 +186,57 @@ class DiscreteGaussianNoise(CountNoise):
         # beyond z + 40σ²/z the weight is below e⁻⁴⁰ of the first
         z = np.arange(least, least + min(10 * sigma, 40 * sigma**2 / least) + 10, dtype=np.float64)
         return z, np.exp(-(z**2) / (2 * sigma**2))
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """A choice at ε = 1/`scale`, where a person moves each score by at most `sensitivity`; see `rounded_up` for scales.
+
+    Guarantee: ε-DP, given that `rng` is a secure source.
+    Edges: no candidates, or scores that are not whole numbers → ValueError before anything is drawn. A score that lies
+    2⁴⁰ below the highest counts as if it lay just there: max(sᵢ, max s − 2⁴⁰) moves by no more than s does.
+    """
+
+    scale: Fraction
+    sensitivity: int = 1
+
+    def __post_init__(self) -> None:
+        positive(scale=float(self.scale))
+        whole(sensitivity=self.sensitivity)
+        if (denominator := 2 * self.sensitivity * self.scale.numerator) > 2**40:
+            raise ConfigError(f"a choice this even cannot be drawn exactly: 1/{denominator} of a score.")
+        if self.scale.denominator > _MOST:
+            raise ConfigError(f"a choice this sure cannot be drawn exactly: scale = {float(self.scale):g}.")
+
+    @property
+    def event(self) -> "DpEvent":
+        from understudy.privacy.accounts.accounting import PureDp
+
+        return PureDp(float(1 / self.scale))
+
+    def __call__(self, scores: Tensor, rng: Rng) -> int:
+        """The place of the chosen candidate among the scores (candidates,)."""
+        return int(self.draw(scores, 1, rng))
+
+    def draw(self, scores: Tensor, n: int, rng: Rng) -> Tensor:
+        """n independent choices, each at the whole price: int64, (n,)."""
+        if scores.ndim != 1 or not len(scores) or scores.is_floating_point():
+            raise ValueError(
+                f"scores must be whole numbers, one or more, not {scores.dtype} {tuple(scores.shape)}."
+            )
+        scores = scores.long()
+        gap = (scores.max() - scores).clamp_(max=_FAR) * self.scale.denominator
+        chosen = torch.empty(0, dtype=torch.int64)
+        while len(chosen) < n:
+            proposed = rng.integers(len(scores), 2 * n * len(scores))
+            kept = bernoulli_exp(gap[proposed], 2 * self.sensitivity * self.scale.numerator, rng)
+            chosen = torch.cat([chosen, proposed[kept]])
+        return chosen[:n]
+
+
+def best(scores: Tensor) -> int:
+    """The highest score's place, without any privacy: what the mechanism does as ε grows."""
+    return int(torch.argmax(scores))
 
 
 def bernoulli_exp(numerator: Tensor, denominator: int, rng: Rng) -> Tensor:

@@ -9,21 +9,14 @@ from understudy.ground.check import in_range
 from understudy.privacy.noise.rng import Rng
 
 
-def poisson_sample(rng: Rng, n: int, rate: float) -> Tensor:
-    """Each of n people, independently, with probability `rate`: the drawn indices, ascending.
-
-    Guarantee: people are drawn independently of one another and of all rows (the Poisson sampling that
-    amplifies); the rate holds to 2⁻⁵³.
-    Edges: rate 0 draws nobody, rate 1 everybody. The number drawn is as secret as the rows.
-    """
-    return poisson_samples(rng, n, rate, 1)[0]
-
-
 def poisson_samples(rng: Rng, n: int, rate: float, times: int) -> list[Tensor]:
-    """`poisson_sample`, `times` times over, in one draw.
+    """Each of n people, independently, with probability `rate`, so many times over: each time the drawn, ascending.
 
     All n · times yes/no draws form one sequence, and the gaps between two yes are geometric: as many random
     numbers are needed as people are drawn, not as there are people (Fan, Muller, Rezucha 1962).
+    Guarantee: people are drawn independently of one another and of all rows (the Poisson sampling that
+    amplifies); the rate holds to 2⁻⁵³.
+    Edges: rate 0 draws nobody, rate 1 everybody. The number drawn is as secret as the rows.
     """
     in_range(0, 1, rate=rate)
     length = n * times

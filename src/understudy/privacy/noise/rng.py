@@ -68,25 +68,19 @@ class Rng(Normals, Protocol):
         """Uniform in [0, 1), float64, 53 random bits each."""
         ...
 
-    def integers(self, high: int, *shape: int, device: Device = "cpu") -> Tensor:
-        """Uniform in {0, …, high − 1}, int64, without bias."""
-        ...
+    def integers(self, high: int, *shape: int, device: Device = "cpu") -> Tensor: ...
 
     def below(self, high: int, n: int, device: Device) -> Any:
         """`integers`, n of them, plainly: for mechanisms that compare them and go on, many times for one draw."""
         ...
 
-    def bytes(self, n: int) -> bytes:
-        """n random bytes."""
-        ...
+    def bytes(self, n: int) -> bytes: ...
 
     def state_dict(self) -> dict[str, Tensor]:
         """All that `load_state_dict` needs to continue exactly."""
         ...
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state` was taken."""
-        ...
+    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
 
 
 class _FromWords(ABC):
@@ -101,7 +95,6 @@ class _FromWords(ABC):
         return (words >> 11).bitwise_and_(2**53 - 1).to(torch.float64).mul_(2**-53).view(shape)
 
     def integers(self, high: int, *shape: int, device: Device = "cpu") -> Tensor:
-        """Edges: as `below`."""
         drawn = self.below(high, math.prod(shape), device)
         # an empty array of numpy's would be a tensor without a stride, which cannot be viewed as another type
         return (
@@ -226,7 +219,6 @@ class SecureRng(NeverCopied, _FromWords):
         return self._key, first
 
     def _read(self, size: int) -> NDArray[np.uint8]:
-        """The next `size` bytes of the host's stream."""
         with self._lock:
             key, first = self._reserve(size)
             if size <= SMALL:

@@ -130,7 +130,6 @@ def movable(sizes: Sequence[int]) -> Tensor:
 
 
 def mirrored(upper: Tensor) -> Tensor:
-    """The symmetric matrix with this upper triangle."""
     return upper.triu() + upper.triu(1).T
 
 

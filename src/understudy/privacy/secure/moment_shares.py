@@ -126,7 +126,6 @@ class Vectors:
         return sum(self.parts)
 
     def cut(self, words: Numbers) -> list[Numbers]:
-        """The parts of words (n, words)."""
         return [words[:, a:b] for a, b in pairwise(accumulate(self.parts, initial=0))]
 
     @cached_property
@@ -207,7 +206,6 @@ def split_moments(
 
 
 def second_moments(vectors: Vectors, seeds: Bytes, field: Field = FIELD) -> MomentShare:
-    """The second aggregator's share, from 32 bytes of each person."""
     words = np.empty((len(seeds), vectors.words), np.uint32)
     for row, seed in zip(words, seeds, strict=True):
         row[:] = field.uniform(seed.tobytes(), _STREAM, vectors.words)
@@ -217,7 +215,6 @@ def second_moments(vectors: Vectors, seeds: Bytes, field: Field = FIELD) -> Mome
 def first_moments(
     vectors: Vectors, seeds: Bytes, words: Words, c: Words, field: Field = FIELD
 ) -> MomentShare:
-    """The first aggregator's share, from what was uploaded."""
     return MomentShare(True, first_dealt(seeds, c, vectors.blocks, field), words)
 
 

@@ -114,7 +114,6 @@ class Crowd:
 
     @property
     def single(self) -> bool:
-        """Nobody has more than one row."""
         return bool((self.sizes <= 1).all())
 
     def groups(self, cells: Places) -> tuple[Places, Places, Places]:

@@ -64,7 +64,6 @@ class Ring:
         return array.astype(self.dtype)
 
     def negative(self, words: Words) -> Words:
-        """What added to the words gives zero."""
         return np.asarray(~words + self.dtype.type(1))
 
     def signed(self, words: Words) -> Tensor:
@@ -149,7 +148,6 @@ class Field:
         return torch.from_numpy(np.where(values > self.prime // 2, values - self.prime, values))
 
     def times(self, a: Numbers, b: Numbers) -> Numbers:
-        """Products, number by number."""
         return a * b % np.uint64(self.prime)
 
     def minus(self, a: Numbers, b: Numbers) -> Numbers:

@@ -134,7 +134,6 @@ class Uploads:
         return len(self.dealt.a)
 
     def only(self, people: NDArray[np.intp] | slice) -> Self:
-        """The same of some of them."""
         parts = {name: part[people] for name, part in vars(self).items() if name not in ("first", "dealt")}
         return replace(self, dealt=Dealt(*(part[people] for part in self.dealt)), **parts)
 
@@ -196,7 +195,6 @@ def split(
 
 
 def second_share(cells: Cells, keys: Bytes, seeds: Bytes, corrections: Words, field: Field) -> Share:
-    """The second aggregator's share, from 32 bytes of each person."""
     n, size = len(keys), BLOCK * cells.levels
     drawn = np.empty((n, size + -(-cells.levels // 8)), np.uint8)
     for row, seed in zip(drawn, seeds, strict=True):
@@ -209,7 +207,6 @@ def second_share(cells: Cells, keys: Bytes, seeds: Bytes, corrections: Words, fi
 def first_share(
     cells: Cells, keys: Bytes, seeds: Bytes, lines: Seeds, bits: Truths, corrections: Words, c: Words, field: Field
 ) -> Share:  # fmt: skip
-    """The first aggregator's share, from what was uploaded."""
     return Share(True, first_dealt(seeds, c, cells.blocks, field), keys, lines, bits, corrections)
 
 

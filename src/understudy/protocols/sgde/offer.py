@@ -42,7 +42,7 @@ from understudy.data.series import SeriesSchema
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import in_range, is_number, one_of, positive, whole
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
-from understudy.ground.tensors_file import Shapes, difference
+from understudy.ground.pack import Shapes, difference
 from understudy.models.moments.offered import OfferedMoments
 from understudy.models.plan import MOST_NAME, pieces, plan_of
 from understudy.models.tables.offered import OfferedGram

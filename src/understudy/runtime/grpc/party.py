@@ -139,7 +139,6 @@ class _Line:
             await asyncio.sleep(random.uniform(0.5, 1) * wait)  # not all parties at once
 
     async def _once(self, converse: Callable[[Any], Awaitable[T]]) -> T:
-        """One stream."""
         mine = self.identity
         credentials = grpc.ssl_channel_credentials(
             mine.authority.encode(), mine.key.encode(), mine.certificate.encode()
@@ -185,7 +184,6 @@ class _Attendance:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="understudy-party")
 
     def end(self) -> None:
-        """The server has ended the run."""
         if self.session is not None:
             self.session.end()
             self.session = None
@@ -316,7 +314,6 @@ _WORDS = {
 
 
 def _words(code: grpc.StatusCode, details: str) -> str:
-    """Why a stream broke, as a person would say it."""
     if details.startswith("the run waits"):
         return details
     return next((words for sign, words in _WORDS.items() if sign in details), f"{code.name}: {details[:120]}")

@@ -54,8 +54,6 @@ class Turn:
 
 @dataclass
 class Open:
-    """An ask that waits for its answer."""
-
     number: int
     kind: str
     body: bytes
@@ -83,7 +81,6 @@ class Link:
     )
 
     def rouse(self) -> None:
-        """There is something to do."""
         if self.roused is not None and not self.roused.done():
             self.roused.set_result(None)
 
@@ -123,7 +120,6 @@ class Streams:
         self._visits: dict[str, deque[float]] = defaultdict(deque)  # of names on the roster alone
 
     async def join(self, _: Any, context: Any) -> None:
-        """One stream of one party, from its hello to its end."""
         name = "?"
         try:
             name, pem = self._known(context)

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.ground.errors import ArtefactError
-from understudy.network.served import served
-from understudy.network.status import FILE, GONE, party_word, read_status
+from understudy.network.status import FILE, GONE, party_word, read_status, served
 from understudy.runtime.identity import Authority
 from understudy.services.console.holder import HolderHome
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.network.decisions import Queue, known_party
-from understudy.network.history import Traffic, traffic
-from understudy.network.status import FILE, alive, read_status
+from understudy.network.status import FILE, Traffic, alive, read_status, traffic
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

@@ -29,10 +29,10 @@ import httpx
 
 from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts
-from understudy.ground.bounded import parse_json
 from understudy.ground.check import positive, whole
+from understudy.ground.durable import parse_json
 from understudy.ground.errors import ArtefactError, ConfigError, ExchangeError
-from understudy.ground.tensors_file import MOST_HEADER
+from understudy.ground.pack import MOST_HEADER
 from understudy.protocols.sgde.offer import Requirements
 from understudy.services.exchange.checker import checkers
 from understudy.services.exchange.offer_file import OfferFile, digest_of, seal

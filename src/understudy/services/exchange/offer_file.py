@@ -28,7 +28,7 @@ from understudy.data.described import AnySchema
 from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts, network_class
 from understudy.ground.errors import ArtefactError
-from understudy.ground.tensors_file import read_header
+from understudy.ground.pack import read_header
 from understudy.protocols.sgde.offer import Requirements, check_network, check_offer, schema_of
 from understudy.protocols.sgde.sums import check_noise
 

@@ -14,8 +14,7 @@ import uvicorn
 from sqlalchemy import select
 
 from understudy.data.kinds import load_schema
-from understudy.ground.bounded import read_toml
-from understudy.ground.durable import replace
+from understudy.ground.durable import read_toml, replace
 from understudy.ground.errors import ConfigError, ExchangeError
 from understudy.protocols.sgde.offer import Requirements
 from understudy.services.exchange.app import build_app

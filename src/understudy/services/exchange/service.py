@@ -22,7 +22,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from understudy.ground.errors import ExchangeError, UnderstudyError
-from understudy.ground.tensors_file import MOST_HEADER
+from understudy.ground.pack import MOST_HEADER
 from understudy.protocols.sgde.offer import Requirements
 from understudy.services.exchange.checker import checkers
 from understudy.services.exchange.database import Database, Event, Member, Offer, Pool, Token
