@@ -99,9 +99,7 @@ class Federation:
         same_people: bool | None = None,
         people_are_elsewhere: Iterable[str] = (),
     ) -> None:
-        self._hold(
-            tables, schemas, budget, same_people, people_are_elsewhere, own_folder(Path(ledgers)), None
-        )
+        self._hold(tables, schemas, budget, same_people, people_are_elsewhere, Path(ledgers), None)
 
     def _hold(
         self,
@@ -124,7 +122,7 @@ class Federation:
             if ledgers is None:
                 book = Ledger.rehearsal(holder=name, budget=each[name])
             else:
-                book = open_ledger(ledgers / f"{name}.ledger", name, each[name])
+                book = open_ledger(own_folder(ledgers) / f"{name}.ledger", name, each[name])
             own = None if seed is None else seed * 1_000_003 + number
             self.holders[name] = Holder(
                 name, table, book, each[name], own, people_are_elsewhere=name in elsewhere
