@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from understudy.ground.errors import PrivacyError
 from understudy.models.nets.gan import ImageCritic
 from understudy.privacy.gradients import limits as precision
-from understudy.privacy.gradients.critic import clipped_gradient_sum
+from understudy.privacy.gradients.critic import clipped_gradient_sum, formed_critic_gradient
 from understudy.privacy.gradients.dp_sgd import clipped_sums
 from understudy.privacy.gradients.limits import coarse, full
 from understudy.privacy.noise.rng import FastRng
