@@ -7,6 +7,7 @@ only indices, weights and latent points, or synthetic rows, are copied in. Nothi
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -192,7 +193,7 @@ class _CapturedRound:
         self.present = torch.zeros(steps, self.room, device=work.device)
         self.public = public.detach().clone()
         self.graph = torch.cuda.CUDAGraph()
-        saved = _clone(work.state_dict())
+        saved = deepcopy(work.state_dict())
         rng_state = work.rng.state_dict()
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
@@ -225,11 +226,3 @@ class _CapturedRound:
 
     def _compute(self) -> Tensor:
         return self.compute([self.rows[places] for places in self.places], list(self.present), self.public)
-
-
-def _clone(state: Any) -> Any:
-    if isinstance(state, Tensor):
-        return state.clone()
-    if isinstance(state, Mapping):
-        return {key: _clone(value) for key, value in state.items()}
-    return state

@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -120,18 +119,8 @@ class GanParty(AlignedParty):
     begin_type: ClassVar[type[Begin]] = Begin
     config: Any
 
-    def __init__(
-        self,
-        name: str,
-        table: Rows,
-        ledger: Ledger,
-        *,
-        run: str,
-        budget: Budget,
-        rng: Rng | None = None,
-        folder: Path | None = None,
-    ) -> None:
-        super().__init__(name, kind_of(table.schema).roster(table), ledger, run=run, rng=rng, folder=folder)
+    def __init__(self, name: str, table: Rows, ledger: Ledger, *, budget: Budget, **more: Any) -> None:
+        super().__init__(name, kind_of(table.schema).roster(table), ledger, **more)
         table.schema.require_public(f"the schema of {name}")
         self.rows, self.budget, self.output = table, budget, output_of(table.schema)
         self.width = width_of(self.output)
@@ -213,15 +202,10 @@ class GanParty(AlignedParty):
 
     def pay(self, what: str, outsider: int, anyone: int | None = None) -> Receipt:
         """Charge so many uses, in the eyes of an outsider and of anyone."""
-        price = self.price
+        price, inside = self.price, outsider if anyone is None else anyone
         return self.ledger.charge(
-            price["outsider"],
-            count=outsider,
-            insider=price["anyone"],
-            insider_count=outsider if anyone is None else anyone,
-            run=self.run,
-            what=what,
-        )
+            price["outsider"], count=outsider, insider=price["anyone"], insider_count=inside, run=self.run, what=what
+        )  # fmt: skip
 
     def initial_critic(self) -> Critic | ImageCritic:
         """A critic that has seen no row; its seed is public."""
@@ -234,19 +218,25 @@ class GanParty(AlignedParty):
         """The shared people's rows: one-hot, or values in [0, 1]."""
         return kind_of(self.rows.schema).encode(self.rows, self.aligned, self.device)
 
+    def work_state(self) -> dict[str, Any]:
+        """What of the rounds is saved, once there was a `Begin`."""
+        assert self.begun is not None
+        return {"begin": dict(vars(self.begun)), "noise_multiplier": self.noise_multiplier}
+
+    def load_work(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `work_state`."""
+        self.open(begin := self.begin_type(**state["begin"]))
+        self.begun, self.noise_multiplier = begin, state["noise_multiplier"]
+
     def state_dict(self) -> dict[str, Any]:
-        if self.begun is None:
-            return super().state_dict()
-        held = {"begin": dict(vars(self.begun)), "noise_multiplier": self.noise_multiplier}
-        return super().state_dict() | held
+        work = {} if self.begun is None else self.work_state()  # it may draw: the randomness comes after it
+        return super().state_dict() | work
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.begun = None
         if "begin" in state:
-            self.open(begin := self.begin_type(**state["begin"]))
-            self.begun = begin
-            self.noise_multiplier = state["noise_multiplier"]
+            self.load_work(state)
 
 
 class CriticParty(GanParty):
@@ -265,7 +255,7 @@ class CriticParty(GanParty):
     @property
     def rate(self) -> float:
         """B/N: the chance of a person to be in a batch."""
-        return min(1.0, self.config.batch / len(self.aligned))
+        return min(1.0, float(self.config.batch) / len(self.aligned))
 
     def amplified(self, noise_multiplier: float) -> DpEvent:
         """What a step costs in the eyes of whoever does not know the batch."""
@@ -290,14 +280,12 @@ class CriticParty(GanParty):
         rows, critic = self.encoded(), self.initial_critic()
         return kind(self.config, self.network, self.name, critic, rows, self.rng, self.noise_multiplier)
 
-    def state_dict(self) -> dict[str, Any]:
-        state = super().state_dict()
-        return state if self.begun is None else state | {"critic_round": self.critic_round.state_dict()}
+    def work_state(self) -> dict[str, Any]:
+        return super().work_state() | {"critic_round": self.critic_round.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        if self.begun is not None:
-            self.critic_round.load_state_dict(state["critic_round"])
+    def load_work(self, state: Mapping[str, Any]) -> None:
+        super().load_work(state)
+        self.critic_round.load_state_dict(state["critic_round"])
 
 
 def split_like(parameters: Iterable[T], vector: Tensor) -> Iterator[tuple[T, Tensor]]:

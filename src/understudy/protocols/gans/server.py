@@ -55,11 +55,7 @@ class Server:
         self.done = 0
 
     def begin(
-        self,
-        ask: Callable[[str], Begin],
-        *,
-        resume: bool,
-        align: Callable[[Parties], object] = align_people,
+        self, ask: Callable[[str], Begin], *, resume: bool, align: Callable[[Parties], object] = align_people
     ) -> None:
         """Align the parties' people and tell each party the settings, or go on from the checkpoint."""
         if self.store is not None and resume and (saved := self.store.load()) is not None:
@@ -111,11 +107,7 @@ class Server:
         return PrivacyStatement(
             parties=tuple(
                 PartyPrivacy.stated(
-                    name,
-                    info,
-                    spends[name]["outsider"],
-                    spends[name]["anyone"],
-                    rounds=max(1, self.done),
+                    name, info, spends[name]["outsider"], spends[name]["anyone"], rounds=max(1, self.done)
                 )
                 for name, info in self.begun.items()
             ),
@@ -126,13 +118,8 @@ class Server:
     def _save(self) -> None:
         if self.store is None or not (self.done or self.held):
             return
-        squares = [square.cpu() for square in self.optimizer.squares]
-        state = {
-            "network": self._weights(),
-            "squares": squares,
-            "draws": self.draws.get_state(),
-            "begun": self.begun,
-        }
+        squares, draws = [square.cpu() for square in self.optimizer.squares], self.draws.get_state()
+        state = {"network": self._weights(), "squares": squares, "draws": draws, "begun": self.begun}
         self.store.save(self.done, state | ({"held": self.held} if self.held else {}))
         self.store.over()
 

@@ -104,14 +104,12 @@ class VdGanParty(GanParty):
         self.answered += 1
         return Gradient(gradient=Paid(gradient, receipt))
 
-    def state_dict(self) -> dict[str, Any]:
-        state = super().state_dict()
-        return state if self.begun is None else state | {"answered": self.answered}
+    def work_state(self) -> dict[str, Any]:
+        return super().work_state() | {"answered": self.answered}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        if self.begun is not None:
-            self.answered = state["answered"]
+    def load_work(self, state: Mapping[str, Any]) -> None:
+        super().load_work(state)
+        self.answered = state["answered"]
 
 
 # Algorithm 3

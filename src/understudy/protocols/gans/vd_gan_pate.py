@@ -21,6 +21,7 @@ from torch import Tensor
 from understudy.ground.errors import PartyError
 from understudy.ground.pack import LIMIT
 from understudy.ground.settings import between, setting
+from understudy.models.nets.gan import Critic
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients import GradientVote
 from understudy.privacy.gradients.limits import within_limits
@@ -61,12 +62,9 @@ class Config(Settings):
     def vote(self, noise_multiplier: float) -> GradientVote:
         """The vote on a row, with that much noise."""
         return GradientVote(
-            teachers=self.teachers,
-            top=self.top,
-            clip=self.clip,
-            threshold=self.threshold,
+            teachers=self.teachers, top=self.top, clip=self.clip, threshold=self.threshold,
             noise_multiplier=noise_multiplier,
-        )
+        )  # fmt: skip
 
 
 class PateParty(VdGanParty):
@@ -131,29 +129,22 @@ class PateParty(VdGanParty):
     def teachers(self) -> Teachers:
         """The critics, over this party's rows."""
         if self._teachers is None:
-            config = self.config
+            config, critic = self.config, self.initial_critic()
+            assert isinstance(critic, Critic)  # of a table
             self._teachers = Teachers(
-                self.initial_critic(),
-                self.encoded(),
-                self.assigned,
-                config.teachers,
-                batch=config.batch,
-                penalty=config.penalty,
+                critic, self.encoded(), self.assigned, config.teachers, batch=config.batch, penalty=config.penalty,
                 learning_rate=config.learning_rate,
-            )
+            )  # fmt: skip
         return self._teachers
 
-    def state_dict(self) -> dict[str, Any]:
-        if self.begun is None:
-            return super().state_dict()
+    def work_state(self) -> dict[str, Any]:
         held = {"assigned": self.assigned, "teachers": self.teachers.state_dict()}
-        return super().state_dict() | held  # dealing draws, so the state of the randomness comes after it
+        return super().work_state() | held
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        if self.begun is not None:
-            self._assigned = state["assigned"]
-            self.teachers.load_state_dict(state["teachers"])
+    def load_work(self, state: Mapping[str, Any]) -> None:
+        super().load_work(state)
+        self._assigned = state["assigned"]
+        self.teachers.load_state_dict(state["teachers"])
 
 
 PROTOCOL = Protocol(

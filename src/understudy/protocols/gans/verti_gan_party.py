@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from dp_accounting import dp_event
@@ -20,13 +20,9 @@ from understudy.privacy.gradients.limits import WEIGHT, within_limits
 from understudy.privacy.noise import Rng, SecureRng
 from understudy.protocols.core import Message, Opening, Paid
 from understudy.protocols.gans import party as gan_party
-from understudy.protocols.gans.critic_round import CriticRound
 from understudy.protocols.gans.party import CriticParty, Gradient, Settings, split_like
 
 SECRET_BYTES = 32  # of what a round's common batches follow from: a key of `SecureRng`
-
-T = TypeVar("T", bound=Tensor)
-R = TypeVar("R", bound=CriticRound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,18 +173,14 @@ class VertiGanParty(CriticParty):
         """How many uses of this run the ledger has."""
         return sum(self.ledger.spend(against="outsider", run=self.run).values())
 
-    def state_dict(self) -> dict[str, Any]:
-        state = super().state_dict()
-        if self.begun is None:
-            return state
+    def work_state(self) -> dict[str, Any]:
         shared = {"uses": self._uses_charged()} if self.config.sampling == "shared" else {}
-        return state | {"participations": self.participations} | shared
+        return super().work_state() | {"participations": self.participations} | shared
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        if self.begun is not None:
-            self.participations = state["participations"]
-            if self.config.sampling == "shared" and state["uses"] != self._uses_charged():
-                # Rounds were paid for after this state, and who was in them is forgotten. The charges so far bound
-                # everybody's participations so far: counted from nothing again, the two add up to enough.
-                self.participations = torch.zeros_like(self.participations)
+    def load_work(self, state: Mapping[str, Any]) -> None:
+        super().load_work(state)
+        self.participations = state["participations"]
+        if self.config.sampling == "shared" and state["uses"] != self._uses_charged():
+            # Rounds were paid for after this state, and who was in them is forgotten. The charges so far bound
+            # everybody's participations so far: counted from nothing again, the two add up to enough.
+            self.participations = torch.zeros_like(self.participations)

@@ -208,7 +208,8 @@ def choose(
 
 
 def _subscribe(config: Config, requirements: Requirements, parties: Parties) -> dict[str, Any]:
-    names, told = parties.names, {"requirements": requirements.to_dict(), "config": asdict(config)}
+    names = parties.names
+    told: dict[str, Any] = {"requirements": requirements.to_dict(), "config": asdict(config)}
     asks = dict.fromkeys(names, Subscribe(**told))
     if config.poison != "none":
         order = np.random.default_rng((config.seed, len(names))).permutation(len(names))
