@@ -103,7 +103,6 @@ def _reports(config: Any) -> float | None:
 
 
 def _cap(config: Any) -> int:
-    """How often a person reports, at most."""
     return int(getattr(config, "cap", 1))
 
 

@@ -12,22 +12,12 @@ from typing import Annotated, Any
 import typer
 
 import understudy
-from understudy.cli import asking, evidence, exchange_silo, federation, ledger, party, schema, serve, status
+from understudy.cli import asking, evidence, exchange_silo, federation, ledger, schema, terminal
 from understudy.cli.init import init
-from understudy.cli.terminal import (
-    FileArg,
-    NamesArePublic,
-    argument,
-    escape,
-    note,
-    option,
-    out,
-    plain,
-    print_error,
-    print_table,
-    summary,
-    training,
-)  # fmt: skip
+from understudy.cli.party import aggregate, approve, collect, join
+from understudy.cli.serve import serve
+from understudy.cli.status import console, status
+from understudy.cli.terminal import FileArg, NamesArePublic, argument, option, out, plain
 from understudy.ground.durable import free_folder
 from understudy.ground.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError, UtilityWarning
 from understudy.runs.runfile import RunFile
@@ -47,8 +37,8 @@ for group in (schema, ledger, federation):
     app.add_typer(group.app, name=group.__name__.rpartition(".")[2])
 app.add_typer(exchange_silo.app, name="exchange")
 for command in (
-    init, asking.sample, asking.predict, asking.tables, serve.serve, party.join, party.aggregate, party.collect,
-    party.approve, status.status, status.console, evidence.evidence, evidence.sign, evidence.verify,
+    init, asking.sample, asking.predict, asking.tables, serve, join, aggregate, collect,
+    approve, status, console, evidence.evidence, evidence.sign, evidence.verify,
 ):  # fmt: skip
     app.command()(command)
 
@@ -62,12 +52,12 @@ def main() -> None:
         try:
             app()
         except UnderstudyError as error:
-            print_error(error)
+            terminal.print_error(error)
             sys.exit(1)
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    note(str(message))
+    terminal.note(str(message))
 
 
 @app.command()
@@ -90,7 +80,7 @@ def demo(
 
     if visits and protocol != "gram":
         raise ConfigError("--visits is a protocol of its own. Nothing was read or charged.")
-    with training() as watch:
+    with terminal.training() as watch:
         run_demo(to, protocol="visits" if visits else protocol, epsilon=epsilon, say=plain.print, watch=watch)
 
 
@@ -138,7 +128,7 @@ def synthesize(
     if schema is not None and (person is not None or confirm):
         raise ConfigError("a schema says who and what: leave --person and --names-and-kinds-are-public out.")
     folder = to or free_folder(Path("runs") / table.name.split(".")[0])
-    with training() as watch:
+    with terminal.training() as watch:
         result = carry_out(
             table, epsilon=epsilon, delta=delta, schema=schema, person=person, names_and_kinds_are_public=confirm,
             name=name, ledgers=ledgers, lifetime_epsilon=lifetime, folder=folder, rows=rows, watch=watch,
@@ -147,7 +137,7 @@ def synthesize(
     drawn = pd.read_parquet(folder / "synthetic.parquet")
     write_table(drawn, folder / "synthetic.csv", result.generator.schema)
     write_report(folder)
-    summary(result, folder)
+    terminal.summary(result, folder)
 
 
 @app.command()
@@ -176,9 +166,9 @@ def run(
         plain.print(f"{plan_file(body)}\n")
     from understudy.api.train import run_file
 
-    with training() as watch:
+    with terminal.training() as watch:
         result, folder = run_file(body, resume=resume, watch=watch, seed=seed)
-    summary(result, folder)
+    terminal.summary(result, folder)
 
 
 @app.command("plan")
@@ -271,7 +261,7 @@ def audit(
             body, protocol_named(body.protocol), config, party=party, trials=trials, seconds=seconds
         )
     except (ConfigError, SchemaError) as error:
-        print_error(error)
+        terminal.print_error(error)
         raise typer.Exit(2) from None
     plain.print(str(result))
     if (folder := body.path(body.out)).is_dir():
@@ -313,13 +303,13 @@ def protocols(protocol: Annotated[str | None, argument("One of them: shows its s
         from understudy.runs.registry import settings_of
 
         plain.print(protocol_named(protocol).paper.split("\n\n")[0])
-        print_table(
+        terminal.print_table(
             ("setting", "default", "values", "meaning"),
             ((one.name, one.default, one.values, one.meaning) for one in settings_of(protocol)),
         )
         return
     for name, record in PROTOCOLS.items():
-        out.print(f"[bold]{name}[/]  {escape(record.title)}")
+        out.print(f"[bold]{name}[/]  {terminal.escape(record.title)}")
 
 
 @app.command()

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from understudy.cli.terminal import RunFolderArg, argument, err, note, option, out, plain
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError
@@ -14,12 +12,6 @@ from understudy.ground.errors import ConfigError
 if TYPE_CHECKING:
     from understudy.answers.raking import Weights
     from understudy.generators.generator import Generator
-
-
-def mount(app: typer.Typer) -> None:
-    """Add these commands."""
-    for command in (sample, predict, tables):
-        app.command()(command)
 
 
 Where = Annotated[
@@ -143,7 +135,6 @@ def tables(
 
 
 def _about_bars(said: dict[Any, Any]) -> str:
-    """What a table's columns are, in words."""
     fit = f"share, count: by the fit ({said['answer']})."
     if "bias" not in said:
         return (

@@ -11,17 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understudy.cli.terminal import (
-    Certificate,
-    Key,
-    Proxied,
-    argument,
-    host_and_port,
-    need,
-    note,
-    option,
-    print_table,
-)
+from understudy.cli import terminal
+from understudy.cli.terminal import argument, need, option, print_table
 from understudy.cli.terminal import plain as out
 from understudy.cli.terminal import plain_err as err
 from understudy.ground.check import plain_name
@@ -49,7 +40,6 @@ Authorities = Annotated[
 
 
 def client_of(at: str, token_file: Path | None, ca: Path | None) -> "Client":
-    """A caller of the exchange at this address."""
     need("httpx")
     from understudy.services.exchange.client import Client
 
@@ -59,13 +49,15 @@ def client_of(at: str, token_file: Path | None, ca: Path | None) -> "Client":
     return Client(at, token, ca=ca)
 
 
-def membership(client: "Client") -> tuple[str, str]:
-    """The pool and the silo of a member's token."""
-    me = client.me()
-    if me["pool"] is None:
-        raise ConfigError("this token is an administrator's: use a member's.")
-    plain_name(pool=me["pool"], silo=me["silo"], nothing="Nothing was charged or sent.")
-    return me["pool"], me["silo"]
+@contextmanager
+def as_member(at: str, token_file: Path | None, ca: Path | None) -> Iterator[tuple["Client", str, str]]:
+    """The same, with the pool and the silo of a member's token."""
+    with client_of(at, token_file, ca) as client:
+        me = client.me()
+        if me["pool"] is None:
+            raise ConfigError("this token is an administrator's: use a member's.")
+        plain_name(pool=me["pool"], silo=me["silo"], nothing="Nothing was charged or sent.")
+        yield client, me["pool"], me["silo"]
 
 
 @contextmanager
@@ -94,9 +86,9 @@ def serve(
     database: Annotated[
         str | None, option("A database URL; default: SQLite in the folder.", envvar="UNDERSTUDY_DATABASE")
     ] = None,
-    certificate: Certificate = None,
-    key: Key = None,
-    proxied: Proxied = False,
+    certificate: terminal.Certificate = None,
+    key: terminal.Key = None,
+    proxied: terminal.Proxied = False,
     rate: Annotated[float, option("Requests a second for each token.")] = 20.0,
     largest: Annotated[int, option("The largest size of a generator in bytes, in any pool.")] = 1 << 26,
     connections: Annotated[
@@ -112,12 +104,12 @@ def serve(
     from understudy.services.exchange.serve import open_exchange, read_pool, server_for
     from understudy.services.web.limits import Limits
 
-    where = host_and_port(listen, 8600)
+    where = terminal.host_and_port(listen, 8600)
     limits = Limits(rate=rate, burst=max(1, round(10 * rate)), largest=largest, connections=connections)
     founded = dict(map(read_pool, pool or ()))
     for name, required in founded.items():
         for said in cut_evenly(required.schema):
-            note(f"pool {name}: {said}")
+            terminal.note(f"pool {name}: {said}")
     exchange = open_exchange(data, database=database, pools=founded, limits=limits, new_admin=new_admin)
     try:
         server = server_for(exchange, certificate=certificate, key=key, proxied=proxied, **where)

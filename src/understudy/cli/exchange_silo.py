@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from understudy.cli.exchange import At, Authorities, TokenFile, client_of, membership, transfers
+from understudy.cli.exchange import At, Authorities, TokenFile, as_member, transfers
 from understudy.cli.exchange import app as app
 from understudy.cli.terminal import argument, option, print_table
 from understudy.cli.terminal import plain as out
@@ -33,8 +33,7 @@ def subscribe(
     ca: Authorities = None,
 ) -> None:
     """Join the pool of this token, and show what it requires of a generator."""
-    with client_of(at, token_file, ca) as client:
-        name, _ = membership(client)
+    with as_member(at, token_file, ca) as (client, name, _):
         required = client.subscribe(name)
     out.print(
         f'Subscribed to "{name}": one generator for each class of {required.target} '
@@ -94,8 +93,7 @@ def train(
     from understudy.protocols.sgde.party import train_offers
     from understudy.runs.federation import open_ledger
 
-    with client_of(at, token_file, ca) as client:
-        name, silo = membership(client)
+    with as_member(at, token_file, ca) as (client, name, silo):
         required = client.subscribe(name)
     if to.exists() and any(to.iterdir()):
         raise ConfigError(f"{to} is not empty. Nothing was charged.")
@@ -103,13 +101,9 @@ def train(
     budget = Budget(epsilon, required.delta if delta is None else delta)
     check_price(required, budget.epsilon, budget.delta)
     held, recipe = _read(rows, required, person)
-    asked: dict[str, Any] = {
-        "kind": kind,
-        "upright": upright or None,
-        "steps": steps,
-        "quality_epsilon": quality_epsilon,
-    }
-    recipe = replace(recipe, **{name: value for name, value in asked.items() if value is not None})
+    asked: dict[str, Any] = {"kind": kind, "steps": steps, "quality_epsilon": quality_epsilon}
+    asked = {key: value for key, value in asked.items() if value is not None}
+    recipe = replace(recipe, upright=upright or recipe.upright, **asked)
     with open_ledger(ledger, silo, budget) as book:
         offers = train_offers(
             silo, held, book, required, budget=budget, run=f"exchange {name}", recipe=recipe
@@ -137,8 +131,7 @@ def push(
     from understudy.generators.generator import Generator
 
     generators = [Generator.load(folder) for folder in folders]
-    with client_of(at, token_file, ca) as client, transfers() as watch:
-        name, _ = membership(client)
+    with as_member(at, token_file, ca) as (client, name, _), transfers() as watch:
         for folder, generator in zip(folders, generators, strict=True):
             said = client.push(name, generator, watch=watch(str(folder)))
             cost = at_price(said["epsilon"], said["delta"])
@@ -157,8 +150,7 @@ def list_offers(
     ca: Authorities = None,
 ) -> None:
     """List the offers of the pool."""
-    with client_of(at, token_file, ca) as client:
-        name, _ = membership(client)
+    with as_member(at, token_file, ca) as (client, name, _):
         chosen = _chosen(client.subscribe(name), label)
         offers = client.offers(name, labels=chosen, silos=silo or (), epsilon=epsilon)
     cells = (
@@ -191,8 +183,7 @@ def pull(
     from understudy.protocols.sgde.pool import pool as pool_of
     from understudy.protocols.sgde.pool import suspicions
 
-    with client_of(at, token_file, ca) as client, transfers() as watch:
-        name, _ = membership(client)
+    with as_member(at, token_file, ca) as (client, name, _), transfers() as watch:
         required = client.subscribe(name)
         offers = client.offers(name, labels=_chosen(required, label), silos=silo or (), epsilon=epsilon)
         if not offers:

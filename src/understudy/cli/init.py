@@ -16,6 +16,7 @@ import typer
 
 from understudy.cli.schema import PUBLIC, MissingOption, declared, show_draft
 from understudy.cli.terminal import argument, option, out, plain
+from understudy.cli.terminal import ask as ask_for
 from understudy.data.reading.sources import SUFFIX, TableSource, is_url, require_no_secret, with_missing
 from understudy.ground.check import nearest, plain_names
 from understudy.ground.errors import ConfigError
@@ -69,23 +70,19 @@ def init(
         for name, path in holders.items():
             found = _drafted(path, person, missing or [], ask=not yes)
             schemas[name] = found.schema
-            if not yes and _is_public(found, files[name]):
+            if yes:
+                continue
+            plain.print(PUBLIC.format(file=files[name]))
+            if typer.confirm(
+                f"Is all of it publicly known, for {len(found.schema.columns)} columns", default=False
+            ):
                 note = declared("said when it was drafted")
                 schemas[name] = replace(found.schema, origin="public", note=note)
         target, epsilon = _purpose(schemas, target, epsilon, ask=not yes)
     for name, schema in schemas.items():
         schema.save(files[name]) if schema.origin == "public" else write_draft(schema, files[name])
-    run.write_text(
-        run_text(
-            holders,
-            files,
-            folder,
-            epsilon=epsilon or 1.0,
-            target=target or None,
-            people=people,
-            missing=missing or [],
-        )
-    )
+    text = run_text(holders, files, folder, epsilon or 1.0, target or None, people, missing or [])
+    run.write_text(text)
     _next(run, files)
 
 
@@ -93,7 +90,8 @@ def init(
 def _kept_if_all_goes_well(sources: dict[Path, TableSource]) -> Iterator[None]:
     """How databases are read, on the disk while their rows are looked at: nothing is left there after an error."""
     for file, source in sources.items():
-        file.write_text(_source_text(source))
+        told = {key: value for key in ("table", "query", "password") if (value := getattr(source, key))}
+        file.write_text("# How the rows are read; stays with their holder.\n" + tomli_w.dumps(told))
     try:
         yield
     except BaseException:
@@ -105,12 +103,9 @@ def _kept_if_all_goes_well(sources: dict[Path, TableSource]) -> Iterator[None]:
 def _purpose(
     schemas: "dict[str, Schema]", target: str | None, epsilon: float | None, *, ask: bool
 ) -> tuple[str | None, float | None]:
-    """What is to be predicted, and the price."""
     columns = [column for schema in schemas.values() for column in schema.names]
     if ask:
-        target = target or typer.prompt(
-            "A column to predict from the others (or nothing)", default="", show_default=False
-        )
+        target = target or ask_for("A column to predict from the others (or nothing)")
         out.print(PRICE)
         epsilon = epsilon or typer.prompt("ε", default=1.0, type=float)
     if target and target not in columns:
@@ -119,14 +114,11 @@ def _purpose(
 
 
 def _ask_tables() -> list[str]:
-    """Names of tables, until a line is empty."""
     out.print(
         "The tables, one of each holder: different columns of the same people, or the same columns of different people."
     )
     found: list[str] = []
-    while path := typer.prompt(
-        f"Table {len(found) + 1} (nothing when all are named)", default="", show_default=False
-    ):
+    while path := ask_for(f"Table {len(found) + 1} (nothing when all are named)"):
         found.append(path)
     return found
 
@@ -146,21 +138,15 @@ def _databases(urls: list[str], queries: list[str], folder: Path, *, ask: bool) 
             query = f"select * from {query}"
         password = ""
         if ask and urlsplit(url).hostname:
-            password = typer.prompt(
-                "Where is its password: env:NAME or file:PATH (nothing where the driver finds it)",
-                default="", show_default=False,
-            )  # fmt: skip
+            password = ask_for(
+                "Where is its password: env:NAME or file:PATH (nothing where the driver finds it)"
+            )
         source = TableSource(table=url, query=query, password=password or None).within(Path.cwd())
         name = re.sub(r"\W+", "-", Path(urlsplit(url).path).stem).strip("-")
         if not name:
             raise ConfigError(f"{source.name}: the URL names no database. Nothing was written.")
         found[folder / f"{name}{SUFFIX}"] = source
     return found
-
-
-def _source_text(source: TableSource) -> str:
-    told = {key: value for key in ("table", "query", "password") if (value := getattr(source, key))}
-    return "# How the rows are read; stays with their holder.\n" + tomli_w.dumps(told)
 
 
 def _drafted(path: Path, person: str | None, missing: list[str], *, ask: bool) -> "Draft":
@@ -170,12 +156,9 @@ def _drafted(path: Path, person: str | None, missing: list[str], *, ask: bool) -
 
     header = [str(name) for name in open_source(path, {}).header]
     if person is None and ask:
-        guess = next(
-            (name for name in header if re.fullmatch(r"(?i)(.*_)?id|person|patient|customer", name)), ""
-        )
-        said = typer.prompt(
-            f"{path.name}: which column says who a row is about (- for none)", default=guess or "-"
-        )
+        ids = [name for name in header if re.fullmatch(r"(?i)(.*_)?id|person|patient|customer", name)]
+        question = f"{path.name}: which column says who a row is about (- for none)"
+        said = typer.prompt(question, default=ids[0] if ids else "-")
         person = None if said == "-" else said
     found = draft(with_missing(path, missing), person)
     plain.print(f"\n{path.name}")
@@ -183,18 +166,10 @@ def _drafted(path: Path, person: str | None, missing: list[str], *, ask: bool) -
     return found
 
 
-def _is_public(found: "Draft", file: Path) -> bool:
-    plain.print(PUBLIC.format(file=file))
-    return typer.confirm(
-        f"Is all of it publicly known, for {len(found.schema.columns)} columns", default=False
-    )
-
-
 def run_text(
     tables: dict[str, Path],
     schemas: dict[str, Path],
     folder: Path,
-    *,
     epsilon: float,
     target: str | None,
     people: int | None,
@@ -203,8 +178,7 @@ def run_text(
     """A run file with a word to every key. Paths are relative to it where they lie beneath it."""
 
     def place(path: Path) -> str:
-        full = path.resolve()
-        home = folder.resolve()
+        full, home = path.resolve(), folder.resolve()
         return str(full.relative_to(home) if full.is_relative_to(home) else full)
 
     def line(key: str, value: object, word: str) -> str:
@@ -221,7 +195,8 @@ def run_text(
         '# target = "…"                      # a column to predict from the others',
     ]  # fmt: skip
     for name, table in tables.items():
-        lines += ["", f"[parties.{_key(name)}]", line("table", place(table), "stays with its holder")]
+        key = tomli_w.dumps({name: 1}).rpartition(" = ")[0]
+        lines += ["", f"[parties.{key}]", line("table", place(table), "stays with its holder")]
         if missing:
             lines += [line("missing", list(with_missing(table, missing).missing), "cells that hold no value")]
         lines += [line("schema", place(schemas[name]), "public: bounds, categories, kinds")]
@@ -231,12 +206,7 @@ def run_text(
     return "\n".join(lines) + "\n"
 
 
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else tomli_w.dumps({name: 1}).rpartition(" = ")[0]
-
-
 def _next(run: Path, files: dict[str, Path]) -> None:
-    """What was written, and what to do next."""
     from understudy.data.schema import Schema
 
     plain.print(f"\nWritten: {', '.join(map(str, [*files.values(), run]))}.")

@@ -1,29 +1,17 @@
 """`understudy schema`: draft the public description of rows, buy it, check rows against it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.terminal import (
-    FileArg,
-    NamesArePublic,
-    RowsArg,
-    RunFolderArg,
-    argument,
-    err,
-    option,
-    out,
-    plain,
-    print_table,
-)  # fmt: skip
+from understudy.cli import terminal
+from understudy.cli.terminal import FileArg, RowsArg, argument, err, option, out, plain, print_table
 from understudy.ground.errors import ConfigError, PrivacyError
 
 if TYPE_CHECKING:
     from understudy.data.infer import Draft
-    from understudy.data.schema import Schema
-    from understudy.data.visits import VisitSchema
     from understudy.privacy.accounts.ledger import Ledger
 
 MissingOption = Annotated[
@@ -54,21 +42,21 @@ def schema_check(table: RowsArg, schema: Annotated[Path, argument("The schema (T
     found, said = kind.check(table, public)
     for violation in found:
         plain.print(str(violation))
-    wrong = [violation for violation in found if violation.error]
-    if wrong:
-        err.print(f"{len(wrong):,} violations.")
+    if wrong := sum(violation.error for violation in found):
+        err.print(f"{wrong:,} violations.")
         raise typer.Exit(1)
     out.print(f"{table.name} fits {schema.name}.")
     for line in said:
         out.print(line)
     if rules:
-        counts, rows, each = _BROKEN[kind.name](table, public)
+        broken_by = _broken_by_people if kind.name == "visits" else _broken_by_rows
+        counts, rows, each = broken_by(table, public)
         for rule, count in zip(rules, counts, strict=True):
             broken = f"{count:,} of {rows:,} {each} break it; what is drawn will not"
             plain.print(f"Rule {rule}: {broken if count else f'all {each} keep it'}.")
 
 
-def _broken_by_rows(source: Path, schema: "Schema") -> tuple[Iterable[int], int, str]:
+def _broken_by_rows(source: Path, schema: Any) -> tuple[Iterable[int], int, str]:
     """How many rows break each rule, and of how many."""
     from understudy.data.kinds import TABLE
     from understudy.data.rules import broken
@@ -78,19 +66,12 @@ def _broken_by_rows(source: Path, schema: "Schema") -> tuple[Iterable[int], int,
     return map(sum, zip(*breaks, strict=True)), rows.rows, "rows"
 
 
-def _broken_by_people(source: Path, schema: "VisitSchema") -> tuple[Iterable[int], int, str]:
-    """The same of people with their events."""
+def _broken_by_people(source: Path, schema: Any) -> tuple[Iterable[int], int, str]:
     from understudy.answers.drawn_people import as_drawn, broken
     from understudy.evaluate.utility.visits import visit_tables
 
     people = as_drawn(visit_tables(source, schema), schema)
     return broken(people, schema), len(people.people), "people"
-
-
-_BROKEN: dict[str, Callable[[Path, Any], tuple[Iterable[int], int, str]]] = {
-    "table": _broken_by_rows,
-    "visits": _broken_by_people,
-}
 
 
 @app.command("infer")
@@ -118,10 +99,10 @@ def show_draft(found: "Draft") -> None:
         (c.name, c.kind, c.domain, "yes" if c.nullable else "", found.remarks.get(c.name, ""))
         for c in found.schema.columns
     ]
-    if found.schema.person is not None:
-        person = found.schema.person
-        said = found.remarks.get(person, "never learned, never sampled")
-        rows.insert(0, (person, "the person", "", "", said))
+    if (person := found.schema.person) is not None:
+        rows.insert(
+            0, (person, "the person", "", "", found.remarks.get(person, "never learned, never sampled"))
+        )
     rows += [(name, "left out", "", "", why) for name, why in found.left_out.items()]
     print_table(("column", "kind", "values", "missing", "to decide"), rows)
 
@@ -148,11 +129,7 @@ def schema_declare(
             plain.print(f"{file} is public already.")
             continue
         plain.print(PUBLIC.format(file=file))
-        source = because
-        if source is None:
-            source = typer.prompt(
-                "Where is all of it known from (or nothing)", default="", show_default=False
-            )
+        source = terminal.ask("Where is all of it known from (or nothing)") if because is None else because
         if not source.strip():
             raise ConfigError(f"{file} stays a draft: nobody said where it is publicly known from.")
         replace(draft, origin="public", note=declared(source)).save(file)
@@ -181,7 +158,7 @@ def schema_buy(
         ),
     ] = None,
     holder: Annotated[str | None, option("The holder's name, if the ledger is new.")] = None,
-    confirm: NamesArePublic = False,
+    confirm: terminal.NamesArePublic = False,
 ) -> None:
     """Buy bounds and category lists with noise, charged to the ledger before a row is read.
 
@@ -258,7 +235,7 @@ def schema_buy_events(
 
 @app.command("levels")
 def schema_levels(
-    folder: RunFolderArg,
+    folder: terminal.RunFolderArg,
     to: Annotated[Path, option("Where to write the schema.", "--out")],
     holder: Annotated[str | None, option("Only this holder's columns.")] = None,
 ) -> None:

@@ -29,7 +29,6 @@ def option(help: str, *names: str, **more: Any) -> Any:
 
 
 def argument(help: str, **more: Any) -> Any:
-    """An argument of a command: what it means."""
     return typer.Argument(help=help, **more)
 
 
@@ -79,18 +78,21 @@ def note(text: str) -> None:
 
 
 def print_error(error: Exception) -> None:
-    """An error of ours, in one line."""
     err.print(f"[red]{type(error).__name__}:[/] {escape(str(error))}")
 
 
 def print_table(heads: tuple[str, ...], rows: Iterable[Iterable[object]]) -> None:
-    """A table without a frame."""
     grid = Grid(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for head in heads:
         grid.add_column(head, no_wrap=True)
     for row in rows:
         grid.add_row(*(readable(str(cell)) for cell in row))
     wide.print(grid)
+
+
+def ask(text: str) -> str:
+    """What somebody types; nothing, if they just press the key."""
+    return str(typer.prompt(text, default="", show_default=False))
 
 
 def need(*modules: str) -> None:

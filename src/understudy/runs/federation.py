@@ -267,7 +267,6 @@ def open_held(
 
 
 def loaded(schemas: Mapping[str, PublicSchema | str | Path]) -> dict[str, PublicSchema]:
-    """The schemas, read where they are paths."""
     return {n: load_schema(one) if isinstance(one, str | Path) else one for n, one in schemas.items()}
 
 
@@ -303,7 +302,6 @@ def has_population(held: Mapping[str, object]) -> bool:
 
 
 def description(held: Opened) -> PublicSchema | Features:
-    """What is public about a holder's rows."""
     return held.features if isinstance(held, Population) else held.schema
 
 

@@ -84,8 +84,6 @@ def require_priced(
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One key of `[settings]`."""
-
     name: str
     default: str
     values: str

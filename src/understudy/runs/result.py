@@ -42,7 +42,6 @@ class Result:
     def of(
         cls, outcome: Outcome, transcript: Transcript, run: str, federation: Federation | None = None
     ) -> "Result":
-        """What comes of a protocol's outcome."""
         trained = outcome.trained
         made = Generator.of(trained) if isinstance(trained, GeneratorParts) else Classifier.of(trained)
         return cls(made, outcome.privacy, transcript, run, outcome.people, federation)

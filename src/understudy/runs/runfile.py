@@ -58,7 +58,6 @@ class PartySection:
         return TableSource(table=self.table, **stated).within(folder)
 
     def budget(self) -> Budget:
-        """What this run may cost here."""
         return Budget(epsilon=self.epsilon, delta=self.delta, against=self.against)
 
     def total(self) -> Budget:
@@ -109,7 +108,6 @@ class RunFile:
     def from_dict(
         cls, data: Mapping[str, Any], *, folder: Path, name: str = "run file", elsewhere: bool = False
     ) -> "RunFile":
-        """The same from plain values."""
         known_keys(data, TOP, name)
         for key, kind, word in (("protocol", str, _TEXT), ("out", str, _TEXT), ("parties", dict, _TABLE)):
             if not isinstance(data.get(key), kind):
@@ -144,11 +142,9 @@ class RunFile:
         return cls(**plain, settings=settings, parties=parties, folder=folder)  # type: ignore[arg-type]
 
     def path(self, text: str) -> Path:
-        """A path of this run file, made absolute."""
         return (self.folder / text).resolve()
 
     def source(self, party: str) -> "Path | TableSource":
-        """Where this party's rows are, paths made absolute."""
         return self.parties[party].source(self.folder)
 
     def drafts(self) -> "dict[str, PublicSchema]":
@@ -165,7 +161,6 @@ class RunFile:
         return found
 
     def ledger_path(self, party: str) -> Path:
-        """Where this party's ledger lies."""
         return self.path(self.parties[party].ledger or f"ledgers/{party}.ledger")
 
     def to_toml(self) -> str:

@@ -15,16 +15,9 @@ from pydantic import BaseModel, Field
 
 from understudy.ground.errors import ConfigError, ExchangeError
 from understudy.services.collect.box import Box
+from understudy.services.web import skeleton
 from understudy.services.web.limits import Limits
-from understudy.services.web.skeleton import (
-    BYTES,
-    caller_address,
-    length_of,
-    refusals,
-    server_behind_doors,
-    service,
-    uploading,
-)
+from understudy.services.web.skeleton import BYTES, caller_address, length_of, refusals
 
 T = TypeVar("T")
 SECONDS = 60.0  # for an upload to arrive
@@ -66,7 +59,7 @@ class Kept(BaseModel):
 
 def build_app(box: Box, limits: Limits) -> FastAPI:
     """The application that takes uploads into this box."""
-    app = service(
+    app = skeleton.service(
         "understudy collect",
         "Takes people's uploads: in two shares for two aggregators, or reports, private by themselves.",
         limits,
@@ -105,7 +98,7 @@ def build_app(box: Box, limits: Limits) -> FastAPI:
         if (length := length_of(request)) is None:
             raise ExchangeError(411, "This request needs a Content-Length. Nothing was stored.")
         batch = box.expect(context, length, person)
-        with uploading(SECONDS):
+        with skeleton.uploading(SECONDS):
             data = await request.body()
         new = await anyio.to_thread.run_sync(box.take, batch, person, data)
         response.status_code = 201 if new else 200
@@ -123,7 +116,7 @@ def serving(
     Edges: a port that is in use, or a certificate that is none → ConfigError.
     """
     limits = limits or Limits()
-    server = server_behind_doors(
+    server = skeleton.server_behind_doors(
         build_app(box, limits), host=host, port=port, each=limits.connections, whole=2 * SECONDS, secret="codes", **tls
     )  # fmt: skip
     why: list[BaseException] = []

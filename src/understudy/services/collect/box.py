@@ -147,7 +147,6 @@ class Box:
             self._batch = None
 
     def forget(self) -> None:
-        """The run is over, and so are its uploads."""
         if self._batch is not None:
             batch, self._batch = self._batch, None
             batch.store.delete()
@@ -216,7 +215,6 @@ class Box:
 
 
 def _run_of(ticket: Mapping[str, Any]) -> str:
-    """By what a run's files are known."""
     return hashlib.sha256(str(ticket["run"]).encode()).hexdigest()[:16]
 
 

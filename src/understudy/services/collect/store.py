@@ -64,12 +64,10 @@ class Store:
         return STORED
 
     def refuse(self, why: str) -> None:
-        """Count an upload that was not kept."""
         with self._counting:
             self.refused[why] += 1
 
     def end(self) -> None:
-        """Nothing is taken from now on."""
         with self._writing():
             self._sql.execute("INSERT OR IGNORE INTO over VALUES (1)")
             self._note()
@@ -95,7 +93,6 @@ class Store:
             self._sql.close()
 
     def delete(self) -> None:
-        """The uploads are gone."""
         self.close()
         for path in (self.path, *self.path.parent.glob(f"{self.path.name}-*")):
             path.unlink(missing_ok=True)

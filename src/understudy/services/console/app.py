@@ -47,7 +47,6 @@ Form = Annotated[dict[str, str], Depends(form_of)]
 
 
 def build_app(desk: Desk, keys: Keys) -> FastAPI:
-    """The application that shows this desk to whoever has these keys."""
     app = FastAPI(title="understudy console", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.desk, app.state.keys = desk, keys
     app.add_exception_handler(UnderstudyError, _refused)
@@ -241,7 +240,6 @@ def budget_bar(limit: float, spent: float, price: float = 0.0) -> Markup:
 
 
 def progress(share: float, label: str) -> Markup:
-    """How far something is, between 0 and 1."""
     return picture(
         label, 18,
         tag("rect", x="0", y=5, width="100%", height=8, rx=4, class_="track"),

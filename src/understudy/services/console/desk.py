@@ -38,12 +38,10 @@ class RunFolder:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the same command would resume it."""
         return self.served and self.state in GONE
 
     @property
     def missing(self) -> list[str]:
-        """Who has not signed, or is not there."""
         return [one["name"] for one in self.parties if one["word"] in ("away", "reading the contract")]
 
 
@@ -90,7 +88,6 @@ class Member:
 
     @property
     def ends_soon(self) -> bool:
-        """Whether its certificate has ended, or ends within a month."""
         return self.enrolled and self.days < SOON
 
 
@@ -105,12 +102,10 @@ class HubHome:
 
     @property
     def name(self) -> str:
-        """What the federation is called."""
         return str(self.authority.roster.name)
 
     @property
     def address(self) -> str:
-        """Where parties connect to."""
         return str(self.authority.roster.address)
 
     def can_sign(self) -> bool:
@@ -118,7 +113,6 @@ class HubHome:
         return (self.folder / "ca.key").exists()
 
     def members(self) -> list[Member]:
-        """The roster."""
         today, found = datetime.now(UTC).date(), []
         for name, entry in self.authority.roster.read()["parties"].items():
             file = self.folder / "invitations" / f"{name}.toml"
@@ -152,7 +146,6 @@ class Desk:
 
     @property
     def title(self) -> str:
-        """Whose page it is."""
         if self.holder is not None:
             return self.holder.party
         return self.hub.name if self.hub is not None else "Runs"

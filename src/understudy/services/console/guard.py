@@ -54,11 +54,9 @@ class Keys:
 
     @property
     def base(self) -> str:
-        """What every address begins with."""
         return f"/{self.place}"
 
     def link(self, port: int) -> str:
-        """What the holder opens."""
         return f"http://{HOSTS[0]}:{port}{self.base}/?token={self.token}"
 
 

@@ -31,7 +31,6 @@ class Standing:
 
     @property
     def left(self) -> float:
-        """What is left of ε."""
         return max(0.0, self.budget.epsilon - self.spent)
 
 
@@ -47,7 +46,6 @@ class Offered:
 
     @property
     def others(self) -> list[str]:
-        """With whom."""
         return [name for name in self.contract.parties if name != self.party]
 
     @property
@@ -57,7 +55,6 @@ class Offered:
 
     @property
     def fits(self) -> bool:
-        """Whether the whole price is there."""
         return self.standing is None or self.price.epsilon <= self.standing.left
 
     def settings(self) -> list[tuple[str, str, str, str]]:
@@ -115,7 +112,6 @@ class HolderHome:
         return read_status(self.folder) if (self.folder / FILE).exists() else {}
 
     def attended(self) -> bool:
-        """Whether `understudy join` runs now."""
         return alive(self.folder) is True
 
     def book(self) -> Path:
@@ -131,7 +127,6 @@ class HolderHome:
             return Standing(budget=budget, spent=book.spent(against=budget.against))
 
     def offered(self) -> list[Offered]:
-        """The contracts that wait."""
         waiting, standing = self.queue.waiting(), self.standing()
         return [self._offered(contract, standing) for contract in waiting]
 
@@ -196,7 +191,6 @@ def _party(folder: Path) -> str:
 
 
 def _about(protocol: str) -> str:
-    """What a protocol is, in its own first line."""
     try:
         return protocol_named(protocol).title
     except ConfigError:

@@ -24,7 +24,6 @@ CHECKERS = PROCESSES  # uploads that are looked at in the same moment: each take
 
 
 def build_app(exchange: Exchange) -> FastAPI:
-    """The application that serves this exchange."""
     app = service(
         "understudy exchange",
         "Silos offer and take generators that were trained with differential privacy.",

@@ -56,7 +56,6 @@ def _end(process: int) -> None:
 
 
 def _work(handle: int) -> NoReturn:
-    """Answer jobs until nobody asks any more."""
     try:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         with socket.socket(fileno=handle) as line, line.makefile("rb") as jobs:

@@ -77,9 +77,8 @@ class Checkers:
         seconds: float = SECONDS,
     ) -> Checked:
         """Look at a file; with a `seed`, draw a preview. Raises what the checks raise, ArtefactError beyond limits."""
-        return _read(
-            self.look(path, requirements, seed=seed, seconds=seconds), Path(path).stat().st_size, seconds
-        )
+        answer = self.look(path, requirements, seed=seed, seconds=seconds)
+        return _checked(answer, Path(path).stat().st_size, seconds)
 
     def look(
         self,
@@ -112,13 +111,11 @@ class Checkers:
         return answer
 
     def warm(self) -> None:
-        """Have one ready, or on its way."""
         with self._lock:
             if not self._idle:
                 self._idle.append(self._born())
 
     def close(self) -> None:
-        """End all that are idle, and the one that they were forked from."""
         with self._lock:
             while self._idle:
                 self._idle.pop().end()
@@ -177,7 +174,6 @@ class _Nursery:
         return self.process.poll() is None
 
     def bear(self, line: socket.socket) -> None:
-        """Have one more, which speaks and hears at this socket."""
         with self._lock:
             socket.send_fds(self.line, [b"+"], [line.fileno()])
 
@@ -187,7 +183,6 @@ class _Nursery:
             self.line.sendall(b"-" + worker.to_bytes(8, "big"))
 
     def close(self) -> None:
-        """End this process; those that are at work end with their own lines."""
         self.line.close()
         self.process.kill()
         self.process.wait()
@@ -220,12 +215,15 @@ class _Worker:
     @property
     def alive(self) -> bool:
         """Whether it still listens: it says nothing before it is asked but that it is ready."""
+        return not self.process or not self._heard(0.0)
+
+    def _heard(self, seconds: float) -> bool:
+        """Whether there is something to read, or its line has ended, within this time."""
         poll = select.poll()
         poll.register(self._line, select.POLLIN)
-        return not self.process or not poll.poll(0)
+        return bool(poll.poll(max(0.0, seconds) * 1000))
 
     def started(self) -> bool:
-        """Wait until it says that it is ready."""
         if not self.process:
             self.process = int(self._answer(_START).get("ready", 0))
         return bool(self.process)
@@ -242,7 +240,6 @@ class _Worker:
         return self._answer(seconds)
 
     def end(self) -> None:
-        """End it, whatever it does."""
         if self.process:
             # where the nursery is gone, the limit of its processor time ends it
             with contextlib.suppress(OSError):
@@ -251,10 +248,8 @@ class _Worker:
 
     def _answer(self, seconds: float) -> dict[str, Any]:
         line, until = bytearray(), time.monotonic() + seconds
-        poll = select.poll()
-        poll.register(self._line, select.POLLIN)
         while not line.endswith(b"\n"):
-            if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
+            if not self._heard(until - time.monotonic()):
                 return {"spent": "time"}
             try:
                 chunk = self._line.recv(1 << 16)
@@ -267,7 +262,7 @@ class _Worker:
         return answer
 
 
-def _read(answer: dict[str, Any], size: int, seconds: float) -> Checked:
+def _checked(answer: dict[str, Any], size: int, seconds: float) -> Checked:
     if "refused" in answer:
         raise _ERRORS.get(answer["refused"], ArtefactError)(answer["said"])
     if "spent" in answer:

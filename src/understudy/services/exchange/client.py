@@ -73,7 +73,6 @@ class Client:
         return dict(self._transport.json("GET", "me"))
 
     def pools(self) -> list[dict[str, Any]]:
-        """The pools of this token: name, requirements, created."""
         return list(self._transport.json("GET", "pools"))
 
     def subscribe(self, pool: str) -> Requirements:
@@ -108,7 +107,6 @@ class Client:
         return list(self._transport.json("GET", f"pools/{pool}/offers", params=query))
 
     def offer(self, pool: str, digest: str) -> dict[str, Any]:
-        """One offer with its card and a few of its rows."""
         return dict(self._transport.json("GET", f"pools/{pool}/offers/{digest}"))
 
     def pull(
@@ -145,11 +143,9 @@ class Client:
     # An administrator
 
     def found(self, pool: str, requirements: Requirements) -> None:
-        """Found a pool."""
         self._transport.json("POST", "pools", json={"name": pool, "requirements": requirements.to_dict()})
 
     def tokens(self) -> list[dict[str, Any]]:
-        """All tokens, without their secrets."""
         return list(self._transport.json("GET", "tokens"))
 
     def issue(self, silo: str, *, pool: str | None = None, role: str = "member") -> str:

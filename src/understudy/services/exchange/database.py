@@ -6,13 +6,13 @@ write begins with the write lock (no upgrade, so no lost race) and is synced bef
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import ForeignKey, create_engine, event, make_url
+from sqlalchemy import ForeignKey, Select, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -25,6 +25,9 @@ VERSION = 1
 
 class Base(DeclarativeBase):
     """The tables."""
+
+
+Row = TypeVar("Row", bound=Base)
 
 
 class Version(Base):
@@ -127,11 +130,19 @@ class Database:
         """The SQLite database of a data folder."""
         return cls(f"sqlite:///{own_folder(Path(folder)).resolve() / 'exchange.sqlite'}")
 
-    @contextmanager
-    def read(self) -> Iterator[Session]:
+    def read(self) -> Session:
         """Look without holding a lock."""
-        with Session(self._reader, expire_on_commit=False) as session:
-            yield session
+        return Session(self._reader, expire_on_commit=False)
+
+    def all(self, query: Select[Row]) -> Sequence[Row]:
+        """What a query finds."""
+        with self.read() as session:
+            return session.scalars(query).all()
+
+    def get(self, table: type[Row], key: Any) -> Row | None:
+        """One row by its key."""
+        with self.read() as session:
+            return session.get(table, key)
 
     @contextmanager
     def write(self) -> Iterator[Session]:
@@ -140,7 +151,6 @@ class Database:
             yield session
 
     def close(self) -> None:
-        """Close all connections."""
         self._engine.dispose()
 
     def _prepare(self) -> None:
@@ -148,10 +158,8 @@ class Database:
         with self.write() as session:
             if (found := session.query(Version).one_or_none()) is None:
                 session.add(Version(version=VERSION))
-            elif found.version != VERSION:
-                raise ArtefactError(
-                    f"this database has form {found.version}; this version reads form {VERSION}."
-                )
+            elif (form := found.version) != VERSION:
+                raise ArtefactError(f"this database has form {form}; this version reads form {VERSION}.")
 
 
 def _close_to_others(path: Path) -> None:
@@ -165,13 +173,14 @@ def _close_to_others(path: Path) -> None:
 
 def _durable(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # SQLAlchemy says when a transaction begins, not the driver
-    for setting in (
+    settings = (
         "journal_mode=WAL",
         "synchronous=FULL",
         "fullfsync=ON",
         "foreign_keys=ON",
         "busy_timeout=30000",
-    ):
+    )
+    for setting in settings:
         connection.execute(f"PRAGMA {setting}")
 
 

@@ -37,7 +37,6 @@ _KEY = "understudy"
 
 
 def seal(generator: GeneratorParts) -> bytes:
-    """The generator as the bytes of one file."""
     network = generator.network
     if generator.levels is not None:
         raise ArtefactError("levels that were bought have no place in an offer. Nothing was sent.")

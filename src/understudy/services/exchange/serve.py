@@ -45,7 +45,8 @@ def open_exchange(
         )
         for name, requirements in (pools or {}).items():
             _found(exchange, name, requirements)
-        if new_admin or not _has_administrator(exchange):
+        administrators = select(Token).where(Token.role == ADMIN, Token.revoked.is_(None))
+        if new_admin or not exchange.database.all(administrators):
             token = issue(exchange.database, "operator", role=ADMIN)
             replace(folder / "admin.token", f"{token}\n".encode())
     except BaseException:
@@ -105,9 +106,3 @@ def _found(exchange: Exchange, name: str, requirements: Requirements) -> None:
                 f'pool "{name}" has other requirements. They never change, since offers were accepted by them: '
                 "give the new ones a new name."
             ) from None
-
-
-def _has_administrator(exchange: Exchange) -> bool:
-    query = select(Token.id).where(Token.role == ADMIN, Token.revoked.is_(None))
-    with exchange.database.read() as session:
-        return session.scalars(query).first() is not None

@@ -50,7 +50,6 @@ class Exchange:
             self.swept = store.sweep(session.scalars(select(Offer.digest).where(Offer.withdrawn.is_(None))))
 
     def close(self) -> None:
-        """Close the database, and let another process serve the folder."""
         self.database.close()
         self.store.close()
 
@@ -59,14 +58,12 @@ class Exchange:
     def pools(self, caller: Caller) -> Sequence[Pool]:
         """The pools that the caller may see."""
         query = select(Pool).order_by(Pool.name)
-        with self.database.read() as session:
-            return session.scalars(query if caller.admin else query.where(Pool.name == caller.pool)).all()
+        return self.database.all(query if caller.admin else query.where(Pool.name == caller.pool))
 
     def pool(self, caller: Caller, name: str) -> Pool:
         """The pool of that name; 404 if it is none of the caller's."""
-        with self.database.read() as session:
-            pool = session.get(Pool, name) if caller.admin or caller.pool == name else None
-        if pool is None:
+        mine = caller.admin or caller.pool == name
+        if (pool := self.database.get(Pool, name) if mine else None) is None:
             raise ExchangeError(404, f'There is no pool "{name}" for this token.')
         return pool
 
@@ -103,8 +100,7 @@ class Exchange:
     def members(self, caller: Caller, name: str) -> Sequence[Member]:
         """The silos that have subscribed."""
         self.pool(caller, name)
-        with self.database.read() as session:
-            return session.scalars(select(Member).where(Member.pool == name).order_by(Member.silo)).all()
+        return self.database.all(select(Member).where(Member.pool == name).order_by(Member.silo))
 
     # Offers
 
@@ -126,15 +122,12 @@ class Exchange:
             query = query.where(Offer.silo.in_(silos))
         if epsilon is not None:
             query = query.where(Offer.epsilon <= epsilon)
-        with self.database.read() as session:
-            return session.scalars(query.order_by(Offer.label, Offer.silo, Offer.created, Offer.digest)).all()
+        return self.database.all(query.order_by(Offer.label, Offer.silo, Offer.created, Offer.digest))
 
     def offer(self, caller: Caller, pool: str, digest: str) -> Offer:
         """One offer; 404 if there is none, 410 if it was withdrawn."""
         self._joined(caller, pool)
-        with self.database.read() as session:
-            offer = session.get(Offer, (pool, digest))
-        if offer is None:
+        if (offer := self.database.get(Offer, (pool, digest))) is None:
             raise ExchangeError(404, f'There is no offer {digest} in pool "{pool}".')
         if offer.withdrawn is not None:
             raise ExchangeError(410, f"Offer {digest} was withdrawn on {offer.withdrawn}.")
@@ -147,9 +140,7 @@ class Exchange:
                 raise ExchangeError(
                     403, f"An administrator is not a silo: push with a member's token. {NOTHING}"
                 )
-            self._joined(caller, pool)
-            requirements = requirements_of(self.pool(caller, pool))
-            most = min(self.limits.largest, requirements.largest + MOST_HEADER)
+            most = min(self.limits.largest, self._required(caller, pool).largest + MOST_HEADER)
             if size is not None and size > most:
                 raise ExchangeError(
                     413, f"A generator here has at most {most:,} bytes, not {size:,}. {NOTHING}"
@@ -161,8 +152,7 @@ class Exchange:
     def push(self, caller: Caller, pool: str, digest: str, upload: Upload) -> Offer:
         """Check an upload from end to end and keep it. On return it survives a crash."""
         with self._watched(caller, "push", pool, digest):
-            self._joined(caller, pool)
-            requirements = requirements_of(self.pool(caller, pool))
+            requirements = self._required(caller, pool)
             upload.finish(digest)
             try:
                 seed = int(digest[:8], 16)
@@ -231,8 +221,7 @@ class Exchange:
     def tokens(self, caller: Caller) -> Sequence[Token]:
         """All tokens, without their secrets."""
         self._admin(caller)
-        with self.database.read() as session:
-            return session.scalars(select(Token).order_by(Token.created, Token.id)).all()
+        return self.database.all(select(Token).order_by(Token.created, Token.id))
 
     def add_token(self, caller: Caller, silo: str, *, role: str = MEMBER, pool: str | None = None) -> str:
         """A new token, to be shown once."""
@@ -258,8 +247,7 @@ class Exchange:
     def events(self, caller: Caller, *, after: int = 0, most: int = 1000) -> Sequence[Event]:
         """The audit log, oldest first."""
         self._admin(caller)
-        with self.database.read() as session:
-            return session.scalars(select(Event).where(Event.id > after).order_by(Event.id).limit(most)).all()
+        return self.database.all(select(Event).where(Event.id > after).order_by(Event.id).limit(most))
 
     # What the rules are made of
 
@@ -271,10 +259,13 @@ class Exchange:
         """The caller sees this pool (404) and, unless an administrator, has subscribed to it (403)."""
         if caller.admin or caller.pool != name:
             self.pool(caller, name)
-            return
-        with self.database.read() as session:
-            if session.get(Member, (name, caller.silo)) is None:
-                raise ExchangeError(403, f'"{caller.silo}" has not subscribed to pool "{name}".')
+        elif self.database.get(Member, (name, caller.silo)) is None:
+            raise ExchangeError(403, f'"{caller.silo}" has not subscribed to pool "{name}".')
+
+    def _required(self, caller: Caller, name: str) -> Requirements:
+        """What a pool that the caller has joined requires."""
+        self._joined(caller, name)
+        return requirements_of(self.pool(caller, name))
 
     def _no_replay(self, session: Session, caller: Caller, pool: str, digest: str) -> None:
         found = session.get(Offer, (pool, digest))

@@ -62,8 +62,7 @@ def authenticate(database: Database, token: str) -> Caller | None:
     """Whose token this is; None if it is nobody's or was revoked."""
     if (parts := _FORM.fullmatch(token)) is None:
         return None
-    with database.read() as session:
-        row = session.get(Token, parts[1])
+    row = database.get(Token, parts[1])
     digest = row.digest if row is not None else _digest("")
     same = hmac.compare_digest(digest, _digest(parts[2]))
     if row is None or not same or row.revoked is not None:

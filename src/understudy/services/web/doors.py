@@ -62,12 +62,10 @@ class Doors:
         self._within(place, seconds)
 
     def asked(self, place: int) -> None:
-        """The head of a request is here."""
         self._silent.pop(place, None)
         self._within(place, self.whole)
 
     def leave(self, connection: "_Accepted") -> None:
-        """It is about to be closed."""
         place = connection.fileno()
         if self._open.get(place) is not connection:
             return
@@ -216,5 +214,4 @@ class _Lingering:
 
 
 def protocol_for(doors: Doors) -> type[DoorsProtocol]:
-    """The protocol of these doors."""
     return type("Protocol", (DoorsProtocol,), {"doors": doors})

@@ -79,7 +79,6 @@ class Health(Message):
 
 
 def refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of these statuses."""
     return {code: {"model": Problem, "description": STATUS[code]} for code in codes}
 
 
@@ -191,13 +190,11 @@ def templates(folder: Path, filters: Mapping[str, Callable[..., Any]], **known: 
 
 
 def length_of(request: Request) -> int | None:
-    """How many bytes the request says it carries."""
     text = request.headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() else None
 
 
 def problem(status: int, detail: Any, headers: dict[str, str] | None = None) -> JSONResponse:
-    """A refusal, for programs."""
     return JSONResponse({"detail": detail}, status_code=status, headers=headers)
 
 
