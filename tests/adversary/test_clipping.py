@@ -27,7 +27,7 @@ from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.gans.teachers import Teachers
 from understudy.protocols.people import gen_fl
-from understudy.protocols.people.gen_fl_local import local_models
+from understudy.protocols.people.gen_fl_local import Descent, local_models
 from understudy.protocols.people.host import Begin, Round
 from understudy.runs.federation import Federation
 
@@ -45,10 +45,10 @@ def counted(weights: float, clip_norm: float, learning_rate: float, rows: int) -
     network = LogisticRegression(1, 2)
     x, y, mask = torch.zeros(1, 8, 1), torch.zeros(1, 8, dtype=torch.int64), torch.arange(8)[None] < rows
     model = torch.tensor([0.0, 0.0, weights, 0.0])  # the bias decides how long a row's gradient is
-    return local_models(
-        network, model, (x, y, mask), None, share=0.0, steps=1, batch=1, rate=1.0, clip_norm=clip_norm,
-        noise_multiplier=50.0, learning_rate=learning_rate, rng=FastRng(1),
-    )  # fmt: skip
+    descent = Descent(
+        steps=1, batch=1, rate=1.0, clip_norm=clip_norm, noise_multiplier=50.0, learning_rate=learning_rate
+    )
+    return local_models(network, model, (x, y, mask), None, 0.0, descent, FastRng(1))
 
 
 @pytest.mark.parametrize("weights", [0.0, 20.0, 55.0, 80.0, 100.0])

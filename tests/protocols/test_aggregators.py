@@ -38,7 +38,8 @@ from understudy.privacy.secure.counts import gram_matrix, shared_noise
 from understudy.privacy.secure.table_shares import Share
 from understudy.protocols.aggregators import protocol, upload
 from understudy.protocols.aggregators.protocol import Config, Plan
-from understudy.protocols.aggregators.terms import Begin, Check, Open, Release, Released, Take, Upload
+from understudy.protocols.aggregators.second import Check, Open, Release, Released, Take
+from understudy.protocols.aggregators.terms import Begin, Upload
 from understudy.protocols.core.base import Ask, Keep, Party, Return, Settle
 from understudy.protocols.people.host import Reported
 from understudy.report import view
@@ -270,14 +271,14 @@ def test_the_second_aggregator_writes_down_what_it_released_and_hosts_whose_key_
 
 def liars(monkeypatch: pytest.MonkeyPatch, change: Callable[[Share], None]) -> None:
     """The first person of every host lies before the upload is sealed."""
-    real = upload.split
+    real = upload.table_shares.split
 
     def split(cells: Any, codes: Any, *more: Any) -> Any:
         share, firsts, seconds = real(cells, codes, *more)
         change(share)
         return share, firsts, seconds
 
-    monkeypatch.setattr(upload, "split", split)
+    monkeypatch.setattr(upload.table_shares, "split", split)
 
 
 @pytest.mark.usefixtures("quiet")
@@ -711,7 +712,7 @@ def test_an_upload_is_short() -> None:
     """Adult: 15 columns with 151 levels and some 11,000 cells."""
     sizes = (9, 9, 10, 16, 16, 7, 15, 6, 5, 2, 4, 4, 4, 42, 2)
     assert sum(sizes) == 151
-    form = upload.Format(upload.Cells(sizes), PLAN.field)
+    form = upload.Format(upload.table_shares.Cells(sizes), PLAN.field)
     assert form.cells.count > 10_000
     assert form.size < 12_000
     assert form.head < 8_000

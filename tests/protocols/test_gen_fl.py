@@ -25,7 +25,7 @@ from understudy.privacy.noise.rng import FastRng, SecureRng
 from understudy.protocols.core.base import Ask
 from understudy.protocols.people import gen_fl
 from understudy.protocols.people.gen_fl import Config, needed_noise
-from understudy.protocols.people.gen_fl_local import labels, local_models, poisson_batches, ratio
+from understudy.protocols.people.gen_fl_local import Descent, labels, local_models, poisson_batches, ratio
 from understudy.protocols.people.host import Round
 from understudy.runs.federation import Federation, Holder
 from understudy.runs.result import Result
@@ -127,10 +127,8 @@ def test_local_steps_are_a_mixture_of_the_two_gradients() -> None:
     x, y = torch.rand(2, 5, 4, generator=rng), torch.randint(2, (2, 5), generator=rng)
     mask = torch.tensor([[True] * 5, [True, True, False, True, False]])
     z, w = torch.rand(2, 1, 4, generator=rng), torch.randint(2, (2, 1), generator=rng)
-    change = local_models(
-        network, weights, (x, y, mask), (z, w), share=0.3, steps=1, batch=5, rate=1.0, clip_norm=1.0,
-        noise_multiplier=0.0, learning_rate=0.5, rng=SecureRng.from_seed(1),
-    )  # fmt: skip
+    descent = Descent(steps=1, batch=5, rate=1.0, clip_norm=1.0, noise_multiplier=0.0, learning_rate=0.5)
+    change = local_models(network, weights, (x, y, mask), (z, w), 0.3, descent, SecureRng.from_seed(1))
     for client in range(2):
         leaf = weights.clone().requires_grad_()
         losses = torch.nn.functional.cross_entropy(

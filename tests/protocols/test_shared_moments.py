@@ -22,7 +22,8 @@ from understudy.privacy.secure.channel import KeyPair
 from understudy.privacy.secure.moments import bounded
 from understudy.protocols.aggregators import moments, upload
 from understudy.protocols.aggregators.moments import Config, MomentsPlan
-from understudy.protocols.aggregators.terms import Begin, Open, Take, Upload
+from understudy.protocols.aggregators.second import Open, Take
+from understudy.protocols.aggregators.terms import Begin, Upload
 from understudy.protocols.core.base import Party
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -199,14 +200,14 @@ def test_what_is_drawn_from_it_has_classes_and_the_look_of_them() -> None:
 def test_a_liar_is_left_out_and_everybody_else_is_counted(
     monkeypatch: pytest.MonkeyPatch, released: list[Tensor]
 ) -> None:
-    real = upload.split_moments
+    real = upload.moment_shares.split_moments
 
     def lie(cells: Any, classes: Any, q: Any, *more: Any) -> Any:
         q = q.copy()
         q[0, 0] = 10 * cells.radius
         return real(cells, classes, q, *more)
 
-    monkeypatch.setattr(upload, "split_moments", lie)
+    monkeypatch.setattr(upload.moment_shares, "split_moments", lie)
     outcome = run(federation(1), batch=1000)
     assert (outcome.people, outcome.trained.card["refused"]) == (PEOPLE - 1, 1)
     assert torch.equal(released[0], everybody(plan(), slice(1, None)))

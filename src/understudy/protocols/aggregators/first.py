@@ -19,17 +19,8 @@ from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import SecureRng
-from understudy.protocols.aggregators.terms import (
-    Begin,
-    Check,
-    Open,
-    Release,
-    Take,
-    Tally,
-    Terms,
-    Upload,
-    as_tensor,
-)
+from understudy.protocols.aggregators.second import Check, Open, Release, Take
+from understudy.protocols.aggregators.terms import Begin, Tally, Terms, Upload, as_tensor
 from understudy.protocols.core import Ask, Parties, Watcher, public_values, settled
 from understudy.protocols.core.base import VIEWS
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present, remarks, two_steps

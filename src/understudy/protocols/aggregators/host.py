@@ -12,7 +12,7 @@ state is not saved on the server's word (`Keep`); a host that lost it has no sec
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,8 +28,8 @@ from understudy.privacy.noise.aes import keystream
 from understudy.privacy.secure.channel import fingerprint
 from understudy.protocols.aggregators.terms import Begin, Terms, Upload
 from understudy.protocols.aggregators.upload import SEED, context_of
-from understudy.protocols.core import Ask, Keep, Message, Opening, Party, Reply
-from understudy.protocols.people.host import Begun, Hosting, HostParty, PassingOn, Reported, elsewhere
+from understudy.protocols.core import Ask, Keep, Opening, Reply
+from understudy.protocols.people.host import Begun, Hosting, HostParty, PassingOn, elsewhere
 
 
 class UploadParty(HostParty):
@@ -37,7 +37,6 @@ class UploadParty(HostParty):
 
     begin_type = Begin
     round_type = Upload
-    messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, Begin, Begun, Upload, Reported)
 
     def __init__(self, name: str, data: Any, ledger: Ledger, *, terms: type[Terms], **more: Any) -> None:
         super().__init__(name, data, ledger, **more)

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import ArraySchema, NoRows, one_label, public_of
+from understudy.data.described import ArraySchema, NoRows, one_label
 from understudy.data.encoding.frame import MOST_FEATURES, Frame, on_diagonal
 from understudy.data.encoding.population import Population
 from understudy.data.kinds import ARRAYS, Family
@@ -93,10 +93,6 @@ class MomentsPlan(Terms):
     settings: ClassVar[type[Settings]] = Config
     family: ClassVar[Family[Any, Any]] = ARRAYS
     rows_are: ClassVar[str] = "images or series; two-aggregators is for tables"
-
-    @staticmethod
-    def alike(schema: ArraySchema) -> Any:
-        return public_of(schema)
 
     @staticmethod
     def bare(config: Config, schema: ArraySchema) -> ArraySchema:
@@ -224,16 +220,7 @@ def build_party(
 
 
 train = partial(train_by, MomentsPlan)
-
-
 PROTOCOL = Protocol(
-    name="shared-moments",
-    paper=__doc__,
-    config=Config,
-    party=build_party,
-    parties=(UploadParty, SecondAggregator),
-    train=train,
-    same_people=False,
-    kinds=("image", "series"),
-    audit="aggregators",
-)
+    name="shared-moments", paper=__doc__, config=Config, party=build_party, parties=(UploadParty, SecondAggregator),
+    train=train, same_people=False, kinds=("image", "series"), audit="aggregators",
+)  # fmt: skip

@@ -112,10 +112,6 @@ class Plan(Terms):
     rows_are: ClassVar[str] = "tables; shared-moments is for images and series"
 
     @staticmethod
-    def alike(schema: Schema) -> Any:
-        return schema.columns
-
-    @staticmethod
     def bare(config: Config, schema: Schema) -> Schema:
         if config.target is not None and config.target not in schema.names:
             raise ConfigError(f'nobody has a column "{config.target}". Nothing was charged.')
@@ -287,15 +283,7 @@ def build_party(
 
 
 train = partial(train_by, Plan)
-
-
 PROTOCOL = Protocol(
-    name="two-aggregators",
-    paper=__doc__,
-    config=Config,
-    party=build_party,
-    parties=(UploadParty, SecondAggregator, CollectingParty),
-    train=train,
-    same_people=False,
-    audit="aggregators",
-)
+    name="two-aggregators", paper=__doc__, config=Config, party=build_party,
+    parties=(UploadParty, SecondAggregator, CollectingParty), train=train, same_people=False, audit="aggregators",
+)  # fmt: skip

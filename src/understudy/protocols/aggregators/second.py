@@ -31,24 +31,76 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.channel import KeyPair, fingerprint
 from understudy.privacy.secure.table_shares import REPEATS
-from understudy.protocols.aggregators.terms import (
-    Check,
-    Checked,
-    Open,
-    Opened,
-    Release,
-    Released,
-    Take,
-    Taken,
-    Tally,
-    Terms,
-    as_tensor,
-)
+from understudy.protocols.aggregators.terms import Tally, Terms, as_tensor
 from understudy.protocols.aggregators.upload import context_of
-from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
+from understudy.protocols.core import Ask, Assembly, Keep, Message, Paid, Party, Public, Reply
 
 RELEASE = "release.bin"  # in the party's folder, until the run is over
 UNIFORM = "uniform under masks that the person dealt: it tells nothing of the upload"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Open(Assembly, kind="aggregators.open"):
+    """The run's settings and every party's schema, for the second aggregator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened(Reply, kind="aggregators.opened"):
+    """The second aggregator's public key of the run, what it allows, and whose noise it adds."""
+
+    key: Public
+    budget: Public
+    noise: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Take(Ask, kind="aggregators.take"):
+    """A batch of uploads, as far as they are for the second aggregator: bytes, (n, size)."""
+
+    batch: int
+    uploads: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken(Reply, kind="aggregators.taken"):
+    """What the second aggregator drew for the check, which uploads it could open, and its Z and Y of all."""
+
+    coin: Public
+    opened: Public
+    z: Public
+    y: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(Ask, kind="aggregators.check"):
+    """The first aggregator's Z, Y and share of σ for every upload of the batch."""
+
+    batch: int
+    z: Tensor
+    y: Tensor
+    sigma: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked(Reply, kind="aggregators.checked"):
+    """The second aggregator's share of σ, by which both know who passes."""
+
+    sigma: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release(Ask, kind="aggregators.release"):
+    """Release the sum over all who passed: so many people, and the mark of who they are."""
+
+    people: int
+    mark: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released(Reply, kind="aggregators.released"):
+    """The second aggregator's share of the sum, with its noise."""
+
+    sums: Paid
 
 
 @dataclass
@@ -155,17 +207,12 @@ class SecondAggregator(Party):
         )
 
     def _release(self, ask: Release, pair: KeyPair) -> Released:
-        plan, least, people, mark = (
-            self.plan,
-            self.plan.config.least_people,
-            self.tally.people,
-            self.tally.mark,
-        )
+        plan, people, mark = self.plan, self.tally.people, self.tally.mark
         if (ask.people, ask.mark) != (people, mark):
             raise MessageError(
                 f"{self.name}: the server adds up other people than passed here. Nothing was charged or sent."
             )
-        if people < least:
+        if people < (least := plan.config.least_people):
             raise PartyError(
                 f"{self.name}: {people:,} people passed, and {least:,} are the least. Nothing was charged or sent."
             )

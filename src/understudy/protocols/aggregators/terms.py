@@ -1,4 +1,4 @@
-"""What all sides of a run of two aggregators have in common: messages, settings, and what follows from these.
+"""What all sides of a run of two aggregators share: settings, what follows from these, and how hosts are asked.
 
 The server is the first aggregator. It says `Open` to the second, `Begin` to the hosts with its key; batch by batch
 `Upload` to the hosts, `Take` and `Check` to the second; `Release` to it, once.
@@ -17,9 +17,9 @@ import torch
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
-from understudy.data.described import AnySchema
+from understudy.data.described import AnySchema, public_of
 from understudy.data.encoding.population import Population
-from understudy.data.kinds import Family, schema_from
+from understudy.data.kinds import TABLE, Family, schema_from
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import one_of, plain_name
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
@@ -28,25 +28,11 @@ from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.ring import Field, Numbers
-from understudy.protocols.core import Ask, Assembly, Paid, Public, Reply
+from understudy.protocols.core import Assembly
 from understudy.protocols.core import settings as usual
 from understudy.protocols.people.host import Call
 
 MOST_BATCH = 1 << 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class Open(Assembly, kind="aggregators.open"):
-    """The run's settings and every party's schema, for the second aggregator."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Opened(Reply, kind="aggregators.opened"):
-    """The second aggregator's public key of the run, what it allows, and whose noise it adds."""
-
-    key: Public
-    budget: Public
-    noise: Public
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,56 +45,6 @@ class Begin(Assembly, kind="aggregators.begin"):
 @dataclass(frozen=True, kw_only=True)
 class Upload(Call, kind="aggregators.upload"):
     """Which of the party's people are to upload their tables, in two shares: their places, (n,)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Take(Ask, kind="aggregators.take"):
-    """A batch of uploads, as far as they are for the second aggregator: bytes, (n, size)."""
-
-    batch: int
-    uploads: Tensor
-
-
-@dataclass(frozen=True, kw_only=True)
-class Taken(Reply, kind="aggregators.taken"):
-    """What the second aggregator drew for the check, which uploads it could open, and its Z and Y of all."""
-
-    coin: Public
-    opened: Public
-    z: Public
-    y: Public
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check(Ask, kind="aggregators.check"):
-    """The first aggregator's Z, Y and share of σ for every upload of the batch."""
-
-    batch: int
-    z: Tensor
-    y: Tensor
-    sigma: Tensor
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checked(Reply, kind="aggregators.checked"):
-    """The second aggregator's share of σ, by which both know who passes."""
-
-    sigma: Public
-
-
-@dataclass(frozen=True, kw_only=True)
-class Release(Ask, kind="aggregators.release"):
-    """Release the sum over all who passed: so many people, and the mark of who they are."""
-
-    people: int
-    mark: bytes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Released(Reply, kind="aggregators.released"):
-    """The second aggregator's share of the sum, with its noise."""
-
-    sums: Paid
 
 
 def _check_key(key: Any) -> None:
@@ -164,7 +100,7 @@ class Terms(ABC):
         """By what a party was told. Edges: settings that are none, another schema than its own → an error."""
         told: dict[str, Any] = {party: schema_from(dict(schema)) for party, schema in schemas.items()}
         fits = name in told and cls.family.describes(own) and cls.family.describes(told[name])
-        if not fits or cls.alike(told[name]) != cls.alike(own):
+        if not fits or _alike(told[name]) != _alike(own):
             raise SchemaError(f"{name}: the run is about another schema. Nothing was charged or sent.")
         return cls.joint(cls.settings(**config), told)
 
@@ -183,17 +119,12 @@ class Terms(ABC):
             if not cls.family.describes(other):
                 raise ConfigError(f"{name}: these uploads are of {cls.rows_are}. Nothing was charged.")
         for name, other in others:
-            if cls.alike(other) != cls.alike(schema):
+            if _alike(other) != _alike(schema):
                 raise ConfigError(
                     f"{first} and {name} do not describe their rows in the same way: all hosts and the aggregator have "
                     "the same columns or shape, bounds, levels and classes. Nothing was charged."
                 )
         return cls(config, cls.bare(config, schema))
-
-    @staticmethod
-    @abstractmethod
-    def alike(schema: Any) -> Any:
-        """What of a schema is the same at all parties."""
 
     @staticmethod
     @abstractmethod
@@ -274,6 +205,11 @@ class Terms(ABC):
         self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Callable[[], None]
     ) -> GeneratorParts:
         """The generator of what was released; the card gets what else is to be said, and `look` is called meanwhile."""
+
+
+def _alike(schema: Any) -> Any:
+    """What of a schema is the same at all parties."""
+    return schema.columns if TABLE.describes(schema) else public_of(schema)
 
 
 class Tally:

@@ -28,28 +28,10 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
 from understudy.ground.errors import MessageError
+from understudy.privacy.secure import moment_shares, table_shares
 from understudy.privacy.secure.channel import OVERHEAD, KeyPair, seal, unseal
-from understudy.privacy.secure.moment_shares import (
-    RANDOMNESS,
-    MomentShare,
-    Vectors,
-    first_moments,
-    second_moments,
-    split_moments,
-)
 from understudy.privacy.secure.ring import Field
-from understudy.privacy.secure.table_shares import (
-    REPEATS,
-    Bytes,
-    Cells,
-    Share,
-    Truths,
-    Words,
-    first_share,
-    randomness,
-    second_share,
-    split,
-)
+from understudy.privacy.secure.table_shares import REPEATS, Bytes, Truths, Words
 
 KEY, SEED = 16, 32
 _PEOPLE = 256  # split at a time
@@ -147,7 +129,7 @@ class Form(ABC):
 class Format(Form):
     """Uploads about columns of so many levels."""
 
-    cells: Cells
+    cells: table_shares.Cells
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -157,19 +139,19 @@ class Format(Form):
 
     @property
     def randomness(self) -> int:
-        return randomness(self.cells) + SEED
+        return table_shares.randomness(self.cells) + SEED
 
     def split(self, own: Codes, random: Bytes) -> tuple[Bytes, Bytes, Bytes, list[Bytes]]:
-        share, firsts, seconds = split(self.cells, own, random, self.field)
+        share, firsts, seconds = table_shares.split(self.cells, own, random, self.field)
         seeds = share.seeds.astype("<u8").reshape(len(own), -1).view(np.uint8)
         parts = [firsts, seeds, np.packbits(share.bits, axis=1), _as_bytes(share.dealt.c)]
         return share.keys, _as_bytes(share.corrections), seconds, parts
 
-    def first(self, rows: Bytes) -> Share:
+    def first(self, rows: Bytes) -> table_shares.Share:
         """The first aggregator's share."""
         keys, corrections, _, seeds, lines, bits, c = self.cut(rows)
         n, levels = len(rows), self.cells.levels
-        return first_share(
+        return table_shares.first_share(
             self.cells,
             keys,
             seeds,
@@ -180,8 +162,8 @@ class Format(Form):
             self.field,
         )
 
-    def second_share(self, keys: Bytes, both: Bytes, seeds: Bytes) -> Share:
-        return second_share(self.cells, keys, seeds, self.in_field(both), self.field)
+    def second_share(self, keys: Bytes, both: Bytes, seeds: Bytes) -> table_shares.Share:
+        return table_shares.second_share(self.cells, keys, seeds, self.in_field(both), self.field)
 
     def decodes(self, rows: Bytes) -> Truths:
         """Which are uploads, as far as anybody can see."""
@@ -199,7 +181,7 @@ class MomentFormat(Form):
     8·t        its share of C: two words for each of the t squares that are checked
     """
 
-    cells: Vectors
+    cells: moment_shares.Vectors
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -207,19 +189,23 @@ class MomentFormat(Form):
 
     @property
     def randomness(self) -> int:
-        return RANDOMNESS + SEED
+        return moment_shares.RANDOMNESS + SEED
 
     def split(self, own: NDArray[np.int64], random: Bytes) -> tuple[Bytes, Bytes, Bytes, list[Bytes]]:
-        share, keys, firsts, seconds = split_moments(self.cells, own[:, 0], own[:, 1:], random, self.field)
+        share, keys, firsts, seconds = moment_shares.split_moments(
+            self.cells, own[:, 0], own[:, 1:], random, self.field
+        )
         return keys, keys[:, :0], seconds, [firsts, _as_bytes(share.words), _as_bytes(share.dealt.c)]
 
-    def first(self, rows: Bytes) -> MomentShare:
+    def first(self, rows: Bytes) -> moment_shares.MomentShare:
         """The first aggregator's share."""
         _, _, _, seeds, words, c = self.cut(rows)
-        return first_moments(self.cells, seeds, self.in_field(words), self.in_field(c), self.field)
+        return moment_shares.first_moments(
+            self.cells, seeds, self.in_field(words), self.in_field(c), self.field
+        )
 
-    def second_share(self, keys: Bytes, both: Bytes, seeds: Bytes) -> MomentShare:
-        return second_moments(self.cells, seeds, self.field)
+    def second_share(self, keys: Bytes, both: Bytes, seeds: Bytes) -> moment_shares.MomentShare:
+        return moment_shares.second_moments(self.cells, seeds, self.field)
 
 
 def context_of(run: str, config: Mapping[str, Any], schemas: Mapping[str, Any], public: bytes) -> bytes:

@@ -20,7 +20,7 @@ what it has; probabilities are not to be believed, their order is.
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,9 +40,9 @@ from understudy.models.moments.fit import without_noise
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.nearest_codes import STEP, Codebook, NearestCodes
 from understudy.privacy.local.reporter import check_epsilon
-from understudy.protocols.core import Message, Parties, Party
+from understudy.protocols.core import Parties
 from understudy.protocols.core import settings as usual
-from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
+from understudy.protocols.people.host import Call, Hosting, HostParty
 from understudy.protocols.people.run import LAW, TableOpening, TwoRounds
 from understudy.protocols.protocol import Protocol
 
@@ -133,7 +133,6 @@ class ClassMeansParty(HostParty):
 
     begin_type = Begin
     round_type = Round
-    messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, Begin, Begun, Round, Reported)
 
     def open(self, ask: Begin) -> Hosting:
         config, rows = Config(**ask.config), self.data
@@ -286,16 +285,7 @@ class _Run(TwoRounds):
 
 
 train = _Run.train
-
-
 PROTOCOL = Protocol(
-    name="class-means",
-    paper=__doc__,
-    config=Config,
-    party=ClassMeansParty,
-    train=train,
-    same_people=False,
-    kinds=("image", "series"),
-    artefact="model",
-    audit="codes",
-)
+    name="class-means", paper=__doc__, config=Config, party=ClassMeansParty, train=train, same_people=False,
+    kinds=("image", "series"), artefact="model", audit="codes",
+)  # fmt: skip

@@ -147,9 +147,8 @@ class FedStdg(FedWae):
     protocol = "fed-stdg"
     central_steps = 10_000  # about the local steps of a run, seen from the model: 1000 rounds of 10 epochs
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.notes |= {"waited": 0, "rates": [[1, self.config.step]]}
+    def first_notes(self) -> dict[str, Any]:
+        return {"waited": 0, "rates": [[1, self.config.step]]}
 
     def first_model(self, config: Any, network: Any, public: Rows | None) -> Tensor:
         if config.pretrain and public is None:  # §5.6.2, "Pre-training"
@@ -204,16 +203,7 @@ def _flags(reports: Any, people: int) -> Tensor:
 
 
 train, central = FedStdg.train, FedStdg.central
-
-
 PROTOCOL = Protocol(
-    name="fed-stdg",
-    paper=__doc__,
-    config=Config,
-    party=FedStdgParty,
-    train=train,
-    same_people=False,
-    kinds=("table", "image", "series"),
-    public_rows=True,
-    audit="reports",
-)
+    name="fed-stdg", paper=__doc__, config=Config, party=FedStdgParty, train=train, same_people=False,
+    kinds=("table", "image", "series"), public_rows=True, audit="reports",
+)  # fmt: skip

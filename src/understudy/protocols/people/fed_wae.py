@@ -159,16 +159,7 @@ def _fitted(
 
 
 train, central = FedWae.train, FedWae.central
-
-
 PROTOCOL = Protocol(
-    name="fed-wae",
-    paper=__doc__,
-    config=Config,
-    party=FedWaeParty,
-    train=train,
-    same_people=False,
-    kinds=("table", "image", "series"),
-    public_rows=True,
-    audit="reports",
-)
+    name="fed-wae", paper=__doc__, config=Config, party=FedWaeParty, train=train, same_people=False,
+    kinds=("table", "image", "series"), public_rows=True, audit="reports",
+)  # fmt: skip

@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from dp_accounting import (
@@ -52,9 +52,9 @@ from understudy.privacy.accounts.accounting import (
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.gradients import sound_weights
 from understudy.privacy.gradients.limits import WEIGHT, within_limits
-from understudy.protocols.core import Ask, Message, Paid, Reply
+from understudy.protocols.core import Ask, Paid, Reply
 from understudy.protocols.core import settings as usual
-from understudy.protocols.people.gen_fl_local import draw, fit_gan, local_models, ratio
+from understudy.protocols.people.gen_fl_local import Descent, draw, fit_gan, local_models, ratio
 from understudy.protocols.people.host import Begin, Call, Hosting, HostParty, Round
 from understudy.protocols.people.rounds import Classifying, with_classes
 from understudy.protocols.protocol import Protocol
@@ -199,7 +199,7 @@ class GenFlParty(HostParty):
     MessageError, nothing is charged. One who cannot pay for synthetic rows and all reports is left out.
     """
 
-    messages: ClassVar[tuple[type[Message], ...]] = (*HostParty.messages, Make, Made)
+    beside = (Make, Made)
     what = f"one report each; {PER_ROW}"
     before = "synthetic rows and "
 
@@ -256,11 +256,8 @@ class GenFlParty(HostParty):
         gan = ConditionalGan(
             len(new), self.network.features, classes, latent=config.latent, hidden=config.gan_hidden, seed=config.seed
         ).to(self.device)  # fmt: skip
-        fit_gan(
-            gan, x, y, mask, shares, steps=config.gan_steps, batch=config.batch, rate=config.rate,
-            clip_norm=config.clip_norm, noise_multiplier=self.noise if config.dp_generator else 0.0,
-            learning_rate=config.gan_rate, rng=self.rng,
-        )  # fmt: skip
+        noise = self.noise if config.dp_generator else 0.0
+        fit_gan(gan, x, y, mask, shares, self._descent(config.gan_steps, noise, config.gan_rate), self.rng)
         self.synthetic[0][new], self.synthetic[1][new] = draw(gan, shares, config.rows, self.rng)
         self.made[new] = True
         return Made(clients=Paid(len(new), receipt))
@@ -273,11 +270,17 @@ class GenFlParty(HostParty):
         x, y = (sent(part[people], self.device) for part in self.synthetic)
         changes = local_models(
             self.network, sent(weights, self.device), self._rows(people) if config.share < 1 else None,
-            (x, y) if config.share else None,
-            share=config.share, steps=config.steps, batch=config.batch, rate=config.rate,
-            clip_norm=config.clip_norm, noise_multiplier=self.noise, learning_rate=config.learning_rate, rng=self.rng,
+            (x, y) if config.share else None, config.share,
+            self._descent(config.steps, self.noise, config.learning_rate), self.rng,
         )  # fmt: skip
         return changes.sum(0).cpu()
+
+    def _descent(self, steps: int, noise: float, learning_rate: float) -> Descent:
+        config = self.config
+        return Descent(
+            steps=steps, batch=config.batch, rate=config.rate, clip_norm=config.clip_norm, noise_multiplier=noise,
+            learning_rate=learning_rate,
+        )  # fmt: skip
 
     def _rows(self, people: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, y, mask = self.population.gather(people)
@@ -349,14 +352,6 @@ class GenFl(Classifying):
 
 
 train = GenFl.train
-
-
 PROTOCOL = Protocol(
-    name="gen-fl",
-    paper=__doc__,
-    config=Config,
-    party=GenFlParty,
-    train=train,
-    same_people=False,
-    artefact="model",
-)
+    name="gen-fl", paper=__doc__, config=Config, party=GenFlParty, train=train, same_people=False, artefact="model",
+)  # fmt: skip

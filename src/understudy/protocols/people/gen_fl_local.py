@@ -13,6 +13,7 @@ padded to its largest, so that a sum's rounding, far below the noise on it, can 
 """
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
@@ -59,34 +60,40 @@ def labels(shares: Tensor, rows: int, rng: Rng) -> Tensor:
     return torch.searchsorted(shares.cumsum(1), draws).clamp_(max=shares.shape[1] - 1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Descent:
+    """So many steps, each over a batch that has each real row with chance `rate`, by a gradient over `batch` rows."""
+
+    steps: int
+    batch: int
+    rate: float
+    clip_norm: float
+    noise_multiplier: float
+    learning_rate: float
+
+    def real_sums(self, losses: Tensor, taps: Taps, mask: Tensor, rng: Rng) -> list[Tensor]:
+        """The sums of the gradients over real rows: clipped and noised, where there is noise."""
+        clip = self.clip_norm if self.noise_multiplier else math.inf
+        return private_sums(
+            losses, taps, mask=mask, rng=rng, clip_norm=clip, noise_multiplier=self.noise_multiplier
+        )
+
+
 def fit_gan(
-    gan: ConditionalGan,
-    x: Tensor,
-    y: Tensor,
-    mask: Tensor,
-    shares: Tensor,
-    *,
-    steps: int,
-    batch: int,
-    rate: float,
-    clip_norm: float,
-    noise_multiplier: float,
-    learning_rate: float,
-    rng: Rng,
+    gan: ConditionalGan, x: Tensor, y: Tensor, mask: Tensor, shares: Tensor, descent: Descent, rng: Rng
 ) -> None:
     """Train in place on the host's rows x (clients, rows, features). Noise is for the critic's real part alone."""
     device = gan.generator[0].device
     x, y = sent(x, device), sent(y, device)
-    critic, generator = (Adam(part, lr=learning_rate, betas=BETAS) for part in (gan.critic, gan.generator))
+    batch, rate = descent.batch, descent.learning_rate
+    critic, generator = (Adam(part, lr=rate, betas=BETAS) for part in (gan.critic, gan.generator))
     real = functional.one_hot(y, gan.classes).float()
-    for _ in range(steps):
-        places, drawn = (sent(part, device) for part in poisson_batches(mask, rate, rng))
+    for _ in range(descent.steps):
+        places, drawn = (sent(part, device) for part in poisson_batches(mask, descent.rate, rng))
         z, fake_y = _latent(gan, shares, batch, rng, device)
         taps = Taps()
-        sums = private_sums(
-            gan.real_losses(_rows(x, places), _rows(real, places), taps), taps, mask=drawn, rng=rng,
-            clip_norm=clip_norm if noise_multiplier else math.inf, noise_multiplier=noise_multiplier,
-        )  # fmt: skip
+        losses = gan.real_losses(_rows(x, places), _rows(real, places), taps)
+        sums = descent.real_sums(losses, taps, drawn, rng)
         with torch.no_grad():
             fake = gan.generate(z, fake_y, Taps())
         taps = Taps()
@@ -113,59 +120,45 @@ def local_models(
     weights: Tensor,
     real: tuple[Tensor, Tensor, Tensor] | None,
     synthetic: tuple[Tensor, Tensor] | None,
-    *,
     share: float,
-    steps: int,
-    batch: int,
-    rate: float,
-    clip_norm: float,
-    noise_multiplier: float,
-    learning_rate: float,
+    descent: Descent,
     rng: Rng,
 ) -> Tensor:
-    """What `steps` local steps from the global model change for each client: (clients, d).
+    """What local steps from the global model change for each client: (clients, d).
 
-    `real` are rows, classes and mask, `synthetic` rows and classes; either may be None where γ leaves it out. The
-    real ones are on the host, where batches are drawn.
+    `real` are rows, classes and mask, `synthetic` rows and classes; either may be None where γ, the `share`, leaves it
+    out. The real ones are on the host, where batches are drawn.
     """
     device = weights.device
     rows = None if real is None else (sent(real[0], device), sent(real[1], device), real[2])
     clients = len(real[0]) if real is not None else len(synthetic[0]) if synthetic is not None else 0
     local = weights.expand(clients, -1).clone()
-    for _ in range(steps):
+    for _ in range(descent.steps):
         change = torch.zeros_like(local)
         if rows is not None:
             x, y, mask = rows
-            places, drawn = (sent(part, device) for part in poisson_batches(mask, rate, rng))
+            places, drawn = (sent(part, device) for part in poisson_batches(mask, descent.rate, rng))
             taps = Taps()
             losses = _losses(network, local, _rows(x, places), y.gather(1, places), taps)
-            sums = private_sums(
-                losses, taps, mask=drawn, rng=rng,
-                clip_norm=clip_norm if noise_multiplier else math.inf, noise_multiplier=noise_multiplier,
-            )  # fmt: skip
-            change += (1 - share) * _flat(sums)
+            change += (1 - share) * _flat(descent.real_sums(losses, taps, drawn, rng))
         if synthetic is not None:
             x, y = synthetic
-            places = sent(rng.integers(x.shape[1], clients, batch), device)
+            places = sent(rng.integers(x.shape[1], clients, descent.batch), device)
             taps = Taps()
             losses = _losses(network, local, _rows(x, places), y.gather(1, places), taps)
             change += share * _flat(clipped_sums(losses, taps, clip_norm=math.inf))
-        local -= learning_rate * change / batch
+        local -= descent.learning_rate * change / descent.batch
     return local - weights
 
 
 def _losses(network: Dense, local: Tensor, x: Tensor, y: Tensor, taps: Taps) -> Tensor:
     """The cross-entropy of each row under its client's own model: (clients, n)."""
-    *hidden, last = _pairs(network, local)
+    views = list(network.views(local).values())
+    *hidden, last = zip(views[::2], views[1::2], strict=True)
     for weight, bias in hidden:
         x = taps.dense(x, weight, bias).relu()
     scores = taps.dense(x, *last)
     return functional.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
-
-
-def _pairs(network: Dense, local: Tensor) -> list[tuple[Tensor, Tensor]]:
-    views = list(network.views(local).values())
-    return list(zip(views[::2], views[1::2], strict=True))
 
 
 def _flat(sums: list[Tensor]) -> Tensor:

@@ -118,11 +118,13 @@ class HostParty(Party):
 
     begin_type: ClassVar[type[Opening]] = Begin
     round_type: ClassVar[type[Call]] = Round
-    messages: ClassVar[tuple[type[Message], ...]] = (
-        *Party.messages, begin_type, Begun, round_type, Reported,
-    )  # fmt: skip
     what: str = "one report each"  # what a round's entry in the ledger says
     before: ClassVar[str] = ""  # what else a person pays for, in words
+    beside: ClassVar[tuple[type[Message], ...]] = ()  # what else it is asked and says
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.messages = (*Party.messages, cls.begin_type, Begun, cls.round_type, Reported, *cls.beside)
 
     def __init__(
         self,

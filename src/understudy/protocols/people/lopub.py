@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,9 +30,9 @@ from understudy.ground.pack import Value
 from understudy.ground.settings import POSITIVE, WHOLE, Declared, between, choice, setting, whole_to
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.local.rappor import BOUNDS, Rappor
-from understudy.protocols.core import Message, Parties, Party
+from understudy.protocols.core import Parties
 from understudy.protocols.core import settings as usual
-from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
+from understudy.protocols.people.host import Call, Hosting, HostParty, Reported
 from understudy.protocols.people.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.people.reporting import MOST_CAP
 from understudy.protocols.people.run import Survey, TableOpening, own_table
@@ -104,7 +104,6 @@ class LoPubParty(HostParty):
 
     begin_type = Begin
     round_type = Round
-    messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, Begin, Begun, Round, Reported)
 
     def open(self, ask: Begin) -> Hosting:
         table, config = own_table(self, ask, "lopub"), Config(**ask.config)
@@ -203,8 +202,6 @@ def _checked(value: Any, people: int, mechanism: Rappor) -> Tensor:
 
 
 train = _Run.train
-
-
 PROTOCOL = Protocol(
-    name="lopub", paper=__doc__, config=Config, party=LoPubParty, train=train, same_people=False
-)
+    name="lopub", paper=__doc__, config=Config, party=LoPubParty, train=train, same_people=False,
+)  # fmt: skip

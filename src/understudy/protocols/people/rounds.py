@@ -209,9 +209,12 @@ class Rounds(Run):
     def __init__(self, config: Any, parties: Parties, network: Any, weights: Tensor) -> None:
         super().__init__(config, parties)
         self.network, self.weights, self.rate = network, weights, config.step
-        self.notes: dict[str, Any] = {}
+        self.notes = self.first_notes()
         self.memory: dict[str, Tensor] = {}
         self.every = config.checkpoint_every
+
+    def first_notes(self) -> dict[str, Any]:
+        return {}
 
     def opening(self) -> Begin:
         return Begin(config=asdict(self.config), network=self.network.describe())
@@ -303,7 +306,9 @@ class Classifying(Rounds):
         self.features, self.holdout = common_features({**schemas, **tested}, config.target), holdout
         network = config.network_for(self.features)
         super().__init__(config, parties, network, network.init(FastRng(config.seed)))
-        self.notes["history"] = []
+
+    def first_notes(self) -> dict[str, Any]:
+        return {"history": []}
 
     def learn(self, round: int, answers: list[Answer]) -> None:
         super().learn(round, answers)

@@ -99,16 +99,7 @@ class SignDs(Classifying, ReportRounds):
 
 
 train = SignDs.train
-
-
 PROTOCOL = Protocol(
-    name="sign-ds",
-    paper=__doc__,
-    config=Config,
-    party=SignDsParty,
-    train=train,
-    same_people=False,
-    artefact="model",
-    kinds=("table", "image", "series"),
-    audit="reports",
-)
+    name="sign-ds", paper=__doc__, config=Config, party=SignDsParty, train=train, same_people=False,
+    artefact="model", kinds=("table", "image", "series"), audit="reports",
+)  # fmt: skip

@@ -157,15 +157,7 @@ def _night(config: Config, number: int) -> FastRng:
 
 
 train = WakeSleep.train
-
-
 PROTOCOL = Protocol(
-    name="wake-sleep",
-    paper=__doc__,
-    config=Config,
-    party=WakeSleepParty,
-    train=train,
-    same_people=False,
-    kinds=("table", "image", "series"),
-    audit="reports",
-)
+    name="wake-sleep", paper=__doc__, config=Config, party=WakeSleepParty, train=train, same_people=False,
+    kinds=("table", "image", "series"), audit="reports",
+)  # fmt: skip

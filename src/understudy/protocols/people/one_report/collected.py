@@ -1,6 +1,6 @@
 """A party that collects people's reports and passes them on: it holds no rows, and could make no report itself.
 
-In each round it tells those whom the server asks, through a `Box`, the round's sets of columns, and waits until the
+In each round it tells those whom the server asks, through its box, the round's sets of columns, and waits until the
 collection is over. A device draws its set by itself, each as often as the server dealt it out, and its report says
 which: so one ticket is for everybody, and what a report is about does not follow from the row.
 
@@ -16,9 +16,9 @@ one collection: settings that ask for fewer people at a time → ConfigError, be
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,27 +71,6 @@ class ReportForm:
         ]
         joined = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
         return {"which": torch.from_numpy(which), "reports": torch.from_numpy(joined)}
-
-
-class Box(Protocol):
-    """Where people put their reports."""
-
-    def everybody(self) -> list[str] | None:
-        """Who may report; None where that is anybody."""
-
-    def gather(
-        self,
-        ticket: Mapping[str, Any],
-        context: bytes,
-        form: ReportForm,
-        *,
-        among: Collection[str],
-        number: int,
-    ) -> NDArray[np.str_]:
-        """Tell these people of a round, wait until its collection is over, and say who reported."""
-
-    def uploads(self, places: Tensor) -> Tensor:
-        """What those people sent, in that order: uint8, (n, size)."""
 
 
 class CollectingReports(PassingOn, OneReportParty):

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -34,9 +33,8 @@ from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.reporter import check_epsilon
 from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
 from understudy.privacy.noise import Rng
-from understudy.protocols.core import Message, Party
 from understudy.protocols.core import settings as usual
-from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
+from understudy.protocols.people.host import Call, Hosting, HostParty
 from understudy.protocols.people.run import TableOpening, own_table
 
 MOST_SETS = 1 << 12
@@ -203,7 +201,6 @@ class OneReportParty(HostParty):
 
     begin_type = Begin
     round_type = Round
-    messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, Begin, Begun, Round, Reported)
 
     def open(self, ask: Begin) -> Hosting:
         table, config = own_table(self, ask, "one-report"), Config(**ask.config)

@@ -200,15 +200,7 @@ def _place(schema: Schema, levels: tuple[int, ...], target: str | None) -> int |
 
 
 train = _Run.train
-
-
 PROTOCOL = Protocol(
-    name="one-report",
-    paper=__doc__,
-    config=Config,
-    party=build_party,
-    parties=(OneReportParty, CollectingReports),
-    train=train,
-    same_people=False,
-    audit="one-report",
-)
+    name="one-report", paper=__doc__, config=Config, party=build_party, parties=(OneReportParty, CollectingReports),
+    train=train, same_people=False, audit="one-report",
+)  # fmt: skip
