@@ -11,7 +11,7 @@ import pandas as pd
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Schema
 from understudy.data.visits import VisitCodes, VisitSchema
 from understudy.data.visits.counts import VisitLayout
-from understudy.models.visits.tables import VisitTables
+from understudy.models.visits.fit import VisitTables
 from understudy.protocols.core import Parties
 from understudy.protocols.joint.messages import Begin
 from understudy.protocols.joint.server import Found, measure

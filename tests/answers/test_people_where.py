@@ -22,7 +22,7 @@ from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, SchemaError, UnderstudyError
 from understudy.models.tables.given_rules import Rules
 from understudy.models.visits.chains import MixtureOfChains
-from understudy.models.visits.tables import VisitTables
+from understudy.models.visits.fit import VisitTables
 from understudy.protocols.visits.fit import fitted_ties
 
 KINDS, CHAINS, STATES = 3, 2, 4

@@ -13,7 +13,7 @@ from understudy.data.visits import VisitLayout
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.visits.chains import MixtureOfChains, step_weights
-from understudy.models.visits.tables import VisitTables
+from understudy.models.visits.fit import VisitTables
 
 NUMBERS = [(0, 0), (1, 1), (2, 3)]
 

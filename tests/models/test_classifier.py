@@ -6,8 +6,9 @@ from torch import Tensor, nn
 from torch_networks import Draws, module
 
 from understudy.ground.errors import ConfigError
-from understudy.models.cohort.classifier import LeNet, LogisticRegression, Mlp, from_description
+from understudy.models.cohort.classifier import NETWORKS, LeNet, LogisticRegression, Mlp
 from understudy.models.kernels.clients import linear, times_transposed
+from understudy.models.network import built
 
 MODELS = [LogisticRegression(7, 3), Mlp(9, 5, 4), LeNet(10)]
 each_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.kind)
@@ -82,7 +83,7 @@ def test_init_is_the_generators_and_nothing_elses():
 
 @each_model
 def test_a_description_survives_json_and_builds_the_same_network(model):
-    assert from_description(json.loads(json.dumps(model.describe()))) == model
+    assert built(NETWORKS, json.loads(json.dumps(model.describe()))) == model
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_a_description_survives_json_and_builds_the_same_network(model):
 )
 def test_a_description_outside_the_list_is_refused(description, message):
     with pytest.raises(ConfigError, match=message):
-        from_description(description)
+        built(NETWORKS, description)
 
 
 def test_vectors_rows_and_names_that_do_not_fit_are_refused():

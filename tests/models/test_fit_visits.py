@@ -7,8 +7,7 @@ import torch
 from understudy.data.visits import VisitCodes, VisitLayout
 from understudy.models.tables.given_rules import Tie
 from understudy.models.visits.chains import MixtureOfChains
-from understudy.models.visits.fit import fit_visits
-from understudy.models.visits.tables import VisitTables, VisitTies
+from understudy.models.visits.fit import VisitTables, VisitTies, fit_visits
 from visit_cases import random_codes
 
 NUMBERS = [(n, n) for n in range(5)]
@@ -60,7 +59,7 @@ def with_noise(exact: VisitTables, deviation: float, seed: int = 0) -> VisitTabl
 def made() -> VisitCodes:
     """Drawn from a fit to exact tables."""
     exact = VisitTables.exact(population(), LAYOUT)
-    return drawn(fit_visits(exact, NUMBERS, kinds=12, steps=100, seed=0), 20_000)
+    return drawn(fit_visits(exact, [NUMBERS], kinds=12, steps=100, seed=0), 20_000)
 
 
 def test_exact_tables_are_met_and_the_next_event_follows_the_last(made: VisitCodes) -> None:
@@ -83,7 +82,7 @@ def test_noise_is_not_followed() -> None:
     noisy, residuals = with_noise(exact, 60.0), []
     chains = fit_visits(
         noisy,
-        NUMBERS,
+        [NUMBERS],
         kinds=24,
         steps=200,
         seed=0,
@@ -96,7 +95,7 @@ def test_noise_is_not_followed() -> None:
 
 def test_the_same_seed_gives_the_same_mixture() -> None:
     exact = VisitTables.exact(population(300), LAYOUT)
-    first, second = (fit_visits(exact, NUMBERS, kinds=8, states=2, steps=5, seed=3) for _ in range(2))
+    first, second = (fit_visits(exact, [NUMBERS], kinds=8, states=2, steps=5, seed=3) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
 
 
@@ -107,7 +106,7 @@ def test_events_alone_and_without_an_order_are_fitted() -> None:
     real.people[:, 0] = real.numbers
     real.events[:, 0] = np.where(real.numbers[real.owner] > 2, 0, real.events[:, 0])
     exact = VisitTables.exact(real, layout)
-    chains = fit_visits(exact, NUMBERS, kinds=8, states=2, steps=80, seed=0)
+    chains = fit_visits(exact, [NUMBERS], kinds=8, states=2, steps=80, seed=0)
     assert max(distances(exact, VisitTables.exact(drawn(chains, 20_000), layout)).values()) < 0.02
 
 
@@ -121,7 +120,7 @@ def test_what_rules_forbid_is_known_to_be_empty_whatever_the_noise_says() -> Non
     tie = Tie((0, 5), (torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 1.0], [0.0, 1.0]])))
     settings = {"kinds": 8, "chains": 8, "states": 2, "steps": 25, "seed": 0}
     left = [
-        float(fit_visits(noisy, NUMBERS, ties=ties, **settings).tables().across[1, 3])  # type: ignore[arg-type]
+        float(fit_visits(noisy, [NUMBERS], ties=[ties], **settings).tables().across[1, 3])  # type: ignore[arg-type]
         for ties in (VisitTies(), VisitTies(both=(tie,)))
     ]
     assert left[0] > 0.03

@@ -16,7 +16,7 @@ from understudy.data.schema import Integer, Schema
 from understudy.data.visits import VisitLayout, read_visits
 from understudy.data.visits.counts import person_vectors
 from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PrivacyError, SchemaError
-from understudy.models.visits.tables import VisitTables
+from understudy.models.visits.fit import VisitTables
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask

@@ -23,7 +23,7 @@ from understudy.ground.errors import (
     PrivacyError,
     SchemaError,
 )
-from understudy.models.visits.tables import VisitTables
+from understudy.models.visits.fit import VisitTables
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.joint.messages import Agree, Begin, Release

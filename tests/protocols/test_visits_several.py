@@ -23,8 +23,7 @@ from understudy.data.visits.counts import person_vectors
 from understudy.data.visits.frames import number_bounds
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
-from understudy.models.visits.fit import fit_together
-from understudy.models.visits.tables import VisitTables
+from understudy.models.visits.fit import VisitTables, fit_visits
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.visits import protocol as visits
 from understudy.runs.federation import Federation
@@ -158,7 +157,7 @@ def test_what_one_holders_events_have_to_do_with_anothers_is_found_by_the_fit() 
     found = released(fed, visits.Config(**SMALL | {"chunk": 4096}, private=False))
     found = replace(found, noise=dict.fromkeys(found.noise, 0.2))
     bounds = [number_bounds(part) for part in schema.parts]
-    network = fit_together(found, bounds, kinds=12, chains=12, states=2, steps=60, seed=0)
+    network = fit_visits(found, bounds, kinds=12, chains=12, states=2, steps=60, seed=0)
     drawn = Generator(network.eval(), schema, {}).tables(1_000, seed=1)
     assert list(drawn["people"]) == ["patient", "sex", "smoker", "plan"]
     for title in ("events", "claims"):

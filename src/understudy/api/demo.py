@@ -21,7 +21,7 @@ from understudy.data.visits import VisitLayout, VisitSchema, read_visits
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.ground.durable import free_folder, own_folder, replace
 from understudy.ground.errors import ArtefactError
-from understudy.models.visits.tables import VisitTables
+from understudy.models.visits.fit import VisitTables
 from understudy.protocols.core import Watcher
 from understudy.report.page import write_report
 from understudy.runs.result import Result

@@ -22,7 +22,8 @@ from understudy.generators.parts import ClassifierParts
 from understudy.ground.durable import read_json
 from understudy.ground.errors import ArtefactError
 from understudy.ground.pack import read_header
-from understudy.models.cohort.classifier import from_description
+from understudy.models.cohort.classifier import NETWORKS
+from understudy.models.network import built
 from understudy.privacy.accounts.budget import first_said
 
 _DAMAGED = (
@@ -96,7 +97,7 @@ class Classifier(ClassifierParts):
                 raise ArtefactError(f"{folder} does not hold a classifier: {name} is missing.")
         try:
             card = read_json(folder / "card.json")
-            network = from_description(card["network"])
+            network = built(NETWORKS, card["network"])
             found = {
                 name: shape for name, (_, shape) in read_header(folder / "weights.safetensors").shapes.items()
             }

@@ -1,39 +1,44 @@
-"""What every network of a generator is: latent points in, rows out, and rebuilt by name from plain values."""
+"""Networks as plain values describe them: those that draw rows, and those that are functions of one flat vector.
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeVar
+A `Network` has latent points in and rows out. A `Flat` holds no weights: it says how the d numbers of a flat vector are
+to be read, so one vector is one model and a matrix (clients, d) is a model for every client of a cohort.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from understudy.ground.check import whole
+from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError
 
 MOST_WEIGHTS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
 
 M = TypeVar("M", bound=nn.Module)
+Shapes = dict[str, tuple[int, ...]]
 
 
-class Network(nn.Module):
-    """`keys` are the arguments that it is made with; its attributes of these names describe it."""
+class Described:
+    """Rebuilt by name from plain values: the arguments that it is made with, which it has as attributes."""
 
     kind: ClassVar[str]
     keys: ClassVar[tuple[str, ...]]
-    latent: int
 
-    def rows(self, z: Tensor) -> Tensor:
-        """Latent points (n, latent) → rows: odds of levels (n, width), or values in [0, 1] (n, *shape)."""
-        raise NotImplementedError
-
-    def forward(self, z: Tensor) -> Any:
-        return self.rows(z)
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Of the arguments."""
+        return cls.keys
 
     def describe(self) -> dict[str, Any]:
         """Plain values from which `from_description` builds the same network."""
         said: dict[str, Any] = {"kind": self.kind}
-        for key in self.keys:
-            value: Any = getattr(self, key)
-            said |= value.describe() if hasattr(value, "describe") else {key: plain(value)}
+        for name in self.names():
+            value: Any = getattr(self, name)
+            said |= value.describe() if hasattr(value, "describe") else {name: _plain(value)}
         return said
 
     @classmethod
@@ -51,14 +56,107 @@ class Network(nn.Module):
     @classmethod
     def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
         """What the described network is made with."""
-        if surplus := description.keys() - {"kind", *cls.keys}:
-            raise TypeError(f"surplus {sorted(surplus)}")
-        return {key: description[key] for key in cls.keys}
+        names, given = cls.names(), description.keys() - {"kind"}
+        if given != set(names):
+            said = f"this describes no {cls.kind}, which is described by {', '.join(names)}"
+            raise ConfigError(f"{said}, not {', '.join(sorted(given)):.200}.")
+        return {name: description[name] for name in names}
 
 
-def plain(value: Any) -> Any:
+class Network(Described, nn.Module):
+    """What every network of a generator is."""
+
+    latent: int
+
+    def rows(self, z: Tensor) -> Tensor:
+        """Latent points (n, latent) → rows: odds of levels (n, width), or values in [0, 1] (n, *shape)."""
+        raise NotImplementedError
+
+    def forward(self, z: Tensor) -> Any:
+        return self.rows(z)
+
+
+class Uniform(Protocol):
+    """All that `init` asks of a random generator: numbers in [0, 1)."""
+
+    def uniform(self, *shape: int) -> Tensor: ...
+
+
+class Flat(Described, ABC):
+    """A network of named parameters, in the order of `torch.nn.Module.parameters()`.
+
+    Each is a frozen dataclass of whole numbers, or of tuples of them.
+    """
+
+    def __post_init__(self) -> None:
+        for name in self.names():
+            value = getattr(self, name)
+            each_whole(**{name: value if isinstance(value, tuple) else (value,)})
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(field.name for field in fields(cast(Any, cls)))
+
+    @classmethod
+    def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
+        given = super().arguments(description)
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+
+    @property
+    @abstractmethod
+    def shapes(self) -> Shapes:
+        """Name → shape of every parameter, in the order in which they lie in the flat vector."""
+
+    @property
+    def size(self) -> int:
+        """d, the length of the flat vector."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def views(self, params: Tensor) -> dict[str, Tensor]:
+        """Read a flat vector (…, d) as named parameters (…, *shape) that share its memory."""
+        if params.shape[-1] != self.size:
+            raise ConfigError(f"A {self.kind} has {self.size:,} parameters, not {params.shape[-1]:,}.")
+        return dict(zip(self.shapes, read(params, self.shapes.values()), strict=True))
+
+    def flat(self, named: Mapping[str, Tensor]) -> Tensor:
+        """Named parameters as one flat vector: the inverse of `views`."""
+        if set(named) != set(self.shapes):
+            raise ConfigError(f"A {self.kind} has parameters {sorted(self.shapes)}, not {sorted(named)}.")
+        for name, shape in self.shapes.items():
+            if tuple(named[name].shape[-len(shape) :]) != shape:
+                raise ConfigError(f"{name} has shape {tuple(named[name].shape)}, not (…, {shape}).")
+        return torch.cat([named[name].flatten(-len(shape)) for name, shape in self.shapes.items()], dim=-1)
+
+    def init(self, rng: Uniform, *, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Draw a global model M_1: every layer uniform in ±1/√fan-in, as `torch.nn` does by default."""
+        parts = []
+        for shape in self.shapes.values():
+            if len(shape) > 1:  # a bias follows its weight and shares its bound
+                bound = 1 / math.sqrt(math.prod(shape[1:]))
+            parts.append((2 * rng.uniform(*shape).flatten() - 1) * bound)
+        return torch.cat(parts).to(dtype)
+
+
+def read(params: Tensor, shapes: Collection[tuple[int, ...]]) -> list[Tensor]:
+    """Consecutive parameters (…, *shape) of a flat vector (…, d), as views."""
+    # One split, not a slice for each: its backward pass is one concatenation.
+    parts = torch.split(params, [math.prod(shape) for shape in shapes], dim=-1)
+    return [part.view(*part.shape[:-1], *shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+N = TypeVar("N", bound=Described)
+
+
+def built(networks: Mapping[str, type[N]], description: Mapping[str, Any]) -> N:
+    """The network that `describe` wrote down, from a short list; nothing else can be built."""
+    kind = description.get("kind")
+    one_of(networks, kind=kind if isinstance(kind, str) else repr(kind))
+    return networks[str(kind)].from_description(description)
+
+
+def _plain(value: Any) -> Any:
     """Tuples as lists, whatever is in them."""
-    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def each_whole(**many: Iterable[int]) -> None:

@@ -12,7 +12,6 @@ or one for every client of a cohort, with rows (clients, rows, …).
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,10 +21,9 @@ from torch.nn import functional
 
 from understudy.data.encoding.frame import UNIT
 from understudy.data.encoding.upright import POSES, upright, weights
-from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError
-from understudy.models.cohort.flat import Flat, Shapes, read
 from understudy.models.kernels.clients import linear
+from understudy.models.network import Flat, Shapes, read
 
 
 class Classifier(Flat):
@@ -248,23 +246,9 @@ def _pool(h: Tensor, side: int) -> Tensor:
     return pooled.reshape(clients, -1, side // 2, side // 2, channels)
 
 
-NETWORKS: dict[str, type[LogisticRegression] | type[Mlp] | type[LeNet] | type[Quadratic]] = {
+NETWORKS: dict[str, type[Classifier]] = {
     network.kind: network for network in (LogisticRegression, Mlp, LeNet, Quadratic, UprightQuadratic)
 }
-
-
-def from_description(description: Mapping[str, object]) -> Classifier:
-    """The network that `describe` wrote down, from the short list above; nothing else can be built.
-
-    Edges: an unknown kind, a missing or surplus entry, a value that is not a whole number → ConfigError.
-    """
-    kind = dict(description).get("kind")
-    network = NETWORKS.get(kind) if isinstance(kind, str) else None
-    if network is None:
-        raise ConfigError(
-            f"kind must be one of {', '.join(NETWORKS)}, not {kind!r}.{nearest(kind, NETWORKS)}"
-        )
-    return network.from_description(description)
 
 
 def _flat(x: Tensor, features: int, kind: str) -> Tensor:

@@ -25,9 +25,9 @@ from torch.nn import functional
 from understudy.ground.check import one_of, positive, whole
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.cohort.classifier import Classifier, Dense
-from understudy.models.cohort.flat import Uniform
 from understudy.models.kernels.clients import Replayed, descend_in_span
 from understudy.models.kernels.optimisers import Adam
+from understudy.models.network import Uniform
 
 Batch = tuple[Tensor, ...]  # what each client holds: one entry per client on axis 0
 

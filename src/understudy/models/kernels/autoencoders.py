@@ -15,10 +15,10 @@ from torch import Tensor
 
 from understudy.ground.check import positive
 from understudy.ground.errors import ConfigError
-from understudy.models.cohort.flat import read
 from understudy.models.kernels.clients import product, times_transposed
 from understudy.models.kernels.lstm import Lstm
 from understudy.models.kernels.optimisers import Adam
+from understudy.models.network import read
 
 
 def mmd(latent: Tensor, prior: Tensor, mask: Tensor | None = None, *, sigma: float = 1.0) -> Tensor:

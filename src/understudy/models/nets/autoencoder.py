@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from understudy.ground.check import not_negative, whole
 from understudy.ground.errors import ConfigError
-from understudy.models.cohort.flat import Flat
 from understudy.models.cohort.training import Batch, Training, descend
 from understudy.models.kernels.autoencoders import mmd
 from understudy.models.kernels.clients import Replayed
 from understudy.models.kernels.optimisers import Adam
+from understudy.models.network import Flat
 
 
 class Draws(Protocol):

@@ -21,12 +21,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from understudy.models.cohort.flat import Shapes, Uniform
 from understudy.models.cohort.training import Batch
 from understudy.models.kernels.autoencoders import SeriesByHand
 from understudy.models.kernels.lstm import lstm
 from understudy.models.nets.autoencoder import Autoencoder
-from understudy.models.network import Network, check_weights, filled
+from understudy.models.network import Network, Shapes, Uniform, check_weights, filled
 
 
 @dataclass(frozen=True)

@@ -12,24 +12,23 @@ A column of two levels, or of one, has one slot, which holds its code, and any o
 binary columns of Adult are 124 inputs, as in the paper.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.data.encoding.features import slot_counts
-from understudy.ground.check import one_of, whole
+from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.cohort.flat import Shapes
 from understudy.models.cohort.training import Batch
 from understudy.models.kernels.autoencoders import descend_by_hand
 from understudy.models.kernels.clients import linear
 from understudy.models.nets.autoencoder import Autoencoder
-from understudy.models.network import Network, check_weights, each_whole, filled
+from understudy.models.network import Network, Shapes, check_weights, each_whole, filled
 
 _WIDE = 200  # Table 4.3: up to 124 slots the small network, from 369 on a larger one
 _LOW = 60.0  # a column whose likeliest level has odds below e⁻⁶⁰ is scaled up
@@ -229,12 +228,3 @@ def _grouped(convolve: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: T
     images = x.transpose(0, 1).flatten(1, 2)  # (rows, clients · channels, height, width)
     out = convolve(images, weight.flatten(0, 1), bias.flatten(), stride=2, padding=1, groups=clients)
     return out.view(len(out), clients, -1, *out.shape[2:]).transpose(0, 1)
-
-
-NETWORKS: dict[str, type[TableWae] | type[ImageWae]] = {"wae-table": TableWae, "wae-image": ImageWae}
-
-
-def from_description(description: Mapping[str, Any]) -> TableWae | ImageWae:
-    """The network that `describe` wrote down, from the short list above; nothing else can be built."""
-    one_of(NETWORKS, kind=(kind := str(description.get("kind"))))
-    return NETWORKS[kind].from_description(description)

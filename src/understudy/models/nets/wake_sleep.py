@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from understudy.data.encoding.features import slot_counts
 from understudy.ground.errors import ConfigError
-from understudy.models.cohort.flat import read
 from understudy.models.nets.wae import TableDecoder, TableWae
+from understudy.models.network import read
 
 _KEPT = 0.95  # of the squared spread, at each batch of dreams
 

@@ -11,29 +11,30 @@
 3. *Stop* as `fit_gram`, but later: no residual, neither of all cells nor of one table, is more than noise could leave,
    and the strongest pairs, which come last, have had half as long again to come nearer; priors keep the others.
 
+Which tables there are, and what a cell of them means, stands in `data/visits/counts.py`.
+
 Guarantee: reads released tables alone, so the mixture has the privacy of the release.
 Edges: of events without an order nothing is read of those that follow.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.data.visits import SeveralLayout, VisitLayout
+from understudy.data.visits import SeveralLayout, VisitCodes, VisitLayout, count_visits
+from understudy.data.visits.counts import Block
 from understudy.ground.check import positive, whole
-from understudy.ground.errors import ConfigError
 from understudy.models.kernels.optimisers import Adam
 from understudy.models.tables.empty_cells import SURE
 from understudy.models.tables.fit_gram import Watch
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.noisy_tables import Tables, forbidden, read_tables
 from understudy.models.visits.chains import MixtureOfChains, Numbers
-from understudy.models.visits.tables import VisitTables, VisitTies
 from understudy.models.visits.together import ChainsTogether, TogetherTables
 
 _RAREST = 1e-6  # least initial probability of a level
@@ -42,55 +43,68 @@ _STRAY = 0.015  # of a pair's people, in cells that should be empty
 _LONGER = 1.5  # times as long as until no residual is more than noise
 _EVERY = 5  # steps, whether to stop is asked
 _JITTER = 1.5  # of the initial logits: enough for the kinds, and for the kinds of their events, to part
+_FINE = 27_720  # divisible by every number up to 12
 
-_Matrix = tuple[Tensor, Tensor]  # a Gram matrix in people, and the deviation of its cells' noise
-_Of = Callable[[TogetherTables], Tensor]
+_Sides = tuple[Sequence[int], Sequence[int]]  # the levels of the columns in rows, and of those in columns
+_Of = Callable[
+    [TogetherTables], tuple[Tensor, Tensor]
+]  # a Gram matrix of the mixture, and its one-way tables
 _Given = Sequence[tuple[Rules | None, Rules | None]]  # on people's columns, and on events', of each member
-NO_TIES = VisitTies()
-Fitted = TypeVar("Fitted", MixtureOfChains, ChainsTogether)
+
+
+@dataclass(frozen=True, eq=False)
+class VisitTies:
+    """What public rules leave of columns, by their places.
+
+    `both`, of people's and of events' columns side by side, is what all rules leave; `people`, of people's declared
+    ones, and `events`, of an event's, what rules on these alone leave.
+    """
+
+    both: tuple[Tie, ...] = ()
+    people: tuple[Tie, ...] = ()
+    events: tuple[Tie, ...] = ()
+
+
+@dataclass(frozen=True)
+class VisitTables:
+    """Every block of the layout as a table of float64, in people, and the deviation of the noise in its cells.
+
+    A person has a mass of 1 in each of them: with one event or more in those of events, with two or more in those of
+    consecutive ones, with three in those of events two apart. A table of one column is a vector, one of two a matrix.
+    """
+
+    layout: VisitLayout | SeveralLayout
+    tables: Mapping[Block, Tensor]
+    noise: Mapping[Block, float]
+
+    @classmethod
+    def read(
+        cls, layout: VisitLayout | SeveralLayout, cells: Tensor, noise: float, unit: int
+    ) -> "VisitTables":
+        """From all cells one after the other, and the deviation of their noise, in parts of units: (size,)."""
+        split = layout.split(cells.double().numpy())
+        units = dict(zip(layout.blocks, layout.units(unit), strict=True))
+        tables = {block: torch.from_numpy(np.array(table)) / units[block] for block, table in split.items()}
+        return cls(layout, tables, {block: noise / own for block, own in units.items()})
+
+    @classmethod
+    def exact(cls, codes: VisitCodes, layout: VisitLayout) -> "VisitTables":
+        """Of rows, without noise: for tests, and for holders who compare. It must not leave a holder."""
+        return cls.read(layout, torch.from_numpy(count_visits(codes, layout, _FINE)), 0.0, _FINE)
+
+    @property
+    def members(self) -> tuple[VisitLayout, ...]:
+        """The layout of each kind of events."""
+        return self.layout.members if isinstance(self.layout, SeveralLayout) else (self.layout,)
+
+    @property
+    def people(self) -> float:
+        """How many people there are, by the tables of single person columns."""
+        found = [self.tables["person", a, a].sum() for a in range(len(self.layout.people))]
+        return float(torch.stack(found).mean())
 
 
 def fit_visits(
-    tables: VisitTables,
-    numbers: Numbers,
-    *,
-    kinds: int = 256,
-    chains: int = 256,
-    states: int = 6,
-    steps: int = 1200,
-    rate: float = 0.2,
-    ties: VisitTies = NO_TIES,
-    seed: int | None = None,
-    device: torch.device | str = "cpu",
-    watch: Watch | None = None,
-) -> MixtureOfChains:
-    """The mixture of chains whose tables match noisy ones.
-
-    `ties` are what public rules leave: what they forbid is known to be 0, whatever was measured there. The mixture is
-    fitted as it is drawn, every kind of people given the rules on people, and every state those on events.
-    `numbers`: the least and the largest number of events that each level of the last person column stands for.
-    `watch(step, residual)`, of the mean square in units of the noise, is called before every fifth step and at the end,
-    which comes at `steps`, or a while after no residual is more than noise. The same seed gives the same
-    mixture on one device.
-    """
-    whole(steps=steps)
-    positive(rate=rate)
-    layout = tables.layout
-    if not isinstance(layout, VisitLayout):
-        raise ConfigError("these are tables of several kinds of events: see fit_together.")
-    mixture = MixtureOfChains(
-        layout.people,
-        layout.events,
-        numbers,
-        ordered=layout.ordered,
-        kinds=kinds,
-        chains=chains,
-        states=states,
-    )
-    return _fitted(mixture, tables, steps, rate, seed, device, watch, (ties,))
-
-
-def fit_together(
     tables: VisitTables,
     numbers: Sequence[Numbers],
     *,
@@ -99,71 +113,59 @@ def fit_together(
     states: int = 6,
     steps: int = 1200,
     rate: float = 0.2,
-    ties: Sequence[VisitTies] | None = None,
+    ties: Sequence[VisitTies] = (),
     seed: int | None = None,
     device: torch.device | str = "cpu",
     watch: Watch | None = None,
-) -> ChainsTogether:
-    """The same of several kinds of events, with the `numbers` and the `ties` of each, those of people in the first."""
+) -> MixtureOfChains | ChainsTogether:
+    """The mixture of chains whose tables match noisy ones; of several kinds of events one for each, of the same people.
+
+    `numbers`, for each kind of events: the least and the largest number of them that each level of the last person
+    column stands for. `ties`, for each likewise, are what public rules leave, those of people in the first: what they
+    forbid is known to be 0, whatever was measured there. The mixture is fitted as it is drawn, every kind of people
+    given the rules on people, and every state those on events.
+    `watch(step, residual)`, of the mean square in units of the noise, is called before every fifth step and at the end,
+    which comes at `steps`, or a while after no residual is more than noise. The same seed gives the same
+    mixture on one device.
+    """
     whole(steps=steps)
     positive(rate=rate)
-    layout = tables.layout
-    if not isinstance(layout, SeveralLayout):
-        raise ConfigError("these are tables of one kind of events: see fit_visits.")
+    there = torch.device(device)
     members = [
         MixtureOfChains(
-            member.people,
-            member.events,
-            own,
-            ordered=member.ordered,
-            kinds=kinds,
-            chains=chains,
-            states=states,
+            own.people, own.events, known, ordered=own.ordered, kinds=kinds, chains=chains, states=states
         )
-        for member, own in zip(layout.members, numbers, strict=True)
+        for own, known in zip(tables.members, numbers, strict=True)
     ]
-    return _fitted(ChainsTogether(members), tables, steps, rate, seed, device, watch, ties)
-
-
-def _fitted(
-    mixture: Fitted,
-    tables: VisitTables,
-    steps: int,
-    rate: float,
-    seed: int | None,
-    device: torch.device | str,
-    watch: Watch | None,
-    ties: Sequence[VisitTies] | None,
-) -> Fitted:
-    """Read what the tables say, begin with one-way tables, jittered, and descend."""
-    members, ties = mixture.each, ties or [NO_TIES] * len(mixture.each)
-    parts, ways = _read(tables, torch.device(device), [own.both for own in ties])
+    ties = ties or [VisitTies()] * len(members)
+    parts, ways = _read(tables, there, [own.both for own in ties])
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
-    own, at = parts[0].tables.ways, 0
-    with torch.no_grad():
-        for member, events in zip(members, ways, strict=True):
-            starts = {
-                member.person_logits: own[at : at + sum(member.people)],
-                member.event_logits: events,
-                member.first_logits: torch.ones(()),
-                member.next_logits: torch.ones(()),
-            }
+    people, at = parts[0].tables.ways, 0
+    rules: list[tuple[Rules | None, Rules | None]] = []
+    for member, events, own in zip(members, ways, ties, strict=True):
+        starts = {
+            member.person_logits: people[at : at + sum(member.people)],
+            member.event_logits: events,
+            member.first_logits: torch.ones(()),
+            member.next_logits: torch.ones(()),
+        }
+        with torch.no_grad():
             for logits, begin in starts.items():
                 jitter = torch.randn(logits.shape, generator=generator) * _JITTER
                 logits.copy_(begin.clamp(min=_RAREST).log().cpu() + jitter)
-            at += sum(member.people)
-    rules = [
-        (_rules(member.people[:-1], own.people, device), _rules(member.events, own.events, device))
-        for member, own in zip(members, ties, strict=True)
-    ]
-    return _descend(mixture.to(device), parts, rules, steps, rate, watch)
+        at += sum(member.people)
+        rules.append(
+            (_rules(member.people[:-1], own.people, there), _rules(member.events, own.events, there))
+        )
+    mixture = (ChainsTogether(members) if len(members) > 1 else members[0]).to(there)
+    _descend(mixture, parts, rules, steps, rate, watch)
+    return mixture.requires_grad_(False)
 
 
-def _rules(sizes: Sequence[int], ties: Sequence[Tie], device: torch.device | str) -> Rules | None:
+def _rules(sizes: Sequence[int], ties: Sequence[Tie], device: torch.device) -> Rules | None:
     """Ties that the fit takes in, if there are any."""
-    own = tuple(tie.to(torch.device(device), torch.float32) for tie in ties)
-    return Rules(tuple(sizes), own) if own else None
+    return Rules(tuple(sizes), tuple(tie.to(device, torch.float32) for tie in ties)) if ties else None
 
 
 def _read(
@@ -174,25 +176,35 @@ def _read(
     Of all people; of those with an event, with one that is followed by another, by two others, for each kind of events;
     of those with events of two kinds.
     """
-    layout = tables.layout
-    members, titles = (
-        (layout.members, layout.titles) if isinstance(layout, SeveralLayout) else ((layout,), ("",))
-    )
+    layout, members = tables.layout, tables.members
+    titles = layout.titles if isinstance(layout, SeveralLayout) else ("",)
     people, width = layout.people, sum(layout.people)
-    own = _laid_out(tables, "person", (people, people), device)
-    given = [[tie.to(device, torch.float64) for tie in own] for own in ties]
+    own, noise = _laid_out(tables, "person", (people, people), device)
+    given = [[tie.to(device, torch.float64) for tie in some] for some in ties]
     alone = [tie for tie in given[0] if max(tie.columns) < len(people)]
-    everyone = read_tables(own[0], people, noise=own[1], ties=alone)
-    never = forbidden(people, alone, device)
-    parts, ways = [_Part(everyone, 1.0, lambda chain: chain.people, never=never)], []
-    unread = torch.full((width, width), torch.inf, dtype=torch.float64, device=device)
+    everyone = read_tables(own, people, noise=noise, ties=alone)
+    parts = [_Part(everyone, 1.0, lambda chain: chain.people, never=forbidden(people, alone, device))]
+    unread, ways = torch.full((width, width), torch.inf, dtype=torch.float64, device=device), []
 
-    def two_sided(kind: str, sides: tuple[Sequence[int], Sequence[int]], of: _Of) -> None:
+    def two_sided(kind: str, sides: _Sides, of: Callable[[TogetherTables], Tensor]) -> None:
+        """Of an event's columns and of another event's: two sides of one Gram matrix."""
         cells, noise = _laid_out(tables, kind, sides, device)
-        if torch.isfinite(noise).any():
-            two = _two_sided(cells, noise, sides)
-            first = (sides[0][0], sides[1][0])
-            parts.append(_Part(two, two.people / everyone.people, _one_and_other(of, first)))
+        if not torch.isfinite(noise).any():
+            return
+        high, wide = cells.shape
+        gram, spread = (
+            functional.pad(some, (high, 0, 0, wide), value=none)
+            for some, none in ((cells, 0.0), (noise, torch.inf))
+        )
+        two = read_tables(gram, (*sides[0], *sides[1]), noise=spread)
+
+        def both(chain: TogetherTables) -> tuple[Tensor, Tensor]:
+            """One-way tables are sums over the levels of the other side's first column."""
+            table = of(chain)
+            gram = functional.pad(table, (high, 0, 0, wide))
+            return gram + gram.T, torch.cat((table[:, : sides[1][0]].sum(1), table[: sides[0][0]].sum(0)))
+
+        parts.append(_Part(two, two.people / everyone.people, both))
 
     for place, member in enumerate(members):
         end = f" {titles[place]}".rstrip()
@@ -200,49 +212,30 @@ def _read(
         events = _laid_out(tables, f"event{end}", (member.events, member.events), device)
         counts, noise = (
             torch.cat((torch.cat((first, a), 1), torch.cat((a.T, e), 1)))
-            for first, a, e in zip((own[0], unread), across, events, strict=True)
+            for first, a, e in zip((own, unread), across, events, strict=True)
         )
         sizes = (*people, *member.events)
         some = read_tables(counts, sizes, noise=noise, ties=given[place])
         ways.append(some.ways[width:])
-        of, never = partial(_people_and_events, place=place), forbidden(sizes, given[place], device)
-        parts.append(_Part(some, some.people / everyone.people, of, skip=width, never=never))
+
+        def side_by_side(chain: TogetherTables, at: int = place) -> tuple[Tensor, Tensor]:
+            (first, ways), across, own = chain.people, chain.across(at), chain.members[at]
+            gram = torch.cat((torch.cat((first, across), 1), torch.cat((across.T, own.events), 1)))
+            return gram, torch.cat((ways, own.event_ways))
+
+        never = forbidden(sizes, given[place], device)
+        parts.append(_Part(some, some.people / everyone.people, side_by_side, skip=width, never=never))
         both = (member.events, member.events)
-        two_sided(f"next{end}", both, partial(_after, place=place))
-        two_sided(f"later{end}", both, partial(_later, place=place))
+        two_sided(f"next{end}", both, lambda chain, at=place: chain.members[at].after)  # type: ignore[misc]
+        two_sided(f"later{end}", both, lambda chain, at=place: chain.members[at].later)  # type: ignore[misc]
     for one, other in combinations(range(len(members)), 2):
         sides = (members[one].events, members[other].events)
-        two_sided(f"between {titles[one]} {titles[other]}", sides, partial(_between, one=one, other=other))
+        of = lambda chain, a=one, b=other: chain.between(a, b)  # noqa: E731
+        two_sided(f"between {titles[one]} {titles[other]}", sides, of)
     return parts, ways
 
 
-def _after(chain: TogetherTables, place: int) -> Tensor:
-    return chain.members[place].after
-
-
-def _later(chain: TogetherTables, place: int) -> Tensor:
-    return chain.members[place].later
-
-
-def _between(chain: TogetherTables, one: int, other: int) -> Tensor:
-    return chain.between(one, other)
-
-
-def _two_sided(cells: Tensor, noise: Tensor, sides: tuple[Sequence[int], Sequence[int]]) -> Tables:
-    """Tables of an event's columns and of another event's."""
-    high, wide = cells.shape
-
-    def whole_gram(own: Tensor, none: float) -> Tensor:
-        gram = torch.full((high + wide, high + wide), none, dtype=own.dtype, device=own.device)
-        gram[:high, high:] = own
-        return gram
-
-    return read_tables(whole_gram(cells, 0.0), (*sides[0], *sides[1]), noise=whole_gram(noise, torch.inf))
-
-
-def _laid_out(
-    tables: VisitTables, kind: str, sides: tuple[Sequence[int], Sequence[int]], device: torch.device
-) -> _Matrix:
+def _laid_out(tables: VisitTables, kind: str, sides: _Sides, device: torch.device) -> tuple[Tensor, Tensor]:
     """All tables of one kind, as one matrix, one-way tables on the diagonal, and the deviation of the noise."""
     rows, columns = sides
     counts = torch.zeros(sum(rows), sum(columns), dtype=torch.float64)
@@ -255,24 +248,6 @@ def _laid_out(
     return counts.to(device), noise.to(device)
 
 
-def _people_and_events(chain: TogetherTables, place: int) -> tuple[Tensor, Tensor]:
-    (people, ways), across, own = chain.people, chain.across(place), chain.members[place]
-    gram = torch.cat((torch.cat((people, across), 1), torch.cat((across.T, own.events), 1)))
-    return gram, torch.cat((ways, own.event_ways))
-
-
-def _one_and_other(which: _Of, first: tuple[int, int]) -> Callable[[TogetherTables], tuple[Tensor, Tensor]]:
-    """One-way tables are sums over the `first` levels of the other side, which are those of its first column."""
-
-    def of(chain: TogetherTables) -> tuple[Tensor, Tensor]:
-        table = which(chain)
-        high, wide = table.shape
-        gram = functional.pad(table, (high, 0, 0, wide))
-        return gram + gram.T, torch.cat((table[:, : first[1]].sum(1), table[: first[0]].sum(0)))
-
-    return of
-
-
 class _Part:
     """One Gram matrix: what was read of it, as shares of all people, and which part of the mixture's tables it is.
 
@@ -281,13 +256,7 @@ class _Part:
     """
 
     def __init__(
-        self,
-        tables: Tables,
-        share: float,
-        of: Callable[[TogetherTables], tuple[Tensor, Tensor]],
-        *,
-        skip: int = 0,
-        never: Tensor | None = None,
+        self, tables: Tables, share: float, of: _Of, *, skip: int = 0, never: Tensor | None = None
     ) -> None:
         self.tables, self.of = tables, of
         self.basis, self.columns = tables.basis.float(), tables.columns.float()
@@ -319,8 +288,13 @@ class _Part:
 
 
 def _descend(
-    mixture: Fitted, parts: Sequence[_Part], rules: _Given, steps: int, rate: float, watch: Watch | None
-) -> Fitted:
+    mixture: MixtureOfChains | ChainsTogether,
+    parts: Sequence[_Part],
+    rules: _Given,
+    steps: int,
+    rate: float,
+    watch: Watch | None,
+) -> None:
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
     # Gradients near 1, far above Adam's epsilon.
     scale = mixture.kinds * float(parts[0].ways_precision.mean().rsqrt())
@@ -330,7 +304,9 @@ def _descend(
     least = 1 - 6 / cells**0.5  # each cell counts twice: three deviations of the mean of cells / 2 squares
     end = steps
     for step in range(steps + 1):
-        chain = _together(mixture, rules)
+        chain = TogetherTables(
+            tuple(member.tables(*own) for member, own in zip(mixture.each, rules, strict=True))
+        )
         grams = [part.of(chain) for part in parts]
         if step == end or step % _EVERY == 0:
             with torch.no_grad():
@@ -347,11 +323,3 @@ def _descend(
         loss = torch.stack([part.loss(*own) for part, own in zip(parts, grams, strict=True)]).sum()
         adam.lr = rate * (1 - step / steps) ** 0.5
         adam.step(torch.autograd.grad(loss * scale, weights))
-    return mixture.requires_grad_(False)
-
-
-def _together(mixture: MixtureOfChains | ChainsTogether, rules: _Given) -> TogetherTables:
-    """The expected tables; one kind of events is the only member."""
-    if isinstance(mixture, ChainsTogether):
-        return mixture.tables(rules)
-    return TogetherTables((mixture.tables(*rules[0]),))

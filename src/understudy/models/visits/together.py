@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from understudy.data.visits import VisitCodes
 from understudy.ground.errors import ConfigError
 from understudy.models.network import Network
-from understudy.models.tables.given_rules import Rules
 from understudy.models.visits.chains import ChainTables, MixtureOfChains, some_kinds
 
 
@@ -80,13 +79,7 @@ class ChainsTogether(Network):
         """The members by their own type."""
         return tuple(member for member in self.members if isinstance(member, MixtureOfChains))
 
-    def tables(self, rules: Sequence[tuple[Rules | None, Rules | None]] | None = None) -> TogetherTables:
-        """What is expected of a person drawn at random, given rules on each member's columns."""
-        each = zip(self.each, rules or [(None, None)] * len(self.each), strict=True)
-        return TogetherTables(tuple(member.tables(*own) for member, own in each))
-
     def rows(self, z: Tensor) -> Tensor:
-        """Standard normal latents (n, 1) → the odds of people's columns of the kinds that they pick, (n, width)."""
         return torch.cat([member.rows(z) for member in self.each], 1)
 
     def draw(self, n: int, uniform: Callable[[int], Tensor]) -> tuple[VisitCodes, ...]:

@@ -15,8 +15,7 @@ from understudy.data.visits.frames import number_bounds
 from understudy.models.device import pick_device
 from understudy.models.tables.given_rules import Tie
 from understudy.models.visits.chains import MixtureOfChains
-from understudy.models.visits.fit import fit_together, fit_visits
-from understudy.models.visits.tables import VisitTables, VisitTies
+from understudy.models.visits.fit import VisitTables, VisitTies, fit_visits
 from understudy.models.visits.together import ChainsTogether
 from understudy.protocols.visits.settings import Config
 
@@ -32,9 +31,7 @@ def fit_tables(
     settings |= {"device": pick_device(config.device), "watch": lambda step, residual: look()}
     bounds = tuple(map(number_bounds, schema.parts))
     ties = tuple(fitted_ties(schema, part) for part in schema.parts)
-    if len(schema.parts) > 1:
-        return fit_together(tables, bounds, ties=ties, **settings)
-    return fit_visits(tables, bounds[0], ties=ties[0], **settings)
+    return fit_visits(tables, bounds, ties=ties, **settings)
 
 
 def fitted_ties(schema: VisitSchema | SeveralVisits, part: VisitSchema) -> VisitTies:

@@ -31,7 +31,7 @@ from understudy.data.visits import (
 )
 from understudy.data.visits.counts import Block, person_vectors
 from understudy.ground.errors import ConfigError, SchemaError
-from understudy.models.visits.tables import VisitTables
+from understudy.models.visits.fit import VisitTables
 from understudy.privacy.secure.moments import LARGEST
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
 from understudy.protocols.joint.stage import Holding, Product, Shares, Stage, Study, Terms, block_name, expect
