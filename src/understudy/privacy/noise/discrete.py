@@ -176,7 +176,7 @@ class DiscreteGaussianNoise(CountNoise):
 
         def propose(size: int) -> tuple[Any, Any]:
             z = proposals.plain(size, rng, device)
-            return z, _bernoulli_exp((abs(z) * q - p) ** 2, 2 * p * p, rng, device)
+            return z, bernoulli_exp((abs(z) * q - p) ** 2, 2 * p * p, rng, device)
 
         return _first_kept(n, propose)
 
@@ -221,16 +221,15 @@ class Exponential:
     def draw(self, scores: Tensor, n: int, rng: Rng) -> Tensor:
         """n independent choices, each at the whole price: int64, (n,)."""
         if scores.ndim != 1 or not len(scores) or scores.is_floating_point():
-            raise ValueError(
-                f"scores must be whole numbers, one or more, not {scores.dtype} {tuple(scores.shape)}."
-            )
+            raise ValueError(f"scores must be whole numbers, one or more, not {scores.dtype} {scores.shape}.")
         scores = scores.long()
         gap = (scores.max() - scores).clamp_(max=_FAR) * self.scale.denominator
         chosen = torch.empty(0, dtype=torch.int64)
         while len(chosen) < n:
             proposed = rng.integers(len(scores), 2 * n * len(scores))
-            kept = bernoulli_exp(gap[proposed], 2 * self.sensitivity * self.scale.numerator, rng)
-            chosen = torch.cat([chosen, proposed[kept]])
+            gaps = plainly(gap[proposed])
+            kept = bernoulli_exp(gaps, 2 * self.sensitivity * self.scale.numerator, rng, proposed.device)
+            chosen = torch.cat([chosen, proposed[torch.as_tensor(kept)]])
         return chosen[:n]
 
 
@@ -239,20 +238,10 @@ def best(scores: Tensor) -> int:
     return int(torch.argmax(scores))
 
 
-def bernoulli_exp(numerator: Tensor, denominator: int, rng: Rng) -> Tensor:
-    """True with probability exp(−numerator/denominator), each, exactly (Algorithm 1).
-
-    Guarantee: nothing but comparisons of random whole numbers.
-    Edges: numerator 0 → true; a negative one, or a denominator above 2⁵⁷ → ConfigError.
+def bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) -> Any:
+    """True with probability exp(−numerator/denominator), each, exactly (Algorithm 1): by nothing but comparisons of
+    random whole numbers. For numerators of 0 or above and a denominator up to 2⁵⁷.
     """
-    if not 1 <= denominator <= 2**57 or (numerator < 0).any():
-        raise ConfigError(
-            f"exp needs a fraction of 0 or above with a denominator up to 2^57, not {denominator}."
-        )
-    return torch.as_tensor(_bernoulli_exp(plainly(numerator), denominator, rng, numerator.device))
-
-
-def _bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) -> Any:
     alive = _bernoulli_exp_below_one(len(numerator), numerator % denominator, denominator, rng, device)
     wholes = numerator // denominator  # one factor e⁻¹ each
     while len(todo := _places(len(wholes), device)[alive & (wholes > 0)]):

@@ -49,63 +49,52 @@ class Normals(Protocol):
         ...
 
 
-class Rng(Normals, Protocol):
-    """What a mechanism draws from. `name` goes into the model card."""
+class Rng(ABC):
+    """What a mechanism draws from: uniforms and integers from 64-bit words. `name` goes into the model card."""
 
     name: str
-
-    @property
-    def secure(self) -> bool:
-        """Whether outputs tell nothing about other outputs."""
-        ...
+    secure: bool  # outputs tell nothing about other outputs
+    _seeded: bool
 
     @property
     def seeded(self) -> bool:
         """Whether a short seed repeats the draws: fit for tests, refused where a ledger is real."""
-        ...
-
-    def uniform(self, *shape: int, device: Device = "cpu") -> Tensor:
-        """Uniform in [0, 1), float64, 53 random bits each."""
-        ...
-
-    def integers(self, high: int, *shape: int, device: Device = "cpu") -> Tensor: ...
-
-    def below(self, high: int, n: int, device: Device) -> Any:
-        """`integers`, n of them, plainly: for mechanisms that compare them and go on, many times for one draw."""
-        ...
-
-    def bytes(self, n: int) -> bytes: ...
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """All that `load_state_dict` needs to continue exactly."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
-
-
-class _FromWords(ABC):
-    """Uniforms and integers from 64-bit words."""
+        return self._seeded
 
     @abstractmethod
     def _words(self, n: int, device: torch.device) -> Any:
         """n random words, plainly: int64, all 64 bits random, nobody else's."""
 
+    @abstractmethod
+    def normal(self, *shape: int, device: Device = "cpu") -> Tensor:
+        """Standard normals, float32."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Tensor]:
+        """All that `load_state_dict` needs to continue exactly."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
+
     def uniform(self, *shape: int, device: Device = "cpu") -> Tensor:
+        """Uniform in [0, 1), float64, 53 random bits each."""
         words = torch.as_tensor(self._words(math.prod(shape), torch.device(device)))
         return (words >> 11).bitwise_and_(2**53 - 1).to(torch.float64).mul_(2**-53).view(shape)
 
     def integers(self, high: int, *shape: int, device: Device = "cpu") -> Tensor:
+        """Uniform in {0, …, high − 1}, int64, without bias."""
         drawn = self.below(high, math.prod(shape), device)
-        # an empty array of numpy's would be a tensor without a stride, which cannot be viewed as another type
-        return (
-            torch.as_tensor(drawn).view(shape)
-            if len(drawn)
-            else torch.empty(shape, dtype=torch.int64, device=device)
-        )
+        if not len(
+            drawn
+        ):  # numpy's would be a tensor without a stride, which cannot be viewed as another type
+            return torch.empty(shape, dtype=torch.int64, device=device)
+        return torch.as_tensor(drawn).view(shape)
 
     def below(self, high: int, n: int, device: Device) -> Any:
-        """Edges: refuses words above the largest multiple of `high` and draws again, so a GPU waits here, unless
-        `high` is a power of two.
+        """`integers`, n of them, plainly: for mechanisms that compare them and go on, many times for one draw.
+
+        Edges: refuses words above the largest multiple of `high` and draws again, so a GPU waits here, unless `high` is
+        a power of two.
         """
         if not 1 <= high <= 2**63:
             raise ConfigError(f"high must lie between 1 and 2**63, not {high!r}.")
@@ -115,9 +104,8 @@ class _FromWords(ABC):
             words &= high - 1
             return words
         words &= 2**63 - 1
-        refused = (
-            np.count_nonzero if device.type == "cpu" else torch.count_nonzero
-        )  # `any` of a few takes longer
+        # `any` of a few takes longer
+        refused = np.count_nonzero if device.type == "cpu" else torch.count_nonzero
         while refused(again := words >= 2**63 - beyond):
             words[again] = self._words(int(again.sum()), device) & (2**63 - 1)
         words %= high
@@ -127,7 +115,7 @@ class _FromWords(ABC):
         return self._words(-(-n // 8), torch.device("cpu")).tobytes()[:n]  # type: ignore[no-any-return]
 
 
-class SecureRng(NeverCopied, _FromWords):
+class SecureRng(NeverCopied, Rng):
     """A cryptographic generator: AES-256-CTR on the host, ChaCha20 on a GPU.
 
     Guarantee: no keystream block is used twice. A draw reserves its blocks under a lock and is from then on a
@@ -162,10 +150,6 @@ class SecureRng(NeverCopied, _FromWords):
         rng._seeded = True
         return rng
 
-    @property
-    def seeded(self) -> bool:
-        return self._seeded
-
     def normal(self, *shape: int, device: Device = "cpu") -> Tensor:
         n, device = math.prod(shape), torch.device(device)
         pairs = -(-n // 2)
@@ -192,7 +176,6 @@ class SecureRng(NeverCopied, _FromWords):
         return torch.from_numpy(out)[:n].view(shape)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The key, and the position in each stream."""
         with self._lock:
             gpus = self._waiting | {name: int(stream.counter) for name, stream in self._streams.items()}
             return {
@@ -226,7 +209,6 @@ class SecureRng(NeverCopied, _FromWords):
         return keystream(key, first, size)
 
     def _stream(self, device: torch.device) -> ChaCha20:
-        """The device's stream, under a key of its own."""
         device = _indexed(device)
         name = f"gpu{device.index or 0}"
         with self._lock:
@@ -241,7 +223,7 @@ class SecureRng(NeverCopied, _FromWords):
         return self._read(8 * n).view(np.int64)
 
 
-class FastRng(_FromWords):
+class FastRng(Rng):
     """torch's generator behind the same face: for latent draws, initial weights and tests.
 
     Edges: not for noise that protects anybody, as later draws follow from earlier ones.
@@ -254,10 +236,6 @@ class FastRng(_FromWords):
         self._seeded = seed is not None
         self._seed = int.from_bytes(os.urandom(8), "little") >> 1 if seed is None else seed
         self._generators: dict[str, torch.Generator] = {}
-
-    @property
-    def seeded(self) -> bool:
-        return self._seeded
 
     def normal(self, *shape: int, device: Device = "cpu") -> Tensor:
         return torch.randn(shape, generator=self._generator(device), device=device)
@@ -315,9 +293,7 @@ def _fill_normals(out: NDArray[np.float32], stream: NDArray[np.uint8]) -> None:
 def _box_muller(words: Tensor) -> Tensor:
     """Box–Muller on a device: three 32-bit words make two normals. There is no uint64, so 63 bits it is."""
     pairs = len(words) // 3
-    uniform = (
-        words[: 2 * pairs].view(torch.int64).bitwise_and(2**63 - 1).to(torch.float64).add_(0.5).mul_(2.0**-63)
-    )
-    radius = uniform.log_().mul_(-2).sqrt_().to(torch.float32)
+    uniform = words[: 2 * pairs].view(torch.int64).bitwise_and(2**63 - 1).to(torch.float64)
+    radius = uniform.add_(0.5).mul_(2.0**-63).log_().mul_(-2).sqrt_().to(torch.float32)
     angle = words[2 * pairs :].to(torch.float32).mul_(float(_ANGLE))
     return torch.cat([angle.cos().mul_(radius), angle.sin().mul_(radius)])
