@@ -28,10 +28,10 @@ sys.path.append(str(Path(__file__).parents[1]))
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from nacl.bindings import crypto_scalarmult, crypto_scalarmult_base
 
+from common.aligned import align
 from common.options import options, quick
 from common.rows import write
 from understudy.privacy.secure import set_intersection
-from understudy.privacy.secure.set_intersection import align
 
 HERE = Path(__file__).parent
 QUICK = quick()

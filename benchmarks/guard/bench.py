@@ -39,6 +39,7 @@ from nacl.bindings import crypto_scalarmult, crypto_scalarmult_base
 
 import understudy as us
 from cohort.bench import LR_, Seeded, loop
+from common.aligned import align
 from common.options import options
 from common.rows import Row, read, write
 from critic.bench import steps
@@ -50,7 +51,6 @@ from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.accounting import calibrate
 from understudy.privacy.secure.counts import gram_matrix
 from understudy.privacy.secure.moments import Crowd, cell_moments
-from understudy.privacy.secure.set_intersection import align
 from understudy.protocols.gans import verti_gan
 from understudy.runtime.local import LocalParties
 from verti_gan.bench import WIDTHS, holding

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
+from aligned import match
 from understudy.api.train import run_file, train
 from understudy.data.schema import Boolean, Schema
 from understudy.ground.errors import ConfigError, MessageError, PartyError
@@ -21,7 +22,6 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, PureDp, eps
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.secure.counts import spend_of
-from understudy.privacy.secure.set_intersection import match
 from understudy.protocols.core import alignment
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.measured import Measured

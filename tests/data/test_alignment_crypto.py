@@ -13,9 +13,10 @@ from nacl.bindings import (
     crypto_sign_ed25519_pk_to_curve25519,
 )
 
+from aligned import align, match
 from understudy.ground.errors import AlignmentError, ConfigError
 from understudy.privacy.secure import set_intersection as alignment
-from understudy.privacy.secure.set_intersection import IdMask, align, canonical_ids, match, ring
+from understudy.privacy.secure.set_intersection import IdMask, canonical_ids, ring
 
 SALT = bytes(range(32))
 P, A = 2**255 - 19, 486662

@@ -8,17 +8,10 @@ Paper → code: H → `_hash_to_curve`, k_i → `IdMask.key`, H(x)^k_i → `IdMa
 Differs from the papers: M ≥ 2 parties on a ring. The set of party i goes round i, i+1, …, so after h < M hops
 it carries the keys of i … i+h−1 and no two sets carry the same keys: only complete sets can be compared.
 
-Who learns what (no one departs from the protocol; `docs/alignment.md` has the argument):
-
-- a party: which of its own people all parties hold, and how many people each party has. Nothing about
-  anybody else, nor about who is shared by some of the parties only;
-- the server, which relays everything: the number of people of each party and of every overlap (for M ≥ 3 also
-  between some of the parties), but no id: to test a guess y it would need H(y)^k_i, which only i can make;
-- a coalition, with or without the server: at most, for each id that one of its members holds, which parties
-  hold it too; of all other ids the numbers above.
-
-Assumes: decisional Diffie–Hellman in the group, H a random oracle. The intersection is a disclosure that
-no ε covers; the ledger names it as such.
+Who learns what, and why, stands in `docs/alignment.md`: a party which of its own people all parties hold, and how many
+people each has; the server, which relays everything, the number of people of each party and of every overlap, but no
+id: to test a guess y it would need H(y)^k_i, which only i can make. Assumes: decisional Diffie–Hellman in the group,
+H a random oracle. The intersection is a disclosure that no ε covers; the ledger names it as such.
 """
 
 import hashlib
@@ -142,23 +135,16 @@ class IdMask:
         return masked
 
 
-def match(sets: Mapping[str, Masked]) -> dict[str, Rows]:
-    """The server's side: where in each party's complete set (under all M keys) the shared people stand.
-
-    All parties get them in one order, that of the masked values, which is random to each of them.
-    Edges: fewer than two parties, or nobody shared → AlignmentError.
-    """
-    return match_grid(sets, [(name,) for name in sets])[0]
-
-
 def match_grid(
     sets: Mapping[str, Masked], groups: Sequence[Sequence[str]]
 ) -> tuple[dict[str, Rows], dict[tuple[str, ...], int]]:
-    """The same where a group of parties holds the people together, each of them other people.
+    """The server's side: where in each party's complete set (under all M keys) the shared people stand.
 
-    A person is shared where every group has them. People who are with the same parties are a cell of the grid; the
-    order is by cell, then by masked value. Besides the positions: how many people each cell has.
-    Edges: a person with two parties of one group, or a party none of whose people is shared → AlignmentError.
+    A group of parties holds people together, each of them other people; a person is shared where every group has them.
+    All parties get them in one order, random to each of them: people who are with the same parties are a cell of the
+    grid; the order is by cell, then by masked value. Besides the positions: how many people each cell has.
+    Edges: fewer than two groups, nobody shared, a person with two parties of one group, or a party none of whose people
+    is shared → AlignmentError.
     """
     if len(groups) < 2:
         raise AlignmentError(f"Alignment needs two parties or more, not {len(groups)}.")
@@ -195,21 +181,6 @@ def match_grid(
         for cell, size in zip(places.T, sizes, strict=True)
     }
     return positions, cells
-
-
-def align(ids: Mapping[str, Iterable[object]]) -> dict[str, Rows]:
-    """The whole alignment in one process: each party's rows of the shared people, in one common order."""
-    salt, masks = os.urandom(SALT_BYTES), {}
-    for name, held in ids.items():
-        try:
-            masks[name] = IdMask(held, salt=salt)
-        except AlignmentError as error:
-            raise AlignmentError(f"{name}: {error}") from error
-    agree_on_kind({name: mask.kind for name, mask in masks.items()})
-    sets = {name: mask.own() for name, mask in masks.items()}
-    for hop in ring(tuple(masks)):
-        sets = {name: masks[peer].remask(sets[name]) for name, peer in hop.items()}
-    return {name: masks[name].positions_to_rows(positions) for name, positions in match(sets).items()}
 
 
 def ring(names: Sequence[str]) -> list[dict[str, str]]:

@@ -1,9 +1,6 @@
 """What both ends of a stream share: messages ↔ frames, the event loop, the port.
 
-A message is a run of frames: the first holds a short JSON head and the beginning of the body, the others more of
-the body. A frame is sent when the one before was taken, so that a slow reader slows its writer down.
-
-Guarantee: what is not exactly such a run is refused (MessageError) before its body is looked at.
+Guarantee: what is not exactly a run of frames (`runtime.grpc`) is refused (MessageError) before its body is looked at.
 
 All streams of a process share one event loop, run by a thread of its own or by whoever waits for an answer: grpc.aio
 polls once for the whole process and wakes every loop that uses it; with a second loop, each takes the other's wake-ups
