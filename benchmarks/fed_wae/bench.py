@@ -41,7 +41,7 @@ from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.table import read_table
-from understudy.evaluate.utility.correlation import correlations
+from understudy.evaluate.utility.association import correlations
 from understudy.evaluate.utility.downstream import Examples, downstream
 from understudy.evaluate.utility.marginals import Marginals, shuffled
 from understudy.generators.generator import Generator

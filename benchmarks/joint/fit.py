@@ -143,7 +143,7 @@ def by_odds(rows: Rows, latent: int, sizes: list[int]) -> Draw:
 
 
 def figures(real: Codes, drawn: Codes, test: Codes, sizes: list[int]) -> dict[str, float]:
-    pair = Marginals(real.astype(np.int32), drawn.astype(np.int32), sizes, references=False)
+    pair = Marginals(real.astype(np.int32), drawn.astype(np.int32), sizes, ends=())
     model = HistGradientBoostingClassifier(random_state=0).fit(drawn[:, :-1], drawn[:, -1])
     odds, truth = model.predict_proba(test[:, :-1])[:, 1], test[:, -1]
     scores = (accuracy_score(truth, odds > 0.5), f1_score(truth, odds > 0.5), roc_auc_score(truth, odds))

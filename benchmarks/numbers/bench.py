@@ -125,7 +125,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
     seconds = time.perf_counter() - start
     made = result.generator.sample(len(table.train), seed=cell.seed)[list(schema.names)]
     coarse = [Codec(table.hand).codes(clipped(frame, table.hand)) for frame in (table.train, made)]
-    marginals = Marginals(*coarse, references=False)
+    marginals = Marginals(*coarse, ends=())
     grid, rows = fine_schema(schema), []
     for place, column in enumerate(table.draft.columns):
         if isinstance(column, Binned):

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from understudy.evaluate.utility import correlation
-from understudy.evaluate.utility.correlation import cmd, correlations, pearson
+from understudy.evaluate.utility import association
+from understudy.evaluate.utility.association import cmd, correlations, pearson
 from understudy.ground.errors import ConfigError
 
 
@@ -36,17 +36,10 @@ def test_matrix_equals_numpys_and_constants_are_found(table):
     assert (varies == (np.ptp(table, axis=0) > 0)).all()
 
 
-@given(tables)
-@settings(max_examples=40, deadline=None)
-def test_indicator_matrix_equals_numpys_on_the_one_hot_table(table):
-    onehot = np.concatenate([np.eye(4)[column] for column in table.T], axis=1)
-    np.testing.assert_allclose(pearson(table, [4] * table.shape[1])[0], numpys(onehot), atol=1e-12)
-
-
 def test_blocks_of_rows_change_nothing(monkeypatch):
     table = correlated(500, 0)
     whole = pearson(table)[0]
-    monkeypatch.setattr(correlation, "CHUNK", 7)
+    monkeypatch.setattr(association, "CHUNK", 7)
     np.testing.assert_allclose(pearson(table)[0], whole, atol=1e-12)
 
 
@@ -81,21 +74,10 @@ def test_permuting_the_columns_of_both_tables_changes_nothing():
     assert a.value == pytest.approx(b.value, abs=1e-12)
 
 
-def test_one_hot_distance_does_not_depend_on_the_order_of_nominal_levels():
-    real, synthetic = correlated(400, 6), correlated(400, 7)
-    renamed = np.random.default_rng(1).permutation(6)
-    (a,), (b,) = (
-        correlations(x, y, [6] * 6, basis="onehot").figures
-        for x, y in ((real, synthetic), (renamed[real], renamed[synthetic]))
-    )
-    assert a.value == pytest.approx(b.value, abs=1e-12)
-
-
-@pytest.mark.parametrize("basis", ["codes", "onehot"])
-def test_floor_lies_below_ceiling_and_a_shuffled_table_at_the_ceiling(basis):
+def test_floor_lies_below_ceiling_and_a_shuffled_table_at_the_ceiling():
     real = correlated(3000, 8)
     shuffled = np.random.default_rng(0).permuted(real, axis=0)
-    for figure in correlations(real, shuffled, owners="aaabbb", basis=basis).figures:
+    for figure in correlations(real, shuffled, owners="aaabbb").figures:
         assert figure.floor < 0.01 < 0.1 < figure.ceiling
         if figure.name != "cmd_cross":  # without a diagonal what is left of a shuffled table is noise
             assert figure.value == pytest.approx(figure.ceiling, abs=0.02)
@@ -137,5 +119,3 @@ def test_what_cannot_be_computed_has_a_reason():
 def test_unfit_arguments_are_refused():
     with pytest.raises(ConfigError):
         correlations(np.zeros((3, 2), int), np.zeros((3, 3), int))
-    with pytest.raises(ConfigError, match="onehot"):
-        correlations(np.zeros((3, 2), int), np.zeros((3, 2), int), basis="one-hot")

@@ -36,7 +36,7 @@ def test_distance_equals_the_definition_on_every_set(pair, k):
     if not len(sets):
         assert avd(real, synthetic, k).value is None
         return
-    got = Marginals(real, synthetic, sizes, references=False).distances(sets)[:, 0]
+    got = Marginals(real, synthetic, sizes, ends=()).distances(sets)[:, 0]
     np.testing.assert_allclose(got, [by_hand(real, synthetic, list(s)) for s in sets], atol=1e-12)
 
 
@@ -56,7 +56,7 @@ def test_more_cells_than_int64_can_number_are_still_counted_exactly():
     sizes = [3_000_000] * 6  # 7e38 cells
     values = rng.integers(0, 3_000_000, (5, 6))
     real, synthetic = values[rng.integers(0, 5, 40)], values[rng.integers(0, 5, 30)]
-    got = Marginals(real, synthetic, sizes, references=False).distances(np.arange(6)[None])
+    got = Marginals(real, synthetic, sizes, ends=()).distances(np.arange(6)[None])
     assert got[0, 0] == pytest.approx(by_hand(real, synthetic, list(range(6))), abs=1e-12)
 
 

@@ -6,7 +6,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical, Integer, Schema
 from understudy.evaluate.attacks import shadow as attack
 from understudy.evaluate.attacks.shadow import FEATURES, describe, shadow
-from understudy.evaluate.utility.correlation import pearson
+from understudy.evaluate.utility.association import pearson
 from understudy.ground.errors import ConfigError
 
 SCHEMA = Schema(

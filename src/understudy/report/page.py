@@ -29,7 +29,7 @@ from understudy.data.schema import was_bought
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.attacks.rates import LEVEL
 from understudy.evaluate.comparison import NO_OUTSIDERS, Comparison, Shares, column_shares
-from understudy.evaluate.utility.correlation import pearson
+from understudy.evaluate.utility.association import pearson
 from understudy.evaluate.utility.second_opinion import NAMES as SECOND_OPINION
 from understudy.ground import durable
 from understudy.ground.errors import ArtefactError, PrivacyError, UnderstudyError

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from understudy.evaluate.attacks.attack import Measure
 from understudy.evaluate.comparison import Shares
 from understudy.evaluate.figure import Figure
-from understudy.evaluate.utility.correlation import Matrix
+from understudy.evaluate.utility.association import Matrix
 from understudy.report.words import percent, short, signed
 
 BARS = 16  # levels of a column that get bars of their own

@@ -11,8 +11,7 @@ from markupsafe import Markup
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import Shares
 from understudy.evaluate.figure import Figure
-from understudy.evaluate.utility.association import Pair
-from understudy.evaluate.utility.correlation import Matrix
+from understudy.evaluate.utility.association import Matrix, Pair
 from understudy.evaluate.utility.values import Numbers
 from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.statement import AGAINST

@@ -38,7 +38,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Floats, Rate, above, auc, difference, exact, luck, sums, tpr
 from understudy.evaluate.figure import What
-from understudy.evaluate.utility.correlation import pearson
+from understudy.evaluate.utility.association import pearson
 from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError

@@ -1,4 +1,14 @@
-"""How strongly columns hang together, by their values: the same for every choice of bins.
+"""How strongly columns hang together: by their level numbers (CMD), and by their values, whatever the bins.
+
+CMD, the correlation matrix distance: Jiang, dissertation (TUM 2024), Eq. 4.9 (Zhang's thesis, Eq. 5.2, calls it DCM),
+1 − tr(R·S) / (‖R‖_F·‖S‖_F), R and S the Pearson correlation matrices of level numbers, missing being the last level; 0
+= alike up to a factor. Paper → code: R_real → `real`, R_syn → `synthetic`.
+Differs from the paper: the within-party and the cross-party entries are also compared apart, by the same formula over
+those entries alone (a cross figure has no diagonal, so it may reach 2: opposite signs); floor and ceiling as for the
+marginals. A column that is constant in the real rows is left out (there is nothing to keep); one that is constant in
+the synthetic rows alone counts as uncorrelated with all others; both are named in the note.
+
+By values:
 
     pearson            two columns of numbers, along a line
     spearman           two columns of numbers, by their ranks
@@ -11,7 +21,7 @@ that one strong pair that is lost shows among many weak ones. It stands between 
 shuffled apart reach. For numbers, rows in which one of the two is missing are left aside; for levels, missing is a
 level.
 
-Guarantee: none. A figure is a function of real rows, meant for their holder. Edges: a pair without a coefficient in
+Edges: a pair without a coefficient in
 the real rows (a constant, too few rows) is left out; where the other table alone has none it counts as 0. At most
 20,000 rows and 1,000 pairs of a kind are looked at.
 """
@@ -28,9 +38,12 @@ from scipy.stats import rankdata
 from understudy.data.column import Binned
 from understudy.data.schema import Schema
 from understudy.evaluate.figure import SCOPES, Figure, What
-from understudy.evaluate.utility.marginals import party_numbers
+from understudy.evaluate.utility.marginals import Codes, checked, party_numbers, references
 from understudy.evaluate.utility.values import Values
 
+Matrix = NDArray[np.float64]
+
+CHUNK = 1 << 22  # cells of a block of rows that is worked on at once
 ROWS, PAIRS = 20_000, 1_000
 MEASURES = ("pearson", "spearman", "cramers_v", "correlation_ratio")
 
@@ -165,3 +178,105 @@ def correlation_ratio(levels: Values, numbers: Values, size: int, _width: int = 
     between = float((sums[counts > 0] ** 2 / counts[counts > 0]).sum())
     inside = 1 - between / float((centred**2).sum())
     return float(np.sqrt(max(0.0, 1 - inside * (n - 1) / (n - used))))
+
+
+# Of level numbers
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Correlations:
+    """The figures and the two matrices behind them, for heat maps: 0 where a constant column has none."""
+
+    figures: tuple[Figure, ...]
+    real: Matrix
+    synthetic: Matrix
+
+
+def pearson(codes: Codes) -> tuple[Matrix, NDArray[np.bool_]]:
+    """The correlation matrix of the columns, and which of them vary.
+
+    A constant column has correlation 1 with itself and 0 with the others.
+    """
+    rows, width = codes.shape
+    first, second = np.zeros(width), np.zeros((width, width))
+    step = max(1, CHUNK // max(1, width))
+    for begin in range(0, rows, step):
+        block = codes[begin : begin + step].astype(np.float64)
+        first += block.sum(axis=0)
+        second += block.T @ block
+    # Sums of whole numbers are exact up to 2^53, so nothing is lost by centring at the end.
+    spread = rows * second - np.outer(first, first)
+    scale = np.sqrt(np.maximum(np.diag(spread), 0))
+    varies = scale > 1e-7 * np.sqrt(rows * np.diag(second))  # beyond 2^53 a constant leaves a rounding error
+    scale[~varies] = 1
+    matrix = np.clip(spread / np.outer(scale, scale), -1, 1) * np.outer(varies, varies)
+    np.fill_diagonal(matrix, 1)
+    return matrix, varies
+
+
+def cmd(real: Matrix, synthetic: Matrix, where: NDArray[np.bool_] | None = None) -> float | None:
+    """1 − tr(R·S)/(‖R‖‖S‖), over the entries `where`; None if the real entries there are all 0.
+
+    Synthetic entries that are all 0 reproduce nothing: 1.
+    """
+    if where is not None:
+        real, synthetic = real * where, synthetic * where
+    norms = float(np.linalg.norm(real)), float(np.linalg.norm(synthetic))
+    if not norms[0]:
+        return None
+    likeness = float((real * synthetic).sum()) / (norms[0] * norms[1]) if norms[1] else 0.0
+    return max(0.0, 1 - likeness)
+
+
+def correlations(
+    real: Codes,
+    synthetic: Codes,
+    *,
+    names: Sequence[str] | None = None,
+    owners: Sequence[Hashable] | None = None,
+    ends: Sequence[Codes] | None = None,
+    seed: int = 0,
+) -> Correlations:
+    """CMD over all entries, and with `owners` also within and across parties, each with floor and ceiling.
+
+    `names` are used in the notes; `ends` as of `Marginals`.
+    """
+    real, synthetic = checked(real, synthetic)
+    width, scopes = real.shape[1], SCOPES if owners is not None else SCOPES[:1]
+    if min(len(real), len(synthetic)) < 2:
+        reason = f"{len(real)} real and {len(synthetic)} synthetic rows are too few for a correlation."
+        nothing = np.empty((0, 0))
+        figures = tuple(Figure.absent(What.within("cmd", scope), reason) for scope in scopes)
+        return Correlations(figures=figures, real=nothing, synthetic=nothing)
+    others = references(real, len(synthetic), seed) if ends is None else ends
+    (truth, varies), (other, kept), *rest = map(pearson, (real, synthetic, *others))
+    party, labels = party_numbers(owners or [None] * width), np.array(names or range(width), dtype=object)
+    matrices, note = [other, *(matrix for matrix, _ in rest)], _note(labels, varies, kept)
+    figures = tuple(_cmd_figure(scope, truth, matrices, varies, party, note) for scope in scopes)
+    return Correlations(figures=figures, real=truth, synthetic=other)
+
+
+def _cmd_figure(
+    scope: str, real: Matrix, others: list[Matrix], varies: NDArray[np.bool_], party: Codes, note: str
+) -> Figure:
+    what, same = What.within("cmd", scope), party[:, None] == party
+    where = np.outer(varies, varies) & {"all": np.ones_like(same), "within": same, "cross": ~same}[scope]
+    if not varies.any():
+        reason = "every column of the real rows is constant." if len(varies) else "there are no columns."
+        return Figure.absent(what, reason)
+    if not where.any():
+        return Figure.absent(what, "no two columns that vary belong to different parties.")
+    value, floor, ceiling = (cmd(real, other, where) for other in others)
+    if value is None:
+        return Figure.absent(what, "the real rows have no correlation at all there.")
+    return Figure(what, value=value, floor=floor, ceiling=ceiling, note=note)
+
+
+def _note(labels: NDArray[np.object_], real: NDArray[np.bool_], synthetic: NDArray[np.bool_]) -> str:
+    said = (
+        ("constant in the real rows, left out", labels[~real]),
+        ("constant only in the synthetic rows, counted as uncorrelated", labels[real & ~synthetic]),
+    )
+    return "; ".join(
+        f"{what}: {', '.join(map(str, dict.fromkeys(which)))}" for what, which in said if len(which)
+    )

@@ -10,7 +10,6 @@ is a release outside ε, unless it is paid for. Edges: whatever the tables hold,
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,13 +18,13 @@ from understudy.data.column import Binned
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.evaluate.figure import SCOPES, Figure
-from understudy.evaluate.utility.association import associations
-from understudy.evaluate.utility.correlation import Correlations, correlations
+from understudy.evaluate.figure import Figure
+from understudy.evaluate.utility.association import Correlations, associations
 from understudy.evaluate.utility.downstream import MODELS, SCORES, Examples, absent, downstream
-from understudy.evaluate.utility.marginals import Codes, Marginals, bootstrap, shuffled
+from understudy.evaluate.utility.marginals import Codes, bootstrap, shuffled
 from understudy.evaluate.utility.values import Numbers, Values, column_means, measure_numbers, table_values
 from understudy.evaluate.utility.values import numbers as numbers_of
+from understudy.evaluate.utility.yardstick import level_figures
 from understudy.ground.check import nearest, one_of
 from understudy.ground.errors import ConfigError, SchemaError
 
@@ -75,23 +74,6 @@ class Evaluation:
             if figure.what.measure == "tstr":
                 values[replace(figure.what, measure="trtr").name] = figure.best
         return values
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but the matrices, in plain types."""
-        return {
-            "rows": dict(self.sizes),
-            "columns": list(self.columns),
-            "left_out": dict(self.left_out),
-            "figures": [figure.to_dict() for figure in self.figures],
-            "numbers": {
-                name: {
-                    "figures": {f.name: f.value for f in found.figures},
-                    "quantiles": [list(pair) for pair in found.quantiles],
-                    "shares": {share: list(pair) for share, pair in found.shares.items()},
-                }
-                for name, found in self.numbers.items()
-            },
-        }
 
     def to_frame(self) -> pd.DataFrame:
         """One row per figure: name, value, floor, ceiling, better, reason, note."""
@@ -172,11 +154,9 @@ def evaluate_tables(
     columns = tuple(name for name in schema.names if name not in left_out)
     levels = [schema.column(name).size for name in columns]
     parties = None if owners is None else [owners[name] for name in columns]
-    pair = Marginals(codes["real"], codes["synthetic"], levels, owners=parties, seed=seed)
-    scopes = SCOPES if owners is not None else SCOPES[:1]
-    linear = correlations(codes["real"], codes["synthetic"], levels, names=columns, owners=parties, seed=seed)
-    figures = [pair.avd(k, scope=scope) for k in ways for scope in scopes if k > 1 or scope == "all"]
-    figures += linear.figures
+    figures, linear = level_figures(
+        codes["real"], codes["synthetic"], levels, names=columns, owners=parties, ways=ways, seed=seed
+    )
     numbers: dict[str, Numbers] = {}
     if columns:
         known = schema.select(columns)

@@ -7,10 +7,7 @@ bootstrap of the synthetic table's size, what sampling alone causes; *ceiling*: 
 independently, what a table without any joint structure reaches), and, where columns have owners, sets
 within one party and sets across parties are drawn apart: nothing in the papers' losses ties the latter.
 The floor takes the real table for the truth: a fresh sample of the same people's population, as large as
-the real table, would stand about √2 above it.
-
-Guarantee: none. A figure is a function of real rows, meant for their holder; showing it to anyone else is
-a release outside ε, unless it is paid for. Edges: too few columns or no rows → a `Figure` with a reason.
+the real table, would stand about √2 above it. Edges: too few columns or no rows → a `Figure` with a reason.
 """
 
 import math
@@ -47,6 +44,14 @@ def shuffled(table: NDArray[Any], size: int, rng: np.random.Generator) -> NDArra
     """Each column shuffled on its own, then cut or repeated to `size` rows: the ceiling's rows."""
     mixed = rng.permuted(np.ascontiguousarray(table.T), axis=1).T
     return mixed[:size] if size <= len(mixed) else mixed[np.arange(size) % len(mixed)]
+
+
+def references(real: Codes, size: int, seed: int) -> tuple[Codes, ...]:
+    """Floor and ceiling of a synthetic table of this size; none where there are no rows."""
+    rng = np.random.default_rng([seed, 0])
+    if not len(real) or not size:
+        return ()
+    return real[bootstrap(len(real), size, rng)], shuffled(real, size, rng)
 
 
 # --- which sets of columns
@@ -108,7 +113,8 @@ def _blind_draws(groups: list[NDArray[np.int64]], k: int, rng: np.random.Generat
 class Marginals:
     """A real and a synthetic table laid out by column, with the rows of floor and ceiling beside them.
 
-    `sizes` are the levels per column (default: the largest code + 1), `owners` the party of each column.
+    `sizes` are the levels per column (default: the largest code + 1), `owners` the party of each column, `ends` tables
+    as large as the synthetic one for floor and ceiling, or none; by default they are drawn here.
     """
 
     def __init__(
@@ -118,15 +124,10 @@ class Marginals:
         sizes: Sequence[int] | None = None,
         *,
         owners: Sequence[Hashable] | None = None,
+        ends: Sequence[Codes] | None = None,
         seed: int = 0,
-        references: bool = True,
     ) -> None:
-        real, synthetic = _checked("real", real), _checked("synthetic", synthetic)
-        if real.shape[1] != synthetic.shape[1]:
-            raise ConfigError(
-                f"the real table has {real.shape[1]} columns and the synthetic one {synthetic.shape[1]}. "
-                "Nothing was compared."
-            )
+        real, synthetic = checked(real, synthetic)
         needed = 1 + np.maximum(real.max(axis=0, initial=0), synthetic.max(axis=0, initial=0)).astype(
             np.int64
         )
@@ -138,20 +139,16 @@ class Marginals:
             raise ConfigError(f"{len(self.owners)} owners were given for {len(needed)} columns.")
         self.rows, self.drawn, self.seed = len(real), len(synthetic), seed
         store = np.int16 if self.sizes.max(initial=0) < 1 << 15 else np.int64
-        tables = [real.astype(store), synthetic.astype(store)]
-        self.boot: NDArray[np.int64] | None = None
-        if references and self.rows and self.drawn:
-            rng = np.random.default_rng([seed, 0])
-            tables.append(shuffled(tables[0], self.drawn, rng))
-            self.boot = bootstrap(self.rows, self.drawn, rng)
-        # (columns, real + synthetic + shuffled), each column in one piece
-        self.columns = np.ascontiguousarray(np.concatenate(tables).T)
+        real, synthetic = real.astype(store), synthetic.astype(store)
+        others = references(real, self.drawn, seed) if ends is None else ends
+        self.starts = [self.rows + self.drawn * number for number in range(1 + len(others))]
+        # (columns, real + synthetic + floor + ceiling), each column in one piece
+        self.columns = np.ascontiguousarray(np.concatenate([real, synthetic, *others]).astype(store).T)
 
     def distances(self, sets: NDArray[np.int64]) -> NDArray[np.float64]:
-        """½·Σ|P_real − P_other| of each set: (sets, 3), other = synthetic, floor, ceiling.
+        """½·Σ|P_real − P_other| of each set: (sets, 1 + ends), other = synthetic, floor, ceiling.
 
         Exact: counts are compared as whole numbers, so equal distributions give 0 and disjoint ones 1.
-        Without references there is one column.
         """
         return np.array([self._distance(columns) for columns in np.asarray(sets, dtype=np.int64)])
 
@@ -178,9 +175,9 @@ class Marginals:
 
     def _distance(self, columns: NDArray[np.int64]) -> list[float]:
         keys, cells = _radix(self.columns, columns, self.sizes)
-        parts = np.split(keys, [self.rows, self.rows + self.drawn])
-        parts = parts[:2] if self.boot is None else [*parts[:2], parts[0][self.boot], parts[2]]
-        real, *others = _dense(parts, cells) if cells <= DENSE_CELLS else _sparse(parts)
+        parts = np.split(keys, self.starts)
+        dense = cells <= DENSE_CELLS
+        real, *others = [np.bincount(part, minlength=cells) for part in parts] if dense else _sparse(parts)
         # Over a common denominator: |c/n − c'/n'| = |n'·c − n·c'| / (n·n').
         scale = 2 * self.rows * self.drawn
         return [int(np.abs(self.drawn * real - self.rows * other).sum()) / scale for other in others]
@@ -220,10 +217,6 @@ def _radix(columns: Codes, chosen: NDArray[np.int64], sizes: NDArray[np.int64]) 
     return keys, cells
 
 
-def _dense(parts: list[Codes], cells: int) -> list[NDArray[np.int64]]:
-    return [np.bincount(part, minlength=cells) for part in parts]
-
-
 def _sparse(parts: list[Codes]) -> list[NDArray[np.int64]]:
     """Counts of the cells that occur, by one sort of all rows with the table's number in the lowest bits."""
     packed = np.sort(np.concatenate([part << 2 | table for table, part in enumerate(parts)]))
@@ -233,14 +226,20 @@ def _sparse(parts: list[Codes]) -> list[NDArray[np.int64]]:
     return list(counts.T[: len(parts)])
 
 
-def _checked(name: str, codes: Codes) -> Codes:
-    codes = np.asarray(codes)
-    if codes.ndim != 2 or codes.dtype.kind not in "iu" or codes.min(initial=0) < 0:
+def checked(*both: Codes) -> list[Codes]:
+    tables = [np.asarray(codes) for codes in both]
+    for name, codes in zip(("real", "synthetic"), tables, strict=True):
+        if codes.ndim != 2 or codes.dtype.kind not in "iu" or codes.min(initial=0) < 0:
+            raise ConfigError(
+                f"{name}: codes must be rows × columns of whole numbers from 0, "
+                f"not {codes.dtype} of shape {codes.shape}. Nothing was compared."
+            )
+    if tables[0].shape[1] != tables[1].shape[1]:
         raise ConfigError(
-            f"{name}: codes must be rows × columns of whole numbers from 0, "
-            f"not {codes.dtype} of shape {codes.shape}. Nothing was compared."
+            f"the real table has {tables[0].shape[1]} columns and the synthetic one {tables[1].shape[1]}. "
+            "Nothing was compared."
         )
-    return codes
+    return tables
 
 
 def _no_sets(scope: str, k: int, columns: int) -> str:

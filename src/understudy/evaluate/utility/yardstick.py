@@ -13,7 +13,7 @@ Guarantee: none. A figure is a function of real rows, meant for their holder. Ed
 for a figure → the reason.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from understudy.data.schema import Schema
 from understudy.evaluate.figure import SCOPES, Figure, What
-from understudy.evaluate.utility.association import Associations, associations
-from understudy.evaluate.utility.correlation import correlations
+from understudy.evaluate.utility.association import Associations, Correlations, associations, correlations
 from understudy.evaluate.utility.marginals import Codes, Marginals, shuffled
 from understudy.evaluate.utility.values import Numbers, Values, measure_numbers, splits
 
@@ -81,13 +80,15 @@ class Yardstick:
 
     def figures(self, ways: Sequence[int] = (1, 2, 3, 4)) -> tuple[Figure, ...]:
         """k-way marginals and correlations, each between its ends; named as in `fidelity`."""
-        found = [self._measured(table, ways) for table in self.tables]
-        joined = tuple(_between(*three) for three in zip(*found, strict=True))
+        figures, _ = level_figures(
+            self.truth, self.tables[0], [column.size for column in self.schema.columns], ends=self.tables[1:],
+            names=self.schema.names, owners=self._parties, ways=ways, seed=self.seed,
+        )  # fmt: skip
         columns = [figure.ceiling for figure in self.columns().values() if figure.ceiling is not None]
         even = float(np.mean(columns)) if columns else None
         return tuple(
             replace(f, ceiling=even) if f.what == What("avd", 1) and f.value is not None else f
-            for f in joined
+            for f in figures
         )
 
     def columns(self) -> dict[str, Figure]:
@@ -104,29 +105,38 @@ class Yardstick:
 
     def associations(self) -> Associations:
         """How strongly the values of two columns hang together."""
-        owners = None if self.owners is None else [self.owners[name] for name in self.schema.names]
-        return associations(self.schema, self.values[0], self.values[1:], owners=owners, seed=self.seed)
+        return associations(
+            self.schema, self.values[0], self.values[1:], owners=self._parties, seed=self.seed
+        )
+
+    @property
+    def _parties(self) -> list[str] | None:
+        return None if self.owners is None else [self.owners[name] for name in self.schema.names]
 
     def _column(self, place: int, name: str, size: int) -> Figure:
         real, fake, fresh = (_shares(codes[:, place], size) for codes in (self.truth, *self.tables[:2]))
         value, floor, ceiling = (float(np.abs(real - other).sum() / 2) for other in (fake, fresh, 1 / size))
         return Figure(What(name), value=value, floor=floor, ceiling=ceiling)
 
-    def _measured(self, table: Codes, ways: Sequence[int]) -> list[Figure]:
-        sizes, names = [column.size for column in self.schema.columns], self.schema.names
-        parties = None if self.owners is None else [self.owners[name] for name in names]
-        pair = Marginals(self.truth, table, sizes, owners=parties, seed=self.seed, references=False)
-        scopes = SCOPES if parties else SCOPES[:1]
-        figures = [pair.avd(k, scope=scope) for k in ways for scope in scopes if k > 1 or scope == "all"]
-        linear = correlations(self.truth, table, sizes, names=names, owners=parties, seed=self.seed)
-        return [*figures, *linear.figures]
-
-
-def _between(value: Figure, floor: Figure, ceiling: Figure) -> Figure:
-    if value.value is None:
-        return value
-    return replace(value, floor=floor.value, ceiling=ceiling.value)
-
 
 def _shares(codes: Codes, size: int) -> NDArray[np.float64]:
     return np.bincount(codes, minlength=size) / len(codes)
+
+
+def level_figures(
+    real: Codes,
+    synthetic: Codes,
+    sizes: Sequence[int],
+    *,
+    names: Sequence[str],
+    owners: Sequence[Hashable] | None,
+    ways: Sequence[int],
+    ends: Sequence[Codes] | None = None,
+    seed: int = 0,
+) -> tuple[list[Figure], Correlations]:
+    """AVD of sets of so many columns and CMD; with `owners` also within and across parties."""
+    pair = Marginals(real, synthetic, sizes, owners=owners, ends=ends, seed=seed)
+    scopes = SCOPES if owners is not None else SCOPES[:1]
+    figures = [pair.avd(k, scope=scope) for k in ways for scope in scopes if k > 1 or scope == "all"]
+    linear = correlations(real, synthetic, names=names, owners=owners, ends=ends, seed=seed)
+    return [*figures, *linear.figures], linear
