@@ -14,7 +14,7 @@ import bench
 import numpy as np
 
 from common.options import options
-from understudy.evaluate.utility.images import sample_sheet
+from understudy.data.images import png
 
 EPSILONS = (0.2, 1.0, 10.0)
 
@@ -23,6 +23,15 @@ def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=bench.HERE, data=True)
     parser.add_argument("--datasets", nargs="*", default=["mnist", "fashion_mnist"], choices=bench.DATASETS)
     return parser
+
+
+def sheet(images: np.ndarray, columns: int, gap: int = 2) -> np.ndarray:
+    """Images (n, height, width), bytes or numbers in [0, 1], row by row on white."""
+    pixels = images if images.dtype == np.uint8 else np.rint(255 * images).astype(np.uint8)
+    padded = np.pad(pixels, ((0, 0), (0, gap), (0, gap)), constant_values=255)
+    _, height, width = padded.shape
+    rows = padded.reshape(-1, columns, height, width).swapaxes(1, 2)
+    return rows.reshape(-1, columns * width)[:-gap, :-gap]
 
 
 def main() -> None:
@@ -36,7 +45,9 @@ def main() -> None:
             job["drawn"] = 100 * classes
             drawn, labels, *_ = bench.drawn_images(job, x, y, classes)
             images += [drawn[labels == c][n] for n in range(4) for c in range(classes)]
-        print(sample_sheet(np.stack(images), args.out / f"{dataset}.png", columns=classes))
+        file = args.out / f"{dataset}.png"
+        file.write_bytes(png(sheet(np.stack(images), classes)))
+        print(file)
 
 
 if __name__ == "__main__":

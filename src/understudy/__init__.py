@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from understudy.data.encoding.population import Population
     from understudy.data.infer import infer_schema
     from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema
-    from understudy.evaluate.beside import evaluate
+    from understudy.evaluate.comparison import evaluate
     from understudy.generators.classifier import Classifier
     from understudy.generators.generator import Generator
     from understudy.ground.errors import UnderstudyError

@@ -3,7 +3,7 @@
 import pytest
 
 from understudy.evaluate.figure import Figure, What
-from understudy.report.names import attack_name, figure_name
+from understudy.report.words import attack_name, figure_name
 
 NAMES = {
     What("avd", 2, "cross"): ("avd2_cross", "Pairs of columns, across parties"),

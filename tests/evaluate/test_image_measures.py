@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
+from understudy.evaluate.other_rows import SmallCnn, evaluate_images
 from understudy.evaluate.utility.downstream import SCORES
-from understudy.evaluate.utility.images import SmallCnn, evaluate_images, sample_sheet
 from understudy.ground.errors import ConfigError
 
 
@@ -80,30 +79,10 @@ def test_a_class_that_the_synthetic_images_lack_is_scored():
     assert all(figure.value is not None for figure in figures.values())
 
 
-def test_a_sheet_shows_every_image_in_its_place(tmp_path):
-    images = np.stack([np.full((2, 3), level, dtype=np.uint8) for level in (0, 50, 100, 150, 200)])
-    path = sample_sheet(images, tmp_path / "sheet.png", columns=3, gap=1)
-    sheet = np.asarray(Image.open(path))
-    assert sheet.shape == (2 * 2 + 1, 3 * 3 + 2)
-    assert [sheet[r * 3, c * 4] for r in range(2) for c in range(3)] == [0, 50, 100, 150, 200, 255]
-    assert (sheet[2] == 255).all()
-    assert (sheet[:, 3] == 255).all()
-
-
-def test_a_sheet_of_colour_images_keeps_the_colours(tmp_path):
-    red = np.zeros((1, 3, 2, 2))
-    red[:, 0] = 1
-    sheet = np.asarray(Image.open(sample_sheet(red, tmp_path / "red.png")))
-    assert sheet.tolist() == [[[255, 0, 0]] * 2] * 2
-
-
-@pytest.mark.parametrize(
-    "images", [np.zeros((0, 2, 2)), np.zeros((2, 2)), np.zeros((1, 2, 3, 3)), np.full((1, 2, 2), 7.0)]
-)
-def test_what_is_no_picture_is_refused_and_nothing_written(images, tmp_path):
+@pytest.mark.parametrize("images", [np.zeros((2, 2)), np.zeros((1, 2, 3, 3)), np.full((1, 2, 2), 7.0)])
+def test_what_is_no_picture_is_refused(images):
     with pytest.raises(ConfigError):
-        sample_sheet(images, tmp_path / "sheet.png")
-    assert not list(tmp_path.iterdir())
+        evaluate_images((images, [0] * len(images)), bars(3, 0), bars(3, 1), classes=2)
 
 
 @pytest.mark.parametrize("labels", [[0, 1], [0, 1, 2], [0, -1, 1]])

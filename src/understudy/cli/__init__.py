@@ -228,10 +228,12 @@ def evaluate(
     to: Annotated[Path | None, option("Also write a page (HTML).", "--out")] = None,
 ) -> None:
     """Compare synthetic rows with the real ones, for their holder: a table, people with events, images or series."""
-    from understudy.report.compared import Asked, compared
+    from understudy.report.measure import compared
     from understudy.report.page import write_evaluation_page
 
-    lines, found = compared(Asked(real, synthetic, holdout, target, another, to is not None), schema)
+    lines, found = compared(
+        real, synthetic, schema, holdout=holdout, target=target, another=another, page=to is not None
+    )
     for line in lines:
         plain.print(line)
     if to is not None and found is not None:

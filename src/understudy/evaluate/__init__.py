@@ -2,7 +2,9 @@
 
     us.evaluate("real.csv", "synthetic.csv", "schema.toml")
 
-The package can be called, as the command of the same name is: it is `beside.evaluate`.
+The package can be called, as the command of the same name is: it is `comparison.evaluate`.
+Guarantee: none, in all of this room but `audit`. Figures and results of attacks are functions of real rows, meant for
+their holder; showing them to anyone else is a release outside ε, unless it is paid for.
 """
 
 import sys
@@ -12,7 +14,7 @@ from typing import Any
 
 class _Evaluate(ModuleType):
     def __call__(self, *args: Any, **more: Any) -> Any:
-        from understudy.evaluate.beside import evaluate
+        from understudy.evaluate.comparison import evaluate
 
         return evaluate(*args, **more)
 

@@ -1,15 +1,14 @@
-"""Everything that a holder learns by putting a synthetic table beside the real one, in one value for the page.
+"""Everything that a holder learns by putting a synthetic table beside the real one: `us.evaluate`, and the page.
 
 Figures between what a perfect and what a naive table would reach (`yardstick`), the papers' figures and models
 (`fidelity`), how often each level of each column occurs, and attacks with control and baseline (`leakage`).
 
-Guarantee: none. Everything here but the synthetic shares is a function of real rows, meant for their holder.
 Edges: no column in common, no rows, no outsiders → a reason in place of each figure.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,11 +16,13 @@ from numpy.typing import NDArray
 
 from understudy.data.column import Column
 from understudy.data.encoding.codec import Codec
+from understudy.data.reading.files import Source
 from understudy.data.schema import Schema
+from understudy.data.table import read_table
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.leakage import Leakage, attack_tables
 from understudy.evaluate.figure import Figure, What
-from understudy.evaluate.own_rows import Loss
+from understudy.evaluate.own_rows import Loss, People, read_rows
 from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.downstream import MODELS
 from understudy.evaluate.utility.fidelity import Evaluation, evaluate_tables
@@ -29,9 +30,6 @@ from understudy.evaluate.utility.second_opinion import second_opinion
 from understudy.evaluate.utility.values import Numbers, column_means, table_values
 from understudy.evaluate.utility.yardstick import Yardstick
 from understudy.ground.html import pre
-
-People = NDArray[Any] | None
-"""Whose each row is; None where that is not known, and each row counts as a person."""
 
 NO_OUTSIDERS = (
     "it needs real rows that no training saw, and there are none: name a held-out table of people who took "
@@ -119,6 +117,42 @@ class Comparison:
         return pre(self)
 
 
+def evaluate(
+    real: Source,
+    synthetic: Source,
+    schema: Schema | str | Path,
+    *,
+    holdout: Source | None = None,
+    target: str | None = None,
+    another: bool = False,
+) -> Comparison:
+    """Compare a synthetic table, from any generator, with the real one: for the holder of the real rows.
+
+    Real rows are compared as they came, also where they lie outside the schema: what it could not say of them is
+    counted (`losses`), and stands first.
+
+    `holdout` are real rows that the generator has not seen, `target` is a column to predict, `another` adds what
+    `sdmetrics` says. `str` of the result has all figures with what they mean.
+    """
+    declared = Schema.load(schema) if isinstance(schema, str | Path) else schema
+    made = read_table(synthetic, replace(declared, person=None)).frame
+    rows, people, own = read_rows(real, declared)
+    held_out, strangers, wide = None, None, own.schema
+    if holdout is not None:
+        held_out, strangers, others = read_rows(holdout, wide)
+        wide = others.schema
+    return compare(
+        rows,
+        made,
+        replace(wide, person=None),
+        holdout=held_out,
+        target=target,
+        another=another,
+        people=(people, strangers),
+        losses=own.losses,
+    )
+
+
 def compare(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
@@ -152,7 +186,10 @@ def compare(
     shares: tuple[Shares, ...] = ()
     pairs: tuple[Pair, ...] = ()
     if known is not None:
-        scale = _scale(known, real, synthetic, holdout, owners, seed)
+        frames = [real, synthetic, *([] if holdout is None else [holdout])]
+        codes = [Codec(known).codes(frame) for frame in frames]
+        values = [table_values(known, *both) for both in zip(frames, codes, strict=True)]
+        scale = Yardstick.of(known, *codes, values=values, owners=owners, seed=seed)
         numbers, strengths = scale.numbers(), scale.associations()
         figures = (*scale.figures(), *column_means(numbers), *strengths.figures)
         pairs = strengths.pairs
@@ -208,20 +245,6 @@ def attack_groups(
 ) -> dict[str, Leakage]:
     """Every attack of a page, by the label of its group. What one page shows is judged together (`judge`)."""
     return {group.label: group.attack(synthetic, owners, target, seed) for group in groups}
-
-
-def _scale(
-    schema: Schema,
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    holdout: pd.DataFrame | None,
-    owners: Mapping[str, str] | None,
-    seed: int,
-) -> Yardstick:
-    frames = [real, synthetic, *([] if holdout is None else [holdout])]
-    codes = [Codec(schema).codes(frame) for frame in frames]
-    values = [table_values(schema, *both) for both in zip(frames, codes, strict=True)]
-    return Yardstick.of(schema, *codes, values=values, owners=owners, seed=seed)
 
 
 def column_shares(

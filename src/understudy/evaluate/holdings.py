@@ -5,9 +5,8 @@ schema names one; people whom only one party holds took no part, and are kept as
 parties hold rows of the same columns, tables are put one under the other. Over a grid both: first the tables of each
 group of holders, then the groups.
 
-Guarantee: none; the result holds rows, and is for a process of their holder, or of a simulation on public
-rows. Edges: a table that cannot be read or joined is left out with the reason; when none is left, so is
-everything.
+The result holds rows: it is for a process of their holder, or of a simulation on public rows. Edges: a table that
+cannot be read or joined is left out with the reason; when none is left, so is everything.
 """
 
 from collections.abc import Mapping
@@ -21,8 +20,8 @@ from understudy.data.reading.files import Raw, Source
 from understudy.data.reading.sources import in_database
 from understudy.data.schema import Schema, join
 from understudy.data.table import Table
-from understudy.evaluate.comparison import Outsiders, People
-from understudy.evaluate.own_rows import Loss, OwnRows, own_rows, raw_rows
+from understudy.evaluate.comparison import Outsiders
+from understudy.evaluate.own_rows import Loss, OwnRows, People, own_rows, raw_rows
 from understudy.ground.errors import ConfigError, UnderstudyError
 
 NOT_OPENED = (
@@ -46,18 +45,6 @@ class Holdings:
     notes: tuple[str, ...] = ()
     people: People = None
     losses: tuple[Loss, ...] = ()
-
-
-def read_rows(source: Source, schema: Schema) -> tuple[pd.DataFrame, People, OwnRows]:
-    """Rows in the columns of the schema, and whose each is: None where no column says so. People may have several.
-
-    They come as they are: the schema of the third may be wider, and says what the given one could not.
-    """
-    raw, _ = raw_rows(source, schema, None, None)
-    found = own_rows([raw], schema, one_row_each=False)
-    (table,) = found.tables
-    people = None if table.schema.person is None else table.people
-    return table.frame[list(schema.names)], people, found
 
 
 def open_holdings(

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from understudy.data.coarsen import OTHER
 from understudy.data.column import Binned, Categorical, Column, Ordinal, Real
@@ -22,6 +23,9 @@ from understudy.data.reading.cells import distinct, floats, missing_words, numbe
 from understudy.data.reading.files import Raw, Source, batches_of, is_long, open_source
 from understudy.data.schema import Schema, was_bought
 from understudy.data.table import Table, judged, readers_of, wanted
+
+People = NDArray[Any] | None
+"""Whose each row is; None where that is not known, and each row counts as a person."""
 
 UNLISTED = "(not in the schema)"  # the level of all texts that a schema does not list
 
@@ -65,6 +69,18 @@ def raw_rows(source: Source, schema: Schema, name: str | None, most: int | None)
     joined = {c: pd.concat([part.columns[c] for part in full], ignore_index=True) for c in full[0].columns}
     numbers = np.concatenate([part.numbers for part in full])
     return replace(parts[-1], columns=joined, numbers=numbers), total
+
+
+def read_rows(source: Source, schema: Schema) -> tuple[pd.DataFrame, People, OwnRows]:
+    """Rows in the columns of the schema, and whose each is: None where no column says so. People may have several.
+
+    They come as they are: the schema of the third may be wider, and says what the given one could not.
+    """
+    raw, _ = raw_rows(source, schema, None, None)
+    found = own_rows([raw], schema, one_row_each=False)
+    (table,) = found.tables
+    people = None if table.schema.person is None else table.people
+    return table.frame[list(schema.names)], people, found
 
 
 def own_rows(raws: Sequence[Raw], schema: Schema, *, one_row_each: bool) -> OwnRows:

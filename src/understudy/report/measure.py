@@ -1,29 +1,34 @@
 """What a run's page shows of real rows and ledgers: found by the run file, read at their holder, or not at all.
 
-Guarantee: none; the result is a function of real rows, meant for their holder. Edges: whatever is missing or
-cannot be read is a reason; a party or a column that does not exist is the caller's mistake → ConfigError.
+It is for the holder of the rows. Edges: whatever is missing or cannot be read is a reason; a party or a column that
+does not exist is the caller's mistake → ConfigError.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
-from understudy.data.kinds import TABLE
+from understudy.data.kinds import ARRAYS, EVENTS, TABLE, load_any
 from understudy.data.reading.files import Source
 from understudy.data.reading.sources import WRITTEN, TableSource, in_database, is_url
 from understudy.data.schema import Schema
-from understudy.evaluate.comparison import Comparison, compare
+from understudy.evaluate.comparison import Comparison, compare, evaluate
 from understudy.evaluate.figure import Figure
-from understudy.evaluate.holdings import NOT_OPENED, open_holdings, read_rows
+from understudy.evaluate.holdings import NOT_OPENED, open_holdings
 from understudy.evaluate.other_rows import array_figures, opened, together
+from understudy.evaluate.own_rows import read_rows
 from understudy.ground.errors import ConfigError, UnderstudyError
 from understudy.report import view
 from understudy.report.artefacts import Artefacts
 from understudy.report.ledgers import Timeline, timeline
-from understudy.report.people import People, measure_people, schemas_of
+from understudy.report.people import People, compare_folders, measure_people, schemas_of
+from understudy.report.verdict import attack_finding
+from understudy.report.words import capital
+
+Sources = Mapping[str, Any]
 
 KINDS = {
     "series": "the rows are series",
@@ -43,6 +48,14 @@ class Measured:
     arrays: ArrayTable[ArraySchema] | None = None  # real images or series, where the rows are such
     figures: tuple[Figure, ...] = ()  # of them
     people: People | None = None  # people with events, where the rows are such
+
+
+@dataclass(frozen=True)
+class _Asked:
+    databases: bool
+    holdout: Any
+    target: str | None
+    seed: int
 
 
 def measure(
@@ -67,9 +80,9 @@ def measure(
         return Measured(reason=f"the run's {what} cannot be read.")
     sources = _sources(run, parties, tables)
     # What a folder names may be a stranger's choice: any host would be dialled, with any password of this machine.
-    beside = {"databases": tables is not None, "holdout": holdout, "target": target, "seed": seed}
+    asked = _Asked(tables is not None, holdout, target, seed)
     try:
-        return _MEASURED[run.kind](run, run.described, sources, **beside)
+        return _MEASURED[run.kind](run, run.described, sources, asked)
     except UnderstudyError as error:
         if isinstance(error, ConfigError) and run.kind == TABLE.name:  # the caller's mistake
             raise
@@ -97,25 +110,17 @@ def _source(body: Mapping[str, Any]) -> Any:
     return TableSource.from_dict({"table": body["table"], **stated}, "run.toml")
 
 
-def _of_tables(
-    run: Artefacts,
-    schema: Any,
-    sources: Mapping[str, Any],
-    *,
-    databases: bool,
-    holdout: Any,
-    target: str | None,
-    seed: int,
-) -> Measured:
+def _of_tables(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -> Measured:
     """The holders' tables beside the drawn one."""
     schemas = {name: _schema(run, schema, name) for name in sources}
-    found = open_holdings(sources, schemas, same_people=run.owners is not None, databases=databases)
+    found = open_holdings(sources, schemas, same_people=run.owners is not None, databases=asked.databases)
     if isinstance(found, str):
         return Measured(reason=found)
     unseen, strangers, wide = None, None, found.schema
-    if holdout is not None:
-        unseen, strangers, others = read_rows(holdout, wide)
+    if asked.holdout is not None:
+        unseen, strangers, others = read_rows(asked.holdout, wide)
         wide = others.schema
+    own = asked.target is None and run.target in found.schema.names
     comparison = compare(
         found.real,
         run.synthetic,  # type: ignore[arg-type]
@@ -123,47 +128,29 @@ def _of_tables(
         holdout=unseen,
         outsiders=found.outsiders if unseen is None else (),
         owners=found.owners,
-        target=run.target if target is None and run.target in found.schema.names else target,
+        target=run.target if own else asked.target,
         people=(found.people, strangers),
         notes=found.notes,
         losses=found.losses,
-        seed=seed,
+        seed=asked.seed,
     )
     return Measured(comparison=comparison)
 
 
-def _of_arrays(
-    run: Artefacts,
-    schema: Any,
-    sources: Mapping[str, Any],
-    *,
-    databases: bool,
-    holdout: Any,
-    seed: int,
-    **_: Any,
-) -> Measured:
+def _of_arrays(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -> Measured:
     """The holders' images or series beside the drawn ones."""
-    _require_readable(sources, databases)
-    real = together([opened(source, schema) for source in sources.values()])
-    found = array_figures(real, run.synthetic, schema, holdout=holdout, epochs=3, steps=400, seed=seed)  # type: ignore[arg-type]
+    _require_readable(sources, asked.databases)
+    real, drawn = together([opened(source, schema) for source in sources.values()]), cast(Any, run.synthetic)
+    found = array_figures(real, drawn, schema, holdout=asked.holdout, epochs=3, steps=400, seed=asked.seed)
     return Measured(arrays=real, figures=found)
 
 
-def _of_people(
-    run: Artefacts,
-    schema: Any,
-    sources: Mapping[str, Any],
-    *,
-    databases: bool,
-    holdout: Any,
-    seed: int,
-    **_: Any,
-) -> Measured:
+def _of_people(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -> Measured:
     """The holders' people and their events beside the drawn ones."""
-    _require_readable(sources, databases)
-    schemas = schemas_of(run.parties, sources, schema)
-    drawn: Any = run.drawn
-    return Measured(people=measure_people(sources, schemas, schema, drawn, holdout=holdout, seed=seed))
+    _require_readable(sources, asked.databases)
+    schemas, drawn = schemas_of(run.parties, sources, schema), cast(Any, run.drawn)
+    found = measure_people(sources, schemas, schema, drawn, holdout=asked.holdout, seed=asked.seed)
+    return Measured(people=found)
 
 
 def _require_readable(sources: Mapping[str, Any], databases: bool) -> None:
@@ -171,7 +158,7 @@ def _require_readable(sources: Mapping[str, Any], databases: bool) -> None:
         raise ConfigError(NOT_OPENED if sources else "no holder's rows can be read here.")
 
 
-_MEASURED: dict[str, Callable[..., Measured]] = {
+_MEASURED: dict[str, Callable[[Artefacts, Any, Sources, _Asked], Measured]] = {
     "table": _of_tables,
     "image": _of_arrays,
     "series": _of_arrays,
@@ -201,3 +188,36 @@ def _schema(run: Artefacts, schema: Schema, party: str) -> Schema:
     if path is not None and Path(path).exists():
         return Schema.load(path)
     return schema if run.owners is None else schema.select(c for c, p in run.owners.items() if p == party)
+
+
+def compared(
+    real: Path,
+    synthetic: Path,
+    schema: Path,
+    *,
+    holdout: Path | None = None,
+    target: str | None = None,
+    another: bool = False,
+    page: bool = False,
+) -> tuple[list[str], Comparison | People | None]:
+    """Two sets of rows of any kind beside each other, for `understudy evaluate`: what there is to say, in lines, and
+    what a page is made of, if there is one.
+    """
+    described = load_any(schema)
+    if TABLE.describes(described):
+        table = evaluate(real, synthetic, described, holdout=holdout, target=target, another=another)
+        said = attack_finding(table.attacks)
+        return [str(table.evaluation), f"{capital(said.subject)} {said.said}. {said.detail}"], table
+    if target is not None or another:
+        raise ConfigError("--target and --second-opinion are for tables with one row per person.")
+    if EVENTS.describes(described):
+        people = compare_folders(real, synthetic, described, holdout=holdout)
+        ran = [attack for attack in people.attacks if attack.measures]
+        return [*map(str, people.figures), *map(str, ran)], people
+    if not ARRAYS.describes(described):
+        raise ConfigError("rows of several kinds are evaluated kind by kind, by each holder's own schema.")
+    if page:
+        raise ConfigError(
+            "--out is for tables and for people with events: of images and series there are figures."
+        )
+    return [*map(str, array_figures(real, synthetic, described, holdout=holdout))], None

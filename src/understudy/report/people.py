@@ -4,8 +4,7 @@ Figures are those of `evaluate/utility/visits.py`; a person weighs 1 in every ta
 (`verdict`, `marks`): tables stand between other real people and shuffled columns, numbers of events between other real
 people and all numbers alike, and sums are judged as numbers are, by how far they are off. With several kinds of events
 there is a block for people and what two kinds have to do with each other, and one for each kind.
-
-Guarantee: none; all is a function of real rows, meant for their holder.
+All of it is for the holder of the rows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,9 +27,8 @@ from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of
 from understudy.report import view
 from understudy.report.marks import NEAR, beyond, worst
-from understudy.report.names import SUMS, figure_name
 from understudy.report.verdict import Finding, attack_finding, judged, predicted, words_of
-from understudy.report.words import capital, percent
+from understudy.report.words import SUMS, capital, figure_name, percent
 
 SUBJECTS = {
     "people": "pairs of people's columns",

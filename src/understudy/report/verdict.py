@@ -33,8 +33,7 @@ from understudy.report.marks import (
     worst,
 )
 from understudy.report.marks import worst as worst_of
-from understudy.report.names import STRENGTHS
-from understudy.report.words import at_price, capital, listed, number
+from understudy.report.words import STRENGTHS, at_price, capital, listed, number
 
 STRONG, REASONABLE = 1.0, 10.0
 MOST_NAMED = 5  # columns in one finding

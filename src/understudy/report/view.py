@@ -16,8 +16,23 @@ from understudy.evaluate.utility.values import Numbers
 from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report import plots
-from understudy.report.names import ATTACKS, CLOSENESS, MEASURES, SCORES, STRENGTHS, attack_name, figure_name
-from understudy.report.words import at_price, best_guess, chance, lower_bound, number, percent, signed, size
+from understudy.report.words import (
+    ATTACKS,
+    CLOSENESS,
+    MEASURES,
+    SCORES,
+    STRENGTHS,
+    at_price,
+    attack_name,
+    best_guess,
+    chance,
+    figure_name,
+    lower_bound,
+    number,
+    percent,
+    signed,
+    size,
+)
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 

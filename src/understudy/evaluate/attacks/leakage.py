@@ -5,8 +5,7 @@ stand closer to training rows than to unseen ones, singling out, linkability bet
 and inference of single columns. Shadow models need a generator to train and stand apart (`shadow`).
 Membership counts unlike cells (Hamming, as in the papers), the others respect the order of levels (Gower).
 
-Guarantee: none. Every result is a function of real rows, meant for their holder; showing it to anyone else is a
-release outside ε. An attack that fails proves nothing: ε is the promise, an attack can only break it.
+An attack that fails proves nothing: ε is the promise, an attack can only break it.
 Edges: a table that does not fit the schema → SchemaError; what cannot be run is there with its reason.
 """
 

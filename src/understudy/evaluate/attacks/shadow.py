@@ -16,8 +16,7 @@ without the target, taken for tables with it. Test: other choices, for each targ
 `make(rows, seed)` trains a generator on the rows and returns a synthetic table. It is called
 `pairs` + targets·(`pairs` + 3·`trials`) times.
 
-Guarantee: none; the result is a function of real rows, meant for their holder. Edges: targets must not be
-among the reference rows; no target or too few reference rows → the reason.
+Edges: targets must not be among the reference rows; no target or too few reference rows → the reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

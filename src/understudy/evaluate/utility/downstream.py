@@ -10,9 +10,8 @@ both trainings use at most `rows` rows, drawn by the seed; the MLP stops early o
 5,000 rows on; gradient boosting grows about 100 trees in all, not per class.
 Features: level numbers for trees (missing is the last level), indicators of all levels for the others.
 
-Guarantee: none. A figure is a function of real rows, meant for their holder. Edges: a class that the
-synthetic rows lack gets probability 0; a single class is predicted always; a constant real target, no
-features or too few rows → figures with a reason. What scikit-learn warns of stands in the note.
+Edges: a class that the synthetic rows lack gets probability 0; a single class is predicted always; a constant real
+target, no features or too few rows → figures with a reason. What scikit-learn warns of stands in the note.
 """
 
 import warnings

@@ -3,9 +3,7 @@
 Tables are encoded by the public schema; a column that one of them lacks, or whose cells do not fit, is left
 out of every figure and named with the reason. With `owners` the marginals and the correlations are also
 given within one party and across parties, since a table can be right in the first and wrong in the second.
-
-Guarantee: none. Every figure is a function of real rows, meant for their holder; showing it to anyone else
-is a release outside ε, unless it is paid for. Edges: whatever the tables hold, a figure is there or a reason.
+Edges: whatever the tables hold, a figure is there or a reason.
 """
 
 from collections.abc import Mapping, Sequence

@@ -8,7 +8,6 @@ TVComplement is one minus our 1-way AVD of that column and ContingencySimilarity
 Our own figures (`marginals`, `correlation`) count integer codes, which is quicker by far, and stand between a floor
 and a ceiling; these stand alone, for those who know them from elsewhere.
 
-Guarantee: none. Every figure is a function of real rows, meant for their holder.
 Edges: the library is missing, or a measure cannot be had on these columns → the figure has a reason.
 """
 

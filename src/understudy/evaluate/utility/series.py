@@ -5,16 +5,13 @@ MMD: Eq. 2.14, the unbiased estimate of the squared distance of two samples unde
 below 0. Coverage: Naeem et al., "Reliable Fidelity and Diversity Metrics" (ICML 2020), the measure behind
 the dissertation's coverage ratio: the share of real series that have a synthetic one within the distance of
 their k-th nearest real neighbour. Next step: a one-layer LSTM, mean absolute error on series held out.
-Paper → code: κ → kernel, N → rows, k → neighbours.
-Differs from the papers: Gaussian kernel by default, its bandwidth the median distance between real series
-(`kernel="imq"` is the κ/(κ+d²) of Eq. 2.14); a tie counts as covered, so that repeated series do not give 0;
-every figure stands between two ends, and at most `rows` series of each table are compared, which is said.
-
-Guarantee: none. A figure is a function of real rows, meant for their holder. Edges: fewer than four series,
-one step alone or values that are not finite → figures with a reason.
+Paper → code: N → rows, k → neighbours.
+Differs from the papers: Gaussian kernel, its bandwidth the median distance between real series; a tie counts as
+covered, so that repeated series do not give 0; every figure stands between two ends, and at most `ROWS` series of each
+table are compared, which is said. Edges: fewer than four series, one step alone or values that are not finite → figures
+with a reason.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +22,7 @@ from torch import nn
 
 from understudy.evaluate.figure import Better, Figure, What
 from understudy.evaluate.utility.marginals import bootstrap, shuffled
-from understudy.ground.check import one_of, positive, whole
+from understudy.ground.check import positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.device import first_weights
 from understudy.models.kernels.optimisers import Adam
@@ -40,6 +37,7 @@ FIGURES: dict[str, Better] = {
     "autocorrelation": "lower",
     "dcr": "higher",
 }
+ROWS = 2_000  # of each table that are compared
 _NEAR = 1_000  # rows whose nearest are looked for
 
 
@@ -48,19 +46,12 @@ def median_distance(real: Series) -> float:
     return float(np.median(pdist(_flat(real))))
 
 
-def mmd(real: Series, synthetic: Series, *, bandwidth: float, kernel: str = "rbf") -> float:
-    """Unbiased squared MMD (Eq. 2.14), for tables of any two sizes from two rows.
-
-    "rbf": exp(−d²/2h²); "imq": h²/(h² + d²), h the bandwidth.
-    """
+def mmd(real: Series, synthetic: Series, *, bandwidth: float) -> float:
+    """Unbiased squared MMD (Eq. 2.14) under exp(−d²/2h²), h the bandwidth, for tables of any sizes from two rows."""
     positive(bandwidth=bandwidth)
-    one_of(("rbf", "imq"), kernel=kernel)
     a, b = _flat(real) / bandwidth, _flat(synthetic) / bandwidth
-    bell: Callable[[Series], Series] = (
-        (lambda d: np.exp(-d / 2)) if kernel == "rbf" else (lambda d: 1 / (1 + d))
-    )
-    among = (2 * bell(pdist(x, "sqeuclidean")).sum() / (len(x) * (len(x) - 1)) for x in (a, b))
-    return float(sum(among) - 2 * bell(cdist(a, b, "sqeuclidean")).mean())
+    among = (2 * np.exp(-pdist(x, "sqeuclidean") / 2).sum() / (len(x) * (len(x) - 1)) for x in (a, b))
+    return float(sum(among) - 2 * np.exp(-cdist(a, b, "sqeuclidean") / 2).mean())
 
 
 def coverage(real: Series, synthetic: Series, *, neighbours: int = 5) -> float:
@@ -132,15 +123,7 @@ def next_step_mae(
 
 
 def evaluate_series(
-    real: Series,
-    synthetic: Series,
-    *,
-    holdout: Series | None = None,
-    bandwidth: float | None = None,
-    kernel: str = "rbf",
-    rows: int = 2_000,
-    steps: int = 1_000,
-    seed: int = 0,
+    real: Series, synthetic: Series, *, holdout: Series | None = None, steps: int = 1_000, seed: int = 0
 ) -> tuple[Figure, ...]:
     """The figures of a real and a synthetic set of series, each between two ends from real series.
 
@@ -149,7 +132,6 @@ def evaluate_series(
     floor = trained on real series, ceiling = saying the mean. Nearest real row: floor = a copy of one, ceiling = how
     far real rows are from each other. No `holdout`: a fifth of `real` is kept out.
     """
-    whole(rows=rows)
     tables = [np.asarray(t, dtype=float) for t in (real, synthetic, real if holdout is None else holdout)]
     if any(t.ndim != 3 or t.shape[1:] != tables[0].shape[1:] for t in tables):
         shapes = " and ".join(str(t.shape) for t in tables[: 2 + (holdout is not None)])
@@ -161,72 +143,57 @@ def evaluate_series(
     if holdout is None:
         order, cut = rng.permutation(len(train)), max(1, len(train) // 5)
         train, test = train[order[cut:]], train[order[:cut]]
-    some, other = (t[rng.permutation(len(t))[:rows]] for t in tables[:2])
-    loose = shuffled(some.reshape(len(some), -1), len(other), rng).reshape(other.shape)
-    note = f"{len(some):,} of {len(real):,} real and {len(other):,} of {len(synthetic):,} synthetic series"
+    some, other, loose, note = _compared(tables[0], made, "series", rng)
+    again = some[bootstrap(len(some), len(other), rng)]
+    value, floor, ceiling = (autocorrelation_difference(some, rows) for rows in (other, again, loose))
+    near, covered, copied = _distance_figures(some, other, loose, note)
     return (
-        _mmd_figure(some, other, loose, bandwidth, kernel, note),
-        _coverage_figure(some, other, loose, note),
+        near,
+        covered,
         _next_step_figure(train, made, test, steps, seed),
-        Figure(
-            what=What("autocorrelation"),
-            value=autocorrelation_difference(some, other),
-            floor=autocorrelation_difference(some, some[bootstrap(len(some), len(other), rng)]),
-            ceiling=autocorrelation_difference(some, loose),
-            note=note,
-        ),
-        _nearest_figure(some, other, note),
+        Figure(What("autocorrelation"), value=value, floor=floor, ceiling=ceiling, note=note),
+        copied,
     )
 
 
-def evaluate_distances(
-    real: Series, synthetic: Series, *, rows: int = 2_000, seed: int = 0
-) -> tuple[Figure, Figure, Figure]:
-    """MMD, coverage and the nearest real rows, of rows of any shape: images, too. Between the same ends as those of
-    series.
-    """
+def evaluate_distances(real: Series, synthetic: Series, *, seed: int = 0) -> tuple[Figure, ...]:
+    """MMD, coverage and the nearest real rows, of rows of any shape: images, too, between the same ends."""
     if len(real) < 4 or len(synthetic) < 2:
         reason = f"{len(real)} real and {len(synthetic)} synthetic rows are too few."
-        first, *more = (
-            Figure.absent(What(name), reason, better=FIGURES[name]) for name in ("mmd", "coverage", "dcr")
-        )
-        return first, more[0], more[1]
+        names = ("mmd", "coverage", "dcr")
+        return tuple(Figure.absent(What(name), reason, better=FIGURES[name]) for name in names)
     rng = np.random.default_rng([seed, 0])
+    return _distance_figures(*_compared(real, synthetic, "rows", rng))
+
+
+def _compared(
+    real: Series, synthetic: Series, what: str, rng: np.random.Generator
+) -> tuple[Series, Series, Series, str]:
+    """Some rows of either table, real cells shuffled over the rows, and what is said of that."""
     tables = [np.asarray(t, dtype=float) for t in (real, synthetic)]
-    some, other = (t[rng.permutation(len(t))[:rows]] for t in tables)
+    some, other = (t[rng.permutation(len(t))[:ROWS]] for t in tables)
     loose = shuffled(some.reshape(len(some), -1), len(other), rng).reshape(other.shape)
-    note = f"{len(some):,} of {len(real):,} real and {len(other):,} of {len(synthetic):,} synthetic rows"
-    return (
-        _mmd_figure(some, other, loose, None, "rbf", note),
-        _coverage_figure(some, other, loose, note),
-        _nearest_figure(some, other, note),
-    )
+    note = f"{len(some):,} of {len(real):,} real and {len(other):,} of {len(synthetic):,} synthetic {what}"
+    return some, other, loose, note
 
 
-def _mmd_figure(
-    real: Series, synthetic: Series, loose: Series, bandwidth: float | None, kernel: str, note: str
-) -> Figure:
-    width = bandwidth or median_distance(real) or float(pdist(_flat(real)).mean())
-    if not width:
-        return Figure.absent(What("mmd"), "all real series are alike, so there is no bandwidth; give one.")
-    half = len(real) // 2
-    pairs = ((real, synthetic), (real[:half], real[half:]), (real, loose))
-    value, floor, ceiling = (mmd(a, b, bandwidth=width, kernel=kernel) for a, b in pairs)
-    note = f"{note}; {kernel} kernel, bandwidth {width:.4g}"
-    return Figure(What("mmd"), value=value, floor=floor, ceiling=ceiling, note=note)
-
-
-def _coverage_figure(real: Series, synthetic: Series, loose: Series, note: str) -> Figure:
+def _distance_figures(real: Series, synthetic: Series, loose: Series, note: str) -> tuple[Figure, ...]:
+    """MMD; coverage; how far drawn rows are from the nearest real one: far below real rows' own distances, copies."""
+    width = median_distance(real) or float(pdist(_flat(real)).mean())
+    near = Figure.absent(What("mmd"), "all real series are alike, so there is no bandwidth.")
+    if width:
+        half = len(real) // 2
+        pairs = ((real, synthetic), (real[:half], real[half:]), (real, loose))
+        value, floor, ceiling = (mmd(a, b, bandwidth=width) for a, b in pairs)
+        said = f"{note}; rbf kernel, bandwidth {width:.4g}"
+        near = Figure(What("mmd"), value=value, floor=floor, ceiling=ceiling, note=said)
     value, floor = coverage(real, synthetic), coverage(real, loose)
     best = expected_coverage(len(real), len(synthetic))
-    return Figure(What("coverage"), value=value, floor=floor, ceiling=best, better="higher", note=note)
-
-
-def _nearest_figure(real: Series, synthetic: Series, note: str) -> Figure:
-    """How far drawn rows are from the nearest real one: far below what real rows are from each other means copies."""
-    some, other = real[:_NEAR], synthetic[:_NEAR]
-    value, usual = nearest_distance(other, some), nearest_distance(some)
-    return Figure(What("dcr"), value=value, floor=0.0, ceiling=usual, better="higher", note=note)
+    covered = Figure(What("coverage"), value=value, floor=floor, ceiling=best, better="higher", note=note)
+    few = real[:_NEAR]
+    value, usual = nearest_distance(synthetic[:_NEAR], few), nearest_distance(few)
+    copied = Figure(What("dcr"), value=value, floor=0.0, ceiling=usual, better="higher", note=note)
+    return near, covered, copied
 
 
 def _next_step_figure(train: Series, synthetic: Series, test: Series, steps: int, seed: int) -> Figure:

@@ -13,9 +13,8 @@ Here the numbers themselves are compared (days for a date), missing ones left as
 Each stands between what real rows reach held against real rows (floor), and what numbers spread evenly between the
 declared bounds reach (ceiling). Bounds that are too wide make `wasserstein` small; the others do not look at them.
 
-Guarantee: none. A figure is a function of real rows, meant for their holder. Edges: a column without any number in a
-table → a figure with a reason; no 0 within the bounds, a date or a time, or no number that 1 % of the rows share →
-no figure of that name.
+Edges: a column without any number in a table → a figure with a reason; no 0 within the bounds, a date or a time, or no
+number that 1 % of the rows share → no figure of that name.
 """
 
 from collections.abc import Mapping, Sequence

@@ -9,8 +9,7 @@ half, and all real rows the truth. For single columns the ceiling is a table wit
 public schema alone, which costs nobody anything. The values themselves (`values`, `association`) are measured on the
 same rows; for single columns of numbers the floor is the mean of a few such partings, as one alone moves about.
 
-Guarantee: none. A figure is a function of real rows, meant for their holder. Edges: no rows, or too few columns
-for a figure → the reason.
+Edges: no rows, or too few columns for a figure → the reason.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
