@@ -107,7 +107,8 @@ def index(request: Request, desk: The) -> Response:
 @pages.get("/contracts/{digest}")
 def contract(request: Request, home: Holder, digest: str) -> Response:
     """One contract that waits, with everything in it."""
-    return _page(request, "contract.html", one=home.offer(digest), attended=home.attended())
+    (one,) = home.offered(digest)
+    return _page(request, "contract.html", one=one, attended=home.attended())
 
 
 @pages.post("/contracts/{digest}")

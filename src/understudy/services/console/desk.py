@@ -75,7 +75,7 @@ def _parties(status: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Member:
     """A party on the roster."""
 
@@ -84,7 +84,7 @@ class Member:
     until: str
     certificate: str
     days: int
-    file: Path | None  # the invitation, while it lies here
+    file: bool  # whether the invitation lies here
 
     @property
     def ends_soon(self) -> bool:
@@ -94,35 +94,20 @@ class Member:
 class HubHome:
     """A federation's folder."""
 
-    kind = "hub"
-
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.authority = Authority(folder)
-
-    @property
-    def name(self) -> str:
-        return str(self.authority.roster.name)
-
-    @property
-    def address(self) -> str:
-        return str(self.authority.roster.address)
+        self.folder, self.authority = folder, Authority(folder)
 
     def can_sign(self) -> bool:
         """Whether the authority's key is here: without it nobody can be invited."""
         return (self.folder / "ca.key").exists()
 
     def members(self) -> list[Member]:
-        today, found = datetime.now(UTC).date(), []
+        today, found = datetime.now(UTC).date(), list[Member]()
         for name, entry in self.authority.roster.read()["parties"].items():
-            file = self.folder / "invitations" / f"{name}.toml"
-            found.append(
-                Member(
-                    name=name, enrolled=not entry.get("once"), until=entry["expires"],
-                    certificate=entry["fingerprint"].removeprefix("sha256:")[:16],
-                    days=(date.fromisoformat(entry["expires"]) - today).days, file=file if file.exists() else None,
-                )
-            )  # fmt: skip
+            enrolled, certificate = not entry.get("once"), entry["fingerprint"].removeprefix("sha256:")[:16]
+            until, invitation = entry["expires"], self.folder / "invitations" / f"{name}.toml"
+            days = (date.fromisoformat(until) - today).days
+            found.append(Member(name, enrolled, until, certificate, days, invitation.exists()))
         return found
 
     def runs(self) -> list[RunFolder]:
@@ -148,7 +133,7 @@ class Desk:
     def title(self) -> str:
         if self.holder is not None:
             return self.holder.party
-        return self.hub.name if self.hub is not None else "Runs"
+        return self.hub.authority.roster.name if self.hub is not None else "Runs"
 
     def runs(self) -> list[RunFolder]:
         """Runs by their output folders: those of the hub, and those that were named."""

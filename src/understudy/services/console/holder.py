@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.ground.errors import ArtefactError, ConfigError
+from understudy.ground.errors import ArtefactError
 from understudy.network.decisions import Queue, known_party
 from understudy.network.status import FILE, Traffic, alive, read_status, traffic
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.runs.registry import protocol_named, settings_of
+from understudy.runs.registry import PROTOCOLS, protocol_named, settings_of
 from understudy.runtime.contract import Contract
 from understudy.runtime.session import ENDED
 
@@ -40,9 +40,24 @@ class Offered:
 
     contract: Contract
     party: str
-    about: str
-    price: Budget
     standing: Standing | None
+
+    @property
+    def about(self) -> str:
+        return (
+            protocol_named(self.contract.protocol).title
+            if self._known
+            else "This protocol is not known here."
+        )
+
+    @property
+    def _known(self) -> bool:
+        """A protocol that is not would not be signed, but it can be read."""
+        return self.contract.protocol in PROTOCOLS
+
+    @property
+    def price(self) -> Budget:
+        return self.contract.budgets[self.party]
 
     @property
     def others(self) -> list[str]:
@@ -59,22 +74,16 @@ class Offered:
 
     def settings(self) -> list[tuple[str, str, str, str]]:
         """Name, value, default and meaning; those that differ from their default first."""
-        protocol = self.contract.protocol
-        try:
+        protocol, known, usual = self.contract.protocol, {}, {}
+        if self._known:
             known = {one.name: one for one in settings_of(protocol)}
-            usual = {
-                name: json.dumps(one.default, default=str)
-                for name, one in protocol_named(protocol).settings.items()
-            }
-        except ConfigError:  # a protocol that is not known here: it would not be signed, but it can be read
-            known, usual = {}, {}
+            declared = protocol_named(protocol).settings
+            usual = {name: json.dumps(one.default, default=str) for name, one in declared.items()}
         rows = []
         for name, value in self.contract.settings.items():
             one, told = known.get(name), json.dumps(value, ensure_ascii=False)
-            shown = "–" if value is None else told
-            rows.append(
-                (told == usual.get(name), name, shown, one.default if one else "", one.meaning if one else "")
-            )
+            said = ("", "") if one is None else (one.default, one.meaning)
+            rows.append((told == usual.get(name), name, "–" if value is None else told, *said))
         return [row[1:] for row in sorted(rows, key=lambda row: row[0])]
 
 
@@ -100,18 +109,15 @@ class SignedRun:
 class HolderHome:
     """The home of one party."""
 
-    kind = "holder"
-
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.party = _party(folder)
-        self.queue = Queue(home=folder)
+        self.folder, self.party, self.queue = folder, _party(folder), Queue(home=folder)
 
     def status(self) -> dict[str, Any]:
         """What `understudy join` last wrote of itself; empty if it never ran."""
         return read_status(self.folder) if (self.folder / FILE).exists() else {}
 
     def attended(self) -> bool:
+        """Whether `understudy join` runs now."""
         return alive(self.folder) is True
 
     def book(self) -> Path:
@@ -126,23 +132,11 @@ class HolderHome:
             budget = book.budget
             return Standing(budget=budget, spent=book.spent(against=budget.against))
 
-    def offered(self) -> list[Offered]:
-        waiting, standing = self.queue.waiting(), self.standing()
-        return [self._offered(contract, standing) for contract in waiting]
-
-    def offer(self, digest: str) -> Offered:
-        """The one of this digest. ArtefactError if it does not wait."""
-        return self._offered(self.queue.find(digest), self.standing())
-
-    def _offered(self, contract: Contract, standing: Standing | None) -> Offered:
-        price = contract.budgets[self.party]
-        return Offered(
-            contract=contract,
-            party=self.party,
-            about=_about(contract.protocol),
-            price=price,
-            standing=standing,
-        )
+    def offered(self, digest: str | None = None) -> list[Offered]:
+        """The contracts that wait, or the one of this digest. ArtefactError if it does not wait."""
+        waiting = self.queue.waiting() if digest is None else [self.queue.find(digest)]
+        standing = self.standing()
+        return [Offered(contract=one, party=self.party, standing=standing) for one in waiting]
 
     def runs(self, most: int | None = None) -> list[SignedRun]:
         """The contracts that were signed here, the newest first, so many of them at most."""
@@ -162,23 +156,13 @@ class HolderHome:
             charged = epsilon(book.spend(run=contract.run, against=price.against), price.delta)
         over = told.ended or (file.parent / ENDED).exists()
         running = status.get("run") == contract.run and status.get("state") == "joined"
+        state, kept = "over" if over else "running" if running else "not finished", 0
+        for answers in file.parent.glob("answers.*"):
+            with suppress(FileNotFoundError):  # a run that ends in this moment deletes them
+                kept += answers.stat().st_size
         return SignedRun(
-            contract=contract,
-            price=price,
-            charged=charged,
-            traffic=told,
-            kept=_size(file.parent),
-            state="over" if over else "running" if running else "not finished",
+            contract=contract, price=price, charged=charged, traffic=told, kept=kept, state=state
         )
-
-
-def _size(folder: Path) -> int:
-    """Bytes of recorded answers, which a run that ends in this moment deletes."""
-    size = 0
-    for file in folder.glob("answers.*"):
-        with suppress(FileNotFoundError):
-            size += file.stat().st_size
-    return size
 
 
 def _party(folder: Path) -> str:
@@ -188,10 +172,3 @@ def _party(folder: Path) -> str:
         if (folder / FILE).exists() and (found := read_status(folder)).get("role") == "party":
             return str(found["party"])
         raise
-
-
-def _about(protocol: str) -> str:
-    try:
-        return protocol_named(protocol).title
-    except ConfigError:
-        return "This protocol is not known here."
