@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import understudy as us
-from understudy.api.predict import predicted
 from understudy.data.arrays import ArrayTable
 from understudy.data.images import Images, ImageSchema
 from understudy.data.samples import toy
@@ -15,6 +14,7 @@ from understudy.data.series import SeriesSchema
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
+from understudy.runs.result import predicted
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 

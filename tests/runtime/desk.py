@@ -12,7 +12,7 @@ import tomli_w
 
 from forker import Forker, Terminal
 from understudy import cli
-from understudy.cli.federation import init
+from understudy.cli.hub import init
 
 COLUMNS = {"clinic": ["colour", "smoker", "age"], "insurer": ["grade", "treated", "income"]}
 SAVE = "understudy.protocols.gans.server:Server._save"  # where a server is held after a round of VertiGAN

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from understudy.cli.serve import _shown
+from understudy.cli.hub import _shown
 from understudy.network.status import FILE, LOCK, Status, read_status
 
 

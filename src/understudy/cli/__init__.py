@@ -12,10 +12,9 @@ from typing import Annotated, Any
 import typer
 
 import understudy
-from understudy.cli import asking, evidence, exchange_silo, federation, ledger, schema, terminal
+from understudy.cli import asking, evidence, exchange_silo, hub, ledger, schema, terminal
 from understudy.cli.init import init
 from understudy.cli.party import aggregate, approve, collect, join
-from understudy.cli.serve import serve
 from understudy.cli.status import console, status
 from understudy.cli.terminal import FileArg, NamesArePublic, argument, option, out, plain
 from understudy.ground.durable import free_folder
@@ -33,11 +32,10 @@ app = typer.Typer(
     "`understudy init` drafts schemas and a run file, `plan` says what it will cost, `run` carries it out, then "
     "`sample`, `report` and `ledger show`.",
 )
-for group in (schema, ledger, federation):
-    app.add_typer(group.app, name=group.__name__.rpartition(".")[2])
-app.add_typer(exchange_silo.app, name="exchange")
+for name, group in {"schema": schema, "ledger": ledger, "federation": hub, "exchange": exchange_silo}.items():
+    app.add_typer(group.app, name=name)
 for command in (
-    init, asking.sample, asking.predict, asking.tables, serve, join, aggregate, collect,
+    init, asking.sample, asking.predict, asking.tables, hub.serve, join, aggregate, collect,
     approve, status, console, evidence.evidence, evidence.sign, evidence.verify,
 ):  # fmt: skip
     app.command()(command)

@@ -102,7 +102,7 @@ def predict(
     to: Annotated[Path | None, option("CSV; default: to the terminal.", "--out")] = None,
 ) -> None:
     """Predict a column of new rows with what a run trained, a classifier or a generator. It costs no privacy."""
-    from understudy.api.predict import predicted
+    from understudy.runs.result import predicted
 
     frame = predicted(folder, table, target=target, probabilities=probabilities)
     text = frame.to_csv(index=False)

@@ -1,8 +1,11 @@
-"""What a run gives: a generator or a classifier with its price; saved as a folder, shown as a page, loaded again."""
+"""What a run gives: a generator or a classifier with its price; saved as a folder, shown as a page, loaded again, and
+asked for predictions.
+"""
 
 import json
 import tempfile
 from dataclasses import dataclass, field
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,16 @@ import pandas as pd
 import tomli_w
 
 from understudy.data.kinds import EVENTS, FLAT, TABLE
-from understudy.data.reading.files import Source
+from understudy.data.reading.cells import read_cells
+from understudy.data.reading.files import PLAIN_NUMBERS, Source, open_source
 from understudy.data.reading.writing import typed_like, write_tables
+from understudy.data.schema import Integer, Real, Schema
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts
+from understudy.ground.check import nearest
 from understudy.ground.durable import replace, replace_json
-from understudy.ground.errors import ArtefactError
+from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
 from understudy.privacy.accounts.budget import first_said
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.protocols.core.loop import Outcome
@@ -142,6 +148,58 @@ def load(folder: str | Path) -> Artefact:
     if home.name == "model" or (home / "model" / "card.json").exists():
         return Classifier.load(home)
     return Generator.load(folder)
+
+
+def predicted(
+    folder: str | Path, source: Source, *, target: str | None = None, probabilities: bool = False
+) -> pd.DataFrame:
+    """A prediction for each row; with `probabilities` a column for each class, or bin.
+
+    A classifier says the class that it was trained for. A generator predicts any column from those that the rows have;
+    a number by its mean. Without a `target` it is the run's.
+
+    Guarantee: post-processing of an artefact, at no price. What comes out is about the rows that were handed in, and
+    stays where they are.
+    """
+    artefact = load(folder)
+    trained = dict(artefact.card.get("config") or {}).get("target")
+    target = target or trained
+    if target is None:
+        raise ConfigError("which column? The run named no target: say --target. Nothing was predicted.")
+    if isinstance(artefact, Classifier):
+        if target != trained:
+            raise ConfigError(f"this classifier predicts {trained}, not {target}. Nothing was predicted.")
+        if probabilities:
+            return pd.DataFrame(
+                artefact.predict_proba(source), columns=[str(one) for one in artefact.classes_]
+            )
+        return pd.DataFrame({target: artefact.predict(source)})
+    schema = artefact.schema
+    if not TABLE.describes(schema) or target not in schema.names:
+        names = schema.names if TABLE.describes(schema) else ()
+        raise ConfigError(f'there is no column "{target}".{nearest(target, names)} Nothing was predicted.')
+    frame = _known_columns(source, schema.drop([target]))
+    if probabilities:
+        return artefact.predict_proba(frame, target)
+    if isinstance(schema.column(target), Integer | Real):
+        return pd.DataFrame({target: artefact.expectation(frame, target)})
+    return pd.DataFrame({target: artefact.predict_proba(frame, target).idxmax(axis=1)})
+
+
+def _known_columns(source: Source, schema: Schema) -> pd.DataFrame:
+    """Those columns of the schema that the rows have, read as it says; any cell may be missing."""
+    header = open_source(source, {}).header
+    here = {column.name: changed(column, nullable=True) for column in schema.columns if column.name in header}
+    raw = open_source(source, {name: column.kind in PLAIN_NUMBERS for name, column in here.items()})
+    frame = {}
+    for name, column in here.items():
+        frame[name], faults = read_cells(column, raw.columns[name], raw.numbers)
+        for fault in faults:
+            row = "" if fault.rows is None else f", row {int(fault.rows[0]):,}"
+            raise SchemaError(
+                f'{raw.name}, column "{name}"{row}: the cell {fault.reason} Nothing was predicted.'
+            )
+    return pd.DataFrame(frame)
 
 
 def _write_json(path: Path, value: Any) -> None:
