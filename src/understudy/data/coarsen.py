@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from understudy.data.column import Binned
 from understudy.data.encoding.values import dtype
 from understudy.data.reading.cells import distinct, floats, missing_words, numbers_in, texts
-from understudy.data.reading.files import PLAIN_NUMBERS, Raw, Source, as_they_came, batches_of, open_source
-from understudy.data.reading.forms import ISO_DAY, write_day, write_number
-from understudy.data.schema import Categorical, Column, Date, Integer, Ordinal, Real, Schema
+from understudy.data.reading.files import Raw, Source, as_they_came, batches_of, open_source
+from understudy.data.schema import Categorical, Column, Integer, Ordinal, Real, Schema
 from understudy.data.table import read_table
 from understudy.ground.durable import own_file
 from understudy.ground.errors import SchemaError
@@ -52,7 +51,9 @@ def coarsen_long(source: Source, schema: Schema, path: Path) -> Path:
 
 
 def _wanted(source: Source, schema: Schema) -> dict[str, bool]:
-    numbers = [column.name for column in schema.columns if column.kind in PLAIN_NUMBERS and not _form(column)]
+    numbers = [
+        column.name for column in schema.columns if isinstance(column, Integer | Real) and column.form is None
+    ]
     return as_they_came(source, schema.names, schema.person, numbers)
 
 
@@ -86,7 +87,9 @@ def _fit_values(column: Column, seen: "pd.Series[Any]") -> NDArray[Any]:
     if isinstance(column, Binned):
         numbers = numbers_in(column, seen)
         low, high = column.edges[0], column.edges[-1] - (column.edges.dtype.kind == "i")
-        least, most = (_as_written(column, bound) for bound in (column.low, column.high))
+        least, most = column.low, column.high
+        if column.form is not None:
+            least, most = (np.array(column.said(bound), dtype=object) for bound in (least, most))
         return np.where(numbers < low, least, np.where(numbers > high, most, came))
     if isinstance(column, Categorical) and OTHER in column.categories:
         words = texts(seen)
@@ -96,18 +99,3 @@ def _fit_values(column: Column, seen: "pd.Series[Any]") -> NDArray[Any]:
         closest = steps[np.searchsorted((steps[1:] + steps[:-1]) / 2, numbers)]
         return np.where(np.isnan(numbers), came, closest)
     return came
-
-
-def _form(column: Column) -> str | None:
-    return column.written if isinstance(column, Integer | Real) else None
-
-
-def _as_written(column: Binned, bound: Any) -> Any:
-    """A bound as a cell of this column: text where the column has a form of its own."""
-    if isinstance(column, Date) and column.written != ISO_DAY:
-        return np.array(write_day(bound, column.written), dtype=object)
-    if isinstance(column, Real) and column.written is not None:
-        return np.array(write_number(bound, column.written, column.decimals), dtype=object)
-    if isinstance(column, Integer) and column.written is not None:
-        return np.array(column.said(bound), dtype=object)
-    return bound

@@ -280,7 +280,7 @@ class Reader(NamedTuple):
 
 def cell_reader(column: Column, gap: str = NOT_NULLABLE) -> Reader:
     """Values of the declared kind; `gap` is said of an empty cell."""
-    plain = isinstance(column, Integer | Real) and column.written is None
+    plain = isinstance(column, Integer | Real) and column.form is None
     return Reader(plain, partial(read_cells, column, gap=gap))
 
 

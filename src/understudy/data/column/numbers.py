@@ -79,6 +79,16 @@ class Binned(Column):
     def domain(self) -> str:
         return f"{self.low} to {self.high}, {self.levels} levels"
 
+    @property
+    def form(self) -> str | None:
+        """How a text in a file is one of its values (`written`), where that is not the plain way."""
+        written: str | None = getattr(self, "written", None)
+        return None if written == ISO_DAY else written
+
+    def said(self, value: Any) -> str:
+        """A value as such a text."""
+        return str(value)
+
     @abstractmethod
     def bound_at(self, number: Any) -> Any:
         """What a schema has for a number on the column's own scale."""
@@ -122,7 +132,6 @@ class Integer(Binned):
             )
 
     def said(self, value: int) -> str:
-        """A value as a file has it: as a time of day where it is one."""
         return str(value) if self.written is None else forms.write_time(value, self.written)
 
     def to_dict(self) -> dict[str, Any]:
@@ -224,6 +233,11 @@ class Real(Binned):
     def domain(self) -> str:
         return f"{self.low:g} to {self.high:g}, {self.levels} levels"
 
+    def said(self, value: Any) -> str:
+        return (
+            f"{value:g}" if self.written is None else forms.write_number(value, self.written, self.decimals)
+        )
+
     def bound_at(self, number: Any) -> float:
         return float(number)
 
@@ -253,6 +267,9 @@ class Date(Binned):
                 "written must order a day, a month and a year, as DD.MM.YYYY, MM/DD/YYYY or D.M.YYYY do, "
                 f"not {self.written!r}."
             )
+
+    def said(self, value: Any) -> str:
+        return forms.write_day(value, self.written)
 
     def bound_at(self, number: Any) -> date:
         return date.fromordinal(int(number) + EPOCH)

@@ -7,7 +7,7 @@ column, a list, a number beyond all bounds or a text among numbers, is that cell
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -18,23 +18,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.column import (
-    EPOCH,
-    EXACT,
-    FALSE_WORDS,
-    TRUE_WORDS,
-    Binned,
-    Boolean,
-    Categorical,
-    Column,
-    Date,
-    Datetime,
-    Integer,
-    day_number,
-    second_number,
-    shorten,
-)
-from understudy.data.column import Real as RealColumn
+from understudy.data import column as kinds
+from understudy.data.column import EPOCH, EXACT, Binned, Categorical, Column, Date, Datetime, Integer
 from understudy.data.encoding.values import typed
 from understudy.data.reading.forms import ISO_DAY, day_or_nan, read_number, read_time
 
@@ -81,12 +66,9 @@ def read_cells(
 
 def missing_words(column: Column) -> set[str]:
     """What stands for "missing": all such words that the column does not declare."""
-    declared: Iterable[object] = ()
-    if isinstance(column, Categorical):
-        declared = column.categories
-    elif isinstance(column, Boolean):
-        declared = column.labels
-    return set(MISSING_WORDS) - {word for word in declared if isinstance(word, str)}
+    declared = () if isinstance(column, Binned) else column.labels
+    numbers = isinstance(column, Categorical) and not isinstance(column.categories[0], str)
+    return set(MISSING_WORDS) - (set() if numbers else {*declared})
 
 
 def read_ids(
@@ -97,7 +79,8 @@ def read_ids(
     missing = where < 0
     there = np.isin(np.arange(len(seen)), where)
     if seen.dtype.kind in "iu":
-        text, whole = np.zeros(len(seen), dtype=bool), there & _within_64_bits(seen.to_numpy())
+        values = seen.to_numpy()
+        text, whole = np.zeros(len(seen), dtype=bool), there & (values > -(2**63)) & (values < 2**63)
     else:
         text = there & np.array([isinstance(value, str) for value in seen], dtype=bool)
         whole = there & np.array([_is_whole(value) for value in seen], dtype=bool)
@@ -111,7 +94,10 @@ def read_ids(
     faults = _faults(name, cells, numbers, where, reasons)
     if missing.any():
         faults.insert(0, Fault(column=name, rows=numbers[missing], reason="has no id."))
-    ids = np.append(_ids(seen, text, whole), [None])[where]
+    known = np.full(len(seen) + 1, None, dtype=object)  # the last one is for missing cells
+    known[:-1][text] = seen[text]
+    known[:-1][whole] = [int(value) for value in seen[whole]]
+    ids = known[where]
     if one_row_each and (again := pd.notna(ids) & pd.Series(ids).duplicated().to_numpy()).any():
         reason = "is the id of an earlier row: a person has one row, and many rows each are for `visits`."
         faults.append(Fault(column=name, rows=numbers[again], values=cells[again].to_numpy(), reason=reason))
@@ -119,14 +105,6 @@ def read_ids(
         return cells, faults
     numeric = whole.all() or seen.str.fullmatch(WHOLE_ID).all()
     return pd.Series(ids.astype(np.int64 if numeric else object)), []
-
-
-def _ids(seen: "pd.Series[Any]", text: NDArray[np.bool_], whole: NDArray[np.bool_]) -> NDArray[Any]:
-    """The different ids as text or whole numbers; None for what is neither."""
-    ids = np.full(len(seen), None, dtype=object)
-    ids[text] = seen[text]
-    ids[whole] = [int(value) for value in seen[whole]]
-    return ids
 
 
 def _faults(
@@ -195,18 +173,16 @@ def _parse(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[Any], Reason
     """Values as the codec's numbers (text stays text), and reasons against them, in the order that counts."""
     if isinstance(column, Binned):
         return _parse_binned(column, seen)
-    if isinstance(column, Categorical):
-        text = isinstance(column.categories[0], str)
-        values = seen.to_numpy(object) if text else floats(seen)
-        known = set(column.categories)
-        fits = (
-            (isinstance(value, str) and value in known for value in values)
-            if text
-            else np.isin(values, [*known])
-        )
-        listed = np.array([*fits], dtype=bool)
-        return values, [(f"is not one of the declared {shorten(column.labels)}.", ~listed)]
-    return _parse_boolean(column, seen)
+    if not isinstance(column, Categorical):
+        return _parse_boolean(column, seen)
+    known = set(column.categories)
+    if isinstance(column.categories[0], str):
+        values = seen.to_numpy(object)
+        listed = np.array([isinstance(value, str) and value in known for value in values], dtype=bool)
+    else:
+        values = floats(seen)
+        listed = np.isin(values, [*known])
+    return values, [(f"is not one of the declared {kinds.shorten(column.labels)}.", ~listed)]
 
 
 def _parse_boolean(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[np.int64], Reasons]:
@@ -214,9 +190,9 @@ def _parse_boolean(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[np.i
     no, yes = column.labels
     false_words, true_words = {no}, {yes}
     words = [str(text).strip() for text in texts(seen)]
-    if no.lower() in FALSE_WORDS and yes.lower() in TRUE_WORDS:
+    if no.lower() in kinds.FALSE_WORDS and yes.lower() in kinds.TRUE_WORDS:
         words = [word.lower() for word in words]
-        false_words, true_words = set(FALSE_WORDS), set(TRUE_WORDS)
+        false_words, true_words = set(kinds.FALSE_WORDS), set(kinds.TRUE_WORDS)
     true, false = (
         np.array([word in known for word in words], dtype=bool) for known in (true_words, false_words)
     )
@@ -226,58 +202,54 @@ def _parse_boolean(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[np.i
 
 def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.float64], Reasons]:
     dates, whole = isinstance(column, Date), column.edges.dtype.kind == "i"
-    kind = "a number"
+    kind = "a number" if column.form is None else f'a number written as "{column.form}"'
     if isinstance(column, Datetime):
         kind = "a time (YYYY-MM-DD HH:MM:SS)"
     elif isinstance(column, Date):
         kind = f"a date ({column.written})"
-    elif isinstance(column, RealColumn) and column.written is not None:
-        kind = f'a number written as "{column.written}"'
-    elif isinstance(column, Integer) and column.written is not None:
-        kind = f"a time of day ({column.written})"
+    elif isinstance(column, Integer) and column.form is not None:
+        kind = f"a time of day ({column.form})"
     values = numbers_in(column, seen)
     low, high = column.edges[0], column.edges[-1] - whole  # the last edge of whole numbers lies one past high
+    said = "{:g}".format if isinstance(column.low, float) else str if dates else column.said
+    least, most = said(column.low), said(column.high)  # as the schema has them
     with np.errstate(invalid="ignore"):
         return values, [
             (f"is not {kind}.", np.isnan(values)),
             ("is not finite.", np.isinf(values)),
             (
-                "has a time of day." if dates else "is not a whole number.",
+                f"{'has a time of day' if dates else 'is not a whole number'}.",
                 whole & (values != np.floor(values)),
             ),
-            (f"is below the declared low {_bound(column, column.low)}.", values < low),
-            (f"is above the declared high {_bound(column, column.high)}.", values > high),
+            (f"is below the declared low {least}.", values < low),
+            (f"is above the declared high {most}.", values > high),
         ]
 
 
 def numbers_in(column: Binned, seen: "pd.Series[Any]") -> NDArray[np.float64]:
     """Values on the column's own scale, text as it is declared to be written; NaN for all else."""
     if isinstance(column, Datetime):
-        return moments(column, seen)
+        return np.floor(seconds(seen) / column.step)
     if isinstance(column, Date):
         return days(seen, column.written)
-    if isinstance(column, Integer) and column.written is not None:
-        return times(seen, column.written)
-    return floats(seen, column.written if isinstance(column, RealColumn) else None)
+    form = column.form
+    if isinstance(column, Integer) and form is not None and seen.dtype.kind not in "iuf":
+        # steps after midnight
+        return _each(seen, lambda v: read_time(v, form) if isinstance(v, str | time) else _float(v))
+    return floats(seen, form)
+
+
+def _each(values: "pd.Series[Any]", read: Callable[[Any], float]) -> NDArray[np.float64]:
+    return np.array([read(value) for value in values], dtype=np.float64)
 
 
 def floats(values: "pd.Series[Any]", written: str | None = None) -> NDArray[np.float64]:
     """Numbers, and text that reads as one, to the last bit; NaN for all else, or text in another form."""
     if values.dtype.kind in "biuf":
         return values.to_numpy(dtype=np.float64)
-    if written is not None:
-        numbers = (read_number(v, written) if isinstance(v, str) else _float(v) for v in values)
-        return np.array([*numbers], dtype=np.float64)
-    return np.array([_float(value) for value in values], dtype=np.float64)
-
-
-def times(values: "pd.Series[Any]", written: str) -> NDArray[np.float64]:
-    """Steps after midnight: of numbers as they are, of times and of text in this form; NaN for all else."""
-    if values.dtype.kind in "iuf":
-        return values.to_numpy(dtype=np.float64)
-    return np.array(
-        [*(read_time(v, written) if isinstance(v, str | time) else _float(v) for v in values)], float
-    )
+    if written is None:
+        return _each(values, _float)
+    return _each(values, lambda v: read_number(v, written) if isinstance(v, str) else _float(v))
 
 
 def _float(value: Any) -> float:
@@ -299,7 +271,11 @@ def texts(values: "pd.Series[Any]") -> NDArray[Any]:
 
 def _text(value: Any) -> str | None:
     if isinstance(value, str):
-        return value if _is_sound(value) else None
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # half a surrogate pair
+            return None
+        return value
     if isinstance(value, float | np.floating):
         value = float(value)
         if not value.is_integer():
@@ -312,26 +288,16 @@ def _text(value: Any) -> str | None:
     return str(value) if isinstance(value, Decimal | np.bool_) else None
 
 
-def _is_sound(text: str) -> bool:
-    """Whether it can be written down: half a surrogate pair cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def days(values: "pd.Series[Any]", written: str = ISO_DAY) -> NDArray[np.float64]:
     """Days since 1970-01-01, with the time of day as a fraction; NaN for what is no date, or text in another form."""
     if values.dtype.kind != "M" and written != ISO_DAY:
-        days_in = (day_or_nan(v, written, EPOCH) if isinstance(v, str) else _day(v) for v in values)
-        return np.array([*days_in], dtype=np.float64)
+        return _each(values, lambda v: day_or_nan(v, written, EPOCH) if isinstance(v, str) else _day(v))
     if values.dtype.kind != "M":
-        return np.array([_day(value) for value in values], dtype=np.float64)
+        return _each(values, _day)
     moments = values.to_numpy()
     a_day = _TICKS[np.datetime_data(moments.dtype)[0]] * 86400
     whole, rest = np.divmod(moments.astype(np.int64), a_day)
-    known = ~np.isnat(moments) & (whole >= day_number(date.min)) & (whole <= day_number(date.max))
+    known = ~np.isnat(moments) & (whole >= kinds.day_number(date.min)) & (whole <= kinds.day_number(date.max))
     return np.where(known, whole + rest / a_day, np.nan)
 
 
@@ -343,20 +309,15 @@ def _day(value: object) -> float:
             return math.nan
         time = value.time() if isinstance(value, datetime) else datetime.min.time()
         seconds = time.hour * 3600 + time.minute * 60 + time.second + time.microsecond / 1e6
-        return day_number(value) + seconds / 86400
+        return kinds.day_number(value) + seconds / 86400
     except (ValueError, OverflowError, NotImplementedError):  # no date, or one that no calendar has
         return math.nan
-
-
-def moments(column: Datetime, values: "pd.Series[Any]") -> NDArray[np.float64]:
-    """Steps of the column since 1970-01-01 00:00, whole ones; NaN for what is no time."""
-    return np.floor(seconds(values) / column.step)
 
 
 def seconds(values: "pd.Series[Any]") -> NDArray[np.float64]:
     """Whole seconds since 1970-01-01 00:00 by the clock on the wall; NaN for what is no date."""
     if values.dtype.kind != "M":
-        return np.array([_second(value) for value in values], dtype=np.float64)
+        return _each(values, _second)
     stamps = (values.dt.tz_localize(None) if values.dt.tz is not None else values).to_numpy()
     whole = stamps.astype(np.int64) // _TICKS[np.datetime_data(stamps.dtype)[0]]
     return np.where(np.isnat(stamps), np.nan, whole)
@@ -367,7 +328,7 @@ def _second(value: object) -> float:
         if isinstance(value, str):
             value = datetime.fromisoformat(value.strip())
         if isinstance(value, datetime) and not math.isnan(_day(value)):
-            return second_number(value)
+            return kinds.second_number(value)
         return 86400 * _day(value)
     except (ValueError, OverflowError, NotImplementedError):
         return math.nan
@@ -377,14 +338,3 @@ def _is_whole(value: object) -> bool:
     if isinstance(value, float):  # what a whole number becomes in a column with gaps
         return value.is_integer() and abs(value) < EXACT
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 2**63
-
-
-def _within_64_bits(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """`_is_whole` of whole numbers, all at once."""
-    return np.asarray((values > -(2**63)) & (values < 2**63))
-
-
-def _bound(column: Binned, value: Any) -> str:
-    if isinstance(column, Integer):
-        return column.said(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -6,14 +6,12 @@ Parquet keeps types, so values go there as they are; the order of an ordinal col
 """
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from understudy.data.column import Boolean, Column, Date, Datetime, Integer, Real
-from understudy.data.reading.forms import ISO_DAY, write_day, write_number
+from understudy.data.column import Binned, Boolean, Column, Date, Datetime, Real
 
 
 def write_table(frame: pd.DataFrame, path: str | Path, schema: object) -> None:
@@ -59,26 +57,18 @@ def _typed_like(column: Column, cells: "pd.Series[Any]", dtype: Any) -> "pd.Seri
         cells = _written(column, cells).astype(object)
         return cells if kinds.is_object_dtype(dtype) else cells.astype(dtype)
     plain = kinds.is_bool_dtype(dtype) or kinds.is_integer_dtype(dtype)
-    return (
-        cells
-        if plain and cells.isna().any() and not kinds.is_extension_array_dtype(dtype)
-        else cells.astype(dtype)
-    )
+    gap = plain and cells.isna().any() and not kinds.is_extension_array_dtype(dtype)
+    return cells if gap else cells.astype(dtype)
 
 
 def _written(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
-    if isinstance(column, Real) and column.written is not None:
-        number = partial(write_number, form=column.written, decimals=column.decimals)
-        return cells.map(number, na_action="ignore").astype(object)
+    if isinstance(column, Binned) and column.form is not None:
+        return cells.astype(object).map(column.said, na_action="ignore")
     if isinstance(column, Real) and column.decimals is not None:
         return cells.map(f"{{:.{column.decimals}f}}".format, na_action="ignore").astype(object)
-    if isinstance(column, Integer) and column.written is not None:
-        return cells.astype(object).map(column.said, na_action="ignore")
     if isinstance(column, Boolean):
         words = dict(zip(column.values, column.labels, strict=True))
         return cells.astype(object).map(words, na_action="ignore")
-    if isinstance(column, Date) and column.written != ISO_DAY:
-        return cells.astype(object).map(partial(write_day, form=column.written), na_action="ignore")
     form = "%Y-%m-%d"
     if isinstance(column, Datetime):
         form += " %H:%M:%S" if column.resolution == "second" else " %H:%M"
