@@ -34,36 +34,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.column import (
-    DEFAULT_BINS,
-    EPOCH,
-    EXACT,
-    FALSE_WORDS,
-    FIRST_DAY,
-    LAST_DAY,
-    RESOLUTIONS,
-    TRUE_WORDS,
-    Boolean,
-    Categorical,
-    Column,
-    Date,
-    Datetime,
-    Integer,
-    Ordinal,
-    Real,
-    day_number,
-)
+from understudy.data import column as kinds
+from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
+from understudy.data.reading import forms
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, seconds, texts
 from understudy.data.reading.files import Source, open_source
-from understudy.data.reading.forms import (
-    A_DAY,
-    ISO_DAY,
-    TIME_FORMS,
-    day_form,
-    number_form,
-    read_number,
-    time_form,
-)
+from understudy.data.reading.forms import ISO_DAY, TIME_FORMS, day_form
 from understudy.data.schema import Schema
 from understudy.ground.check import nearest, whole
 from understudy.ground.durable import replace as replace_file
@@ -71,31 +47,15 @@ from understudy.ground.errors import SchemaError
 
 LARGEST = 1e299  # beyond, a rounded bound is no longer a good one
 MANY_DECIMALS = 6  # more are a float's own digits, and nobody's format
-_ODD = {
-    "?",
-    "-",
-    "--",
-    ".",
-    "*",
-    "-99",
-    "-999",
-    "999",
-    "unknown",
-    "Unknown",
-    "UNKNOWN",
-}  # may stand for missing
-_FORMS = (
-    (
-        r"[-+]?[\d.]+,\d+\s*%?",
-        ', like numbers with a comma, which may part decimals (then say decimal = ",") or thousands',
-    ),
-    (r"[-+]?[\d.,]+\s*%", ", like percentages, but not all in one form"),
-    (
-        r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}.*",
-        ", like days, but not all in one form with a year of four digits",
-    ),
-    (r"\d{1,2}:\d{2}(:\d{2})?", ", like times of day, but not all in one form"),
-)  # what texts may look like
+# may stand for missing
+_ODD = {"?", "-", "--", ".", "*", "-99", "-999", "999", "unknown", "Unknown", "UNKNOWN"}
+# what texts may look like
+_FORMS = {
+    r"[-+]?[\d.]+,\d+\s*%?": 'numbers with a comma, which may part decimals (then say decimal = ",") or thousands',
+    r"[-+]?[\d.,]+\s*%": "percentages, but not all in one form",
+    r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}.*": "days, but not all in one form with a year of four digits",
+    r"\d{1,2}:\d{2}(:\d{2})?": "times of day, but not all in one form",
+}
 FEW = 10  # so many different whole numbers are read as an order of categories
 
 HEADER = """\
@@ -140,37 +100,33 @@ def draft(
             f'{raw.name}: there is no id column "{person}".{nearest(person, map(str, raw.columns))} '
             "No draft was made."
         )
-    if count := len(raw.faults):
-        raise SchemaError(
-            f"{raw.name}: {count:,} rows do not have as many cells as the header. No draft was made."
-        )
+    if count := f"{len(raw.faults):,} rows" if raw.faults else "":
+        raise SchemaError(f"{raw.name}: {count} do not have as many cells as the header. No draft was made.")
     if not len(raw.numbers):
         raise SchemaError(f"{raw.name}: the table has no rows. No draft was made.")
     found = {c: _guess(str(c), cells, most_categories) for c, cells in raw.columns.items() if c != person}
     columns = tuple(column for column in found.values() if isinstance(column, Column))
     if not columns:
         raise SchemaError(f"{raw.name}: no column can be described. No draft was made.")
-    notes = [
-        f"Domains read from {len(raw.numbers):,} rows of {raw.name}; private until marked public or bought."
-    ]
+    rows = f"{len(raw.numbers):,} rows of {raw.name}"
+    notes = [f"Domains read from {rows}; private until marked public or bought."]
     why = {str(c): found.get(c, "more than one column has this name") for c in raw.header if c != person}
     left = {column: reason for column, reason in why.items() if isinstance(reason, str)}
     if left:
         notes.append(f"Left out: {'; '.join(f'{column} ({reason})' for column, reason in left.items())}.")
-    ids = _like_ids(raw.columns, columns) if person is None else []
-    if ids:
+    cells_of = {str(c): cells for c, cells in raw.columns.items()}
+    whole_columns = [column.name for column in columns if isinstance(column, Integer) and person is None]
+    if ids := [c for c in whole_columns if cells_of[c].is_unique]:
         notes.append(f"Different in every row, so perhaps the person: {', '.join(ids)}.")
     remarks = dict.fromkeys(ids, "different in every row: is this the person?")
     if person is not None and (again := int(raw.columns[person].duplicated().sum())):
         remarks[person] = (
             f"{again:,} rows of people who have an earlier one: keep one each, or see docs/visits.md"
         )
-    cells_of = {str(c): cells for c, cells in raw.columns.items()}
     for column in columns:
         if isinstance(column, Categorical) and (odd := sorted(_ODD & set(column.labels))):
-            remarks[column.name] = (
-                f"{' and '.join(map(repr, odd))}: a value, or missing? Then draft it with --missing '{odd[0]}'"
-            )
+            shown = " and ".join(map(repr, odd))
+            remarks[column.name] = f"{shown}: a value, or missing? Then draft it with --missing '{odd[0]}'"
         if said := _either_way(column, cells_of[column.name]):
             remarks[column.name] = said
             notes.append(f"{column.name}: {said}.")
@@ -195,13 +151,9 @@ def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column |
     present = values.iloc[np.unique(where[where >= 0])]
     if present.empty:
         return "it has no value"
-    kind = cells.dtype
-    if (
-        isinstance(kind, pd.CategoricalDtype)
-        and kind.ordered
-        and all(isinstance(c, str) for c in kind.categories)
-    ):
-        return Ordinal(categories=tuple(kind.categories), **common)
+    ordered = isinstance(cells.dtype, pd.CategoricalDtype) and cells.dtype.ordered
+    if ordered and all(isinstance(c, str) for c in cells.dtype.categories):
+        return Ordinal(categories=tuple(cells.dtype.categories), **common)
     words = {str(text) for text in texts(present)}
     if (labels := _labels(words)) is not None:
         return Boolean(labels=labels, **common) if labels else Boolean(**common)
@@ -209,40 +161,42 @@ def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column |
     if numbers is not None:
         return _numeric(common, np.unique(numbers), _decimals(words))
     day = days(present)
-    if ((day_number(FIRST_DAY) <= day) & (day < day_number(LAST_DAY) + 1)).all():
+    if ((kinds.day_number(kinds.FIRST_DAY) <= day) & (day < kinds.day_number(kinds.LAST_DAY) + 1)).all():
         return _moment(common, day, seconds(present))
     if (column := _in_a_form(common, present, words)) is not None:
         return column
     if not all(isinstance(value, str) for value in present):
         return "its values are of several types, or beyond what a column holds"
     if len(present) > most_categories:
-        alike = next((said for form, said in _FORMS if all(re.fullmatch(form, word) for word in words)), "")
-        return f"{len(present):,} different texts{alike}; declare its categories if they are known"
+        alike = [
+            f", like {said}" for form, said in _FORMS.items() if all(re.fullmatch(form, w) for w in words)
+        ]
+        return (
+            f"{len(present):,} different texts{''.join(alike[:1])}; declare its categories if they are known"
+        )
     return Categorical(categories=tuple(sorted(present)), **common)
 
 
 def _in_a_form(common: dict[str, Any], present: "pd.Series[Any]", words: set[str]) -> Column | None:
     """A column of texts that are all written in one form that is not the plain one; None where they are not."""
     if all(isinstance(value, time) for value in present):
-        return _time("HH:MM:SS" if any(value.second for value in present) else "HH:MM", common)
-    if not all(isinstance(value, str) for value in present):
+        clock: str | None = "HH:MM:SS" if any(value.second for value in present) else "HH:MM"
+    elif not all(isinstance(value, str) for value in present):
         return None
-    if (clock := time_form(words)) is not None:
-        return _time(clock, common)
+    else:
+        clock = forms.time_form(words)
+    if clock is not None:
+        return Integer(low=0, high=forms.A_DAY // TIME_FORMS[clock] - 1, written=clock, **common)
     if (found := day_form(words)) is not None:
         day = days(present, found[0])
-        if ((day_number(FIRST_DAY) <= day) & (day <= day_number(LAST_DAY))).all():
+        if ((kinds.day_number(kinds.FIRST_DAY) <= day) & (day <= kinds.day_number(kinds.LAST_DAY))).all():
             return replace(_years(common, day), written=found[0])
-    if (number := number_form(words)) is not None:
+    if (number := forms.number_form(words)) is not None:
         form, most = number
-        numbers = np.unique([read_number(word, form) for word in words])
+        numbers = np.unique([forms.read_number(word, form) for word in words])
         if np.abs(numbers).max() < LARGEST:
             return replace(_real(common, numbers, most if most <= MANY_DECIMALS else None), written=form)
     return None
-
-
-def _time(form: str, common: dict[str, Any]) -> Integer:
-    return Integer(low=0, high=A_DAY // TIME_FORMS[form] - 1, written=form, **common)
 
 
 def _either_way(column: Column, cells: "pd.Series[Any]") -> str | None:
@@ -260,12 +214,14 @@ def _either_way(column: Column, cells: "pd.Series[Any]") -> str | None:
 def _labels(words: set[str]) -> tuple[str, ...] | None:
     """How false and true are written, () where that cannot be told, and None where these are no booleans."""
     plain = {word.removesuffix(".0") if word in ("0.0", "1.0") else word for word in words}
-    false, true = ([w for w in plain if w.lower() in known] for known in (FALSE_WORDS, TRUE_WORDS))
+    false, true = (
+        [w for w in plain if w.lower() in known] for known in (kinds.FALSE_WORDS, kinds.TRUE_WORDS)
+    )
     if len(false) + len(true) == len(plain):
         if len(false) + len(true) == 1:  # the other of the two, in the same letters
             (word,) = plain
-            false = false or [_alike(word, FALSE_WORDS, TRUE_WORDS)]
-            true = true or [_alike(word, TRUE_WORDS, FALSE_WORDS)]
+            false = false or [_alike(word, kinds.FALSE_WORDS, kinds.TRUE_WORDS)]
+            true = true or [_alike(word, kinds.TRUE_WORDS, kinds.FALSE_WORDS)]
         return (false[0], true[0]) if len(false) == len(true) == 1 else ()
     pairs = (("N", "Y"), ("n", "y"), ("F", "T"), ("f", "t"))
     return next((pair for pair in pairs if plain == set(pair)), None)
@@ -288,15 +244,15 @@ def _moment(common: dict[str, Any], day: NDArray[np.float64], second: NDArray[np
     """A date or a datetime, in whole years."""
     if (day == np.floor(day)).all():
         return _years(common, day)
-    first, last = (date.fromordinal(int(np.floor(end)) + EPOCH) for end in (day.min(), day.max()))
-    fits = [name for name, step in RESOLUTIONS.items() if not (second % step).any()]
+    first, last = (date.fromordinal(int(np.floor(end)) + kinds.EPOCH) for end in (day.min(), day.max()))
+    fits = [name for name, step in kinds.RESOLUTIONS.items() if not (second % step).any()]
     end = {"second": (23, 59, 59), "minute": (23, 59, 0), "hour": (23, 0, 0)}[fits[-1]]
     high = datetime(last.year, 12, 31, *end)
     return Datetime(low=datetime(first.year, 1, 1), high=high, resolution=fits[-1], **common)
 
 
 def _years(common: dict[str, Any], day: NDArray[np.float64]) -> Date:
-    first, last = (date.fromordinal(int(end) + EPOCH) for end in (day.min(), day.max()))
+    first, last = (date.fromordinal(int(end) + kinds.EPOCH) for end in (day.min(), day.max()))
     return Date(low=date(first.year, 1, 1), high=date(last.year, 12, 31), **common)
 
 
@@ -310,7 +266,7 @@ def _numbers(present: "pd.Series[Any]") -> NDArray[np.float64] | None:
 
 def _numeric(common: dict[str, Any], numbers: NDArray[np.float64], decimals: int | None) -> Column:
     """A kind for sorted different numbers."""
-    if (numbers == np.floor(numbers)).all() and np.abs(numbers).max() < EXACT / 10:
+    if (numbers == np.floor(numbers)).all() and np.abs(numbers).max() < kinds.EXACT / 10:
         if len(numbers) <= FEW:
             return Ordinal(categories=tuple(int(v) for v in numbers), **common)
         low, high = _outwards(float(numbers[0]), float(numbers[-1]))
@@ -321,9 +277,9 @@ def _numeric(common: dict[str, Any], numbers: NDArray[np.float64], decimals: int
 def _real(common: dict[str, Any], numbers: NDArray[np.float64], decimals: int | None) -> Real:
     low, high = _outwards(float(numbers[0]), float(numbers[-1]))
     steps = 0 if decimals is None else int((high - low) * 10**decimals)
-    if decimals is None or steps < 2 or max(abs(low), abs(high)) * 10**decimals > EXACT:
+    if decimals is None or steps < 2 or max(abs(low), abs(high)) * 10**decimals > kinds.EXACT:
         return Real(low=low, high=high, **common)
-    if steps >= 2 * DEFAULT_BINS:
+    if steps >= 2 * kinds.DEFAULT_BINS:
         return Real(low=low, high=high, decimals=decimals, **common)
     return Real(low=low, high=high, bins=steps // 2, decimals=decimals, **common)
 
@@ -334,8 +290,3 @@ def _outwards(low: float, high: float) -> tuple[float, float]:
     below = (Decimal(repr(low)) / step).to_integral_value(ROUND_FLOOR)
     above = (Decimal(repr(high)) / step).to_integral_value(ROUND_CEILING)
     return float(below * step), float((above + (below == above)) * step)
-
-
-def _like_ids(cells: dict[str, "pd.Series[Any]"], columns: tuple[Column, ...]) -> list[str]:
-    whole_columns = {column.name for column in columns if isinstance(column, Integer)}
-    return [str(c) for c, values in cells.items() if str(c) in whole_columns and values.is_unique]

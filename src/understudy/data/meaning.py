@@ -14,20 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.data.column import (
-    Binned,
-    Boolean,
-    Categorical,
-    Column,
-    Date,
-    Datetime,
-    Integer,
-    Ordinal,
-    Real,
-    day_number,
-    second_number,
-    shorten,
-)
+from understudy.data import column as kinds
+from understudy.data.column import Binned, Boolean, Categorical, Column, Date, Datetime, Integer, Real
 from understudy.data.conditions import Compare, Missing, OneOf, Test, Value
 from understudy.data.encoding.values import Pieces
 from understudy.data.reading.forms import read_time
@@ -111,7 +99,7 @@ def _place(column: Binned, value: Value) -> float:
     """A value on the column's own scale."""
     if isinstance(column, Date):
         try:
-            return day_number(date.fromisoformat(value if isinstance(value, str) else ""))
+            return kinds.day_number(date.fromisoformat(value if isinstance(value, str) else ""))
         except ValueError:
             raise column.error(f"{value!r} is not a date ('YYYY-MM-DD'). {_NOTHING}") from None
     if isinstance(column, Datetime):
@@ -119,7 +107,7 @@ def _place(column: Binned, value: Value) -> float:
             moment = datetime.fromisoformat(value if isinstance(value, str) else "")
         except ValueError:
             raise column.error(f"{value!r} is not a time ('YYYY-MM-DD HH:MM:SS'). {_NOTHING}") from None
-        return second_number(moment) / column.step
+        return kinds.second_number(moment) / column.step
     if isinstance(column, Integer) and column.written is not None and isinstance(value, str):
         if math.isnan(steps := read_time(value, column.written)):
             raise column.error(f"{value!r} is not a time of day ({column.written!r}). {_NOTHING}")
@@ -137,7 +125,7 @@ def _category(column: Column, value: Value) -> int:
     if not isinstance(value, kind) or not exact or value not in known:
         quoted = [repr(one) if isinstance(one, str) else str(one) for one in known]
         hint = nearest(value, map(str, known))
-        raise column.error(f"{value!r} is none of its values ({shorten(quoted)}).{hint} {_NOTHING}")
+        raise column.error(f"{value!r} is none of its values ({kinds.shorten(quoted)}).{hint} {_NOTHING}")
     return known.index(value)
 
 
@@ -147,20 +135,21 @@ def _in_order(test: Compare, column: Column) -> Mask:
         raise column.error(f"false and true have no order {test.order}. Use ==. {_NOTHING}")
     known = column.categories
     rising = not isinstance(known[0], str) and all(a < b for a, b in pairwise(known))  # type: ignore[operator]
-    if rising or (not isinstance(known[0], str) and not isinstance(column, Ordinal)):
+    if rising or (not isinstance(known[0], str) and not isinstance(column, kinds.Ordinal)):
         if isinstance(test.value, bool | str):
             raise column.error(f"{test.value!r} is not a number. {_NOTHING}")
-        return _ordered(np.array(known), test.order, test.value)
-    if not isinstance(column, Ordinal):
+        return ordered(np.array(known), test.order, test.value)
+    if not isinstance(column, kinds.Ordinal):
         raise column.error(
             f"its values have no order {test.order}: it is categorical, not ordinal. Use == or in. {_NOTHING}"
         )
-    return _ordered(np.arange(len(known)), test.order, _category(column, test.value))
+    return ordered(np.arange(len(known)), test.order, _category(column, test.value))
 
 
-def _ordered(values: NDArray[Any], order: str, value: Any) -> Mask:
+def ordered(values: NDArray[Any], order: str, other: Any) -> Mask:
+    """Which values stand in this order to the other, or others."""
     compared = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}[order]
-    return np.asarray(compared(values.astype(np.float64), float(value)))
+    return np.asarray(compared(values.astype(np.float64), other))
 
 
 _NOTHING = "Nothing was drawn."

@@ -28,7 +28,7 @@ import pandas as pd
 from understudy.data.column import Binned, Column, Date, Datetime, Ordinal
 from understudy.data.conditions import And, Condition, Not, Or, Order, columns, parse, tests
 from understudy.data.encoding.values import cut, numbers_of, places_of
-from understudy.data.meaning import Mask, cuts, holds
+from understudy.data.meaning import Mask, cuts, holds, ordered
 from understudy.ground.check import known_keys, repeated
 from understudy.ground.errors import ConfigError, SchemaError
 
@@ -154,9 +154,6 @@ def met(condition: Condition, frame: pd.DataFrame, declared: Mapping[str, Column
     if isinstance(condition, Order):
         other = declared[condition.other]
         a, b = numbers_of(column, frame[column.name]), numbers_of(other, frame[other.name])
-        return np.asarray(_COMPARED[condition.order](a, b) | np.isnan(a) | np.isnan(b))
+        return np.asarray(ordered(a, condition.order, b) | np.isnan(a) | np.isnan(b))
     pieces = cut(column, cuts(condition, column))
     return np.asarray(holds(condition, pieces)[places_of(pieces, frame[column.name])])
-
-
-_COMPARED = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
