@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from understudy.cli import app
 from understudy.data.encoding.codec import Codec
 from understudy.data.visits import VisitCodes, VisitSchema, read_visits
-from understudy.data.visits.frames import number_bounds, visit_frames
+from understudy.data.visits.reading import number_bounds, visit_frames
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, UnderstudyError
 from understudy.models.visits.chains import MixtureOfChains

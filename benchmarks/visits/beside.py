@@ -14,7 +14,7 @@ from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Column, Integer, Real, Schema
 from understudy.data.visits import VisitCodes, VisitLayout, count_visits, read_visits
-from understudy.data.visits.frames import number_bounds, visit_frames
+from understudy.data.visits.reading import number_bounds, visit_frames
 from understudy.privacy.noise import FastRng
 from understudy.privacy.secure.moments import needed_multipliers
 from understudy.runs.federation import Federation

@@ -17,7 +17,7 @@ from understudy.cli import app
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.data.visits import VisitLayout, VisitSchema, read_visits
-from understudy.data.visits.frames import number_bounds
+from understudy.data.visits.reading import number_bounds
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, SchemaError, UnderstudyError
 from understudy.models.tables.given_rules import Rules

@@ -17,7 +17,7 @@ from understudy.data.conditions import parse
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.data.visits.frames import number_bounds
+from understudy.data.visits.reading import number_bounds
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, UnderstudyError
 from understudy.models.visits.chains import MixtureOfChains

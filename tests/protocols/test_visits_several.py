@@ -20,7 +20,7 @@ from understudy.cli import app
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, read_visits
 from understudy.data.visits.counts import person_vectors
-from understudy.data.visits.frames import number_bounds
+from understudy.data.visits.reading import number_bounds
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
 from understudy.models.visits.fit import VisitTables, fit_visits

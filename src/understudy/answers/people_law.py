@@ -37,7 +37,7 @@ from understudy.data.conditions import Order, columns, parse, tests
 from understudy.data.encoding.codec import Codec, Uniform
 from understudy.data.encoding.values import Codes, Pieces, typed
 from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.data.visits.frames import declared, timed
+from understudy.data.visits.reading import declared, timed
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.bayes import invert
 from understudy.models.visits.chains import MixtureOfChains

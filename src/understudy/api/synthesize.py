@@ -29,11 +29,11 @@ import pyarrow as pa
 
 from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
-from understudy.data.coarsen import coarsen, coarsen_long
 from understudy.data.described import ArraySchema
 from understudy.data.kinds import TABLE, load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.reading.sources import TableSource
+from understudy.data.reading.writing import coarsen, coarsen_long
 from understudy.data.schema import Boolean, Column, Real, Schema
 from understudy.data.table import Table, open_table, read_table
 from understudy.ground.check import plain_name

@@ -165,7 +165,7 @@ def schema_buy(
     Only column names and kinds are taken from the draft; everything else is measured privately. Values that did
     not show (rare categories, outliers) become "(other)" or are clipped in the cleaned table.
     """
-    from understudy.data.coarsen import coarsen
+    from understudy.data.reading.writing import coarsen
     from understudy.data.schema import Schema
     from understudy.ground.durable import replace
     from understudy.privacy.asked_kinds import as_bought, in_words

@@ -42,8 +42,19 @@ class Document(ABC):
         path.write_text(text, encoding="utf-8")
 
     def to_toml(self) -> str:
-        """It as a TOML document."""
-        return tomli_w.dumps(self.to_dict())
+        """It as a TOML document, with a table for each column."""
+        return tomli_w.dumps(_by_name(self.to_dict()))
+
+
+def _by_name(data: Any) -> Any:
+    """Lists of columns as tables under their names."""
+    if not isinstance(data, dict):
+        return data
+    columns = data.get("columns")
+    if isinstance(columns, list):
+        own = {one["name"]: {key: value for key, value in one.items() if key != "name"} for one in columns}
+        data = data | {"columns": own}
+    return {key: _by_name(value) for key, value in data.items()}
 
 
 def read(path: str | Path, build: Callable[[dict[str, Any]], T]) -> T:
@@ -61,12 +72,7 @@ def read(path: str | Path, build: Callable[[dict[str, Any]], T]) -> T:
         raise SchemaError(f"{path.name}: {error}") from error
     except ValueError as error:  # what tomllib and json raise, and text that is not UTF-8
         raise SchemaError(f"{path.name}: not a valid {_suffix(path)[1:].upper()} file ({error}).") from error
-    except (
-        TypeError,
-        AttributeError,
-        KeyError,
-        OverflowError,
-    ) as error:  # a key that holds another kind of value
+    except (TypeError, AttributeError, KeyError, OverflowError) as error:  # a key of another kind of value
         raise SchemaError(f"{path.name}: this describes no rows ({error}).") from error
 
 

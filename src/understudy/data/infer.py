@@ -151,9 +151,9 @@ def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column |
     present = values.iloc[np.unique(where[where >= 0])]
     if present.empty:
         return "it has no value"
-    ordered = isinstance(cells.dtype, pd.CategoricalDtype) and cells.dtype.ordered
-    if ordered and all(isinstance(c, str) for c in cells.dtype.categories):
-        return Ordinal(categories=tuple(cells.dtype.categories), **common)
+    order = cells.dtype if isinstance(cells.dtype, pd.CategoricalDtype) else None
+    if order is not None and order.ordered and all(isinstance(c, str) for c in order.categories):
+        return Ordinal(categories=tuple(order.categories), **common)
     words = {str(text) for text in texts(present)}
     if (labels := _labels(words)) is not None:
         return Boolean(labels=labels, **common) if labels else Boolean(**common)

@@ -33,8 +33,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
-import tomli_w
-
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
 from understudy.data.document import Document
 from understudy.data.rules import Rule, about, read_rules
@@ -43,18 +41,9 @@ from understudy.ground.errors import DraftSchemaError, SchemaError
 from understudy.ground.html import grid
 
 __all__ = [
-    "Boolean",
-    "Categorical",
-    "Column",
-    "Date",
-    "Datetime",
-    "Integer",
-    "Ordinal",
-    "Real",
-    "Schema",
-    "join",
+    "Boolean", "Categorical", "Column", "Date", "Datetime", "Integer", "Ordinal", "Real", "Schema", "join",
     "was_bought",
-]
+]  # fmt: skip
 
 Origin = Literal["public", "rows"]
 
@@ -96,10 +85,8 @@ class Schema(Document):
                 "An id is never learned: take it out of the columns."
             )
         if self.origin not in get_args(Origin):
-            raise SchemaError(
-                f'origin must be "public" or "rows", not {self.origin!r}.'
-                f"{nearest(self.origin, get_args(Origin))}"
-            )
+            hint = nearest(self.origin, get_args(Origin))
+            raise SchemaError(f'origin must be "public" or "rows", not {self.origin!r}.{hint}')
         if not isinstance(self.note, str):
             raise SchemaError(f"note must be text, not {self.note!r}.")
         object.__setattr__(self, "rules", read_rules(self.rules))
@@ -153,9 +140,8 @@ class Schema(Document):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read `to_dict`'s form, or a mapping from column names to columns."""
         if "kind" in data:
-            raise SchemaError(
-                f"this schema describes rows of the kind {data['kind']!r}, and a table is needed here."
-            )
+            said = f"rows of the kind {data['kind']!r}"
+            raise SchemaError(f"this schema describes {said}, and a table is needed here.")
         known_keys(data, ("person", "origin", "note", "rules", "columns"), "the schema", raised=SchemaError)
         columns = data.get("columns", ())
         if isinstance(columns, Mapping):
@@ -166,32 +152,24 @@ class Schema(Document):
             raise SchemaError(f"its columns have {levels:,} bins together, more than {MOST_LEVELS:,}.")
         return cls(**{**data, "columns": tuple(map(_column, columns))})
 
-    def to_toml(self) -> str:
-        """The schema as a TOML document, a table for each column."""
-        data = self.to_dict()
-        return tomli_w.dumps(data | {"columns": {column.pop("name"): column for column in data["columns"]}})
+    @property
+    def _title(self) -> str:
+        person = f"person {self.person}" if self.person else "each row a person"
+        origin = "public" if self.origin == "public" else "a draft, read from rows"
+        return f"{len(self.columns)} columns, {person}, {origin}"
 
     def _repr_html_(self) -> str:
-        origin = (
-            "public"
-            if self.origin == "public"
-            else "a draft, read from rows: private until marked public or bought"
-        )
-        person = f"person {self.person}" if self.person else "each row a person"
         rows = ((c.name, c.kind, c.domain, "yes" if c.nullable else "") for c in self.columns)
-        title = f"{len(self.columns)} columns, {person}, {origin}"
-        return grid(("column", "kind", "values", "may be missing"), rows, title=title)
+        private = "" if self.origin == "public" else ": private until marked public or bought"
+        return grid(("column", "kind", "values", "may be missing"), rows, title=f"{self._title}{private}")
 
     def __str__(self) -> str:
         width = max(map(len, self.names))
-        origin = "public" if self.origin == "public" else "a draft, read from rows"
-        person = f"person {self.person}" if self.person else "each row a person"
         rows = (
             f"  {c.name:<{width}}  {c.kind:<11}  {c.domain}{', or missing' if c.nullable else ''}"
             for c in self.columns
         )
-        rules = (f"  rule: {rule}" for rule in self.rules)
-        return "\n".join((f"{len(self.columns)} columns, {person}, {origin}", *rows, *rules))
+        return "\n".join((self._title, *rows, *(f"  rule: {rule}" for rule in self.rules)))
 
 
 def join(schemas: Mapping[str, Schema]) -> Schema:

@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.coarsen import OTHER
 from understudy.data.column import Binned, Categorical, Column, Ordinal, Real
 from understudy.data.reading.cells import distinct, floats, missing_words, numbers_in, texts
 from understudy.data.reading.files import Raw, Source, batches_of, is_long, open_source
+from understudy.data.reading.writing import OTHER
 from understudy.data.schema import Schema, was_bought
 from understudy.data.table import Table, judged, readers_of, wanted
 

@@ -10,7 +10,9 @@ from understudy.data.kinds.arrays import ARRAYS as ARRAYS
 from understudy.data.kinds.arrays import IMAGES as IMAGES
 from understudy.data.kinds.arrays import SERIES as SERIES
 from understudy.data.kinds.brought import BROUGHT as BROUGHT
+from understudy.data.kinds.brought import EVENTS as EVENTS
 from understudy.data.kinds.brought import FLAT as FLAT
+from understudy.data.kinds.brought import VISITS as VISITS
 from understudy.data.kinds.brought import MixedSchema as MixedSchema
 from understudy.data.kinds.brought import kind_of as kind_of
 from understudy.data.kinds.brought import load_any as load_any
@@ -21,10 +23,8 @@ from understudy.data.kinds.brought import read_rows as read_rows
 from understudy.data.kinds.brought import schema_from as schema_from
 from understudy.data.kinds.brought import side_by_side as side_by_side
 from understudy.data.kinds.brought import sizes_of as sizes_of
+from understudy.data.kinds.kind import TABLE as TABLE
 from understudy.data.kinds.kind import Family as Family
 from understudy.data.kinds.kind import Flat as Flat
 from understudy.data.kinds.kind import Kind as Kind
 from understudy.data.kinds.kind import places as places
-from understudy.data.kinds.table import TABLE as TABLE
-from understudy.data.kinds.visits import EVENTS as EVENTS
-from understudy.data.kinds.visits import VISITS as VISITS

@@ -1,7 +1,7 @@
-"""What every kind of rows can do, and how one is told from another.
+"""What every kind of rows can do, how one is told from another, and the plainest: tables.
 
 A schema says its kind (`schema.kind`); whatever is done in another way for another kind is a method of that kind's
-object, in a file of its own beside this one. Layers above have tables of their own by `kind.name`, for what they do.
+object. Layers above have tables of their own by `kind.name`, for what they do.
 """
 
 import math
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from understudy.data.column import Integer
 from understudy.data.schema import Schema
-from understudy.data.table import Table, Violation
+from understudy.data.table import Table, Violation, check_table, open_table
 
 if TYPE_CHECKING:
     from torch import Tensor
     from typing_extensions import TypeIs
 
-    from understudy.data.encoding.codec import Uniform
-    from understudy.data.encoding.features import Features, Slots, Values
+    from understudy.data.encoding.codec import Codec, Uniform
+    from understudy.data.encoding.features import Features, Slots, TableFeatures, Values
     from understudy.data.encoding.population import Population
 
 S = TypeVar("S")
@@ -140,3 +140,64 @@ def placed(people: NDArray[Any], person: str | None, source: str) -> Table:
 def places(aligned: pd.DataFrame) -> NDArray[np.int64]:
     """Of all but tables: which rows are left of the roster after alignment, in its order."""
     return np.asarray(aligned[_PLACE].to_numpy(), dtype=np.int64)
+
+
+class TableKind(Flat[Schema, Table]):
+    name: ClassVar[str] = Schema.kind
+
+    def read(
+        self, source: Any, schema: Schema, name: str | None = None, *, one_row_each: bool = True
+    ) -> Table:
+        return open_table(source, schema, name, one_row_each=one_row_each)
+
+    def check(self, source: Any, schema: Schema) -> tuple[list[Violation], list[str]]:
+        return check_table(source, schema), []
+
+    def roster(self, rows: Table, *, several: bool = False) -> Table:
+        return rows
+
+    def sizes(self, schema: Schema) -> tuple[int, ...]:
+        return tuple(column.size for column in schema.columns)
+
+    def shape(self, schema: Schema) -> tuple[int, ...]:
+        return (sum(self.sizes(schema)),)
+
+    def encode(self, rows: Table, aligned: pd.DataFrame, device: Any = "cpu") -> "Tensor":
+        return _codec(rows.schema).encode(aligned, device)
+
+    def decode(self, schema: Schema, numbers: "Tensor", rng: "Uniform", draw: str) -> pd.DataFrame:
+        codec = _codec(schema)
+        return codec.decode(codec.sample_codes(numbers, rng) if draw == "sample" else numbers, rng)
+
+    def names(self, schema: Schema, party: str) -> list[str]:
+        return list(schema.names)
+
+    def rule(self, schema: Schema) -> "Slots":
+        from understudy.data.encoding.features import Slots
+
+        return Slots(schema)
+
+    def features(self, schema: Schema, target: str | None) -> "TableFeatures":
+        from understudy.data.encoding.features import TableFeatures
+
+        return TableFeatures(schema, str(target))
+
+    def population(self, rows: Table) -> "Population":
+        from understudy.data.encoding.population import Population
+
+        rule = self.rule(rows.schema)
+        return Population.grouped(rule, rule.rows(rows), rule.codes(rows), rows.people)
+
+    def made_up(self, schema: Schema, people: int, canary: int | None = 0) -> Table:
+        here = np.arange(people) == (-1 if canary is None else canary)
+        codes = np.where(here[:, None], np.array(self.sizes(schema), np.int32) - 1, np.int32(0))
+        return Table(_codec(schema).decode(codes), replace(schema, person=None), "made-up rows")
+
+
+def _codec(schema: Schema) -> "Codec":
+    from understudy.data.encoding.codec import Codec  # which loads torch
+
+    return Codec(schema)
+
+
+TABLE = TableKind(Schema, Table)

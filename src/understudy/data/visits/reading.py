@@ -1,4 +1,4 @@
-"""Tables of people and of their events, read by the public schema, and each person's events brought together.
+"""Tables of people and of their events, read by the public schema, each person's events brought together; and back.
 
 A holder brings both as `{"people": …, "events": …}` (files, frames, sources), or as a folder in which one file is
 called people and one events (people.csv, events.parquet, events.source.toml). Where the schema has no [people], the
@@ -15,6 +15,7 @@ that is no date) → SchemaError, nothing is read further. Messages quote values
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from understudy.data.arrays import Places, starts_of, taken
 from understudy.data.column import Column
-from understudy.data.encoding.values import Codes, codes_of, numbers_of
+from understudy.data.encoding.values import Codes, codes_of, numbers_of, typed
 from understudy.data.reading.files import Source
 from understudy.data.reading.sources import SUFFIX, TableSource
 from understudy.data.table import Table, id_reader, read_columns, read_table
@@ -227,3 +228,64 @@ def _in(folder: Path, part: str) -> Path | None:
     if len(there) > 1:
         raise SchemaError(f"{folder}: {there[0].name} and {there[1].name}: which one? Nothing was read.")
     return there[0] if there else None
+
+
+def visit_frames(codes: VisitCodes, schema: VisitSchema, rng: "Uniform") -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The table of people and the table of events, in the schema's columns and dtypes; people are numbered from 0.
+
+    A number is drawn evenly inside its bin, and so are the time of a person's first event and the times between two.
+    Edges: an event that would come after the last time that the schema declares comes at that time. Without declared
+    columns of people their table has the key alone.
+    """
+    from understudy.data.encoding.codec import Codec
+
+    people = Codec(schema.person_schema).decode(codes.people, rng)
+    events = Codec(schema.event_schema).decode(codes.events, rng)
+    return declared(people, timed(people, events, codes.starts, schema), codes.starts, schema)
+
+
+def timed(people: pd.DataFrame, events: pd.DataFrame, starts: Places, schema: VisitSchema) -> pd.DataFrame:
+    """Events, in columns of `event_schema`, with their time: a person's first, and the gaps added to it.
+
+    Edges: as of `visit_frames`; a gap that ends at the last time is as short as that makes it.
+    """
+    if (clock := schema.clock) is None:
+        return events
+    column, gap = schema.person_schema.columns[-2], schema.event_schema.columns[-1]
+    numbers = np.diff(starts)
+    owner = np.repeat(np.arange(len(people)), numbers)
+    first = _whole(column, people[column.name])  # who has no events has none
+    since = np.cumsum(_whole(gap, events[gap.name]))
+    before = np.append(since, 0)[starts[:-1]]  # a first event has no gap: what others' add up to
+    times = np.minimum((first - before)[owner] + since, clock.edges[-1] - 1)
+    fresh = np.zeros(len(times), dtype=bool)
+    fresh[starts[:-1][numbers > 0]] = True
+    none = np.zeros(len(times), dtype=bool)
+    return events.assign(
+        **{
+            gap.name: typed(gap, np.where(fresh, 0, np.diff(times, prepend=0)), fresh),
+            clock.name: typed(clock, times, none),
+        }
+    )
+
+
+def declared(
+    people: pd.DataFrame, events: pd.DataFrame, starts: Places, schema: VisitSchema
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Of people and of events with their time the columns that the schema declares, and keys."""
+    own = people[list(() if schema.people is None else schema.people.names)]
+    own.insert(0, schema.person, np.arange(len(people)))
+    theirs = events[list(schema.events.names)]
+    theirs.insert(0, schema.person, np.repeat(np.arange(len(people)), np.diff(starts)))
+    return own, theirs
+
+
+def number_bounds(schema: VisitSchema) -> list[tuple[int, int]]:
+    """The least and the largest number of events that each level of their number stands for."""
+    edges: Places = schema.person_schema.columns[-1].edges  # type: ignore[attr-defined]
+    return [(int(low), int(after) - 1) for low, after in pairwise(edges)]
+
+
+def _whole(column: Column, values: "pd.Series[Any]") -> Places:
+    """A time's numbers, 0 where it is missing."""
+    return np.nan_to_num(numbers_of(column, values)).astype(np.int64)

@@ -38,12 +38,11 @@ Edges: two events at one time keep the order of the file. A bound that nobody re
 """
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
-
-import tomli_w
 
 from understudy.data.column import Binned, Column, Date, Datetime, Integer
 from understudy.data.document import Document
@@ -59,8 +58,48 @@ MOST_EVENTS = 4096
 _KEYS = ("kind", "person", "most_events", "cut", "time", "gaps", "title", "note", "rules", "people", "events")
 
 
+class PeopleSchema(Document):
+    """What is public about people with events of one kind or of several: `parts` are the kinds of events."""
+
+    person: str
+    parts: "tuple[VisitSchema, ...]"
+    rules: tuple[Rule, ...]
+
+    @property
+    @abstractmethod
+    def tables(self) -> dict[str, Schema]:
+        """The tables that a holder brings, or a generator draws, by name."""
+
+    @property
+    @abstractmethod
+    def person_schema(self) -> Schema:
+        """What is counted of a person: the declared columns, times of first events, numbers of events."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The declared columns, of people first."""
+        return tuple(name for table in self.tables.values() for name in table.names)
+
+    @cached_property
+    def row_schema(self) -> Schema:
+        """A person with an event of each kind, and their times: what rules and conditions may speak of."""
+        events = [column for part in self.parts for column in part.event_columns]
+        columns = (*self.person_schema.columns, *events)
+        return Schema(columns=columns, person=self.person, origin=self.origin, rules=self.rules)
+
+    @property
+    def origin(self) -> Any:
+        """ "rows" where one of the tables' schemas was read from rows."""
+        return "rows" if any(part.origin == "rows" for part in self.tables.values()) else "public"
+
+    def require_public(self, which: str = "this schema") -> None:
+        """Refuse a draft among them."""
+        for part in self.tables.values():
+            part.require_public(which)
+
+
 @dataclass(frozen=True, kw_only=True)
-class VisitSchema(Document):
+class VisitSchema(PeopleSchema):
     """The columns of people and of events, and the rule by which a person's events are bounded."""
 
     kind: ClassVar[str] = "visits"
@@ -127,18 +166,11 @@ class VisitSchema(Document):
         self._gap()  # says what else is wrong with gaps
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The declared columns of people, then those of events."""
-        return (*(() if self.people is None else self.people.names), *self.events.names)
-
-    @property
-    def parts(self) -> "tuple[VisitSchema, ...]":
-        """The kinds of events that people have: this one (`SeveralVisits` has more)."""
+    def parts(self) -> "tuple[VisitSchema, ...]":  # type: ignore[override]
         return (self,)
 
     @property
     def tables(self) -> dict[str, Schema]:
-        """The tables that a holder brings, by name."""
         return ({} if self.people is None else {"people": self.people}) | {"events": self.events}
 
     @property
@@ -158,7 +190,6 @@ class VisitSchema(Document):
 
     @cached_property
     def person_schema(self) -> Schema:
-        """What is counted of a person: the declared columns, the time of the first event, the number of events."""
         columns: list[Column] = [] if self.people is None else [*self.people.columns]
         if self.clock is not None:
             columns.append(replace(self.clock, name=f"first_{self.time}", nullable=True))
@@ -179,12 +210,6 @@ class VisitSchema(Document):
         """What rules and conditions may speak of in an event: what is counted, and the time."""
         return (*self.event_schema.columns, *(() if self.clock is None else (self.clock,)))
 
-    @cached_property
-    def row_schema(self) -> Schema:
-        """An event with its person's columns: what rules and conditions may speak of."""
-        columns = (*self.person_schema.columns, *self.event_columns)
-        return Schema(columns=columns, person=self.person, origin=self.origin, rules=self.rules)
-
     def _gap(self) -> Integer:
         if self.clock is None:
             raise SchemaError("without a time there is no gap.")
@@ -194,18 +219,6 @@ class VisitSchema(Document):
         else:
             bins = None if span <= 12 else grid(span, single=2, factor=2.0)
         return Integer(name=f"{self.time}_gap", low=0, high=span, bins=bins, nullable=True)
-
-    @property
-    def origin(self) -> Any:
-        """ "rows" where one of the two tables' schemas was read from rows."""
-        parts = (self.people, self.events)
-        return "rows" if any(part is not None and part.origin == "rows" for part in parts) else "public"
-
-    def require_public(self, which: str = "this schema") -> None:
-        """Refuse a draft among the two."""
-        self.events.require_public(which)
-        if self.people is not None:
-            self.people.require_public(which)
 
     def to_dict(self) -> dict[str, Any]:
         head = {"kind": self.kind, "person": self.person, "most_events": self.most_events, "cut": self.cut}
@@ -220,16 +233,8 @@ class VisitSchema(Document):
             head
             | {key: value for key, value in more.items() if value}
             | ({"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {})
-            | {name: _without_person(part.to_dict()) for name, part in parts.items() if part is not None}
+            | {name: replace(part, person=None).to_dict() for name, part in parts.items() if part is not None}
         )
-
-    def to_toml(self) -> str:
-        data = self.to_dict()
-        for part in ("people", "events"):
-            if part in data:
-                columns = {column.pop("name"): column for column in data[part]["columns"]}
-                data[part] = data[part] | {"columns": columns}
-        return tomli_w.dumps(data)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -256,10 +261,6 @@ def check_no_unique(rules: Sequence[Rule]) -> None:
     """SchemaError for a rule that no two rows are alike."""
     if lone := [rule for rule in rules if rule.unique]:
         raise SchemaError(f'rule "{lone[0]}": no two rows alike is a rule of tables with one row a person.')
-
-
-def _without_person(data: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in data.items() if key != "person"}
 
 
 def grid(high: int, *, single: int, factor: float) -> tuple[int, ...]:

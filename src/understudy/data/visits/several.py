@@ -23,12 +23,10 @@ from functools import cached_property
 from itertools import accumulate, combinations, combinations_with_replacement, product
 from typing import Any, ClassVar, Self
 
-from understudy.data.column import Column
-from understudy.data.document import Document
 from understudy.data.rules import Rule, read_rules
 from understudy.data.schema import Schema
 from understudy.data.visits.counts import Block, Blocks, VisitLayout
-from understudy.data.visits.schema import VisitSchema, check_no_unique
+from understudy.data.visits.schema import PeopleSchema, VisitSchema, check_no_unique
 from understudy.ground.check import known_keys, repeated
 from understudy.ground.errors import SchemaError
 
@@ -36,7 +34,7 @@ MOST = 8  # holders with events
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeveralVisits(Document):
+class SeveralVisits(PeopleSchema):
     """People, and events of several kinds, each ordered and bounded by itself."""
 
     kind: ClassVar[str] = "several-visits"
@@ -56,7 +54,8 @@ class SeveralVisits(Document):
             )
         times = [part.time for part in self.parts if part.time is not None]
         events = [name for part in self.parts for name in part.event_schema.names]
-        if twice := repeated([self.person, *times, *(column.name for column in self.columns), *events]):
+        own = [name for part in self.parts for name in part.person_schema.names]
+        if twice := repeated([self.person, *times, *own, *events]):
             raise SchemaError(f'"{twice[0]}" is a column of two holders. Rename one. Nothing was charged.')
         rules = (*read_rules(self.rules), *(rule for part in self.parts for rule in part.rules))
         object.__setattr__(self, "rules", read_rules(tuple(dict.fromkeys(rules))))
@@ -71,7 +70,7 @@ class SeveralVisits(Document):
                 )
 
     @property
-    def person(self) -> str:
+    def person(self) -> str:  # type: ignore[override]
         return self.parts[0].person
 
     @property
@@ -81,27 +80,13 @@ class SeveralVisits(Document):
 
     @property
     def tables(self) -> dict[str, Schema]:
-        """The table of people, and that of each kind of events, by name."""
         people = {} if self.people is None else {"people": self.people}
         return people | {part.title: part.events for part in self.parts}
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """What is counted of a person, part after part."""
-        return tuple(column for part in self.parts for column in part.person_schema.columns)
-
     @cached_property
     def person_schema(self) -> Schema:
-        """The same as a schema."""
-        return Schema(columns=self.columns, person=self.person, origin=self.origin)
-
-    @cached_property
-    def row_schema(self) -> Schema:
-        """A person with an event of each kind, and their times: what rules and conditions may speak of."""
-        events = [column for part in self.parts for column in part.event_columns]
-        return Schema(
-            columns=(*self.columns, *events), person=self.person, origin=self.origin, rules=self.rules
-        )
+        columns = tuple(column for part in self.parts for column in part.person_schema.columns)
+        return Schema(columns=columns, person=self.person, origin=self.origin)
 
     def titles_in(self, names: Iterable[str]) -> tuple[str, ...]:
         """The kinds of events that these columns speak of."""
@@ -109,21 +94,6 @@ class SeveralVisits(Document):
         return tuple(
             part.title for part in self.parts if said & {column.name for column in part.event_columns}
         )
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The declared columns, of people first."""
-        return tuple(name for part in self.parts for name in part.names)
-
-    @property
-    def origin(self) -> Any:
-        """ "rows" where one of the parts was read from rows."""
-        return "rows" if any(part.origin == "rows" for part in self.parts) else "public"
-
-    def require_public(self, which: str = "this schema") -> None:
-        """Refuse a draft among the parts."""
-        for part in self.parts:
-            part.require_public(which)
 
     def to_dict(self) -> dict[str, Any]:
         rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from understudy.answers.people_law import people_where
-from understudy.data.visits.frames import visit_frames
+from understudy.data.visits.reading import visit_frames
 from understudy.generators.kinds import Asked, Drawing
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import not_negative

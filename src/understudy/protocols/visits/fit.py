@@ -11,7 +11,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.rules import about
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitLayout, VisitSchema
-from understudy.data.visits.frames import number_bounds
+from understudy.data.visits.reading import number_bounds
 from understudy.models.device import pick_device
 from understudy.models.tables.given_rules import Tie
 from understudy.models.visits.chains import MixtureOfChains
