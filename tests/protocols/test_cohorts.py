@@ -12,7 +12,6 @@ from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people import sign_ds
-from understudy.protocols.people.cohorts import Cohorts
 from understudy.protocols.people.reporting import (
     ESTIMATION,
     SELECTION,
@@ -22,6 +21,7 @@ from understudy.protocols.people.reporting import (
     from_message,
     to_message,
 )
+from understudy.protocols.people.rounds import Cohorts
 
 
 @settings(max_examples=60)

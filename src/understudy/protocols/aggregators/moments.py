@@ -83,7 +83,6 @@ class Config(Settings):
     )
 
 
-@dataclass(frozen=True)
 class MomentsPlan(Terms):
     """A run's settings with the rows that they are about."""
 

@@ -100,7 +100,6 @@ class Config(Settings):
     device: str = usual.device()
 
 
-@dataclass(frozen=True)
 class Plan(Terms):
     """A run's settings with the columns that they are about."""
 

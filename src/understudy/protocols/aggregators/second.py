@@ -123,14 +123,7 @@ class SecondAggregator(Party):
     )  # fmt: skip
 
     def __init__(
-        self,
-        name: str,
-        data: NoRows,
-        ledger: Ledger,
-        *,
-        terms: type[Terms],
-        budget: Budget,
-        **more: Any,
+        self, name: str, data: NoRows, ledger: Ledger, *, terms: type[Terms], budget: Budget, **more: Any
     ) -> None:
         super().__init__(name, ledger, **more)
         self.terms, self.schema, self.budget, self.secret = terms, data.schema, budget, data.secret

@@ -82,16 +82,22 @@ class Settings(Declared):
         Budget(self.epsilon, self.delta)
 
 
-@dataclass(frozen=True)
 class Terms(ABC):
-    """A run's settings with what is counted, the noise on it, its price, and the form of an upload."""
+    """A run's settings with what is counted, the noise on it, its price, and the form of an upload.
 
-    config: Any
-    schema: Any
+    `cells` is what is counted: so many numbers (`count`), checked in so many `blocks`. `format` is that of an upload
+    (`upload`).
+    """
+
     protocol: ClassVar[str]
     settings: ClassVar[type[Settings]]
     family: ClassVar[Family[Any, Any]]  # of rows
     rows_are: ClassVar[str]  # in words, and what for others
+    cells: Any
+    format: Any
+
+    def __init__(self, config: Any, schema: Any) -> None:
+        self.config, self.schema = config, schema
 
     @classmethod
     def of(
@@ -140,28 +146,18 @@ class Terms(ABC):
     def field(self) -> Field:
         return Field()
 
-    @property
-    @abstractmethod
-    def cells(self) -> Any:
-        """What is counted: so many numbers (`count`), checked in so many `blocks`."""
-
     @abstractmethod
     def own(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
         """What uploads are about, of people with the rows at these places, if they have `some`: a line each."""
 
     @property
     @abstractmethod
-    def format(self) -> Any:
-        """Of an upload (`upload`)."""
+    def price(self) -> Spend:
+        """What the release costs a person."""
 
     @abstractmethod
     def sketch(self, coin: bytes) -> Any:
         """One side of the check."""
-
-    @property
-    @abstractmethod
-    def price(self) -> Spend:
-        """What the release costs a person."""
 
     @cached_property
     def event(self) -> DpEvent:

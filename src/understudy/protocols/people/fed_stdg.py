@@ -28,8 +28,8 @@ from understudy.privacy.local.reporter import Reporter
 from understudy.privacy.local.selection import Ps
 from understudy.protocols.people.fed_wae import FedWae, FedWaeParty
 from understudy.protocols.people.host import ADJACENCY, Round
-from understudy.protocols.people.reporting import SELECTION, to_message
-from understudy.protocols.people.rounds import CHUNK, MOST_PENALTY, Answer, Settings
+from understudy.protocols.people.reporting import MOST_PENALTY, SELECTION, Settings, to_message
+from understudy.protocols.people.rounds import CHUNK, Answer
 from understudy.protocols.protocol import Protocol
 
 SEARCHED = ("em-mds", "naive", "sub-mds")  # send as many indices as keep the wanted share

@@ -33,7 +33,8 @@ from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Parties
 from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.people.host import Begin, Hosting
-from understudy.protocols.people.rounds import MOST_PENALTY, LearningParty, ReportRounds, Settings
+from understudy.protocols.people.reporting import MOST_PENALTY, Settings
+from understudy.protocols.people.rounds import LearningParty, ReportRounds
 from understudy.protocols.protocol import Protocol
 
 _UNIFORM_ROWS = 10_000  # what pre-training without public rows learns from

@@ -23,15 +23,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import dp_accounting as dp
 import torch
-from dp_accounting import (
-    ComposedDpEvent,
-    GaussianDpEvent,
-    NonPrivateDpEvent,
-    NoOpDpEvent,
-    PoissonSampledDpEvent,
-    SelfComposedDpEvent,
-)
 from torch import Tensor
 
 from understudy.data.encoding.features import Features
@@ -132,21 +125,29 @@ class Config(Declared):
 
     def report(self, noise: float) -> DpEvent:
         """What one report costs: `steps` private steps; nothing where γ=1 leaves no real row in them."""
-        return SelfComposedDpEvent(_step(self.rate, noise), self.steps) if self.share < 1 else NoOpDpEvent()
+        return (
+            dp.SelfComposedDpEvent(_step(self.rate, noise), self.steps)
+            if self.share < 1
+            else dp.NoOpDpEvent()
+        )
 
     def making(self, noise: float) -> DpEvent:
         """What a client's synthetic rows cost: the class ratio and the GAN. The faithful one has no price."""
         if not self.share:
-            return NoOpDpEvent()
+            return dp.NoOpDpEvent()
         private = self.private and self.dp_generator
-        gan = SelfComposedDpEvent(_step(self.rate, noise), self.gan_steps) if private else NonPrivateDpEvent()
-        return ComposedDpEvent([DiscreteGaussian(self.ratio_noise), gan])
+        gan = (
+            dp.SelfComposedDpEvent(_step(self.rate, noise), self.gan_steps)
+            if private
+            else dp.NonPrivateDpEvent()
+        )
+        return dp.ComposedDpEvent([DiscreteGaussian(self.ratio_noise), gan])
 
     def priced(self, noise: float) -> Spend:
         """All that a client may do in the run, but for a GAN that no noise protects."""
         whole_run = flatten(self.report(noise), self.most) + flatten(self.making(noise))
         return {
-            event: count for event, count in whole_run.items() if not isinstance(event, NonPrivateDpEvent)
+            event: count for event, count in whole_run.items() if not isinstance(event, dp.NonPrivateDpEvent)
         }
 
     def network_for(self, features: Features) -> Dense:
@@ -166,7 +167,7 @@ def real_rows(config: Config, spends: Iterable[Spend]) -> float | None:
 
 
 def _step(rate: float, noise: float) -> DpEvent:
-    return PoissonSampledDpEvent(rate, GaussianDpEvent(noise)) if noise else NonPrivateDpEvent()
+    return dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise)) if noise else dp.NonPrivateDpEvent()
 
 
 @lru_cache(maxsize=64)

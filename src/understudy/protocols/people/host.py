@@ -16,7 +16,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -34,7 +33,6 @@ from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import DpEvent, epsilon, flatten
 from understudy.privacy.accounts.budget import Budget, shown
 from understudy.privacy.accounts.ledger import Ledger, Receipt
-from understudy.privacy.noise import Rng
 from understudy.protocols.core import Ask, Message, Opening, Paid, Party, Public, Reply
 
 ADJACENCY = "replace the content of all reports of one person; that the person reported, and when, is public"
@@ -127,17 +125,9 @@ class HostParty(Party):
         cls.messages = (*Party.messages, cls.begin_type, Begun, cls.round_type, Reported, *cls.beside)
 
     def __init__(
-        self,
-        name: str,
-        data: Rows | Population,
-        ledger: Ledger,
-        *,
-        run: str,
-        budget: Budget,
-        rng: Rng | None = None,
-        folder: Path | None = None,
+        self, name: str, data: Rows | Population, ledger: Ledger, *, budget: Budget, **more: Any
     ) -> None:
-        super().__init__(name, ledger, run=run, rng=rng, folder=folder)
+        super().__init__(name, ledger, **more)
         if not isinstance(data, Population):
             data.schema.require_public(f"the schema of {name}")
         self.data, self.budget = data, budget

@@ -146,6 +146,7 @@ class _Run(Survey):
     def plan_rounds(self) -> None:
         starts = range(0, max(self.hosted.values()), self.config.batch)
         self.turns = list(product(range(self.config.cap), starts))
+        self.rounds = len(self.turns)
 
     def asks(self, round: int) -> dict[str, Round]:
         start, batch = self.turns[round - 1][1], self.config.batch

@@ -18,6 +18,7 @@ from torch import Tensor
 from understudy.ground.check import in_range, known_keys, one_of, positive
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.settings import POSITIVE, WHOLE, Declared, Takes, between, choice, setting, whole_to
+from understudy.models.cohort.training import OPTIMIZERS
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.local.duchi import Duchi
 from understudy.privacy.local.em_mds import EmMds, SubMds, largest_size
@@ -25,11 +26,68 @@ from understudy.privacy.local.piecewise import FedSel, Hybrid, Piecewise, PmSub
 from understudy.privacy.local.reporter import Report, Reporter, check_clip, check_epsilon
 from understudy.privacy.local.selection import Naive, Proportional, Ps
 from understudy.privacy.noise import FastRng, Rng
+from understudy.protocols.core import settings as usual
 
 SELECTION = ("ps", "em-mds", "naive", "sub-mds", "proportional")
 MOST_CAP = 10**9
+RATES = (1e-12, 1e12)  # learning rates of any sense, and more
+MOST_PENALTY = 1e12
 LIES = ("random", "flip")
 ESTIMATION = ("duchi", "piecewise", "hybrid", "pm-sub", "fedsel")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poison:
+    """People who lie: which share of them, and how.
+
+    Jiang, dissertation, TUM 2024, §5.6.4: "random updates" replace the real update, "sign flip" turns it round; 20 %
+    of the clients are malicious there.
+    Differs from the paper: it does not say how long a random update is; here it has the length of the real one.
+    `scale` makes either attack louder, which a mechanism that sends signs and indices does not hear.
+
+    A lie is told before the mechanism, so a liar's report is as private as any other. For rehearsals alone: a
+    party whose ledger is real refuses it.
+    """
+
+    kind: str = "random"
+    share: float = 0.2
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        one_of(LIES, kind=self.kind)
+        in_range(0, 1, share=self.share)
+        positive(scale=self.scale)
+
+    @classmethod
+    def of(cls, told: "Poison | Mapping[str, Any]") -> "Poison":
+        """From plain settings, if it is not one already."""
+        return told if isinstance(told, Poison) else cls(**told)
+
+    def liars(self, people: int, seed: int) -> Tensor:
+        """True for each of the people who lies: the same ones for the same seed, (people,)."""
+        liars = np.zeros(people, dtype=bool)
+        liars[np.random.default_rng((seed, people)).permutation(people)[: round(self.share * people)]] = True
+        return torch.from_numpy(liars)
+
+    def spoil(self, updates: Tensor, liars: Tensor, rng: Rng) -> None:
+        """Put lies into the updates (clients, d) where `liars` (clients,) is true."""
+        true = updates[liars]
+        if self.kind == "flip":
+            updates[liars] = -self.scale * true
+            return
+        noise = rng.normal(*true.shape, device=updates.device)
+        length = true.norm(dim=1, keepdim=True) / noise.norm(dim=1, keepdim=True)
+        updates[liars] = self.scale * length * noise
+
+
+def _check(poison: Any) -> None:
+    if isinstance(poison, Mapping):
+        known_keys(poison, (field.name for field in fields(Poison)), "poison")
+    elif not isinstance(poison, Poison):
+        raise ConfigError(f"poison says who lies by kind, share and scale; it is not {poison!r}.")
+
+
+POISON = Takes("none, or a table of keys", _check, Poison.of)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +172,65 @@ class Reporting(Declared):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Settings(Reporting):
+    """What a protocol's config adds to `Reporting`: how long, with how many, and how people train.
+
+    `global_rate` is γ; a protocol says what it is where none is given. The prices of a person's `most_holders` compose.
+    """
+
+    rounds: int = setting(500, WHOLE, "rounds of training")
+    cohort: int = setting(250, WHOLE, "people who report in a round")
+    epochs: int = setting(10, WHOLE, "local epochs of a person")
+    learning_rate: float = setting(0.001, between(*RATES), "learning rate")
+    optimizer: str = setting("sgd", choice(*OPTIMIZERS), "local optimiser")
+    global_rate: float | None = setting(
+        None, between(*RATES), "step of the common model; without it as in the paper"
+    )
+    poison: Poison | None = setting(None, POISON, "a simulation: people who lie")
+    checkpoint_every: int = setting(100, WHOLE, "rounds between two checkpoints")
+    at_least: int | None = usual.at_least()
+    most_holders: int = usual.most_holders()
+    device: str = usual.device()
+    seed: int = usual.seed()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        in_range(*RATES, global_rate=self.step)
+
+    @property
+    def step(self) -> float:
+        """γ. Means of updates are taken as they are (SignDS-FL, Eq. 3.1); of FedSel, which sends one coordinate of
+        each, the sum: by the mean over the cohort a coordinate would hardly move.
+        """
+        default = {**dict.fromkeys(SELECTION, self.sign_step), "fedsel": float(self.cohort)}.get(
+            self.reporter, 1.0
+        )
+        return default if self.global_rate is None else self.global_rate
+
+    @property
+    def sign_step(self) -> float:
+        """γ for means of signs."""
+        return 1.0
+
+    def network_for(self, rule: Any) -> Any:
+        """The network that is trained, for rows of this kind. Each protocol has its own."""
+        raise NotImplementedError
+
+    def dims(self, network: Any) -> int:
+        """How many of a network's weights reports are about."""
+        size: int = network.size
+        return size
+
+    def local(self, dims: int) -> Reporter:
+        """The mechanism of a client. Without a `clip`, a value is bounded by epochs · learning_rate."""
+        return self.mechanism(dims, clip=self.epochs * self.learning_rate)
+
+    def event(self, dims: int) -> DpEvent:
+        """What one report costs."""
+        return self.local(dims).event
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bare:
     """No mechanism: the updates as they are. Guarantee: none; its event has no finite price."""
 
@@ -158,57 +275,3 @@ def _alike(got: Any, form: Tensor | None, clients: int) -> bool:
     if form is None or not isinstance(got, Tensor):
         return form is None and got is None
     return got.dtype == form.dtype and got.shape == (clients, *form.shape[1:])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Poison:
-    """People who lie: which share of them, and how.
-
-    Jiang, dissertation, TUM 2024, §5.6.4: "random updates" replace the real update, "sign flip" turns it round; 20 %
-    of the clients are malicious there.
-    Differs from the paper: it does not say how long a random update is; here it has the length of the real one.
-    `scale` makes either attack louder, which a mechanism that sends signs and indices does not hear.
-
-    A lie is told before the mechanism, so a liar's report is as private as any other. For rehearsals alone: a
-    party whose ledger is real refuses it.
-    """
-
-    kind: str = "random"
-    share: float = 0.2
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        one_of(LIES, kind=self.kind)
-        in_range(0, 1, share=self.share)
-        positive(scale=self.scale)
-
-    @classmethod
-    def of(cls, told: "Poison | Mapping[str, Any]") -> "Poison":
-        """From plain settings, if it is not one already."""
-        return told if isinstance(told, Poison) else cls(**told)
-
-    def liars(self, people: int, seed: int) -> Tensor:
-        """True for each of the people who lies: the same ones for the same seed, (people,)."""
-        liars = np.zeros(people, dtype=bool)
-        liars[np.random.default_rng((seed, people)).permutation(people)[: round(self.share * people)]] = True
-        return torch.from_numpy(liars)
-
-    def spoil(self, updates: Tensor, liars: Tensor, rng: Rng) -> None:
-        """Put lies into the updates (clients, d) where `liars` (clients,) is true."""
-        true = updates[liars]
-        if self.kind == "flip":
-            updates[liars] = -self.scale * true
-            return
-        noise = rng.normal(*true.shape, device=updates.device)
-        length = true.norm(dim=1, keepdim=True) / noise.norm(dim=1, keepdim=True)
-        updates[liars] = self.scale * length * noise
-
-
-def _check(poison: Any) -> None:
-    if isinstance(poison, Mapping):
-        known_keys(poison, (field.name for field in fields(Poison)), "poison")
-    elif not isinstance(poison, Poison):
-        raise ConfigError(f"poison says who lies by kind, share and scale; it is not {poison!r}.")
-
-
-POISON = Takes("none, or a table of keys", _check, Poison.of)

@@ -9,105 +9,35 @@ A party's side is a `LearningParty`, whose subclass says how a person's rows bec
 reports come from a local mechanism.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.encoding.population import Population
 from understudy.data.kinds import TABLE, population_of
 from understudy.generators.parts import ClassifierParts, GeneratorParts
-from understudy.ground.check import in_range
-from understudy.ground.errors import PartyError, PrivacyError
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, PrivacyError
 from understudy.ground.pack import Value
-from understudy.ground.settings import WHOLE, between, choice, setting
-from understudy.models.cohort.training import OPTIMIZERS
 from understudy.models.device import pick_device
-from understudy.privacy.accounts.accounting import DpEvent, Spend
-from understudy.privacy.local.reporter import Reporter, cohort
+from understudy.privacy.accounts.accounting import Spend
+from understudy.privacy.local.reporter import cohort
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Parties
-from understudy.protocols.core import settings as usual
 from understudy.protocols.core.common_rule import common_features
-from understudy.protocols.people.cohorts import Cohorts
 from understudy.protocols.people.host import Begin, Hosting, HostParty, Round
-from understudy.protocols.people.reporting import (
-    POISON,
-    SELECTION,
-    Poison,
-    Reporting,
-    form_of,
-    from_message,
-    to_message,
-)
+from understudy.protocols.people.reporting import RATES, Settings, form_of, from_message, to_message
 from understudy.protocols.people.run import Run
 
-RATES = (1e-12, 1e12)  # learning rates of any sense, and more
-MOST_PENALTY = 1e12
 CHUNK = 2**26  # update values in work at a time
 Answer = tuple[Any, int]  # what a party's people reported in a round, and how many they are
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings(Reporting):
-    """What a protocol's config adds to `Reporting`: how long, with how many, and how people train.
-
-    `global_rate` is γ; a protocol says what it is where none is given. The prices of a person's `most_holders` compose.
-    """
-
-    rounds: int = setting(500, WHOLE, "rounds of training")
-    cohort: int = setting(250, WHOLE, "people who report in a round")
-    epochs: int = setting(10, WHOLE, "local epochs of a person")
-    learning_rate: float = setting(0.001, between(*RATES), "learning rate")
-    optimizer: str = setting("sgd", choice(*OPTIMIZERS), "local optimiser")
-    global_rate: float | None = setting(
-        None, between(*RATES), "step of the common model; without it as in the paper"
-    )
-    poison: Poison | None = setting(None, POISON, "a simulation: people who lie")
-    checkpoint_every: int = setting(100, WHOLE, "rounds between two checkpoints")
-    at_least: int | None = usual.at_least()
-    most_holders: int = usual.most_holders()
-    device: str = usual.device()
-    seed: int = usual.seed()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        in_range(*RATES, global_rate=self.step)
-
-    @property
-    def step(self) -> float:
-        """γ. Means of updates are taken as they are (SignDS-FL, Eq. 3.1); of FedSel, which sends one coordinate of
-        each, the sum: by the mean over the cohort a coordinate would hardly move.
-        """
-        default = {**dict.fromkeys(SELECTION, self.sign_step), "fedsel": float(self.cohort)}.get(
-            self.reporter, 1.0
-        )
-        return default if self.global_rate is None else self.global_rate
-
-    @property
-    def sign_step(self) -> float:
-        """γ for means of signs."""
-        return 1.0
-
-    def network_for(self, rule: Any) -> Any:
-        """The network that is trained, for rows of this kind. Each protocol has its own."""
-        raise NotImplementedError
-
-    def dims(self, network: Any) -> int:
-        """How many of a network's weights reports are about."""
-        size: int = network.size
-        return size
-
-    def local(self, dims: int) -> Reporter:
-        """The mechanism of a client. Without a `clip`, a value is bounded by epochs · learning_rate."""
-        return self.mechanism(dims, clip=self.epochs * self.learning_rate)
-
-    def event(self, dims: int) -> DpEvent:
-        """What one report costs."""
-        return self.local(dims).event
 
 
 class LearningParty(HostParty):
@@ -199,6 +129,79 @@ def with_classes(party: HostParty, target: str | None) -> Population:
     return Population.from_table(party.data, target)
 
 
+class Cohorts:
+    """Who is asked in each round, at random among those below the cap, and how often so far (`asked`).
+
+    SignDS-FL, Algorithm 1, line 2, with the t_r participations of DP-Fed-WAE as `cap`.
+    Differs from the papers: people near their cap are kept for later where a plain draw would leave a last round
+    without enough of them.
+
+    Guarantee: nobody is asked more than `cap` times, and every round finds a full cohort. The draw follows from
+    the seed, the round and who was asked before; how people are spread over parties does not matter.
+    Edges: too few people for so many reports → ConfigError, which says how many are missing. A party that `leave`s
+    takes its people along: they are drawn no more, and a later round may find too few → BudgetExceeded.
+    """
+
+    def __init__(self, hosted: Mapping[str, int], *, rounds: int, cohort: int, cap: int, seed: int) -> None:
+        whole(rounds=rounds, cohort=cohort, cap=cap)
+        self.hosted, self.rounds, self.cohort, self.cap, self.seed = dict(hosted), rounds, cohort, cap, seed
+        people = sum(self.hosted.values())
+        if (needed := math.ceil(rounds * cohort / min(cap, rounds))) > people:
+            least = math.ceil(rounds * cohort / people) if people >= cohort else None
+            advice = f"Raise cap to {least}, or ask fewer." if least else "Ask fewer."
+            raise ConfigError(
+                f"rounds={rounds} of cohort={cohort} need {rounds * cohort:,} reports, and nobody gives more than "
+                f"cap={cap}: that takes {needed:,} people, and there are {people:,}. Missing: {needed - people:,}. "
+                f"{advice} Nothing was charged."
+            )
+        self.asked = np.zeros(people, dtype=np.int32)
+        self._here = np.ones(people, dtype=np.bool_)
+
+    def pick(self, round: int) -> dict[str, Tensor]:
+        """The cohort of this round, counted from 1, by party; a party with nobody in it is left out.
+
+        Edges: rounds that were asked and lost may leave too few people below the cap → BudgetExceeded.
+        """
+        rng, later = np.random.default_rng((self.seed, round)), self.rounds - round
+        left = np.where(self._here, self.cap - self.asked, 0)
+        able = np.flatnonzero(left > 0)
+        if len(able) < self.cohort:
+            raise BudgetExceeded(
+                f"{len(able):,} people are below the cap of {self.cap} reports, and a cohort is {self.cohort}. "
+                "Nothing was sent."
+            )
+        drawn = rng.choice(able, self.cohort, replace=False)
+        # Whoever has no more reports left than rounds follow is missed later: so many of them can be spared now.
+        spare = max(0, int(np.minimum(left, later).sum(dtype=np.int64)) - later * self.cohort)
+        if np.count_nonzero(left[drawn] <= later) > spare:
+            scarce, plenty = able[left[able] <= later], able[left[able] > later]
+            many = min(len(plenty), self.cohort - spare)
+            parts = ((plenty, many), (scarce, self.cohort - many))
+            drawn = np.concatenate([rng.choice(part, size, replace=False) for part, size in parts if size])
+        drawn.sort()
+        self.asked[drawn] += 1
+        bounds = np.cumsum([0, *self.hosted.values()])
+        cuts = np.searchsorted(drawn, bounds)
+        local = {name: drawn[cuts[i] : cuts[i + 1]] - bounds[i] for i, name in enumerate(self.hosted)}
+        return {name: torch.from_numpy(places) for name, places in local.items() if len(places)}
+
+    def leave(self, name: str) -> None:
+        """This party is gone. What its people were asked stays counted."""
+        names = list(self.hosted)
+        if name in names:
+            bounds = np.cumsum([0, *self.hosted.values()])
+            self._here[bounds[names.index(name)] : bounds[names.index(name) + 1]] = False
+
+    def by_party(self) -> dict[str, NDArray[np.int32]]:
+        """How often each of a party's people was asked."""
+        parts = np.split(self.asked, np.cumsum(list(self.hosted.values()))[:-1])
+        return dict(zip(self.hosted, parts, strict=True))
+
+    def most(self) -> dict[str, int]:
+        """How often each party's busiest person was asked."""
+        return {name: int(part.max(initial=0)) for name, part in self.by_party().items()}
+
+
 class Rounds(Run):
     """The global model, γ, and who was asked how often.
 
@@ -211,7 +214,7 @@ class Rounds(Run):
         self.network, self.weights, self.rate = network, weights, config.step
         self.notes = self.first_notes()
         self.memory: dict[str, Tensor] = {}
-        self.every = config.checkpoint_every
+        self.rounds, self.every = config.rounds, config.checkpoint_every
 
     def first_notes(self) -> dict[str, Any]:
         return {}
@@ -224,10 +227,6 @@ class Rounds(Run):
         self.cohorts = Cohorts(
             self.hosted, rounds=config.rounds, cohort=config.cohort, cap=config.cap, seed=config.seed
         )
-
-    @property
-    def rounds(self) -> int:
-        return int(self.config.rounds)
 
     def step(self, round: int) -> None:
         replies: dict[str, Any] = {}

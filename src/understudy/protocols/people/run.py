@@ -37,7 +37,8 @@ class Run(ABC):
 
     protocol: ClassVar[str]
     least: ClassVar[int] = 0  # rounds without which there is nothing to fit
-    every: int = 1  # rounds between two checkpoints
+    rounds: int  # how many there are
+    every: int = 1  # of them between two checkpoints
     adjacency: str = ADJACENCY
     local: ClassVar[bool] = True
     unguarded: tuple[str, ...] = ()
@@ -107,12 +108,7 @@ class Run(ABC):
 
     @abstractmethod
     def plan_rounds(self) -> None:
-        """Decide whom to ask, once it is known how many people each party has."""
-
-    @property
-    @abstractmethod
-    def rounds(self) -> int:
-        """How many there are."""
+        """Decide whom to ask in how many rounds, once it is known how many people each party has."""
 
     @abstractmethod
     def step(self, round: int) -> None:
@@ -226,10 +222,6 @@ class Survey(Run):
     def opening(self) -> TableOpening:
         return self.begin(config=asdict(self.config), schema=self.schema.to_dict())
 
-    @property
-    def rounds(self) -> int:
-        return len(self.turns)
-
     def step(self, round: int) -> None:
         asks = {name: ask for name, ask in self.asks(round).items() if name in self.parties.names}
         self.hear(asks, self.parties.ask(asks))
@@ -284,11 +276,9 @@ class TwoRounds(Survey):
             name: (torch.from_numpy(np.flatnonzero(part)), torch.from_numpy(np.flatnonzero(~part)))
             for name, part in zip(self.hosted, np.split(early, ends), strict=True)
         }
-        self.turns = [
-            (stage, start)
-            for stage in (0, 1)
-            for start in range(0, max(len(who[stage]) for who in self.who.values()), self.config.batch)
-        ]
+        longest = [max(len(who[stage]) for who in self.who.values()) for stage in (0, 1)]
+        self.turns = [(s, start) for s in (0, 1) for start in range(0, longest[s], self.config.batch)]
+        self.rounds = len(self.turns)
 
     def hear(self, asks: Mapping[str, Any], answers: Mapping[str, Reported]) -> None:
         values: dict[str, Any] = {name: reply.reports.value for name, reply in answers.items()}

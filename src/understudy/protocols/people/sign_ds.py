@@ -24,13 +24,8 @@ from understudy.models.cohort.classifier import LeNet, LogisticRegression, Mlp
 from understudy.models.cohort.training import ClassifierTraining
 from understudy.protocols.core import settings as usual
 from understudy.protocols.people.host import Begin, Hosting
-from understudy.protocols.people.rounds import (
-    Classifying,
-    LearningParty,
-    ReportRounds,
-    Settings,
-    with_classes,
-)
+from understudy.protocols.people.reporting import Settings
+from understudy.protocols.people.rounds import Classifying, LearningParty, ReportRounds, with_classes
 from understudy.protocols.protocol import Protocol
 
 MODELS = ("logistic", "mlp", "lenet")

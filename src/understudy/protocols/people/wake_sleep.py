@@ -32,8 +32,8 @@ from understudy.models.nets.wake_sleep import cut, decoder_size, encoder_size, f
 from understudy.privacy.local.reporter import Reporter
 from understudy.privacy.noise import FastRng
 from understudy.protocols.people.fed_wae import FedWae
-from understudy.protocols.people.reporting import SELECTION
-from understudy.protocols.people.rounds import RATES, Answer, LearningParty, Settings
+from understudy.protocols.people.reporting import RATES, SELECTION, Settings
+from understudy.protocols.people.rounds import Answer, LearningParty
 from understudy.protocols.protocol import Protocol
 
 _FAR = 27.0  # what suits Adult and a9a at ε = 8, with 16,000 reports as with 50,000 (benchmarks/fed_wae)

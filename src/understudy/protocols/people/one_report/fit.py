@@ -39,12 +39,8 @@ _RAREST = 1e-6  # least initial probability of a level
 _JITTER = 0.5  # of the initial logits: enough for the components to part
 _SOFT = 1e-5  # added to a level's share where the penalty divides by it
 _TINY = 1e-12
-_TURNS = (
-    50  # of expectation and maximisation for a one-way table, over ε: by then noise begins to be followed
-)
-_UNEVEN = (
-    1.7  # Σ p² of a table over that of an even one, by which it has these turns; others have in proportion
-)
+_TURNS = 50  # of expectation and maximisation for a one-way table, over ε: then noise begins to be followed
+_UNEVEN = 1.7  # Σ p² of a table over that of an even one, by which it has these; others in proportion
 _LEAST, _MOST = 0.6, 1.5  # of them
 _DRAWS = 8  # of reports of independent columns
 _ANCHORS = 20  # steps at the end: the one-way tables are then those that were given, to a few digits

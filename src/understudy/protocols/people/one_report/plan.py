@@ -42,9 +42,7 @@ _SETS = 120
 _MOST_CELLS = 1 << 12
 _REFUSED = 6  # columns in a row that no longer fit, after which a set is full
 _RAREST = 1e-6
-_MOST_COLUMNS = (
-    20  # of a set: columns that exclude each other make its likeliest cells others than round 1 says
-)
+_MOST_COLUMNS = 20  # of a set: if columns exclude each other, its likeliest cells are not those of round 1
 
 
 @dataclass(frozen=True)
