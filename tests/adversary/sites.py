@@ -38,8 +38,8 @@ from understudy.protocols.moments.stages import First, Pooled, Within
 from understudy.protocols.people import gen_fl, gen_fl_local
 from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.rounds import LearningParty
-from understudy.protocols.sgde import fit as sgde_fit
 from understudy.protocols.sgde import offering as sgde_offering
+from understudy.protocols.sgde import recipe as sgde_recipe
 from understudy.protocols.tied.vectors import Numbers
 from understudy.protocols.visits import study as visits_study
 
@@ -161,7 +161,7 @@ def tapped(sites: Sites) -> Iterator[None]:
             patch.setattr(critic_round, name, _critic(sites, getattr(critic_round, name)))
         patch.setattr(gen_fl_local, "private_sums", _sums(sites, gen_fl_local.private_sums))
         patch.setattr(gen_fl, "ratio", _ratio(sites, gen_fl.ratio))
-        patch.setattr(sgde_fit, "add_noise", _noised(sites, sgde_fit.add_noise))
+        patch.setattr(sgde_recipe, "add_noise", _noised(sites, sgde_recipe.add_noise))
         patch.setattr(sgde_offering, "levels", _levels(sites, sgde_offering.levels))
         patch.setattr(GradientVote, "decide", _vote(sites, GradientVote.decide))
         patch.setattr(sgde_offering, "judged", _counts(sites, sgde_offering.judged, "figure of quality"))

@@ -24,8 +24,7 @@ from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.alignment import Found
 from understudy.protocols.gans import central_gan, vd_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
 from understudy.protocols.gans.party import Begin
-from understudy.protocols.sgde.fit import fit
-from understudy.protocols.sgde.recipe import Recipe
+from understudy.protocols.sgde.recipe import Recipe, fit
 from understudy.runs.federation import Federation
 from understudy.runtime.wire import encode
 
@@ -173,10 +172,8 @@ def test_a_vae_stays_finite_through_its_optimiser(noise: float, clip_norm: float
     vae = TableVae(2, (2, 3), 2)
     rows = torch.eye(5).repeat(3, 1)
     rows[0, 0], rows[1, 1], rows[2, 2] = math.nan, 3e38, 1e-45
-    fit(
-        vae, rows, torch.arange(15) % 2, steps=6, rate=1.0, clip_norm=clip_norm, noise_multiplier=noise, beta=beta,
-        learning_rate=100.0, rng=FastRng(1),
-    )  # fmt: skip
+    recipe = Recipe(steps=6, rate=1.0, clip_norm=clip_norm, beta=beta, learning_rate=100.0)
+    fit(vae, rows, torch.arange(15) % 2, recipe, noise, FastRng(1))
     assert bool(flat(vae.parameters).isfinite().all())
 
 

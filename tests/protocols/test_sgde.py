@@ -34,15 +34,14 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.sgde import fit as sgde_train
 from understudy.protocols.sgde import protocol as sgde
-from understudy.protocols.sgde.fit import batches, fit
+from understudy.protocols.sgde import recipe as sgde_train
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.messages import Push, Subscribe, unpack_offer
 from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.pool import suspicions
-from understudy.protocols.sgde.recipe import Recipe
+from understudy.protocols.sgde.recipe import Recipe, batches, fit
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
@@ -174,10 +173,7 @@ def test_a_batch_in_pieces_trains_as_a_whole_one(monkeypatch: pytest.MonkeyPatch
 
     def weights() -> list[torch.Tensor]:
         vae = TableVae(2, (6,), 2)
-        fit(
-            vae, rows, codes, steps=3, rate=0.5, clip_norm=1.0, noise_multiplier=0.5, beta=1.0,
-            learning_rate=0.01, rng=SecureRng.from_seed(1),
-        )  # fmt: skip
+        fit(vae, rows, codes, Recipe(steps=3, rate=0.5), 0.5, SecureRng.from_seed(1))
         return vae.parameters
 
     whole = weights()

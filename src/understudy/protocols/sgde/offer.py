@@ -93,12 +93,8 @@ class Requirements:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for the wire and for a page."""
-        plain = {
-            "schema": self.schema.to_dict(),
-            "networks": list(self.networks),
-            "classes": list(self.classes),
-        }
-        return asdict(self) | plain
+        lists = {"networks": list(self.networks), "classes": list(self.classes)}
+        return asdict(self) | {"schema": self.schema.to_dict()} | lists
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -113,30 +109,10 @@ class Requirements:
             raise ConfigError(f"these are not requirements of a pool: {said}.") from None
 
 
-def offer_card(
-    requirements: Requirements,
-    *,
-    silo: str,
-    label: Label | None,
-    epsilon: float,
-    delta: float,
-    accountant: str,
-    network: Mapping[str, Any],
-    **more: Any,
-) -> dict[str, Any]:
-    """The card of an offer. `more` (`MORE`, `FIGURES`) must be public or paid for: it is published with the weights."""
-    return {
-        "protocol": "sgde",
-        "silo": silo,
-        "target": requirements.target,
-        "label": label,
-        "epsilon": epsilon,
-        "delta": delta,
-        "accountant": accountant,
-        "adjacency": ADJACENCY,
-        "network": dict(network),
-        **more,
-    }
+def offer_card(requirements: Requirements, *, network: Mapping[str, Any], **stated: Any) -> dict[str, Any]:
+    """The card of an offer. What is `stated` must be public or paid for: it is published with the weights."""
+    own = {"protocol": "sgde", "target": requirements.target, "adjacency": ADJACENCY}
+    return {**own, "network": dict(network), **stated}
 
 
 def check_schema(requirements: Requirements, schema: AnySchema) -> None:

@@ -1,6 +1,6 @@
 """The kinds of offers that a silo makes: what each will be and what it costs, before a row is read; then the offer.
 
-    beta-vae    the paper's: a decoder for each class, trained under noise (`fit`)
+    beta-vae    the paper's: a decoder for each class, trained under noise (`recipe.fit`)
     marginals   one-way tables of each class, as decoders without hidden layers, for silos of some hundred rows: a
                 decoder's bias is the logarithm of noisy shares. Columns are independent within a class, and who learns
                 from such rows learns what a naive Bayes classifier would
@@ -58,11 +58,10 @@ from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Stage
 from understudy.protocols.moments.rows import Rows as MomentRows
 from understudy.protocols.moments.stages import First, Pooled, Within, finest
-from understudy.protocols.sgde.fit import fit
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.pool import pool
-from understudy.protocols.sgde.recipe import Recipe, needed_multiplier
+from understudy.protocols.sgde.recipe import Recipe, fit, needed_multiplier
 from understudy.protocols.sgde.sums import MOVED
 
 _DRAWN = 20_000  # rows, from which a classifier of a table learns
@@ -118,7 +117,7 @@ class Networks(Offering):
 
     @property
     def spend(self) -> Counter[DpEvent]:
-        return Counter(self.recipe.spend(self.multiplier))
+        return self.recipe.spend(self.multiplier)
 
     def describe(self) -> dict[str, Any]:
         recipe = self.recipe
@@ -133,10 +132,7 @@ class Networks(Offering):
             self.schema, target, len(self.requirements.labels), recipe.latent, channels=recipe.channels,
             seed=recipe.seed,
         ).to(device)  # fmt: skip
-        fit(
-            vae, first.to(device), codes, steps=recipe.steps, rate=recipe.rate, clip_norm=recipe.clip_norm,
-            noise_multiplier=self.multiplier, beta=recipe.beta, learning_rate=recipe.learning_rate, rng=rng,
-        )  # fmt: skip
+        fit(vae, first.to(device), codes, recipe, self.multiplier, rng)
         return self.pooled.decoders(vae.to(torch.device("cpu")), self.schema, target)
 
 

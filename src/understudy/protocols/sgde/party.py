@@ -5,9 +5,9 @@ Lomurno et al., "SGDE" (AIPR 2022), §III-A; the messages stand in `messages`.
 Guarantee: a silo's offers together are (ε, δ)-DP for each of its people, against everyone who reads the pool, the
 server included. A person counts with one row (the first, where several are theirs), and a row is of one class, so the
 classes' networks are trained on disjoint people: all of them cost what one costs. Labels are part of the row. In sums
-of moments a person with several rows counts with their average. A figure of quality (`quality`) is a part of that
-(ε, δ), and is charged once in a run, before the offer. Nothing
-tells how many rows, or how many of a class, a silo has: not the sampling rate, not a divisor, not a missing class.
+of moments a person with several rows counts with their average. A figure of quality (`sums`) is a part of that (ε, δ),
+and is charged once in a run, before the offer. Nothing tells how many rows, or how many of a class, a silo has: not the
+sampling rate, not a divisor, not a missing class.
 Edges: a budget that cannot pay, or requirements that the silo cannot keep → refused at `Subscribe`, before anything
 is charged; lies (`poison`) are for rehearsals, and refused where the ledger is real.
 """
@@ -16,7 +16,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import nn
@@ -73,18 +72,10 @@ class SgdeParty(Party):
     )  # fmt: skip
 
     def __init__(
-        self,
-        name: str,
-        data: Held,
-        ledger: Ledger,
-        *,
-        run: str,
-        budget: Budget,
-        rng: Rng | None = None,
-        folder: Path | None = None,
-        agreed: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(name, ledger, run=run, rng=rng, folder=folder)
+        self, name: str, data: Held, ledger: Ledger, *, budget: Budget, agreed: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(name, ledger, **more)
         self.terms = dict(agreed or {})
         if not isinstance(data, Population):
             data.schema.require_public(f"the schema of {name}")
