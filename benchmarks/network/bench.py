@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +60,12 @@ FREE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length"
 SCHEMA = toy(rows=4, seed=1)[1]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Echo(Ask, kind="bench.echo"):
     """Send this back."""
 
     payload: Tensor | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Echoed(Reply, kind="bench.echoed"):
     """What came."""
 

@@ -1,7 +1,7 @@
 """What every protocol must keep, whatever it computes."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -152,14 +152,12 @@ def test_no_ask_bears_settings_that_no_contract_is_held_against() -> None:
 
 
 def test_settings_under_another_name_are_found() -> None:
-    @dataclass(frozen=True, kw_only=True)
     class Sly(Ask, kind="test.sly"):
         rounds: int
         options: dict[str, Any]
         more: list[dict[str, dict[str, Any]]] | None
         inbox: dict[str, Tensor]
 
-    @dataclass(frozen=True, kw_only=True)
     class Plain(Opening, kind="test.plain"):
         schemas: dict[str, dict[str, Any]]
 

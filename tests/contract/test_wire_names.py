@@ -1,7 +1,5 @@
 """A message's name on the wire: written out, unique, explained, and the same tomorrow."""
 
-from dataclasses import dataclass
-
 import pytest
 
 from understudy.ground.errors import MessageError
@@ -46,11 +44,9 @@ def test_every_message_says_in_one_sentence_what_it_is() -> None:
 
 
 def test_a_message_without_a_kind_of_its_own_cannot_be_sent() -> None:
-    @dataclass(frozen=True, kw_only=True)
     class Unnamed(Ask):
         pass
 
-    @dataclass(frozen=True, kw_only=True)
     class Heir(next(iter(MESSAGES))):  # type: ignore[misc]
         pass
 

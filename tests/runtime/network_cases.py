@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ POLICY = Policy(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
 class Next(Ask, kind="count.next"):
     """Give me the next number, with `extra` zeros besides."""
 
@@ -42,7 +41,6 @@ class Next(Ask, kind="count.next"):
     weights: Tensor | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Number(Reply, kind="count.number"):
     """A number that was paid for, and how large the weights were."""
 
@@ -50,7 +48,6 @@ class Number(Reply, kind="count.number"):
     size: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class Fail(Ask, kind="count.fail"):
     """Fail in this way."""
 

@@ -5,7 +5,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,6 @@ from understudy.runtime.wire import decode, encode
 CONTRACT = contract_for("a", "b")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Begin(Opening, kind="count.begin"):
     """Settings that a server sends."""
 

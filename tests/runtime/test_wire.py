@@ -1,7 +1,5 @@
 """A message comes back as it went, or is refused in words."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,7 +13,6 @@ from understudy.protocols.core.base import Ask, Keep, Paid, Public, Reply
 from understudy.runtime.wire import decode, encode, size
 
 
-@dataclass(frozen=True, kw_only=True)
 class Question(Ask, kind="test.question"):
     round: int
     rate: float
@@ -25,7 +22,6 @@ class Question(Ask, kind="test.question"):
     salt: bytes | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Answer(Reply, kind="test.answer"):
     gradient: Paid
     people: Public

@@ -39,12 +39,10 @@ RELEASE = "release.bin"  # in the party's folder, until the run is over
 UNIFORM = "uniform under masks that the person dealt: it tells nothing of the upload"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Open(Assembly, kind="aggregators.open"):
     """The run's settings and every party's schema, for the second aggregator."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Opened(Reply, kind="aggregators.opened"):
     """The second aggregator's public key of the run, what it allows, and whose noise it adds."""
 
@@ -53,7 +51,6 @@ class Opened(Reply, kind="aggregators.opened"):
     noise: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class Take(Ask, kind="aggregators.take"):
     """A batch of uploads, as far as they are for the second aggregator: bytes, (n, size)."""
 
@@ -61,7 +58,6 @@ class Take(Ask, kind="aggregators.take"):
     uploads: Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
 class Taken(Reply, kind="aggregators.taken"):
     """What the second aggregator drew for the check, which uploads it could open, and its Z and Y of all."""
 
@@ -71,7 +67,6 @@ class Taken(Reply, kind="aggregators.taken"):
     y: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class Check(Ask, kind="aggregators.check"):
     """The first aggregator's Z, Y and share of σ for every upload of the batch."""
 
@@ -81,14 +76,12 @@ class Check(Ask, kind="aggregators.check"):
     sigma: Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
 class Checked(Reply, kind="aggregators.checked"):
     """The second aggregator's share of σ, by which both know who passes."""
 
     sigma: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class Release(Ask, kind="aggregators.release"):
     """Release the sum over all who passed: so many people, and the mark of who they are."""
 
@@ -96,7 +89,6 @@ class Release(Ask, kind="aggregators.release"):
     mark: bytes
 
 
-@dataclass(frozen=True, kw_only=True)
 class Released(Reply, kind="aggregators.released"):
     """The second aggregator's share of the sum, with its noise."""
 

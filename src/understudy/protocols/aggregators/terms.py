@@ -35,14 +35,12 @@ from understudy.protocols.people.host import Call
 MOST_BATCH = 1 << 16
 
 
-@dataclass(frozen=True, kw_only=True)
 class Begin(Assembly, kind="aggregators.begin"):
     """The run's settings, every party's schema, and the key that the second aggregator's part is to be sealed to."""
 
     key: bytes
 
 
-@dataclass(frozen=True, kw_only=True)
 class Upload(Call, kind="aggregators.upload"):
     """Which of the party's people are to upload their tables, in two shares: their places, (n,)."""
 

@@ -17,7 +17,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -59,12 +59,10 @@ ROW_NUMBER = "row-number"
 MASKED = "masked id under this party's secret key (alignment; outside ε)"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Introduce(Ask, kind="alignment.introduce"):
     """What kind of ids do you have, and how many?"""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Introduced(Reply, kind="alignment.introduced"):
     """Integer, text or row-number ids; how many; and 32 random bytes towards the common salt."""
 
@@ -73,7 +71,6 @@ class Introduced(Reply, kind="alignment.introduced"):
     nonce: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class MaskOwn(Ask, kind="alignment.mask-own"):
     """Mask your ids under a fresh key. `people` names all parties with the size of their sets."""
 
@@ -81,7 +78,6 @@ class MaskOwn(Ask, kind="alignment.mask-own"):
     people: dict[str, int]
 
 
-@dataclass(frozen=True, kw_only=True)
 class MaskOther(Ask, kind="alignment.mask-other"):
     """Mask the set of this party as well."""
 
@@ -89,21 +85,18 @@ class MaskOther(Ask, kind="alignment.mask-other"):
     masked: Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
 class MaskedIds(Reply, kind="alignment.masked-ids"):
     """A set under one more key, (n, 32) bytes."""
 
     masked: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class Found(Ask, kind="alignment.found"):
     """The positions of the shared people in your masked set, in the common order. None: row by row."""
 
     positions: Tensor | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Aligned(Reply, kind="alignment.aligned"):
     """This party holds its rows in the common order."""
 

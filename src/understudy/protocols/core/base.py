@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, dataclass_transform
 
 from understudy.ground.durable import own_folder, replace
 from understudy.ground.errors import ArtefactError, BareReplyError, MessageError, PrivacyError
@@ -44,8 +44,9 @@ class Public:
 
 
 @dataclass(frozen=True, kw_only=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Message:
-    """One ask or one reply: a frozen dataclass of plain values and tensors.
+    """One ask or one reply: a frozen dataclass of plain values and tensors, which every class below is by itself.
 
     Its `kind` is its name on the wire and in transcripts: `class Round(Ask, kind="verti-gan.round")`. It is
     written out, so that moving or renaming a class changes nothing that is sent or kept.
@@ -56,6 +57,7 @@ class Message:
     def __init_subclass__(cls, *, kind: str = "") -> None:
         super().__init_subclass__()
         cls._kind = kind  # not inherited: two classes of one kind could not be told apart
+        dataclass(frozen=True, kw_only=True)(cls)
 
     @classmethod
     def kind(cls) -> str:
@@ -70,12 +72,10 @@ class Message:
         return (cls.__doc__ or "").strip().split("\n")[0]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Ask(Message):
     """From the server to a party. It holds nothing that a party did not release before."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Opening(Ask):
     """An ask by which a run begins at a party: all settings of the run.
 
@@ -86,14 +86,12 @@ class Opening(Ask):
     config: dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Assembly(Opening):
     """An opening that names all parties with what is public of their rows; under a contract those are its own, too."""
 
     schemas: dict[str, dict[str, Any]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Reply(Message):
     """From a party to the server. Every field is `Paid` or `Public`."""
 
@@ -105,33 +103,28 @@ class Reply(Message):
                 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Keep(Ask, kind="run.keep"):
     """Save your state under this round, so that the run can resume from here."""
 
     round: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class Return(Ask, kind="run.return"):
     """Go back to the state that was saved under this round."""
 
     round: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class Done(Reply, kind="run.done"):
     """Done as asked."""
 
     round: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class Settle(Ask, kind="run.settle"):
     """What has this run cost your person with the highest spend?"""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Settled(Reply, kind="run.settled"):
     """How often each event is in the ledger, as an outsider and as anyone sees it.
 

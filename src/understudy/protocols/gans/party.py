@@ -76,12 +76,10 @@ class Settings(Declared):
     seed: int = usual.seed()
 
 
-@dataclass(frozen=True, kw_only=True)
 class Begin(Opening, kind="gan.begin"):
     """The run's settings."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Begun(Reply, kind="gan.begun"):
     """What this party will pay, worked out from public settings and its own budget."""
 
@@ -91,14 +89,12 @@ class Begun(Reply, kind="gan.begun"):
     noise: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class Round(Ask, kind="gan.round"):
     """One round; what it asks about is the protocol's."""
 
     round: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class Gradient(Reply, kind="gan.gradient"):
     """Which way the generator should move, in this party's opinion."""
 

@@ -53,7 +53,6 @@ class Settings(gan_party.Settings):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
 class Round(gan_party.Round, kind="vd-gan.round"):
     """This party's columns of the synthetic rows, as probabilities (rows, width)."""
 

@@ -60,19 +60,16 @@ class Config(Settings):
         return self.rounds * self.critic_steps
 
 
-@dataclass(frozen=True, kw_only=True)
 class Couple(Opening, kind="verti-gan.couple"):
     """The parties' joint tables are to be released first, for `coupling_share` of your ε."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Begin(gan_party.Begin, kind="verti-gan.begin"):
     """The run's settings, and the network with the common layers and only this party's branch."""
 
     network: dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Round(gan_party.Round, kind="verti-gan.round"):
     """Common layers and this party's branch as one vector, and the seed of the latent points.
 

@@ -9,7 +9,6 @@ The last three come again for every stage. Whatever holders tell each other (tha
 same terms) comes to them in the `inbox` of the next ask.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -17,14 +16,12 @@ from torch import Tensor
 from understudy.protocols.core import Ask, Assembly, Message, Paid, Public, Reply
 
 
-@dataclass(frozen=True, kw_only=True)
 class Begin(Assembly, kind="joint.begin"):
     """Every party's schema, by which all see how rows are split, and the settings of a run of this family."""
 
     family: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class Begun(Reply, kind="joint.begun"):
     """The noise that this party's budget needs in each release, and its public key of the run.
 
@@ -38,7 +35,6 @@ class Begun(Reply, kind="joint.begun"):
     needed: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class Agree(Ask, kind="joint.agree"):
     """Who takes part, with which keys, the noise of each release, and how products with others are made.
 
@@ -54,7 +50,6 @@ class Agree(Ask, kind="joint.agree"):
     cells: list[list[Any]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Agreed(Reply, kind="joint.agreed"):
     """The fingerprint of all keys as this party was told them, and a sealed greeting for every other party."""
 
@@ -62,14 +57,12 @@ class Agreed(Reply, kind="joint.agreed"):
     outbox: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class Delivery(Ask):
     """An ask that brings what the other holders sent to this one."""
 
     inbox: dict[str, Tensor]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Propose(Delivery, kind="joint.propose"):
     """The next stage is to be of these terms, which the server chose by what was released: tell the others which.
 
@@ -80,28 +73,24 @@ class Propose(Delivery, kind="joint.propose"):
     terms: dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Proposed(Reply, kind="joint.proposed"):
     """For each other holder a digest of the terms as this one was told them, sealed."""
 
     outbox: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class Swap(Delivery, kind="joint.swap"):
     """The others' messages about the chunk before; mask and seal the next one for each who holds these people."""
 
     chunk: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class Swapped(Reply, kind="joint.swapped"):
     """A sealed message for each other party that holds these people."""
 
     outbox: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class Release(Delivery, kind="joint.release"):
     """Release the sums of this stage. With it come the others' last messages, and the dealer's corrections."""
 
@@ -109,7 +98,6 @@ class Release(Delivery, kind="joint.release"):
     corrections: dict[str, Tensor]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Released(Reply, kind="joint.released"):
     """This party's part of every block that it has one in, with its noise, under pads where others have one, too.
 

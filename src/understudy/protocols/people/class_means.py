@@ -77,12 +77,10 @@ class Config(Declared):
     seed: int = usual.seed()
 
 
-@dataclass(frozen=True, kw_only=True)
 class Begin(TableOpening, kind="class-means.begin"):
     """The run's settings, and the schema that all parties' rows have."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Round(Call, kind="class-means.round"):
     """Which of the party's people are to report on where they are, or on their direction from a centre.
 

@@ -178,12 +178,10 @@ def needed_noise(config: Config) -> float:
     return calibrate(config.priced, epsilon=config.epsilon, delta=config.delta)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Make(Call, kind="gen-fl.make"):
     """Clients that are asked for the first time: make their synthetic rows. Their places, (n,)."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Made(Reply, kind="gen-fl.made"):
     """For how many clients they were made. The rows stay with the clients."""
 

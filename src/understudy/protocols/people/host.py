@@ -15,7 +15,7 @@ import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -45,14 +45,12 @@ OUTSIDE = (
 WHO_REPORTS = "who reports, and how often, is public"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Begin(Opening, kind="people.begin"):
     """The run's settings, and the network that is trained."""
 
     network: dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Begun(Reply, kind="people.begun"):
     """How many people can take part and how many have too little left, what the run may cost, and whose noise."""
 
@@ -62,7 +60,6 @@ class Begun(Reply, kind="people.begun"):
     noise: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class Call(Ask):
     """Which of the party's people are to report in a round: their places, (n,). What on is the protocol's to say."""
 
@@ -70,7 +67,6 @@ class Call(Ask):
     people: Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
 class Round(Call, kind="people.round"):
     """The global model, and which of the party's people are to report on it: their places, (n,).
 
@@ -81,7 +77,6 @@ class Round(Call, kind="people.round"):
     rate: float = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Reported(Reply, kind="people.reported"):
     """What these people report, in the order in which they were asked."""
 

@@ -85,12 +85,10 @@ class Config(Declared):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Begin(TableOpening, kind="lopub.begin"):
     """The run's settings, and the columns that all parties' rows have."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Round(Call, kind="lopub.round"):
     """Which of the party's people are to report on a row of theirs: their places, (n,)."""
 

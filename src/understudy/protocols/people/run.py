@@ -10,7 +10,7 @@ drawn from public randomness.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -187,7 +187,6 @@ class Run(ABC):
         }
 
 
-@dataclass(frozen=True, kw_only=True)
 class TableOpening(Opening):
     """The run's settings, and the columns that all parties' rows have."""
 

@@ -6,7 +6,6 @@ Paper → code: G_k → `Pushed.offers`, g_k^y → one of them, the pool → `Pu
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -18,7 +17,6 @@ from understudy.protocols.sgde.offer import Requirements, check_generator, check
 from understudy.protocols.sgde.sums import check_noise
 
 
-@dataclass(frozen=True, kw_only=True)
 class Subscribe(Opening, kind="sgde.subscribe"):
     """The settings for a silo's training, and what the pool requires. `poison` makes this silo lie, in a rehearsal."""
 
@@ -29,7 +27,6 @@ class Subscribe(Opening, kind="sgde.subscribe"):
 NO_FIGURE = Public(None, "no figure of quality was asked for")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Subscribed(Reply, kind="sgde.subscribed"):
     """What the silo's holder allows, its source of noise, and the (ε, δ) that its offers will have."""
 
@@ -38,12 +35,10 @@ class Subscribed(Reply, kind="sgde.subscribed"):
     price: Public
 
 
-@dataclass(frozen=True, kw_only=True)
 class Push(Ask, kind="sgde.push"):
     """Train one generator per class, and send them."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Pushed(Reply, kind="sgde.pushed"):
     """An offer for each class: its card and its weights. A figure of quality has a receipt of its own."""
 
@@ -51,14 +46,12 @@ class Pushed(Reply, kind="sgde.pushed"):
     quality: Paid | Public = NO_FIGURE
 
 
-@dataclass(frozen=True, kw_only=True)
 class Pull(Ask, kind="sgde.pull"):
     """The pool: cards and weights of every offer that was taken in."""
 
     offers: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Pulled(Reply, kind="sgde.pulled"):
     """How many of them passed this silo's own check."""
 

@@ -178,12 +178,10 @@ def _refused(why: str) -> MessageError:
     return MessageError(f"the sets of columns that were asked for {why}. Nothing was charged or sent.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Begin(TableOpening, kind="one-report.begin"):
     """The run's settings, and the columns that all parties' rows have."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Round(Call, kind="one-report.round"):
     """Which of the party's people are to report, each about which set of columns, and what the cells of the sets are.
 
