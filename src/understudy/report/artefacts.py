@@ -5,7 +5,7 @@ Edges: no folder, or none of the pieces in it → ArtefactError.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,18 +31,18 @@ class Artefacts:
     a name; `synthetic` is that one, and of people with events their events, of the first kind.
     """
 
-    folder: Path
-    card: Mapping[str, Any] | None
-    described: Described | None
-    drawn: Mapping[str, pd.DataFrame] | None
-    privacy: Mapping[str, Any] | None
-    transcript: list[dict[str, Any]] | None
-    audit: Mapping[str, Any] | None
-    settings: Mapping[str, Any] | None
-    run: str
-    rehearsed: bool
-    model: bool
-    missing: Mapping[str, str]
+    folder: Path = Path()
+    card: Mapping[str, Any] | None = None
+    described: Described | None = None
+    drawn: Mapping[str, pd.DataFrame] | None = None
+    privacy: Mapping[str, Any] | None = None
+    transcript: list[dict[str, Any]] | None = None
+    audit: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
+    run: str = ""
+    rehearsed: bool = False
+    model: bool = False
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -128,18 +128,18 @@ def load_artefacts(folder: str | Path) -> Artefacts:
         return None
 
     home = "model" if (folder / "model").exists() and not (folder / "generator").exists() else "generator"
-    card = piece(f"{home}/card.json", _table)
-    told = piece("run.json", _table) or {}
+    card = piece(f"{home}/card.json", _TABLE)
+    told = piece("run.json", _TABLE) or {}
     described = piece(f"{home}/schema.toml", _schema)
     pieces = Artefacts(
         folder=folder,
         card=card,
         described=described,
         drawn=None if home == "model" else _drawn(described, lambda name: piece(name, pd.read_parquet)),
-        privacy=piece("privacy.json", _table) or (card or {}).get("privacy"),
-        transcript=piece("transcript.json", _rows),
-        audit=piece("audit.json", _audit) if (folder / "audit.json").exists() else None,
-        settings=piece("run.toml", _run_file),
+        privacy=piece("privacy.json", _TABLE) or (card or {}).get("privacy"),
+        transcript=piece("transcript.json", _ROWS),
+        audit=piece("audit.json", _AUDIT) if (folder / "audit.json").exists() else None,
+        settings=piece("run.toml", _RUN_FILE),
         run=str(told.get("run", "")),
         rehearsed=bool(told.get("rehearsal", False)),
         model=home == "model",
@@ -155,32 +155,33 @@ def load_artefacts(folder: str | Path) -> Artefacts:
     return pieces
 
 
-def _table(path: Path) -> dict[str, Any]:
-    body = read_json(path)
-    if not isinstance(body, dict):
-        raise ValueError("it holds no table of keys")
-    return body
+def _read(read: Callable[[Path], Any], fits: Callable[[Any], bool], said: str) -> Callable[[Path], Any]:
+    """A reader of what fits; ValueError says what anything else is."""
+
+    def checked(path: Path) -> Any:
+        if not fits(body := read(path)):
+            raise ValueError(said)
+        return body
+
+    return checked
 
 
-def _run_file(path: Path) -> dict[str, Any]:
-    body = read_toml(path)
-    if not isinstance(body.get("parties"), dict):
-        raise ValueError("it names no parties")
-    return body
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    body = read_json(path)
-    if not isinstance(body, list) or not all(isinstance(row, dict) for row in body):
-        raise ValueError("it holds no list of rows")
-    return body
-
-
-def _audit(path: Path) -> dict[str, Any]:
-    body = _table(path)
-    if not isinstance(body.get("views"), list) or not {"claimed", "passed"} <= body.keys():
-        raise ValueError("it holds no audit")
-    return body
+_TABLE = _read(read_json, lambda body: isinstance(body, dict), "it holds no table of keys")
+_RUN_FILE = _read(read_toml, lambda body: isinstance(body.get("parties"), dict), "it names no parties")
+_ROWS = _read(
+    read_json,
+    lambda body: isinstance(body, list) and all(isinstance(row, dict) for row in body),
+    "it holds no list of rows",
+)
+_AUDIT = _read(
+    read_json,
+    lambda body: (
+        isinstance(body, dict)
+        and isinstance(body.get("views"), list)
+        and {"claimed", "passed"} <= body.keys()
+    ),
+    "it holds no audit",
+)
 
 
 def _schema(path: Path) -> Described:

@@ -6,7 +6,6 @@ is free.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -31,9 +30,9 @@ class Bars:
     bias: str
 
 
-def error_bars(run: Artefacts | None) -> Bars | None:
+def error_bars(run: Artefacts) -> Bars | None:
     """The table to show; None where nothing was released, or it cannot be read."""
-    if run is None or run.model or run.card is None or "release" not in run.card:
+    if run.model or run.card is None or "release" not in run.card:
         return None
     try:
         generator = Generator.load(run.folder / "generator")
@@ -70,7 +69,7 @@ def _bars(generator: Generator, pair: tuple[str, str]) -> Bars | None:
     low, high = min(0.0, float(ends.min())), float(ends.max())
     rows = [
         (
-            [_label(row[name]) for name in pair],
+            ["missing" if row[name] is None else str(row[name]) for name in pair],
             _count(row["count"]),
             _count(row["released"]),
             _count(row["sd"]),
@@ -80,10 +79,6 @@ def _bars(generator: Generator, pair: tuple[str, str]) -> Bars | None:
         for row in table.to_dict("records")
     ]
     return Bars(pair, rows, _count(table["sd"].max()), _count(table.attrs["bias"]))
-
-
-def _label(value: Any) -> str:
-    return "missing" if value is None else str(value)
 
 
 def _count(value: float) -> str:

@@ -50,12 +50,14 @@ def timeline(
             budget, spent = ledger.budget, ledger.spent(against=ledger.budget.against)
             charged = epsilon(ledger.spend(run=run), budget.delta if party is None else party["delta"])
             check, agrees = _check(charged, party if run else None)
+            drawn = np.unique(np.linspace(0, len(entries) - 1, POINTS).round().astype(int))
+            first, last = entries[0].when[:10], entries[-1].when[:10]
             return Timeline(
                 holder=ledger.holder,
-                points=tuple((entry.number, entry.total) for entry in _some(entries)),
+                points=tuple((entries[i].number, entries[i].total) for i in drawn),
                 limit=budget.epsilon,
                 entries=len(entries),
-                when=_days(entries[0].when[:10], entries[-1].when[:10]),
+                when=f"on {first}" if first == last else f"from {first} to {last}",
                 lines=tuple(map(_cells, merged[-lines:])),
                 earlier=max(0, len(merged) - lines),
                 summary=f"{ledger.holder} allows {at_price(budget.epsilon, budget.delta)} against {budget.against}; "
@@ -65,16 +67,6 @@ def timeline(
             )
     except UnderstudyError as error:
         return str(error)
-
-
-def _some(entries: list[Entry]) -> list[Entry]:
-    """At most `POINTS` entries, the first and the last among them."""
-    chosen = np.unique(np.linspace(0, len(entries) - 1, POINTS).round().astype(int))
-    return [entries[i] for i in chosen]
-
-
-def _days(first: str, last: str) -> str:
-    return f"on {first}" if first == last else f"from {first} to {last}"
 
 
 def _cells(entry: Entry) -> tuple[str, ...]:

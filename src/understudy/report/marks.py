@@ -5,7 +5,6 @@ marked by how far they stand beyond what real rows reach, whatever a naive table
 every naive table look bad, and so every other one good.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -45,7 +44,8 @@ def mark(figure: Figure, near: float = 0.0) -> Mark:
 
     What is at most `near` beyond the real end is good wherever the naive end is, if real rows are not far apart.
     """
-    if near and figure.floor is not None and figure.floor <= BLUR and _more(figure) <= near:
+    known = figure.value is not None and figure.floor is not None and figure.floor <= BLUR
+    if near and known and figure.value - figure.floor <= near:  # type: ignore[operator]
         return "good"
     if (share := place(figure)) is not None:
         return "good" if share <= CLOSE else "partly" if share <= LOST else "poor"
@@ -97,11 +97,6 @@ def worst(marks: Sequence[Mark]) -> Mark:
     """A mark for several things together; what cannot be judged is not good."""
     order: tuple[Mark, ...] = ("good", "unknown", "partly", "poor")
     return max(marks, key=order.index, default="unknown")
-
-
-def _more(figure: Figure) -> float:
-    """How far beyond what real rows reach it stands."""
-    return math.inf if figure.value is None or figure.floor is None else figure.value - figure.floor
 
 
 def beyond(figure: Figure) -> Mark:

@@ -20,11 +20,12 @@ from understudy.evaluate.figure import Figure
 from understudy.evaluate.holdings import NOT_OPENED, open_holdings
 from understudy.evaluate.other_rows import array_figures, opened, together
 from understudy.evaluate.own_rows import read_rows
+from understudy.evaluate.utility.visits import visit_tables
 from understudy.ground.errors import ConfigError, UnderstudyError
 from understudy.report import view
 from understudy.report.artefacts import Artefacts
 from understudy.report.ledgers import Timeline, timeline
-from understudy.report.people import People, compare_folders, measure_people, schemas_of
+from understudy.report.people import People, all_people, compare_people, schemas_of
 from understudy.report.verdict import attack_finding
 from understudy.report.words import capital
 
@@ -149,8 +150,8 @@ def _of_people(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -
     """The holders' people and their events beside the drawn ones."""
     _require_readable(sources, asked.databases)
     schemas, drawn = schemas_of(run.parties, sources, schema), cast(Any, run.drawn)
-    found = measure_people(sources, schemas, schema, drawn, holdout=asked.holdout, seed=asked.seed)
-    return Measured(people=found)
+    real = all_people(sources, schemas, schema)
+    return Measured(people=compare_people(real, drawn, schema, holdout=asked.holdout, seed=asked.seed))
 
 
 def _require_readable(sources: Mapping[str, Any], databases: bool) -> None:
@@ -211,7 +212,8 @@ def compared(
     if target is not None or another:
         raise ConfigError("--target and --second-opinion are for tables with one row per person.")
     if EVENTS.describes(described):
-        people = compare_folders(real, synthetic, described, holdout=holdout)
+        own, made = (visit_tables(source, described) for source in (real, synthetic))
+        people = compare_people(own, made, described, holdout=holdout)
         ran = [attack for attack in people.attacks if attack.measures]
         return [*map(str, people.figures), *map(str, ran)], people
     if not ARRAYS.describes(described):

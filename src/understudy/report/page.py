@@ -132,43 +132,36 @@ def _write(
     books: Mapping[str, Timeline | str] | None = None,
     title: str = "",
 ) -> Path:
-    statement = run.privacy if run is not None and sound(run) else None
+    left = run or Artefacts()
+    statement = left.privacy if sound(left) else None
     short = {name: b.check for name, b in (books or {}).items() if isinstance(b, Timeline) and not b.agrees}
-    findings = verdict(
-        real.comparison,
-        statement,
-        run.protocol if run else "",
-        short,
-        run.rehearsal if run else "",
-        [] if real.people is None else people_findings(real.people),
-    )
+    others = [] if real.people is None else people_findings(real.people)
+    findings = verdict(real.comparison, statement, left.protocol, short, left.rehearsal, others)
     context = {
         "private": private,
-        "rehearsal": run.rehearsal if run is not None else "",
-        "title": title or (f"Run {run.run}" if run and run.run else "A run"),
+        "rehearsal": left.rehearsal,
+        "title": title or (f"Run {left.run}" if left.run else "A run"),
         "written": (now or datetime.now(UTC)).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
         "facts": _facts(run, statement, real),
         "findings": findings,
         "headline": headline(findings),
         "rules": RULES,
         "omitted": OMITTED,
-        "kind": "" if run is None else KINDS.get(run.kind, ""),
+        "kind": KINDS.get(left.kind, ""),
         "run": run,
         "privacy": None if statement is None else view.privacy(statement),
         "books": books or {},
         "reason": real.reason,
-        **_tables(real, run),
+        **_tables(real, left),
         "people": None if real.people is None else laid_out(real.people),
-        "transcript": view.transcript(run.transcript, sizes=private)
-        if run is not None and run.transcript is not None
-        else None,
-        "learning": view.learning(run.card) if run is not None and run.model else [],
-        "audit": view.audit(run.audit) if run is not None else None,
-        "bars": error_bars(run),
-        "sheets": sheets(run, real.arrays),
-        "label_table": label_table(run, real.arrays),
-        "array_figures": view.array_lines(real.figures),
-        "settings": _settings(run),
+        "transcript": None if left.transcript is None else view.transcript(left.transcript, sizes=private),
+        "learning": view.learning(left.card) if left.model else [],
+        "audit": view.audit(left.audit),
+        "bars": error_bars(left),
+        "sheets": sheets(left, real.arrays),
+        "label_table": label_table(left, real.arrays),
+        "array_figures": [line for figure in real.figures for line in view.lines([figure])],
+        "settings": left.config,
         "versions": _versions(),
         "words": words,
         "level": LEVEL,
@@ -186,15 +179,15 @@ def _save(path: Path, text: str, private: bool) -> None:
     try:
         if private:
             durable.replace(path, text.encode())
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)  # a new file: the one before may have been the holder's own
-        path.write_text(text, encoding="utf-8")
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)  # a new file: the one before may have been the holder's own
+            path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ArtefactError(f"{path}: the page cannot be written ({error.strerror}).") from None
 
 
-def _tables(real: Measured, run: Artefacts | None) -> dict[str, Any]:
+def _tables(real: Measured, run: Artefacts) -> dict[str, Any]:
     """The parts that show columns: of both tables, or of the synthetic one alone."""
     comparison = real.comparison
     if comparison is None:
@@ -224,22 +217,19 @@ def _tables(real: Measured, run: Artefacts | None) -> dict[str, Any]:
     }
 
 
-def _synthetic_alone(run: Artefacts | None) -> dict[str, Any]:
+def _synthetic_alone(run: Artefacts) -> dict[str, Any]:
     shares: tuple[Shares, ...] = ()
     maps: list[Any] = []
-    if run is not None and run.schema is not None and run.synthetic is not None:
-        try:
+    try:
+        if run.schema is not None and run.synthetic is not None:
             shares = column_shares(run.schema, run.synthetic, owners=run.owners)
             matrix, _ = pearson(Codec(run.schema).codes(run.synthetic))
             maps = view.heat_maps(matrix, None, run.schema.names, run.owners) if shares else []
-        except UnderstudyError:  # rows that do not fit their own schema: the columns' section says so
-            shares, maps = (), []
-    if run is not None and run.visits is not None and run.drawn is not None:
-        try:
+        if run.visits is not None and run.drawn is not None:
             shares = people_shares(run.visits, run.drawn)
-        except UnderstudyError:
-            shares = ()
-    width = len(run.schema.names) if run is not None and run.schema is not None else 0
+    except UnderstudyError:  # rows that do not fit their own schema: the columns' section says so
+        shares, maps = (), []
+    width = 0 if run.schema is None else len(run.schema.names)
     return {"shares": shares, "maps": maps, "pairs": [], "shown": min(plots.CELLS, width)}
 
 
@@ -262,10 +252,6 @@ def _facts(
     elif real.people is not None:
         facts = [(words.capital(name), f"{count:,}") for name, count in real.people.sizes.items()]
     return [(name, value) for name, value in facts if value]
-
-
-def _settings(run: Artefacts | None) -> Mapping[str, Any]:
-    return {} if run is None else run.config
 
 
 @cache

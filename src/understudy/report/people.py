@@ -22,7 +22,7 @@ from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.other_rows import people_figures
-from understudy.evaluate.utility.visits import AGAIN, INTEGRITY, NUMBER, Tables, visit_tables
+from understudy.evaluate.utility.visits import AGAIN, INTEGRITY, NUMBER, visit_tables
 from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of
 from understudy.report import view
@@ -50,32 +50,6 @@ class People:
     sizes: Mapping[str, int] = field(default_factory=dict)  # rows of each real and synthetic table
 
 
-def measure_people(
-    sources: Mapping[str, Any],
-    schemas: Mapping[str, Any],
-    schema: VisitSchema | SeveralVisits,
-    synthetic: Mapping[str, pd.DataFrame],
-    *,
-    holdout: Any = None,
-    seed: int = 0,
-) -> People:
-    """The holders' people beside the drawn ones. ConfigError or SchemaError where they cannot be put together."""
-    return compare_people(together(sources, schemas, schema), synthetic, schema, holdout=holdout, seed=seed)
-
-
-def compare_folders(
-    real: Tables,
-    synthetic: Tables,
-    schema: VisitSchema | SeveralVisits,
-    *,
-    holdout: Any = None,
-    seed: int = 0,
-) -> People:
-    """Two folders of people and their events, for the holder of the real ones."""
-    frames = [visit_tables(source, schema) for source in (real, synthetic)]
-    return compare_people(frames[0], frames[1], schema, holdout=holdout, seed=seed)
-
-
 def compare_people(
     real: Mapping[str, pd.DataFrame],
     synthetic: Mapping[str, pd.DataFrame],
@@ -99,7 +73,7 @@ def compare_people(
     )
 
 
-def together(
+def all_people(
     sources: Mapping[str, Any], schemas: Mapping[str, Any], schema: VisitSchema | SeveralVisits
 ) -> dict[str, pd.DataFrame]:
     """All holders' people and events: over rows one after the other, else those whom a holder of every column has."""

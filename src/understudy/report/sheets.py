@@ -38,12 +38,12 @@ class Sheet:
     pictures: list[tuple[str, Markup]]
 
 
-def sheets(run: Artefacts | None, real: ArrayTable[ArraySchema] | None = None) -> list[Sheet]:
+def sheets(run: Artefacts, real: ArrayTable[ArraySchema] | None = None) -> list[Sheet]:
     """Of each class some rows; of rows without classes one sheet. For their holder, `real` rows stand below.
 
     Of several labels a class is one of the first.
     """
-    if run is None or run.arrays is None or run.synthetic is None:
+    if run.arrays is None or run.synthetic is None:
         return []
     schema: Any = kind_of(run.arrays).as_drawn(run.arrays)
     drawing = _DRAWN[schema.kind]
@@ -70,9 +70,9 @@ class LabelTable:
     rows: list[tuple[str, list[tuple[str, str]]]]
 
 
-def label_table(run: Artefacts | None, real: ArrayTable[ArraySchema] | None = None) -> LabelTable | None:
+def label_table(run: Artefacts, real: ArrayTable[ArraySchema] | None = None) -> LabelTable | None:
     """Of rows with several labels; for their holder with the real shares. None where there are no such rows."""
-    if run is None or run.arrays is None or len(run.arrays.targets) < 2:
+    if run.arrays is None or len(run.arrays.targets) < 2:
         return None
     first, *others = run.arrays.targets
     columns = [(other.name, one) for other in others for one in other.categories[:CLASSES]][:CLASSES]
@@ -108,14 +108,11 @@ def _both(
     drawing: "Drawing", drawn: ArrayTable[Any], real: ArrayTable[Any] | None, code: int | None
 ) -> list[tuple[str, Markup]]:
     """Drawn rows of a class, and real ones where there are any."""
-    tables = {"drawn": drawn} | ({} if real is None else {"real": real})
-    return drawing.pictures(
-        {which: _of(table, code, COUNTED) for which, table in tables.items()}, drawn.schema
-    )
-
-
-def _of(table: ArrayTable[Any], code: int | None, most: int) -> NDArray[np.float32]:
-    return (table.values if code is None else table.values[table.codes(table.schema.label) == code])[:most]
+    some = {}
+    for which, table in ({"drawn": drawn} | ({} if real is None else {"real": real})).items():
+        own = slice(None) if code is None else table.codes(table.schema.label) == code
+        some[which] = table.values[own][:COUNTED]
+    return drawing.pictures(some, drawn.schema)
 
 
 class Drawing(Protocol):

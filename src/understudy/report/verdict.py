@@ -32,7 +32,6 @@ from understudy.report.marks import (
     raw_mark,
     worst,
 )
-from understudy.report.marks import worst as worst_of
 from understudy.report.words import STRENGTHS, at_price, capital, listed, number
 
 STRONG, REASONABLE = 1.0, 10.0
@@ -130,12 +129,10 @@ def headline(findings: Sequence[Finding]) -> str:
     said: dict[str, dict[str, list[str]]] = {}
     for finding in findings:
         said.setdefault(finding.said, {}).setdefault(finding.subject, []).extend(filter(None, [finding.of]))
-    return " ".join(f"{capital(listed(_merged(subjects)))} {words}." for words, subjects in said.items())
-
-
-def _merged(subjects: Mapping[str, Sequence[str]]) -> list[str]:
-    """Each subject with all that it is of: "numbers of events (visits and claims)"."""
-    return [f"{subject} ({listed(of)})" if of else subject for subject, of in subjects.items()]
+    return " ".join(  # each subject with all that it is of: "numbers of events (visits and claims)"
+        f"{capital(listed([f'{one} ({listed(of)})' if of else one for one, of in subjects.items()]))} {words}."
+        for words, subjects in said.items()
+    )
 
 
 def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
@@ -191,9 +188,7 @@ def _with_columns(levels: Finding, shares: Sequence[Shares]) -> Finding:
     close = f"Each by itself, {marks.count('good')} of {len(marks)} columns are close"
     furthest = max(shares, key=lambda share: _off(share).value or 0.0)
     detail = f"{levels.detail} {close}; furthest is “{furthest.column.name}”: {_furthest(furthest)}."
-    if worst([levels.mark, overall]) == levels.mark:
-        return replace(levels, detail=detail)
-    return replace(levels, mark=overall, said=words_of(overall), detail=detail)
+    return _no_better(levels, overall, detail)
 
 
 def _off(share: Shares) -> Figure:
@@ -223,9 +218,14 @@ def _with_strengths(levels: Finding, figures: Sequence[Figure]) -> Finding:
     lead = next((f for f in bad if marks[f] == "poor"), bad[0])
     ends = f"real rows reach {number(lead.floor)}, independent columns {number(lead.ceiling)}"
     detail = f"{levels.detail} {STRENGTHS[lead.what.measure]}: off by {number(lead.value)}; {ends}."
-    if worst([levels.mark, marks[lead]]) == levels.mark:
-        return replace(levels, detail=detail)
-    return replace(levels, mark=marks[lead], said=words_of(marks[lead]), detail=detail)
+    return _no_better(levels, marks[lead], detail)
+
+
+def _no_better(finding: Finding, mark: Mark, detail: str) -> Finding:
+    """The finding with these details, and no better a mark than this."""
+    if worst([finding.mark, mark]) == finding.mark:
+        return replace(finding, detail=detail)
+    return replace(finding, mark=mark, said=words_of(mark), detail=detail)
 
 
 def judged(
@@ -310,16 +310,16 @@ def attack_finding(attacks: Sequence[Attack]) -> Finding:
 
 def _price(privacy: Mapping[str, Any]) -> Finding:
     person, parties = privacy["person"], privacy["parties"]
-    worst = max((math.inf if e is None else e for e in person["epsilon"].values()), default=math.inf)
+    most_spent = max((math.inf if e is None else e for e in person["epsilon"].values()), default=math.inf)
     most = len(parties) if person["same_people"] else int(person.get("most_holders", 1))
     over = f" over {most} parties" if most > 1 else ""
-    if math.isinf(worst):
+    if math.isinf(most_spent):
         return Finding(
             "poor", "the run", "has no formal guarantee", "Its ε is infinite: do not publish.", "privacy"
         )
-    mark: Mark = "good" if worst <= STRONG else "partly" if worst <= REASONABLE else "poor"
+    mark: Mark = "good" if most_spent <= STRONG else "partly" if most_spent <= REASONABLE else "poor"
     tier = {"good": "strong", "partly": "reasonable", "poor": "weak"}[mark]
-    said = f"costs each person at most {at_price(worst, person['delta'])}{over}"
+    said = f"costs each person at most {at_price(most_spent, person['delta'])}{over}"
     detail = (
         f"By convention a {tier} guarantee. The price is paid: publishing the results of the run, or drawing more "
         "rows from it, costs nothing more."
@@ -327,7 +327,7 @@ def _price(privacy: Mapping[str, Any]) -> Finding:
     detail += "".join(f" This assumes {text}." for text in privacy.get("assumed", ()))
     unguarded = privacy["unguarded"]
     if unguarded and all(" against " in text for text in unguarded):
-        mark, tier = worst_of([mark, "partly"]), f"{tier}, if they do not collude"
+        mark, tier = worst([mark, "partly"]), f"{tier}, if they do not collude"
         detail += " It holds as long as those who are listed below do not pool what they know."
     elif unguarded:
         mark, tier = "poor", "in part"

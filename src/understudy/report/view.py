@@ -65,11 +65,6 @@ def lines(figures: Sequence[Figure]) -> list[Line]:
     ]
 
 
-def array_lines(figures: Sequence[Figure]) -> list[Line]:
-    """Figures of images or series, each on a scale of its own."""
-    return [line for figure in figures for line in lines([figure])]
-
-
 def downstream(figures: Sequence[Figure]) -> Iterator[tuple[str, str, bool, list[Line]]]:
     """For each score its name, what it means, whether less is better, and a line per model."""
     for score, (name, meaning) in SCORES.items():
@@ -183,7 +178,7 @@ def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
 
 def _share_word(found: Numbers, name: str) -> str:
     words = {"zero_share": "zeros", "negative_share": "negative"}
-    return words[name] if name in words else f"exactly {found.shown(found.spike or 0.0)}"
+    return words.get(name) or f"exactly {found.shown(found.spike or 0.0)}"
 
 
 def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
