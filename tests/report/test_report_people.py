@@ -14,7 +14,7 @@ from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.visits import INTEGRITY, NUMBER
 from understudy.ground.errors import ConfigError
 from understudy.report.page import write_report
-from understudy.report.people import People, findings, together
+from understudy.report.people import People, all_people, findings
 from understudy.runs.runfile import RunFile
 from visit_cases import beside_visits, clinic, frames, split_rows, study_of, two_kinds
 
@@ -128,7 +128,7 @@ def test_over_a_grid_people_whom_a_holder_of_every_column_has_are_compared() -> 
     tables, schemas = beside_visits()
     schema = study_of(schemas).schema
     held, described = split_rows(tables, schemas, clinic=2, bank=2)
-    apart, one = together(held, described, schema), together(tables, schemas, schema)
+    apart, one = all_people(held, described, schema), all_people(tables, schemas, schema)
     for part, rows in one.items():
         order = [schema.person, *rows.columns.drop(schema.person)]
         found, expected = (
@@ -137,7 +137,7 @@ def test_over_a_grid_people_whom_a_holder_of_every_column_has_are_compared() -> 
         pd.testing.assert_frame_equal(found, expected)
     twice = held | {"bank1": pd.concat([held["bank1"], held["bank0"].head(1)])}
     with pytest.raises(ConfigError, match="two of bank0, bank1 hold the same person"):
-        together(twice, described, schema)
+        all_people(twice, described, schema)
 
 
 def test_the_page_of_a_run_file_over_a_grid_compares_people_and_events(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_the_page_of_a_run_file_over_a_grid_compares_people_and_events(tmp_path:
 def test_holders_of_rows_may_have_the_same_ids_for_other_people() -> None:
     who, events = frames()
     held = {"people": who, "events": events}
-    both = together({"a": held, "b": held}, {"a": clinic(), "b": clinic()}, clinic())
+    both = all_people({"a": held, "b": held}, {"a": clinic(), "b": clinic()}, clinic())
     assert both["people"]["patient"].is_unique
     assert len(both["people"]) == 2 * len(who)
     numbers = both["events"].groupby("patient").size().sort_values().to_numpy()

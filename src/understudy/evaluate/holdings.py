@@ -93,7 +93,11 @@ def open_holdings(
 def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | str:
     groups = Grid.of({party: table.schema for party, table in tables.items()}).groups
     first = {", ".join(group): tables[group[0]].schema for group in groups}
-    frames = {", ".join(group): pd.concat([_by_person(tables[party]) for party in group]) for group in groups}
+    indexed = {
+        party: table.frame[list(table.schema.names)].set_axis(pd.Index(table.people), axis=0)
+        for party, table in tables.items()
+    }
+    frames = {", ".join(group): pd.concat([indexed[party] for party in group]) for group in groups}
     if len({table.schema.person is None for table in tables.values()}) > 1:
         return "some parties name a person column and some do not, so their rows cannot be joined."
     by_row = all(table.schema.person is None for table in tables.values())
@@ -133,8 +137,3 @@ def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | s
         notes=tuple(notes),
         people=None if by_row else joint.index.to_numpy(),
     )
-
-
-def _by_person(table: Table) -> pd.DataFrame:
-    """The columns of the schema, indexed by the person."""
-    return table.frame[list(table.schema.names)].set_axis(pd.Index(table.people), axis=0)

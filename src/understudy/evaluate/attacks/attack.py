@@ -132,20 +132,16 @@ class Attack:
 
 def judge(attacks: Sequence[Attack]) -> tuple[Attack, ...]:
     """The attacks of one page, judged together by all their measures (Holm); too small a control is a reason."""
-    kept = [
-        attack if attack.reason or attack.control is None or attack.control >= LEAST else _too_few(attack)
-        for attack in attacks
-    ]
+    kept = list(attacks)
+    for place, one in enumerate(attacks):
+        if one.measures and one.control is not None and one.control < LEAST:
+            why = f"its control has {one.control} people, and with fewer than {LEAST} a leak cannot be told from luck."
+            kept[place] = Attack.absent(one.what, why)
     adjusted = iter(holm([measure.p for attack in kept for measure in attack.measures]))
     return tuple(
         replace(attack, measures=tuple(replace(m, adjusted=next(adjusted)) for m in attack.measures))
         for attack in kept
     )
-
-
-def _too_few(attack: Attack) -> Attack:
-    why = f"its control has {attack.control} people, and with fewer than {LEAST} a leak cannot be told from luck."
-    return Attack.absent(attack.what, why)
 
 
 def ranking(

@@ -22,6 +22,7 @@ Edges: targets must not be among the reference rows; no target or too few refere
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -105,7 +106,7 @@ def shadow(
     without = [*worlds.tables(worlds.attackers, pairs)]
     scores = []
     for number, person in enumerate(people):
-        see = partial(_features, person=person, codec=codec, features=features)
+        see = partial(_described, person=person, sizes=codec.sizes, features=features)
         shadows = see([*without, *worlds.tables(worlds.attackers, pairs, number)])
         classify = _learn(shadows, np.repeat([0, 1], pairs), seed)
         scores.append(
@@ -159,8 +160,8 @@ def describe(table: Codes, person: Codes, sizes: Sequence[int], features: Sequen
     return np.concatenate(parts)
 
 
-def _features(tables: Iterable[Codes], person: Codes, codec: Codec, features: Sequence[str]) -> Floats:
-    return np.stack([describe(table, person, codec.sizes, features) for table in tables])
+def _described(tables: Iterable[Codes], **how: Any) -> Floats:
+    return np.stack([describe(table, **how) for table in tables])
 
 
 def _learn(learn: Floats, labels: NDArray[np.int64], seed: int) -> Callable[[Floats], Floats]:

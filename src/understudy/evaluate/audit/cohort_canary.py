@@ -154,13 +154,12 @@ def canary_reports(party: Party, replies: list[Reply]) -> list[float]:
         raise TypeError("only hosts of people have their reports")
     form = form_of(party.reporter)  # type: ignore[attr-defined]
     sent = [reply for reply in replies if isinstance(reply, Reported)]
-    return [claim for reply in sent for claim in _dense(from_message(reply.reports.value, form, PEOPLE))]
-
-
-def _dense(report: Report) -> list[float]:
-    indices = None if report.indices is None else report.indices[:1]
-    first = Report(dims=report.dims, values=report.values[:1], indices=indices, scale=report.scale)
-    return [float(value) for value in first.total().to(torch.float64).tolist()]
+    claims: list[float] = []
+    for one in (from_message(reply.reports.value, form, PEOPLE) for reply in sent):
+        indices = None if one.indices is None else one.indices[:1]
+        first = Report(dims=one.dims, values=one.values[:1], indices=indices, scale=one.scale)
+        claims += first.total().to(torch.float64).tolist()
+    return claims
 
 
 def _tiny(config: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import accuracy_score, f1_score, recall_score, roc_auc_score
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
@@ -135,19 +135,15 @@ def classification_scores(
 
     Balanced accuracy and AUC are means over the classes in `truth`, F1 over those in truth or prediction.
     """
-    classes, guess = probabilities.shape[1], probabilities.argmax(axis=1)
-    table = np.bincount(truth * classes + guess, minlength=classes**2).reshape(classes, classes)
-    hits, held, guessed = np.diag(table), table.sum(axis=1), table.sum(axis=0)
-    seen, named = held > 0, held + guessed > 0
+    guess, held = probabilities.argmax(axis=1), np.unique(truth)
     scores: Scores = {
-        "acc": float(hits.sum() / len(truth)),
-        "bal_acc": float((hits[seen] / held[seen]).mean()),
-        "f1": float((2 * hits[named] / (held + guessed)[named]).mean()),
+        "acc": float(accuracy_score(truth, guess)),
+        "bal_acc": float(recall_score(truth, guess, labels=held, average="macro")),
+        "f1": float(f1_score(truth, guess, average="macro")),
     }
-    if seen.sum() < 2:
+    if len(held) < 2:
         return scores | {"auc": "the test rows hold only one class."}
-    picks = np.flatnonzero(seen)
-    return scores | {"auc": float(roc_auc_score(truth[:, None] == picks, probabilities[:, picks]))}
+    return scores | {"auc": float(roc_auc_score(truth[:, None] == held, probabilities[:, held]))}
 
 
 def regression_scores(truth: NDArray[Any], guess: NDArray[Any]) -> Scores:
@@ -179,20 +175,21 @@ def scores_of(
     score: Callable[[NDArray[Any]], Scores],
 ) -> tuple[Scores, list[str]]:
     """The scores of a model trained on `train`, or one reason for all of them; and what it warned of."""
-    features = indicators if model in ON_INDICATORS else _levels
+
+    def features(codes: Codes) -> Any:
+        return indicators(codes, sizes) if model in ON_INDICATORS else codes.astype(np.float32)
+
     # Batches are small: threads that wait for each other made these models up to five times slower.
     with warnings.catch_warnings(record=True) as heard, _pools().limit(limits=1):
         warnings.simplefilter("always")
         try:
-            guess = _predict(
-                model, train, features(train.features, sizes), features(test, sizes), classes, seed
-            )
+            guess = _predict(model, train, features(train.features), features(test), classes, seed)
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             kind = "regression" if classes is None else "classification"
             return dict.fromkeys(SCORES[kind], f"{model} could not be trained: {_first_line(error)}"), []
         scores = score(guess)
     said = dict.fromkeys(f"{w.category.__name__} ({_first_line(w.message)})" for w in heard)
-    if classes is not None and (lacking := classes_lacking(train.target, classes)):
+    if classes is not None and (lacking := classes - len(np.unique(train.target))):
         said[f"{lacking} of {classes} classes have no training row"] = None
     return scores, list(said)
 
@@ -201,11 +198,6 @@ def scores_of(
 def _pools() -> ThreadpoolController:
     """The pools of threads of the libraries above. To look for them takes 15 ms."""
     return ThreadpoolController()
-
-
-def classes_lacking(target: NDArray[np.integer[Any]], classes: int) -> int:
-    """How many of the classes have no row."""
-    return classes - len(np.unique(target))
 
 
 def _predict(
@@ -264,10 +256,6 @@ def indicators(codes: Codes, sizes: Sequence[int]) -> csr_array:
     places = (codes + np.cumsum([0, *sizes[:-1]])).ravel().astype(np.int32)
     ends = np.arange(rows + 1, dtype=np.int32) * columns
     return csr_array((np.ones(places.size, np.float32), places, ends), shape=(rows, sum(sizes)))
-
-
-def _levels(codes: Codes, sizes: Sequence[int]) -> NDArray[np.float32]:
-    return codes.astype(np.float32)
 
 
 def between(model: str, tstr: Scores, trtr: Scores, naive: Scores, note: str) -> list[Figure]:

@@ -91,7 +91,10 @@ class Evaluation:
         for figure in self.figures:
             if text := f"cannot be computed, because {figure.reason}" if figure.reason else figure.note:
                 remarks.setdefault(text, []).append(figure.name)
-        told = [f"- {_names(which)}: {text}" for text, which in remarks.items()]
+        told = [
+            f"- {', '.join(w) if len(w) <= 3 else f'{w[0]} … {w[-1]} ({len(w)} figures)'}: {text}"
+            for text, w in remarks.items()
+        ]
         words = [
             f"  {text}"
             for start, text in LEGEND.items()
@@ -273,7 +276,3 @@ def _learn(
 
 def _cell(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
-
-
-def _names(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{names[0]} … {names[-1]} ({len(names)} figures)"

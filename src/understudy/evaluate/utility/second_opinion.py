@@ -40,10 +40,11 @@ def second_opinion(
     levels = [name for name in schema.names if name not in numbers]
     real, synthetic = (_plain(table, schema, seed) for table in (real, synthetic))
 
-    def mean(measure: Any, sets: Sequence[Any], **more: Any) -> Callable[[], float]:
-        chosen = _some(sets, seed)
+    def mean(measure: Any, sets: Sequence[Any]) -> Callable[[], float]:
+        chosen = np.random.default_rng(seed).permutation(len(sets))[:_MOST_PAIRS]
+        some = [sets[i] for i in sorted(chosen)]
         return lambda: float(
-            np.mean([measure.compute(real_data=real[s], synthetic_data=synthetic[s], **more) for s in chosen])
+            np.mean([measure.compute(real_data=real[s], synthetic_data=synthetic[s]) for s in some])
         )
 
     def whole(measure: Any, **more: Any) -> Callable[[], float]:
@@ -52,15 +53,13 @@ def second_opinion(
             measure.compute(real_data=real, synthetic_data=synthetic, metadata={"columns": kinds}, **more)
         )
 
-    def pairs(names: Sequence[str]) -> list[list[str]]:
-        return [list(pair) for pair in combinations(names, 2)]
-
+    both = [[list(pair) for pair in combinations(names, 2)] for names in (levels, numbers)]
     rows = min(len(real), len(synthetic), 2000)
     work = (
         mean(single_column.KSComplement, numbers),
         mean(single_column.TVComplement, levels),
-        mean(column_pairs.ContingencySimilarity, pairs(levels)),
-        mean(column_pairs.CorrelationSimilarity, pairs(numbers)),
+        mean(column_pairs.ContingencySimilarity, both[0]),
+        mean(column_pairs.CorrelationSimilarity, both[1]),
         whole(single_table.LogisticDetection),
         whole(single_table.NewRowSynthesis, synthetic_sample_size=rows),
     )
@@ -84,11 +83,11 @@ def _figure(name: str, compute: Callable[[], float]) -> Figure:
             value = compute()
     except Exception as error:  # whatever another library raises on odd columns is a reason, not a crash
         return Figure(What(name), reason=f"sdmetrics cannot: {type(error).__name__}.", better="higher")
-    if not math.isfinite(value):
-        return Figure(
-            What(name), reason="no column, or no pair of columns, of that kind varies.", better="higher"
-        )
-    return Figure(What(name), value=value, better="higher")
+    if math.isfinite(value):
+        return Figure(What(name), value=value, better="higher")
+    return Figure.absent(
+        What(name), "no column, or no pair of columns, of that kind varies.", better="higher"
+    )
 
 
 def _plain(table: pd.DataFrame, schema: Schema, seed: int) -> pd.DataFrame:
@@ -102,10 +101,3 @@ def _plain(table: pd.DataFrame, schema: Schema, seed: int) -> pd.DataFrame:
         return values.astype(float) if isinstance(column, Binned) else values.astype(object)
 
     return pd.DataFrame({column.name: cells(column) for column in schema.columns})
-
-
-def _some(sets: Sequence[Any], seed: int) -> list[Any]:
-    if len(sets) <= _MOST_PAIRS:
-        return list(sets)
-    chosen = np.random.default_rng(seed).choice(len(sets), _MOST_PAIRS, replace=False)
-    return [sets[i] for i in sorted(chosen)]

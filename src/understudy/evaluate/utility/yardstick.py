@@ -94,7 +94,17 @@ class Yardstick:
         """The distance of each single column."""
         if not len(self.truth) or not len(self.tables[0]):
             return {}
-        return {c.name: self._column(j, c.name, c.size) for j, c in enumerate(self.schema.columns)}
+        found = {}
+        for j, column in enumerate(self.schema.columns):
+            own, fake, fresh = (
+                np.bincount(codes[:, j], minlength=column.size) / len(codes)
+                for codes in (self.truth, *self.tables[:2])
+            )
+            value, floor, ceiling = (
+                float(np.abs(own - other).sum() / 2) for other in (fake, fresh, 1 / column.size)
+            )
+            found[column.name] = Figure(What(column.name), value=value, floor=floor, ceiling=ceiling)
+        return found
 
     def numbers(self) -> dict[str, Numbers]:
         """The figures of each column of numbers, by its values."""
@@ -111,15 +121,6 @@ class Yardstick:
     @property
     def _parties(self) -> list[str] | None:
         return None if self.owners is None else [self.owners[name] for name in self.schema.names]
-
-    def _column(self, place: int, name: str, size: int) -> Figure:
-        real, fake, fresh = (_shares(codes[:, place], size) for codes in (self.truth, *self.tables[:2]))
-        value, floor, ceiling = (float(np.abs(real - other).sum() / 2) for other in (fake, fresh, 1 / size))
-        return Figure(What(name), value=value, floor=floor, ceiling=ceiling)
-
-
-def _shares(codes: Codes, size: int) -> NDArray[np.float64]:
-    return np.bincount(codes, minlength=size) / len(codes)
 
 
 def level_figures(
