@@ -11,7 +11,7 @@ from understudy.models.tables import loss
 from understudy.models.tables.fit_gram import _descend, fit_gram
 from understudy.models.tables.loss import Triple
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.noisy_tables import _most, read_tables
+from understudy.models.tables.noisy_tables import most_of, read_tables
 
 SIZES = (2, 3, 4)
 STARTS = (0, 2, 5)
@@ -216,7 +216,7 @@ def test_tables_that_weigh_as_much_as_they_have_left_need_fewer_steps_and_come_n
 
 @pytest.mark.parametrize("cells", [4, 16, 100, 5_000])
 def test_what_noise_may_leave_in_a_table_is_a_quantile_of_chi_square(cells: int) -> None:
-    found = _most(torch.full((11, 11), float(cells), dtype=torch.float64))
+    found = most_of(torch.full((11, 11), float(cells), dtype=torch.float64))
     assert float(found[0, 1]) == pytest.approx(
         chi2.isf(0.05 / 55, cells), rel=0.02
     )  # of eleven columns, 55 tables

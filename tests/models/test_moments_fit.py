@@ -13,11 +13,11 @@ from understudy.models.moments.gaussians import (
     CellGaussians,
     mapped_through,
     match_shades,
-    on_simplex,
     shades_map,
 )
 from understudy.models.moments.released import CELLS, bought_norm
 from understudy.models.plan import expected
+from understudy.models.tables.fine_tables import to_simplex
 
 FRAME = Frame((4, 5), 2, 12)
 RNG = torch.Generator().manual_seed(0)
@@ -163,7 +163,8 @@ def test_loud_histograms_of_series_move_values_by_what_all_channels_have_in_comm
 
 
 def test_shares_are_the_nearest_ones() -> None:
-    assert on_simplex(torch.tensor([0.5, 0.7, -0.2]).double()).tolist() == pytest.approx([0.4, 0.6, 0.0])
+    found = to_simplex(torch.tensor([[0.5, 0.7, -0.2]]).double(), torch.ones(1).double())
+    assert found[0].tolist() == pytest.approx([0.4, 0.6, 0.0])
 
 
 def test_a_line_with_steps_is_followed_and_kept_to_its_ends() -> None:

@@ -222,7 +222,7 @@ def draw(
 
     from understudy.data.kinds import IMAGES
     from understudy.generators.generator import Generator
-    from understudy.generators.labelled import labelled_images
+    from understudy.generators.kinds.arrays import labelled_images
 
     generator = Generator.load(folder)
     if not IMAGES.describes(generator.schema) or "members" not in generator.card:

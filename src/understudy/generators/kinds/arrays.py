@@ -1,6 +1,6 @@
 """Generators of images or series, brought back to the declared units, and of rows of several kinds side by side."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from understudy.data.arrays import Codes
-from understudy.data.encoding.features import DeclaredFeatures
-from understudy.data.kinds import kind_of
+from understudy.data.encoding.features import DeclaredFeatures, Label
+from understudy.data.kinds import IMAGES, kind_of
 from understudy.generators.kinds import Asked, Drawing, Learned, drawn, drawn_rows
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import one_of
@@ -17,6 +17,7 @@ from understudy.ground.errors import ConfigError
 from understudy.models.moments.bayes import bayes_rule
 from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.moments.offered import OfferedMoments
+from understudy.models.pool import Pool
 from understudy.privacy.noise import FastRng
 
 
@@ -79,3 +80,28 @@ class SideBySide(Drawing):
             name: kind_of(part).decode(part, own, rng, draw)
             for (name, part), own in zip(parts.items(), torch.split(rows, widths, 1), strict=True)
         }
+
+
+def labelled_images(
+    generator: GeneratorParts, n: int, *, seed: int | None = None
+) -> tuple[NDArray[Any], list[Label]]:
+    """`n` images of a pool, (n, height, width) in declared units, and the class of each."""
+    network, schema = generator.network, generator.schema
+    if isinstance(network, CellGaussians) and IMAGES.describes(schema) and schema.classes:
+        values, codes = labelled(generator, n, FastRng(seed))
+        return schema.unscaled(values), next(iter(schema.class_table(cast(Codes, codes)).values())).tolist()
+    if not isinstance(network, Pool) or not IMAGES.describes(schema):
+        raise ConfigError("this generator is no pool of labelled images: use its `sample`.")
+    members, known = generator.card["members"], np.array(generator.card.get("classes", []), dtype=object)
+    images, labels = [], []
+    for z, rows in drawn(generator, n, FastRng(seed)):
+        images.append(np.asarray(schema.unscaled(rows.numpy())))
+        picked, own = network.pick(z), np.empty(len(z), dtype=object)
+        for place, member in enumerate(network.each):
+            here = picked == place
+            if isinstance(member, CellGaussians):
+                own[here.numpy()] = known[member.classes_of(z[here, 1 : 1 + member.latent]).numpy()]
+            else:
+                own[here.numpy()] = members[place]["label"]
+        labels += own.tolist()
+    return np.concatenate(images), labels

@@ -35,20 +35,7 @@ class BlockSoftmax(nn.Module):
         self.register_buffer("back", back, persistent=False)
 
     def forward(self, logits: Tensor) -> Tensor:
-        rows = [part.softmax(1).flatten(1) for part in self._grouped(logits)]
-        return torch.cat(rows, 1).index_select(1, self.back)
-
-    def slope(self, odds: Tensor, slope: Tensor) -> Tensor:
-        """The gradient in the logits of what has this one in the `odds` that they gave, all (n, width).
-
-        Guarantee: that of `torch.autograd.grad`, bit for bit, without its graph.
-        """
-        pairs = zip(self._grouped(odds), self._grouped(slope), strict=True)
-        rows = [torch._softmax_backward_data(own, part, 1, part.dtype).flatten(1) for part, own in pairs]
-        return torch.cat(rows, 1).index_select(1, self.back)
-
-    def _grouped(self, rows: Tensor) -> list[Tensor]:
-        """(n, width) → the blocks of each size, (n, size, blocks)."""
-        n, lengths = len(rows), [size * count for size, count in self.groups]
-        parts = torch.split(rows.index_select(1, self.order), lengths, 1)
-        return [part.reshape(n, *group) for part, group in zip(parts, self.groups, strict=True)]
+        n, lengths = len(logits), [size * count for size, count in self.groups]
+        parts = torch.split(logits.index_select(1, self.order), lengths, 1)
+        grouped = (part.reshape(n, *group) for part, group in zip(parts, self.groups, strict=True))
+        return torch.cat([part.softmax(1).flatten(1) for part in grouped], 1).index_select(1, self.back)

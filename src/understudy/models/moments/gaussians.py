@@ -27,6 +27,7 @@ from understudy.data.encoding.frame import Frame, dct
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.network import MOST_WEIGHTS, Network
+from understudy.models.tables.fine_tables import to_simplex
 
 KNOTS = 257
 _MOST_CELLS = 1 << 16
@@ -43,7 +44,55 @@ class InFrame(Network):
         return {"frame": Frame.from_description(description), **given}
 
 
-class CellGaussians(InFrame):
+class FrameValues(nn.Module):
+    """The weights that Gaussians in a frame share: how rows vary about their means, and how values are mapped.
+
+    Factors (cells, k, k) in `basis` (features, k), a `tail` beside it, and a line from `inner` to `outer` values, both
+    (channels, knots).
+    """
+
+    frame: Frame
+
+    def make_frame(self, frame: Frame, cells: int, directions: int) -> None:
+        """Fresh weights."""
+        self.frame = frame
+        self.factors = nn.Parameter(torch.zeros(cells, directions, directions))
+        self.basis = nn.Parameter(torch.zeros(frame.features, directions))
+        self.tail = nn.Parameter(torch.zeros(frame.features))
+        line = torch.linspace(0, 1, KNOTS).repeat(frame.channels, 1)
+        self.inner, self.outer = nn.Parameter(line), nn.Parameter(line.clone())
+
+    @cached_property
+    def _back(self) -> Tensor:
+        return torch.from_numpy(self.frame.matrix()).float()  # (features, values)
+
+    def varied(self, means: Tensor, cell: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """Coefficients of rows of these cells (n,) about their means, by normals (n, k) and (n, features)."""
+        moved = torch.empty_like(u)
+        for one in sorted(set(cell.tolist())):
+            here = cell == one
+            moved[here] = u[here] @ self.factors[one].T
+        return means + moved @ self.basis.T + v * self.tail
+
+    def turned_back(self, coefficients: Tensor) -> Tensor:
+        """Coefficients (n, features) → values as the Gaussians have them, (n, places, channels)."""
+        flat = 0.5 + coefficients @ self._back.to(coefficients.device)
+        if self.frame.upright:
+            flat = self.frame.leaning(flat, coefficients)
+        return flat.view(len(flat), -1, self.frame.channels)
+
+    def shaded(self, raw: Tensor) -> Tensor:
+        """Values as the Gaussians have them → values in [0, 1], both (n, places, channels)."""
+        mapped = [mapped_through(raw[:, :, c], self.inner[c], self.outer[c]) for c in range(raw.shape[2])]
+        return torch.stack(mapped, 2).clamp(0, 1)
+
+    def take_map(self, points: tuple[Tensor, Tensor]) -> None:
+        """Map values through these from now on."""
+        self.inner.copy_(points[0])
+        self.outer.copy_(points[1])
+
+
+class CellGaussians(FrameValues, InFrame):
     """`classes` × `cells` Gaussians over the frame's features, with `directions` shared.
 
     The latent point is a number that picks the cell, and the normals u and v.
@@ -58,20 +107,11 @@ class CellGaussians(InFrame):
         numbers = count * (width + directions**2) + width * directions
         if directions > width or count > _MOST_CELLS or numbers > MOST_WEIGHTS:
             raise ConfigError(f"{count:,} Gaussians of {directions} directions are too large a model.")
-        self.frame, self.classes, self.cells, self.directions = frame, classes, cells, directions
+        self.classes, self.cells, self.directions = classes, cells, directions
         self.latent = 1 + directions + width
         self.shares = nn.Parameter(torch.full((count,), 1 / count))
         self.means = nn.Parameter(torch.zeros(count, width))
-        self.factors = nn.Parameter(torch.zeros(count, directions, directions))
-        self.basis = nn.Parameter(torch.zeros(width, directions))
-        self.tail = nn.Parameter(torch.zeros(width))
-        line = torch.linspace(0, 1, KNOTS).repeat(frame.channels, 1)
-        self.inner = nn.Parameter(line)  # (channels, knots): values as they come
-        self.outer = nn.Parameter(line.clone())  # and as they become
-
-    @cached_property
-    def _back(self) -> Tensor:
-        return torch.from_numpy(self.frame.matrix()).float()  # (features, values)
+        self.make_frame(frame, count, directions)
 
     def pick(self, z: Tensor) -> Tensor:
         """The cell of each latent point: (n,)."""
@@ -94,25 +134,14 @@ class CellGaussians(InFrame):
     def coefficients(self, z: Tensor) -> Tensor:
         """Latent points (n, latent) → coefficients in the frame (n, features)."""
         cell, u, v = self.pick(z), z[:, 1 : 1 + self.directions], z[:, 1 + self.directions :]
-        moved = torch.empty_like(u)
-        for one in sorted(set(cell.tolist())):
-            here = cell == one
-            moved[here] = u[here] @ self.factors[one].T
-        return self.means[cell] + moved @ self.basis.T + v * self.tail
+        return self.varied(self.means[cell], cell, u, v)
 
     def raw(self, z: Tensor) -> Tensor:
         """Latent points (n, latent) → values as the Gaussians have them, (n, places, channels)."""
-        coefficients = self.coefficients(z)
-        flat = 0.5 + coefficients @ self._back.to(z.device)
-        if self.frame.upright:
-            flat = self.frame.leaning(flat, coefficients)
-        return flat.view(len(z), -1, self.frame.channels)
+        return self.turned_back(self.coefficients(z))
 
     def rows(self, z: Tensor) -> Tensor:
-        """Latent points (n, latent) → values in [0, 1], (n, *shape)."""
-        raw = self.raw(z)
-        mapped = [mapped_through(raw[:, :, c], self.inner[c], self.outer[c]) for c in range(raw.shape[2])]
-        return torch.stack(mapped, 2).clamp(0, 1).view(-1, *self.frame.shape)
+        return self.shaded(self.raw(z)).view(-1, *self.frame.shape)
 
 
 def mapped_through(values: Tensor, inner: Tensor, outer: Tensor) -> Tensor:
@@ -142,8 +171,7 @@ def match_shades(network: CellGaussians, shades: Tensor, noise: float, people: f
         if found is None and network.frame.sides == 1:
             found = _common_map(raw.double(), shades / people, noise / people)
         if found is not None:
-            network.inner.copy_(found[0])
-            network.outer.copy_(found[1])
+            network.take_map(found)
     return quiet
 
 
@@ -164,7 +192,7 @@ def shades_map(
     inner, outer = [], []
     for channel, counts in enumerate(shades):
         own = raw[:, :, channel].flatten().double().sort().values
-        shares = on_simplex(counts / counts.sum().clamp(min=1.0))
+        shares = to_simplex((counts / counts.sum().clamp(min=1.0))[None], counts.new_ones(1))[0]
         shares = torch.cat([torch.zeros(1, dtype=torch.float64), shares.cumsum(0)])
         inner.append(own[(at * (len(own) - 1)).round().long()].float())
         outer.append(_placed(at, shares, edges, None if means is None else float(means[channel])).float())
@@ -207,11 +235,3 @@ def _placed(at: Tensor, shares: Tensor, edges: Tensor, mean: float | None) -> Te
         placed = edges[after - 1] + part ** math.exp(bend) * (edges[after] - edges[after - 1])
         few, many = (bend, many) if float(placed.mean()) > mean else (few, bend)
     return placed
-
-
-def on_simplex(values: Tensor) -> Tensor:
-    """The nearest shares: none below 0, and 1 in all (Duchi et al. 2008)."""
-    falling = values.sort(descending=True).values
-    over = (falling.cumsum(0) - 1) / torch.arange(1, len(values) + 1)
-    last = int((falling > over).nonzero()[-1])
-    return (values - over[last]).clamp(min=0)

@@ -28,7 +28,7 @@ from itertools import accumulate, combinations
 import torch
 from torch import Tensor
 
-from understudy.models.moments.gaussians import on_simplex
+from understudy.models.tables.fine_tables import to_simplex
 from understudy.models.tables.fit_gram import fit_gram
 
 MOST_JOINT = 64
@@ -168,11 +168,11 @@ def _people(first: Released, labels: Labels, levels: Tensor) -> Tensor:
         return _by_pairs(first["pairs"], float(first["pairs_noise"]), labels)
     found, noise = first["people"], float(first["people_noise"])
     total = max(float(found.sum()), 1.0)
-    ways = [on_simplex(one / total) for one in torch.split(found @ levels, list(labels.sizes))]
+    ways = [_shares(one / total) for one in torch.split(found @ levels, list(labels.sizes))]
     apart = together([one[None] for one in ways])
     beside, free = found / total - apart, labels.combinations - 1 - sum(size - 1 for size in labels.sizes)
     kept = max(0.0, 1 - free * (noise / total) ** 2 / max(float(beside.square().sum()), 1e-300))
-    return on_simplex(apart + kept * beside) * total
+    return _shares(apart + kept * beside) * total
 
 
 def _by_pairs(pairs: Tensor, noise: float, labels: Labels) -> Tensor:
@@ -192,3 +192,8 @@ def together(odds: Sequence[Tensor]) -> Tensor:
     for one in odds[1:]:
         found = (found[:, :, None] * one[:, None, :]).flatten(1)
     return found.mean(0)
+
+
+def _shares(values: Tensor) -> Tensor:
+    """The nearest ones: none below 0, and 1 in all."""
+    return to_simplex(values[None], values.new_ones(1))[0]

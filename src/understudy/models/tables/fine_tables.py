@@ -184,7 +184,10 @@ def _near_data(layer: Tensor, deviation: float, ordered: bool) -> Tensor:
 
 
 def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
-    """For each row (r, n) the nearest non-negative one with this sum; −∞ stands for a place that there is not."""
+    """For each row (r, n) the nearest non-negative one with this sum; −∞ stands for a place that there is not.
+
+    Wang, Carreira-Perpiñán, "Projection onto the probability simplex" (2013), Alg. 1.
+    """
     falling = rows.sort(dim=1, descending=True).values
     real = falling.isfinite()
     above = torch.where(real, falling, 0).cumsum(1) - totals[:, None]

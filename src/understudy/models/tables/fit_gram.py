@@ -137,10 +137,8 @@ def _descend(
         with_target = WithTarget(tables, mixture.sizes, target, scale, rules, triples)
     ways, ways_precision = tables.ways.float(), (tables.ways_precision * scale).float()
     adam = Adam([mixture.logits], lr=rate, betas=_BETAS)
-    by_hand = not ties and not triples  # then the loss is a function of the odds alone
     for step in range(steps + 1):
-        with torch.set_grad_enabled(not by_hand):
-            law = rules.given(mixture.odds())
+        law = rules.given(mixture.odds())
         own, share, left = law.own, law.share, law.left
         tied, wide = law.tied(), [law.table(one.columns) for one in triples]
         with torch.no_grad():
@@ -161,9 +159,6 @@ def _descend(
                 with_target.add_to(slope)
             wider = [one.slope(table, len(own), scale) for one, table in zip(triples, wide, strict=True)]
         adam.lr = rate * (1 - step / steps) ** 0.5
-        if by_hand:
-            adam.step([mixture.softmax.slope(own, slope.own)])
-            continue
         made, slopes = [own, *tied, *wide], [slope.own, *slope.tied, *wider]
         if share is not None and left is not None and slope.share is not None:
             # Of −log of what the rules leave of all.

@@ -179,13 +179,14 @@ class Coarse:
 
         A cell of which a part was not measured, with infinite variance, was not measured.
         """
-        found = []
         column = torch.repeat_interleave(torch.tensor(self.sizes, device=counts.device))
         same = column[:, None] == column
-        for matrix, within in ((counts, 0.0), (variance, torch.inf)):
+
+        def summed(matrix: Tensor, within: float) -> Tensor:
             sums = torch.where(same, within, self._summed(self._summed(matrix).T))
-            found.append(sums.diagonal_scatter(self._summed(matrix.diagonal())))
-        return found[0], found[1]
+            return sums.diagonal_scatter(self._summed(matrix.diagonal()))
+
+        return summed(counts, 0.0), summed(variance, torch.inf)
 
     def merged_tie(self, tie: Tie) -> Tie:
         """Rules on the fewer levels: a group is allowed as far as its people's levels are."""

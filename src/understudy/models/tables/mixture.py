@@ -30,6 +30,7 @@ from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.kernels.softmax import BlockSoftmax
 from understudy.models.network import MOST_WEIGHTS, Network, each_whole
+from understudy.models.tables.given_rules import Ruled
 
 MOST_COMPONENTS = 1 << 20  # beyond it a float32 latent no longer reaches every component evenly
 _LAST = 1 - 2.0**-30  # of [0, 1): a component's number may be added without rounding up to the next
@@ -121,10 +122,7 @@ class MixtureOfProducts(Network):
 
     def gram(self) -> Tensor:
         """Expected x xᵀ of a one-hot row x: one-way tables on the diagonal, two-way beside it (width, width)."""
-        odds = self.odds()
-        column = torch.repeat_interleave(torch.tensor(self.sizes, device=odds.device))
-        across = column[:, None] != column
-        return odds.T @ odds / self.components * across + odds.mean(0).diag()
+        return Ruled.of(self.odds(), self.sizes).gram()
 
     def describe(self) -> dict[str, Any]:
         said = super().describe()

@@ -18,6 +18,7 @@ from torch.nn import functional
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.empty_cells import empty_cells, ordered_means, surest
+from understudy.models.tables.fine_tables import to_simplex
 from understudy.models.tables.given_rules import Ruled, Tie
 from understudy.models.tables.priors import common_share, level_prior, pooled_tables, with_margins
 
@@ -68,10 +69,9 @@ def read_tables(
     people: int | None = None,
     ties: Sequence[Tie] = (),
 ) -> Tables:
-    """Total, one-way and two-way tables out of a noisy Gram matrix (steps 1 and 2 above), given rules.
+    """Total, one-way and two-way tables out of a noisy Gram matrix, given rules.
 
-    Edges: no table measured as a whole, and the number of people not known → ConfigError; noise that leaves fewer than
-    one person counts as one.
+    Edges: no table measured as a whole, and the number of people not known → ConfigError.
     """
     counts, variance = checked(gram, sizes, noise)
     columns = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double().to(gram.device)
@@ -111,7 +111,7 @@ def read_tables(
         basis=prior.basis,
         columns=columns,
         least=1 - 3 * (2 / max(int(open_cells.triu().sum()), 1)) ** 0.5,
-        most=_most(columns.T @ open_cells.double() @ columns),
+        most=most_of(columns.T @ open_cells.double() @ columns),
         empty=torch.maximum(empty, surest(known) * nobody) * weight.sqrt(),
         cells=int(open_cells.sum()),
     )
@@ -132,16 +132,12 @@ def _drawn(variance: Tensor) -> Tensor:
     return variance.sqrt() * (draw.triu() + draw.triu(1).T)
 
 
-def _most(cells: Tensor) -> Tensor:
-    """What so many squares of standard normals add up to at most, in all tables at once but for `_CHANCE`: (m, m)."""
-    return most_of(cells, int(cells.triu(1).count_nonzero()))
+def most_of(cells: Tensor, tables: int | None = None) -> Tensor:
+    """What so many squares of standard normals add up to at most, in all tables at once but for `_CHANCE`.
 
-
-def most_of(cells: Tensor, tables: int) -> Tensor:
-    """The same where each of these is one of so many tables.
-
-    Wilson and Hilferty, "The distribution of chi-square" (PNAS 1931).
+    `cells` is (m, m) of all tables, or of one of so many `tables` (Wilson and Hilferty, PNAS 1931).
     """
+    tables = int(cells.triu(1).count_nonzero()) if tables is None else tables
     spread = 2 / (9 * cells.clamp(min=1))
     bound = torch.special.ndtri(torch.tensor(1 - _CHANCE / max(tables, 1), dtype=cells.dtype))
     most: Tensor = cells * (1 - spread + bound * spread.sqrt()) ** 3
@@ -165,14 +161,15 @@ def _one_way(
     sums = torch.where(own, counts.diagonal()[:, None], pairs @ columns)
     known = 1 / torch.where(own, noise.diagonal()[:, None], _total(pair_noise, columns))
     # Totals (m, m): of each two-way table, and on the diagonal of the one-way table.
-    people = float(known_people or _mean(columns.T @ sums, (1 / _total((1 / known).T, columns)).triu()))
+    trust = (1 / _total((1 / known).T, columns)).triu()
+    people = float(known_people or (columns.T @ sums * trust).sum() / trust.sum())
     if math.isnan(people):
         raise ConfigError("the Gram matrix holds no table measured as a whole, and so no number of people.")
     people = max(people, 1.0)  # what is left of them where noise is larger than their number
     weight = known.sum(1)
     ways = torch.where(weight > 0, (sums * known).sum(1) / weight.clamp(min=_TINY), torch.nan)
     for own_levels in own.T:
-        ways[own_levels & ~none] = _to_simplex(ways[own_levels & ~none], people)
+        ways[own_levels & ~none] = _known_to_simplex(ways[own_levels & ~none], people)
     return people, ways, 1 / weight
 
 
@@ -183,21 +180,11 @@ def _total(variance: Tensor, columns: Tensor) -> Tensor:
     return torch.where((~finite).double() @ columns > 0, torch.inf, total)
 
 
-def _mean(values: Tensor, weights: Tensor) -> float:
-    return float((values * weights).sum() / weights.sum())
-
-
-def _to_simplex(values: Tensor, total: float) -> Tensor:
-    """The nearest non-negative values with this sum; unknown (NaN) ones first share what the others leave.
-
-    Wang, Carreira-Perpiñán, "Projection onto the probability simplex" (2013), Alg. 1.
-    """
+def _known_to_simplex(values: Tensor, total: float) -> Tensor:
+    """The nearest non-negative values with this sum; unknown (NaN) ones first share what the others leave."""
     unknown = values.isnan()
     rest = (total - values.nansum()).clamp(min=0) / unknown.sum().clamp(min=1)
-    values = torch.where(unknown, rest, values)
-    falling = values.sort(descending=True).values
-    shift = (falling.cumsum(0) - total) / torch.arange(1, len(values) + 1, device=values.device)
-    return (values - shift[falling > shift][-1]).clamp(min=0)
+    return to_simplex(torch.where(unknown, rest, values)[None], values.new_tensor([total]))[0]
 
 
 def checked(gram: Tensor, sizes: Sequence[int], noise: float | Tensor) -> tuple[Tensor, Tensor]:

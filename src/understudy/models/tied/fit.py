@@ -26,6 +26,7 @@ from torch import Tensor
 from understudy.data.encoding.frame import Frame
 from understudy.models.moments.fit import TAIL, Centres, Directions, directions, shrunk_covariances, smoothed
 from understudy.models.moments.gaussians import shades_map
+from understudy.models.tables.bayes import one_hot
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tied.network import ArrayPart, Part, TiedGaussians
@@ -207,7 +208,7 @@ def _shares(tied: Tied, network: TiedGaussians) -> _Drawn | None:
         middle = tied.mixture.gram().diagonal().double()
     start = sum(network.sizes[: network.label])
     shares = middle[start : start + network.classes]
-    return _Drawn(network.one_hot(levels).double() - middle, levels[:, network.label], shares)
+    return _Drawn(one_hot(levels, network.sizes).double() - middle, levels[:, network.label], shares)
 
 
 def _by_class(tied: Tied, name: str, found: Classwise | None, drawn: _Drawn | None, classes: int) -> Tensor:
@@ -274,7 +275,6 @@ def _shaded(
         _, raw = network.raw(torch.randn(count, network.latent, generator=generator))
         for array, name, own in zip(network.own, names, raw, strict=True):
             if (found := shades_map(own, *shades[name], people, array.means())) is not None:
-                array.inner.copy_(found[0])
-                array.outer.copy_(found[1])
+                array.take_map(found)
                 done.append(name)
     return done

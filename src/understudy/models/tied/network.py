@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from understudy.data.encoding.frame import Frame
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.moments.gaussians import KNOTS, mapped_through
+from understudy.models.moments.gaussians import FrameValues
 from understudy.models.network import MOST_WEIGHTS, Network, each_whole
 from understudy.models.tables.bayes import one_hot
 from understudy.models.tables.mixture import MOST_COMPONENTS, MixtureOfProducts
@@ -45,46 +45,23 @@ TablePart = tuple[int, ...]  # the levels of each column
 Part = TablePart | ArrayPart
 
 
-class TiedArray(nn.Module):
+class TiedArray(FrameValues):
     """The weights of one array."""
 
     def __init__(self, part: ArrayPart, width: int, classes: int) -> None:
         super().__init__()
-        frame, k = part.frame, part.directions
         self.part = part
-        self.mean = nn.Parameter(torch.zeros(frame.features))
-        self.slope = nn.Parameter(torch.zeros(width, frame.features))
-        self.basis = nn.Parameter(torch.zeros(frame.features, k))
-        self.factors = nn.Parameter(torch.zeros(classes, k, k))
-        self.tail = nn.Parameter(torch.zeros(frame.features))
-        line = torch.linspace(0, 1, KNOTS).repeat(frame.channels, 1)
-        self.inner = nn.Parameter(line)
-        self.outer = nn.Parameter(line.clone())
-        self._back: Tensor | None = None
+        self.mean = nn.Parameter(torch.zeros(part.frame.features))
+        self.slope = nn.Parameter(torch.zeros(width, part.frame.features))
+        self.make_frame(part.frame, classes, part.directions)
 
     def raw(self, t: Tensor, classes: Tensor, g: Tensor, v: Tensor) -> Tensor:
-        """Levels about their mean (n, width), classes (n,), normals → values as the Gaussians have them (n, places,
-        channels)."""
-        moved = torch.empty_like(g)
-        for one in sorted(set(classes.tolist())):
-            here = classes == one
-            moved[here] = g[here] @ self.factors[one].T
-        q = self.mean + t @ self.slope + moved @ self.basis.T + v * self.tail
-        return self._turned_back(q)
+        """Levels about their mean (n, width), classes (n,), normals → values as the Gaussians have them."""
+        return self.turned_back(self.varied(self.mean + t @ self.slope, classes, g, v))
 
     def means(self) -> Tensor:
         """The mean value of each channel."""
-        return self._turned_back(self.mean[None])[0].mean(0)
-
-    def _turned_back(self, q: Tensor) -> Tensor:
-        if self._back is None:
-            self._back = torch.from_numpy(self.part.frame.matrix()).float()
-        return (0.5 + q @ self._back.to(q.device)).view(len(q), -1, self.part.frame.channels)
-
-    def rows(self, raw: Tensor) -> Tensor:
-        """Values as the Gaussians have them → values in [0, 1], (n, values)."""
-        mapped = [mapped_through(raw[:, :, c], self.inner[c], self.outer[c]) for c in range(raw.shape[2])]
-        return torch.stack(mapped, 2).clamp(0, 1).flatten(1)
+        return self.turned_back(self.mean[None])[0].mean(0)
 
 
 class TiedGaussians(Network):
@@ -130,14 +107,10 @@ class TiedGaussians(Network):
             start += size
         return torch.stack(found, 1)
 
-    def one_hot(self, levels: Tensor) -> Tensor:
-        """Levels (n, columns) as 0/1, (n, width)."""
-        return one_hot(levels, self.sizes)
-
     def raw(self, z: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Latent points (n, latent) → one-hot levels, and of each array its values before they are mapped."""
         levels = self.levels(z)
-        hot, start = self.one_hot(levels), 1 + len(self.sizes)
+        hot, start = one_hot(levels, self.sizes), 1 + len(self.sizes)
         classes = (
             torch.zeros(len(z), dtype=torch.int64, device=z.device)
             if self.label is None
@@ -155,7 +128,7 @@ class TiedGaussians(Network):
     def rows(self, z: Tensor) -> Tensor:
         """Latent points (n, latent) → all parties' rows side by side, (n, width of all)."""
         hot, raw = self.raw(z)
-        arrays = (array.rows(own) for array, own in zip(self.own, raw, strict=True))
+        arrays = (array.shaded(own).flatten(1) for array, own in zip(self.own, raw, strict=True))
         out, at = [], 0
         for part in self.parts:
             if isinstance(part, ArrayPart):
