@@ -60,10 +60,7 @@ def write_generator(folder: Path, parts: GeneratorParts) -> Path:
 
 
 def read_generator(folder: Path) -> Parts:
-    """Network, schema, card, levels and release, as they were written.
-
-    Edges: a file is missing or damaged → ArtefactError.
-    """
+    """Network, schema, card, levels and release, as they were written. A file is missing or damaged → ArtefactError."""
     if folder.is_file():
         raise ArtefactError(
             f"{folder} is one file, and a generator is a folder. A file from an exchange's page is checked by its "

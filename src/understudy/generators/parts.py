@@ -33,8 +33,9 @@ class Network(Protocol):
     latent: int
 
     def rows(self, z: Tensor) -> Tensor:
-        """Latent points (n, latent) → probabilities (n, width), one softmax per column of a table's schema; or, for
-        series and images, values in [0, 1], (n, *schema.shape)."""
+        """Latent points (n, latent) → odds (n, width), column by column; of series and images values in [0, 1], (n,
+        *shape).
+        """
 
     def describe(self) -> dict[str, Any]:
         """Plain values from which the same network can be rebuilt."""

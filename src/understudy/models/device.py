@@ -28,8 +28,8 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on that device. A GPU takes the host's when its turn comes, from pinned memory that nobody writes to
-    again: a copy from other memory waits for all that is queued there.
+    """The tensor on that device; to a GPU from pinned memory: a copy from other memory waits for all that is queued
+    there.
     """
     held = tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
     return held.to(device, non_blocking=True)
@@ -39,8 +39,8 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 def first_weights(seed: int) -> Iterator[None]:
     """Inside, torch draws on the CPU from this public seed; afterwards it goes on as if nothing had been drawn.
 
-    Not `torch.manual_seed`: it writes down a stack trace for every kind of device that is not in use, which takes
-    longer than to draw a small network.
+    `torch.manual_seed` writes a stack trace for every device not in use, which takes longer than to draw a small
+    network.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

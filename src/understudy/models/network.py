@@ -83,10 +83,7 @@ class Uniform(Protocol):
 
 
 class Flat(Described, ABC):
-    """A network of named parameters, in the order of `torch.nn.Module.parameters()`.
-
-    Each is a frozen dataclass of whole numbers, or of tuples of them.
-    """
+    """A network of named parameters, in torch's order: a frozen dataclass of whole numbers, or of tuples of them."""
 
     def __post_init__(self) -> None:
         for name in self.names():

@@ -30,11 +30,7 @@ _MOST_MEMBERS = 1 << 14
 
 
 class Pool(Network):
-    """`members` of these relative `shares`.
-
-    The first latent number picks a member: the normal distribution function turns it into a uniform number. The others
-    are the member's latent point.
-    """
+    """`members` of these relative `shares`. The first latent number picks a member, the others are its latent point."""
 
     kind = "pool"
     ends: Tensor

@@ -115,11 +115,8 @@ class Mlp(Dense):
 
 @dataclass(frozen=True)
 class LeNet(Classifier):
-    """LeNet on 28 × 28 images: two convolutions, each with max-pooling, then three linear layers.
-
-    A client's convolution is one matrix product of its image patches with its kernels, so a cohort's is one
-    batched product. Channels lie last, where a patch is a few long runs of memory. ReLU comes after the
-    pooling: the same numbers and gradients for a quarter of the work.
+    """LeNet on 28 × 28 images. A client's convolution is one product of its image patches with its kernels, so a
+    cohort's is one batched product; channels lie last. ReLU after the pooling: the same for a quarter of the work.
     """
 
     kind: ClassVar[str] = "lenet"
@@ -163,9 +160,8 @@ class LeNet(Classifier):
 
 @dataclass(frozen=True)
 class Quadratic(Classifier):
-    """A score for each cell, quadratic along `directions` that all share and linear beside them; a class has `cells`.
-
-    Of Gaussians with one diagonal in common it is Bayes' rule (`models/moments/bayes.py`).
+    """A score for each of a class's `cells`, quadratic along shared `directions` and linear beside them: Bayes' rule of
+    Gaussians.
     """
 
     kind: ClassVar[str] = "quadratic"
@@ -199,9 +195,7 @@ class Quadratic(Classifier):
 
 @dataclass(frozen=True)
 class UprightQuadratic(Quadratic):
-    """The same for images of this size: they are turned upright, and how they were turned stands before their values
-    (`data/encoding/upright.py`).
-    """
+    """The same for images that are turned upright; how they were turned stands before their values."""
 
     kind: ClassVar[str] = "upright_quadratic"
     height: int

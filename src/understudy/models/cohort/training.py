@@ -143,9 +143,8 @@ class ClassifierTraining(Training):
 def descend(
     loss: Callable[[Tensor], Tensor], start: Tensor, out: Tensor, epochs: int, lr: float, optimizer: str
 ) -> None:
-    """Train in `out` itself, every client from `start`, then leave there what has changed.
-
-    `loss` has the parameters (clients, d), and gives each client's own (clients,).
+    """Train in `out` itself, every client from `start`, by `loss`: (clients, d) → (clients,); leave there what has
+    changed.
     """
     local = out.copy_(start).detach().requires_grad_()
     adam = Adam([local], lr) if optimizer == "adam" else None
@@ -177,9 +176,8 @@ def _row_weights(model: Classifier, params: Tensor, x: Tensor, y: Tensor, mask: 
 def learned(
     network: Classifier, inputs: Callable[[Tensor], Tensor], codes: Tensor, rng: Uniform, *, epochs: int = 4
 ) -> Tensor:
-    """The weights (d,) of one classifier after Adam, batch by batch, at a rate that falls to 0 along a cosine.
-
-    `inputs` gives the features of some rows, which may be read as often as one likes: drawn ones.
+    """One classifier's weights (d,) after Adam, batch by batch, on rows that may be read often; `inputs` are their
+    features.
     """
     whole(epochs=epochs)
     weights = network.init(rng).requires_grad_()

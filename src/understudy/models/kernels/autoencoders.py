@@ -131,9 +131,8 @@ def descend_by_hand(
 
 
 def _touched(x: Tensor, most: int) -> Tensor:
-    """For each client columns (clients, few) with all in it that its rows touch; on a GPU all, so that none waits.
-
-    Their number is public: how many columns a client really touches shows in the shape of nobody's training.
+    """For each client columns (clients, few) with all that its rows touch; on a GPU all, so that none waits. Their
+    number is public: how many a client really touches shows in the shape of nobody's training.
     """
     clients, _, width = x.shape
     if x.device.type == "cuda" or most >= width:

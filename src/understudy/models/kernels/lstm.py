@@ -21,10 +21,7 @@ from understudy.models.kernels.clients import product
 
 
 def lstm(projected: Tensor, recurrent: Tensor, steps: int) -> Tensor:
-    """Hidden states (clients, steps, rows, H), from projected inputs (clients, steps or 1, rows, 4H).
-
-    `recurrent` is (clients, H, 4H). One projected input serves all steps.
-    """
+    """Hidden states (clients, steps, rows, H), from projected inputs (clients, steps, or 1 for all, rows, 4H)."""
     states: list[Tensor] = []
     cell = torch.zeros((), dtype=projected.dtype, device=projected.device)
     for step in range(steps):
@@ -39,10 +36,8 @@ def lstm(projected: Tensor, recurrent: Tensor, steps: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Lstm:
-    """The same with a backward pass by hand. Its buffers are used anew in every epoch.
-
-    Guarantee: a client's states and gradients depend on its own tensors alone.
-    """
+    """The same with a backward pass by hand, in buffers that are used anew: a client's depend on its own tensors
+    alone."""
 
     gates: Tensor  # (clients, steps, rows, 4H): projected inputs, then gates, then the gradient at both
     states: Tensor  # (clients, steps + 1, rows, H), the first of them 0
@@ -92,10 +87,7 @@ class Lstm:
             torch.mul(o, squashed, out=self.states[:, step + 1])
 
     def backward(self, to_states: Tensor, recurrent: Tensor) -> Tensor:
-        """The gradient at the projected inputs (clients, steps, rows, 4H), from that at the hidden states.
-
-        What was in `gates` is lost; `to_states` is used up.
-        """
+        """The gradient at the projected inputs, from that at the hidden states, which is used up; `gates` are lost."""
         if lstm_gpu.fits(self):
             lstm_gpu.backward(self, to_states, recurrent)
         else:

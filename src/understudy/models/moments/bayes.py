@@ -28,10 +28,7 @@ FLOOR = 1.0
 def bayes_rule(
     fit: CellGaussians, sizes: Sequence[int] | None = None, label: int = 0
 ) -> tuple[Quadratic, Tensor]:
-    """The network that scores rows in [0, 1], and its weights.
-
-    Where the classes are combinations of several labels, of these `sizes`, it tells this one of them.
-    """
+    """The network that scores rows in [0, 1], and its weights; of several labels of these `sizes` it tells this one."""
     sizes = sizes or (fit.classes,)
     order = torch.arange(len(fit.shares)).view(*sizes, -1).movedim(label, 0).flatten()
     back = torch.from_numpy(fit.frame.matrix()) * UNIT  # (features, values), rows orthonormal

@@ -54,9 +54,8 @@ def _swings(values: Tensor, noise: float, channels: int) -> Tensor:
 
 
 def fused(values: Tensor, noise: float) -> Tensor:
-    """Values of which those that noise alone may keep apart are one.
-
-    Of a sorted list all groups are neighbours, and the best cut before each place follows from those before it.
+    """Values of which those that noise alone may keep apart are one: of a sorted list the best cut before each place
+    follows.
     """
     order = values.argsort()
     price = 2 * math.log(len(values)) + _PRICE
@@ -146,8 +145,8 @@ def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Cent
 
 
 def _told_apart(first: Released, people: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
-    """Means of classes about that of all, shrunk to it by the share of their spread that is noise, and the variance
-    that noise has left in them.
+    """Means of classes about that of all, shrunk by the share of their spread that is noise, and the variance left in
+    them.
     """
     beside = first["sums"] / people[:, None] - whole
     if len(people) == 1:
@@ -178,9 +177,7 @@ class Directions:
         return max(1, round(self.pull * math.sqrt(float(self.values.sum()))))
 
     def bits(self, people: Tensor, multiplier: float, most: int) -> int:
-        """By how many directions' signs to cut: while a cell's mean stands out of its noise, at this noise multiplier
-        of the third release.
-        """
+        """By how many directions' signs to cut: while a cell's mean stands out of the third release's noise."""
         noise, bits, kept = multiplier * self.radius, 0, len(self.values)
         while bits < min(most, kept):
             cell = float(people.median()) / 2 ** (bits + 1)
@@ -192,8 +189,8 @@ class Directions:
 
 
 def directions(pooled: Released, centre: Centres) -> Directions:
-    """Of the second release. The noise of an entry is the same however many features there are, and its edge grows with
-    them: so as many of the slow ones are looked at as leave most of the covariance above it.
+    """Of the second release. The edge of the noise grows with the features: so many of the slow ones are looked at as
+    leave most of the covariance above it.
     """
     total = float(centre.people.sum())
     covariance, noise = pooled["moments"] / total, float(pooled["moments_noise"]) / total

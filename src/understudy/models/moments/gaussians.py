@@ -93,9 +93,8 @@ class FrameValues(nn.Module):
 
 
 class CellGaussians(FrameValues, InFrame):
-    """`classes` × `cells` Gaussians over the frame's features, with `directions` shared.
-
-    The latent point is a number that picks the cell, and the normals u and v.
+    """`classes` × `cells` Gaussians with `directions` shared. A latent point is what picks the cell, and the normals u
+    and v.
     """
 
     kind, keys = "gaussians", ("frame", "classes", "cells", "directions")
@@ -179,10 +178,8 @@ def shades_map(
     raw: Tensor, shades: Tensor, noise: float, people: float, means: Tensor | None = None
 ) -> tuple[Tensor, Tensor] | None:
     """The points through which values (n, places, channels) are mapped to these histograms: (channels, knots) twice.
-
-    Within a bin values are even, or, where the mean of each channel is known, nearer to one end of every bin, so that
-    they have that mean: most of the lowest bin may be the ground of an image, and as dark as can be.
-    None where they are not quiet enough.
+    None where these are not quiet. Within a bin values are even, or nearer to one end, so that channels have known
+    `means`.
     """
     bins = shades.shape[1]
     if noise / people * math.sqrt(bins) / 2 > LOUD:
@@ -200,9 +197,7 @@ def shades_map(
 
 
 def _common_map(raw: Tensor, shares: Tensor, noise: float) -> tuple[Tensor, Tensor]:
-    """The points through which values (n, places, channels) are mapped, so that they differ from what they were by what
-    all histograms (channels, bins), under noise of this deviation, have in common.
-    """
+    """The same by what all histograms (channels, bins), under noise of this deviation, have in common."""
     channels, bins = shares.shape
     own = raw.permute(2, 0, 1).flatten(1).sort(1).values.contiguous()  # (channels, n · places)
     cells = (own.clamp(0, 1) * bins).long().clamp(max=bins - 1)

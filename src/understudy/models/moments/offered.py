@@ -42,10 +42,8 @@ VEIL = 8.0  # of the variance that noise has left in the means of classes: image
 
 
 class OfferedMoments(InFrame):
-    """Whole numbers that were released: `first` (`released`), `pooled` and `cells`, which are second moments about the
-    `centre` of all rows and of each class, pulled in to the `radius`.
-
-    `noise` are the σ of the three; `scales` what the radius became. Rows are drawn from the fit to these numbers alone.
+    """Whole numbers that were released: `first`, then `pooled` and `cells`, second moments about the `centre` of all
+    rows and of each class, pulled in to the `radius`, which became `scales`; `noise` are the σ of the three.
     """
 
     kind, keys = "moments", ("frame", "classes", "scales", "noise")
@@ -170,10 +168,8 @@ def _summed(parts: Sequence[Released]) -> Released:
 
 
 def fit_one_release(frame: Frame, first: Released, second: Released) -> CellGaussians:
-    """Gaussians from one release, whose second moments are about the middle of the frame: what means make of them is
-    taken off.
-
-    `first` as `read_first` gives it; `second`, `moments` of all rows together, (1, d, d), or of each class.
+    """Gaussians from one release, whose second `moments`, of all rows (1, d, d) or of each class, are about the frame's
+    middle.
     """
     centre = centres(first, frame)
     about = centre.people[:, None, None] * centre.means[:, :, None] * centre.means[:, None, :]

@@ -66,10 +66,8 @@ class Autoencoder(Flat):
         """The decoder of one model (d,), as a generator's network."""
 
     def loss(self, params: Tensor, x: Tensor, real: Tensor, prior: Tensor, penalty: float = 1.0) -> Tensor:
-        """Eq. 4.3 for every client: (clients,).
-
-        `real` (clients, rows) is 1 where a row is the client's own and 0 elsewhere; `prior` (clients, rows, latent)
-        are points of the prior.
+        """Eq. 4.3 for every client; `real` (clients, rows) is 1 where a row is its own, `prior` (clients, rows,
+        latent).
         """
         z = self.encode(params, x)
         share = real / real.sum(1, keepdim=True).clamp(min=1)
@@ -78,9 +76,8 @@ class Autoencoder(Flat):
     def train(
         self, optimizer: str, start: Tensor, batch: Batch, out: Tensor, epochs: int, lr: float, penalty: float
     ) -> None:
-        """Train every client from `start` (d,) on its part of `batch`, and write the updates into `out` (clients, d).
-
-        `batch` is x, real and prior, as `loss` takes them, but prior is (clients, epochs, rows, latent).
+        """Write every client's update from `start` (d,) into `out`; `batch`: x, real, and prior (clients, epochs, rows,
+        latent).
         """
         x, real, prior = batch
         epoch = count()  # `descend` asks for the loss once an epoch
@@ -144,9 +141,8 @@ def fit(
     penalty: float = 1.0,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """One model (d,) trained by Adam on rows that lie in one place: public ones, or for comparison.
-
-    Each step takes `batch` of the rows (rows, …) at random.
+    """One model (d,) trained by Adam on rows that lie in one place, `batch` of them a step: public ones, or for
+    comparison.
     """
     whole(steps=steps, batch=batch, rows=len(rows))
     local = params.detach().to(device).clone().requires_grad_()

@@ -129,10 +129,8 @@ Output = Sequence[int] | Values  # one-hot blocks of these sizes, or values
 
 
 class BranchedGenerator(Network):
-    """Common layers, then a branch for each party that ends in one softmax per attribute, or in values.
-
-    `branches` maps a party to its hidden sizes (an image's: channels) and to the sizes of its attributes' one-hot
-    blocks, or to its `Values`.
+    """Common layers, then a branch for each party: `branches` has its hidden sizes (an image's: channels), and the
+    sizes of its attributes' blocks, which end in one softmax each, or its `Values`.
     """
 
     kind = "branched"
@@ -190,11 +188,7 @@ class BranchedGenerator(Network):
         return rows
 
     def party_parameters(self, name: str) -> dict[str, nn.Parameter]:
-        """The common layers and this party's branch, all that the party downloads (§7.2).
-
-        The parameters themselves, under the names and in the order of the network that
-        `from_description(describe(only=name))` builds.
-        """
+        """All that a party downloads (§7.2): the parameters of the network that `describe(only=name)` describes."""
         branch = self.branches[self._place(name)]
         return {f"common.{key}": value for key, value in self.common.named_parameters()} | {
             f"branches.0.{key}": value for key, value in branch.named_parameters()
@@ -275,9 +269,8 @@ class Linear(nn.Linear):
 
 
 class Critic(nn.Module):
-    """Scores rows: linear layers with leaky ReLUs between them, and a linear output.
-
-    Piecewise linear, so that `privacy/gradients/critic.py` has each person's gradient in closed form.
+    """Scores rows: linear layers, leaky ReLUs, a linear output. `privacy/gradients/critic.py` has its gradients in
+    closed form.
     """
 
     def __init__(self, width: int, hidden: Sequence[int] | None = None, *, slope: float = 0.2) -> None:

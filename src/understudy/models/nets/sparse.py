@@ -27,10 +27,9 @@ def sparsify(vector: Tensor, share: float) -> dict[str, Any]:
 
 
 def densify(sparse: Mapping[str, Any], size: int) -> Tensor:
-    """The inverse of `sparsify`, with zeros where nothing was sent.
+    """The inverse of `sparsify`, with zeros where nothing was sent. Values or places that do not fit → MessageError.
 
-    Edges: values or places that are not those of a vector of this size → MessageError. Places on a GPU came from
-    `sparsify` and over no wire, and are not looked at: the host would wait for them.
+    Places on a GPU came over no wire, and are not looked at: the host would wait for them.
     """
     values: Tensor = sparse["values"]
     if "places" not in sparse:

@@ -167,9 +167,8 @@ class TableWae(Autoencoder):
 
 @dataclass(frozen=True)
 class ImageWae(Autoencoder):
-    """Two convolutions of 4 × 4 and stride 2, a dense layer to the latent one, and the same back; mean squared error.
-
-    A client's convolution is a group of one grouped convolution, so a cohort's is one call.
+    """Two convolutions of 4 × 4 and stride 2, a dense layer, and the same back; mean squared error. A cohort's is one
+    call.
     """
 
     kind: ClassVar[str] = "wae-image"

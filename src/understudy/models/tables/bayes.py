@@ -137,7 +137,7 @@ class GaussianCopula(Network):
 def invert(odds: Tensor, uniform: Tensor) -> Tensor:
     """The level that each number in [0, 1] picks: odds (size,) or (n, size), uniform (n,) → (n,).
 
-    Edges: odds need not sum to 1; a level of odds 0 is never picked unless all are 0, which picks the last.
+    Edges: odds need not sum to 1; a level of odds 0 is picked only if all are 0: the last.
     """
     heap = odds.cumsum(-1)
     total = heap[..., -1:]

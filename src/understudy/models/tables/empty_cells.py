@@ -69,12 +69,9 @@ def empty_cells(
     columns: Tensor,
     independent: Tensor | None = None,
 ) -> Tensor:
-    """What a person costs in a cell that seems empty, in units of 1/noise, and 0 elsewhere: (width, width).
-
-    It is the threshold, in deviations of the noise, below which a count is taken for none.
-    `counts` and the variance of their `noise` are (width, width), known where `measured`; `ways` (width,) are the
-    one-way tables; `columns` (width, m) says of which column each level is. `independent`: E, where rules leave it 0 in
-    cells that nobody can be in; these are no evidence.
+    """The threshold, in deviations of the noise, below which a count is taken for none, and 0 elsewhere: (width,
+    width). It is what a person costs there, in units of 1/noise. `independent`: E, where rules leave cells that nobody
+    can be in.
     """
     mean = torch.outer(ways, ways) / (ways.sum() / columns.shape[1]) if independent is None else independent
     never = mean == 0 if independent is not None else torch.zeros_like(measured)
@@ -203,12 +200,8 @@ class _Pairs:
 def ordered_means(
     counts: Tensor, noise: Tensor, measured: Tensor, ways: Tensor, columns: Tensor, independent: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Every pair that is a copula but for noise as that copula, in counts, and the cells that it leaves empty.
-
-    Both are (width, width), as are `counts`, the variance of their `noise`, where they are `measured`, and what
-    `independent` columns would give, which all other pairs have; `ways` (width,) are the one-way tables; `columns`
-    (width, m) says of which column each level is.
-    Edges: a pair that is exact, or of which a cell is not measured, is no copula.
+    """Every pair that is a copula but for noise as that copula, in counts, all others `independent`, and the cells that
+    it leaves empty. A pair that is exact, or of which a cell is not measured, is no copula.
     """
     total, sizes, heard = float(ways.sum() / columns.shape[1]), columns.sum(0), measured & (noise > 0)
     weight = torch.where(heard, 1 / noise.clamp(min=_TINY), 0)

@@ -63,13 +63,12 @@ def fine_table(
     spans: Tensor | None = None,
     edges: Tensor | None = None,
 ) -> Tensor:
-    """The people in each leaf, and last those without a value where `missing` was counted: float64, not negative.
+    """The people in each leaf, `total` in all where that is known, and last those without a value where `missing` was
+    counted.
 
-    `layers` are noisy counts as `layers_of` has them, all under `noise` of this standard deviation. `total` is the
-    number of people where that is known. The result adds up to it. Categories are not `ordered`: they have no
-    neighbours. `spans` are the lengths of the leaves, by which people are even; without them leaves of a tree are
-    alike, and categories are as they were counted. `edges` (leaves + 1,) are the values between which leaves lie,
-    without which they are evenly apart.
+    `layers` are noisy counts as `layers_of` has them. Categories are not `ordered`: they have no neighbours. `spans`
+    are the lengths of leaves, by which people are even (without: alike; categories as they were counted), `edges`
+    (leaves + 1,) the values between which they lie (without: evenly apart).
     """
     means, variances = [layer.double() for layer in layers], [1.0] * len(layers)
     for depth in range(len(layers) - 2, -1, -1):
@@ -103,9 +102,8 @@ def fine_table(
 def _among(
     children: Tensor, near: Tensor, parents: Tensor, noise: float, even: Tensor | None = None
 ) -> Tensor:
-    """Each parent's people over its children: over those near data alone, by the first step at which these hold all.
-
-    `noise` is a child's deviation. Children are drawn to `even` ones, where these are given.
+    """Each parent's people over its children near data, by the first step at which these hold all; drawn to `even`
+    ones, if any.
     """
     left, found_all = children, torch.zeros(len(parents), dtype=torch.bool)
     for step in near:
@@ -120,10 +118,8 @@ def _among(
 
 
 def _drawn_to_even(children: Tensor, parents: Tensor, noise: float, even: Tensor) -> Tensor:
-    """Children with less of what noise explains, about as many people in all as their parents have.
-
-    Those that stand out of their siblings stay as they were counted, and what is missing, or too much, is the others'.
-    """
+    """Children with less of what noise explains, about as many in all as their parents have; those that stand out
+    stay."""
     there = children.isfinite()
     counted, others = torch.where(there, children, 0), there
     for _ in range(_ROUNDS):
@@ -184,10 +180,7 @@ def _near_data(layer: Tensor, deviation: float, ordered: bool) -> Tensor:
 
 
 def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
-    """For each row (r, n) the nearest non-negative one with this sum; −∞ stands for a place that there is not.
-
-    Wang, Carreira-Perpiñán, "Projection onto the probability simplex" (2013), Alg. 1.
-    """
+    """For each row the nearest non-negative one with this sum (Wang, Carreira-Perpiñán 2013); −∞: no such place."""
     falling = rows.sort(dim=1, descending=True).values
     real = falling.isfinite()
     above = torch.where(real, falling, 0).cumsum(1) - totals[:, None]

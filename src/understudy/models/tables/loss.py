@@ -166,10 +166,7 @@ class EmptyCells:
 
 @dataclass(frozen=True)
 class WideTable:
-    """A three-way table in frequencies, and 0 where rules leave nobody.
-
-    Squares over the noise's that add up to no more than `most` show no more than noise.
-    """
+    """A three-way table in frequencies, 0 where rules leave nobody; squares up to `most` show no more than noise."""
 
     columns: tuple[int, ...]
     target: Tensor

@@ -61,9 +61,8 @@ def most_levels(columns: Sequence[Column]) -> int:
 def bought_levels(
     columns: Sequence[Column], tables: Sequence[Tensor], *, people: float, noise: float
 ) -> list[Groups]:
-    """The level of each fine cell of each column, from its fine table (cells, the missing one last).
-
-    `noise` is the standard deviation of a cell of a pair. Declared levels stay as they are.
+    """The level of each fine cell of each column, by its fine table (the missing one last); `noise` is that of a pair's
+    cell.
     """
     most = most_levels(columns)
     levels, groups = level_count(people, noise, most), []
@@ -152,10 +151,7 @@ class Coarse:
 
     @classmethod
     def of(cls, ways: Tensor, sizes: Sequence[int], whole: Collection[int] = ()) -> "Coarse | None":
-        """By one-way tables (width,), in counts; columns in `whole` stay as they are. None where all levels are fitted.
-
-        Edges: counts below 0, or not measured, are none.
-        """
+        """By one-way tables (width,); columns in `whole` stay as they are. None where all levels are fitted."""
         kept = dict.fromkeys(whole, max(sizes))
         most = _levels_each([size for column, size in enumerate(sizes) if column not in kept], sum(sizes))
         known = torch.where(ways.isfinite(), ways, 0).clamp(min=0).cpu().double()
@@ -175,10 +171,7 @@ class Coarse:
         return cls(fitted, tuple(sizes), group.to(ways.device), share.to(ways.device))
 
     def merged(self, counts: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """Counts and the variances of their noise, both (width, width) and symmetric, on the fewer levels.
-
-        A cell of which a part was not measured, with infinite variance, was not measured.
-        """
+        """Counts and the variances of their noise on the fewer levels; infinite where a part was not measured."""
         column = torch.repeat_interleave(torch.tensor(self.sizes, device=counts.device))
         same = column[:, None] == column
 
@@ -235,10 +228,8 @@ _NEVER = 80.0  # so much lower are the log-odds of a level that is not drawn
 def levels_of_none(
     schema: Schema, sizes: Sequence[int], counts: Tensor, deviations: Tensor
 ) -> list[list[int]]:
-    """Of each column the levels with nobody: missing, "(other)", and beyond the first and the last that were seen.
-
-    `counts` and their `deviations` are (width,). Ends are cut of whole numbers with a level each, where bounds were
-    bought; declared bounds are known.
+    """Of each column the levels with nobody: missing, "(other)", and beyond the first and the last that were seen of
+    whole numbers with a level each, where bounds were bought. `counts` and their `deviations` are (width,).
     """
     found, start, bought = [], 0, was_bought(schema)
     for column, size in zip(schema.columns, sizes, strict=True):

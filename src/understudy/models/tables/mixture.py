@@ -138,8 +138,7 @@ class MixtureOfProducts(Network):
 def latin(pick: Tensor, odds: Sequence[Tensor], uniform: Callable[[int], Tensor]) -> Tensor:
     """Levels of rows of the components in `pick` (n,), rising: a Latin hypercube for each, int32 (n, columns).
 
-    `odds` has one table for each column, (components, size), float64. Rows need not sum to 1.
-    Edges: a level of odds 0 is never drawn; a component that is picked has odds above 0 in every column.
+    Odds are (components, size) for each column, float64, and need not sum to 1; a level of odds 0 is never drawn.
     """
     n, components = len(pick), len(odds[0])
     share = torch.bincount(pick, minlength=components)
@@ -165,11 +164,9 @@ def said(terms: Tensor, effects: Tensor) -> Tensor:
 
 
 def evenly(odds: Tensor, kinds: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
-    """A level for each row, by its own odds (n, levels): int32 (n,).
-
-    Every single row has these odds. Rows, kind by kind and then in the order of their odds, take numbers that are
-    spread evenly over [0, 1) wherever a run of them begins and ends (multiples of the golden section), so that each
-    kind, and all together, are near them.
+    """A level for each row, by its own odds (n, levels): int32 (n,). Rows, kind by kind and then in the order of their
+    odds, take multiples of the golden section, which are spread evenly: so each kind, and all together, are near their
+    odds.
     """
     draw = torch.empty(len(odds), dtype=torch.float64)
     order = torch.argsort(kinds + odds[:, -1].clamp(max=_LAST))

@@ -69,10 +69,7 @@ def read_tables(
     people: int | None = None,
     ties: Sequence[Tie] = (),
 ) -> Tables:
-    """Total, one-way and two-way tables out of a noisy Gram matrix, given rules.
-
-    Edges: no table measured as a whole, and the number of people not known → ConfigError.
-    """
+    """Steps 1 and 2 of `fit_gram`. No table measured as a whole, and the number of people not known → ConfigError."""
     counts, variance = checked(gram, sizes, noise)
     columns = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double().to(gram.device)
     never = forbidden(sizes, ties, gram.device)
@@ -133,9 +130,8 @@ def _drawn(variance: Tensor) -> Tensor:
 
 
 def most_of(cells: Tensor, tables: int | None = None) -> Tensor:
-    """What so many squares of standard normals add up to at most, in all tables at once but for `_CHANCE`.
-
-    `cells` is (m, m) of all tables, or of one of so many `tables` (Wilson and Hilferty, PNAS 1931).
+    """What so many squares of standard normals add up to at most, in all (m, m) tables, or in so many, but for
+    `_CHANCE` (Wilson and Hilferty, PNAS 1931).
     """
     tables = int(cells.triu(1).count_nonzero()) if tables is None else tables
     spread = 2 / (9 * cells.clamp(min=1))
@@ -147,11 +143,8 @@ def most_of(cells: Tensor, tables: int | None = None) -> Tensor:
 def _one_way(
     counts: Tensor, variance: Tensor, columns: Tensor, none: Tensor, known_people: int | None
 ) -> tuple[float, Tensor, Tensor]:
-    """The number of people, the one-way tables (width,) in counts, and the variance of their cells.
-
-    Weighted means of every whole table (for the total) and of every whole row of a table (for a cell). A
-    table or row with an unmeasured cell has infinite variance, hence no weight. Nobody has a level
-    in `none` (width,).
+    """The number of people, one-way tables (width,) in counts, and the variance of their cells: weighted means of every
+    whole table, or row of one; what has an unmeasured cell has no weight. Nobody has a level in `none` (width,).
     """
     noise = variance.clamp(min=1e-12)
     own, other = columns.bool(), 1 - columns

@@ -88,10 +88,7 @@ def of_column(sizes: Sequence[int], column: int) -> Tensor:
 def added_grams(
     offers: Sequence[OfferedGram], *, components: int | None = None, steps: int = 800
 ) -> MixtureOfProducts:
-    """One fit to the counts of several silos. They are of the same columns: ConfigError if not.
-
-    Without a number of `components` there are four for each level, from 64 to 512.
-    """
+    """One fit, of four components a level (64 to 512) if none are said. ConfigError where silos have other columns."""
     one = offers[0]
     components = components or max(64, min(4 * sum(one.sizes), 512))
     if any((other.sizes, other.target) != (one.sizes, one.target) for other in offers):

@@ -67,11 +67,8 @@ class LevelPrior:
 def level_prior(
     residual: Tensor, noise: Tensor, measured: Tensor, expected: Tensor, columns: Tensor
 ) -> LevelPrior:
-    """The prior under which noisy residuals are likeliest.
-
-    `residual` and the variance of its `noise` are (width, width), known where `measured`; `expected` (width,) is D,
-    such that E is its outer product; `columns` (width, m) says of which column each level is.
-    """
+    """The prior under which noisy residuals are likeliest; `expected` (width,) is D, such that E is its outer
+    product."""
     pairs = _Pairs(residual, noise, measured, expected, columns)
     for _ in range(_SWEEPS):
         for column, axes in pairs.choices.items():
@@ -88,10 +85,8 @@ def common_share(
     prior: LevelPrior,
     pool: Callable[[Tensor], Tensor],
 ) -> float:
-    """α ∈ [0, 1]: how far the mean of the prior lies from `independent` tables, on the way to what all tables share.
-
-    `pool` reads the latter out of counts with twice the `noise`'s variance. All are (width, width) of `measured` cells.
-    Edges: no noise, or nothing in common → 0.
+    """α ∈ [0, 1]; `pool` reads what tables share out of counts with twice the `noise`. No noise, or nothing in common →
+    0.
     """
     generator = torch.Generator().manual_seed(0)  # the same matrix gives the same tables
     draw = torch.randn(counts.shape, generator=generator, dtype=torch.float64).to(counts.device)
@@ -177,11 +172,9 @@ def _likeliest(
     summed: Callable[[Tensor], Tensor],
     spread_out: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """v of every pair, and the log-likelihood of its cells, up to a constant.
-
-    A cell is Gaussian with variance v·scale + noise. v is one of some multiples of the v that matches the second
-    moments, where a cell's weight is its scale, since rare ones say little. `summed` adds up every pair's measured
-    cells, and `spread_out` gives each cell what its pair has.
+    """v of every pair, some multiple of that which matches the second moments, and the log-likelihood of its cells,
+    Gaussian with variance v·scale + noise. `summed` adds up every pair's measured cells, `spread_out` gives each what
+    its pair has.
     """
     square = turned.square()
     moment = summed((square - noise) * scale) / summed(scale.square()).clamp(min=_TINY)
@@ -220,12 +213,8 @@ def pooled_tables(
     columns: Tensor,
     independent: Tensor | None = None,
 ) -> Tensor:
-    """Two-way tables as all measured ones together say they are, in counts: (width, width).
-
-    `counts` and the noise's `variance` are (width, width), known where `measured`; `ways` (width,) are the one-way
-    tables; `columns` (width, m) says of which column each level is. `independent` tables that are 0 somewhere, as rules
-    have it, stay 0 there.
-    Edges: nothing stands out of the noise, or nothing is measured → independence.
+    """Tables in counts as all measured ones together say they are; what is 0 in `independent` ones, as rules have it,
+    stays 0. Nothing stands out of the noise, or nothing is measured → independence.
     """
     if independent is None:
         independent = torch.outer(ways, ways) / ways.sum() * columns.shape[1]
@@ -247,10 +236,8 @@ def with_margins(tables: Tensor, ways: Tensor, columns: Tensor) -> Tensor:
 
 
 def low_rank(residual: Tensor, deviation: Tensor, known: Tensor) -> Tensor:
-    """The part of a symmetric residual that stands out of noise of these deviations, all (width, width).
-
-    Only dependence that a mixture can have is kept: positive eigenvalues. `known` marks the cells that were measured.
-    Edges: nothing stands out → zeros; no noise → all positive eigenvalues.
+    """The part of a symmetric residual that stands out of noise of these deviations: positive eigenvalues alone, which
+    are dependence that a mixture can have. Nothing stands out → zeros; no noise → all positive eigenvalues.
     """
     generator = torch.Generator().manual_seed(0)
     draw = torch.randn(residual.shape, generator=generator, dtype=torch.float64).to(residual.device)

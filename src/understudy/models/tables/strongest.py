@@ -34,10 +34,8 @@ from understudy.models.tables.noisy_tables import Tables
 def strongest_pairs(
     mixture: MixtureOfProducts, wanted: int, *, besides: Tensor | None = None, ties: Sequence[Tie] = ()
 ) -> Tensor:
-    """The numbers of the columns of each pair, the lower first: (wanted, 2), int64, in rising order.
-
-    `besides` (n, 2): pairs that are not to be chosen. `ties`: rules that the mixture was fitted given.
-    """
+    """(wanted, 2) columns, the lower first, in rising order, but for pairs `besides` (n, 2); `ties`: rules of the
+    fit."""
     strength = pair_strength(mixture, ties).cpu().numpy()
     upper = np.triu(np.ones_like(strength, dtype=bool), 1)
     free = upper.copy()
@@ -78,10 +76,8 @@ def strongest_triples(
     noise: float,
     besides: Collection[frozenset[int]] = (),
 ) -> Tensor:
-    """The numbers of the columns of each pair, the lower first: at most (wanted, 2), int64, in rising order.
-
-    `among`: the pairs of columns that may be chosen; `noise`: the standard deviation of a cell of a three-way table;
-    `besides`: three columns each, of tables that are released anyhow.
+    """At most (wanted, 2) columns of the pairs `among`, the lower first, in rising order, but for triples `besides`.
+    `noise` is the standard deviation of a cell of a three-way table.
     """
     told = information(tables, sizes, target)
 

@@ -110,11 +110,8 @@ def interaction(triple: WideTable, gap: Tensor) -> float:
 
 
 def without_interaction(pairs: Tensor, columns: Tensor, target: Tensor) -> Tensor:
-    """All tables (a, b, y) with these two-way tables and no interaction of three columns: (levels of y, width, width).
-
-    `pairs` (width, width), above 0; `columns` (width, m) says of which column each level is; `target` (width, levels of
-    y) are the two-way tables with y.
-    Edges: two-way tables that contradict each other, as noisy ones do → those of a and b hold, the others nearly.
+    """All tables (levels of y, width, width) with these two-way `pairs`, above 0, and those with y (width, levels of
+    y), and no interaction of three columns. Where they contradict each other, those of pairs hold, the others nearly.
     """
     with_y = target.T[:, :, None]
     joint = with_y * with_y.mT
@@ -136,10 +133,8 @@ def with_effects(
     uniform: Callable[[int], Tensor],
     tables: Tables | None = None,
 ) -> MixtureOfProducts:
-    """The same mixture, whose rows' target is drawn by their other columns, and by two `together`.
-
-    `uniform(k)` gives k independent numbers from [0, 1), float64. With the `tables` that the mixture was fitted to,
-    effects are as strong as these say.
+    """The mixture, whose rows' target is drawn by their other columns and by two `together`, as strongly as `tables`
+    say. `uniform(k)` gives k independent numbers from [0, 1), float64.
     """
     told = MixtureOfProducts(mixture.sizes, mixture.components, target, together).to(mixture.logits.device)
     levels = mixture.levels(min(_ROWS, 1 + _CELLS // len(mixture.sizes)), uniform)

@@ -141,10 +141,8 @@ def _line(joint: Joint, name: str, mixture: MixtureOfProducts | None) -> Line:
 
 
 def _without_noise(parts: Tensor, loud: Tensor) -> Tensor:
-    """Coefficients (r, features) with noise of these variances, shrunk towards none.
-
-    How large they are without noise is read off neighbours in frequency: of the same direction of the tables, and of
-    all directions, those with less noise counting more. The smaller of the two is believed.
+    """Coefficients (r, features) with noise of these variances, shrunk towards none. Their size is read off neighbours
+    in frequency, of the same direction and of all, the quieter counting more; the smaller of the two is believed.
     """
     if not len(parts) or not bool(loud.any()):
         return parts

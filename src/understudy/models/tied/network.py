@@ -65,9 +65,8 @@ class TiedArray(FrameValues):
 
 
 class TiedGaussians(Network):
-    """All parties' rows at once, in their order: one-hot levels of tables, values in [0, 1] of arrays.
-
-    `label` is the number of the column, over all tables, whose level is the class; None for one class.
+    """All parties' rows at once, in their order: one-hot levels, values in [0, 1]. `label`: the column of the class, if
+    any.
     """
 
     kind = "tied"

@@ -87,11 +87,9 @@ def by_kind(kind: Tensor, odds: Sequence[Tensor], uniform: Callable[[int], Tenso
 class ChainTables:
     """Expected tables of a person drawn at random, whose events weigh 1 together, and whose pairs of events do.
 
-    `people` (people's width, people's width), `across` (people's width, events' width), `events`, `after` and `later`
-    (events' width twice; the latter two have an event's levels in rows, and those of the next one, or of the one after
-    that, in columns). Only cells of different columns have a meaning in `people` and `events`; `ways` and `event_ways`
-    are the one-way tables. `known` (kinds, people's width) and `mean` (kinds, events' width) are what each kind's
-    people and their events are like.
+    Only cells of different columns have a meaning in `people` and `events`; `ways` and `event_ways` are the one-way
+    tables. `after` and `later` have an event's levels in rows, and those of the next one, or of the one after that, in
+    columns. `known` and `mean` (kinds, …) are what each kind's people and their events are like.
     """
 
     people: Tensor
@@ -183,9 +181,8 @@ class MixtureOfChains(Network):
         return closed
 
     def person_odds(self) -> tuple[Tensor, Tensor]:
-        """Of each kind's columns but the number of events, and of that one: (kinds, levels) each.
-
-        The time of a first event is that of people who have one: its last level has odds 0.
+        """Of each kind's columns but the number of events, and of that one; nobody here lacks the time of a first
+        event.
         """
         logits: Tensor = self.person_logits
         if self.ordered:
@@ -209,10 +206,8 @@ class MixtureOfChains(Network):
         return first, functional.pad(self.next_logits.softmax(2), (self.firsts, 0))
 
     def tables(self, people: Rules | None = None, events: Rules | None = None) -> ChainTables:
-        """What is expected of a person drawn at random.
-
-        With rules on people's columns but their number, or on an event's, every kind of people, and every state, is
-        given them by itself: what they forbid has no part in any table.
+        """What is expected of a person drawn at random; every kind of people, and every state, is given the rules by
+        itself.
         """
         own, number = self.person_odds()
         event = self.event_odds()
@@ -291,10 +286,8 @@ class MixtureOfChains(Network):
         return torch.stack(places, 1)
 
     def draw(self, n: int, uniform: Callable[[int], Tensor]) -> VisitCodes:
-        """`n` people and their events, in order. `uniform(k)` gives k independent numbers from [0, 1), float64.
-
-        People, steps and columns are drawn by Latin hypercubes over all that share a kind, as a mixture draws rows.
-        Edges: a person whose number of events is 0 has none.
+        """`n` people and their events, in order, by Latin hypercubes over all that share a kind. `uniform(k)` gives k
+        numbers.
         """
         return self.draw_of(some_kinds(n, self.kinds, uniform), uniform)
 

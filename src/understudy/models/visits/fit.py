@@ -54,10 +54,8 @@ _Given = Sequence[tuple[Rules | None, Rules | None]]  # on people's columns, and
 
 @dataclass(frozen=True, eq=False)
 class VisitTies:
-    """What public rules leave of columns, by their places.
-
-    `both`, of people's and of events' columns side by side, is what all rules leave; `people`, of people's declared
-    ones, and `events`, of an event's, what rules on these alone leave.
+    """What all rules leave of people's and events' columns side by side, and what those on `people`, or `events`, alone
+    do.
     """
 
     both: tuple[Tie, ...] = ()
@@ -171,10 +169,8 @@ def _rules(sizes: Sequence[int], ties: Sequence[Tie], device: torch.device) -> R
 def _read(
     tables: VisitTables, device: torch.device, ties: Sequence[Sequence[Tie]]
 ) -> "tuple[list[_Part], list[Tensor]]":
-    """What the tables say, and the one-way tables of each kind of events.
-
-    Of all people; of those with an event, with one that is followed by another, by two others, for each kind of events;
-    of those with events of two kinds.
+    """What the tables say, of all people, of those with an event of each kind, with another or two after it, with
+    events of two kinds; and the one-way tables of each kind of events.
     """
     layout, members = tables.layout, tables.members
     titles = layout.titles if isinstance(layout, SeveralLayout) else ("",)
@@ -249,10 +245,8 @@ def _laid_out(tables: VisitTables, kind: str, sides: _Sides, device: torch.devic
 
 
 class _Part:
-    """One Gram matrix: what was read of it, as shares of all people, and which part of the mixture's tables it is.
-
-    `share` of all people are in it; `of` gives the mixture's own matrix and one-way tables, the first `skip` of which
-    are those of all people and not of these. `never`: cells that rules forbid.
+    """One Gram matrix: what was read of it, as shares of all people, of whom it has a `share`. `of` gives the mixture's
+    own matrix and one-way tables, the first `skip` of which are of all people; rules forbid the cells `never`.
     """
 
     def __init__(
