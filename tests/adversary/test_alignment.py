@@ -26,8 +26,7 @@ from understudy.models.nets.gan import BranchedGenerator
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise.poisson import poisson_samples
-from understudy.privacy.noise.rng import SecureRng
+from understudy.privacy.noise.rng import SecureRng, poisson_samples
 from understudy.privacy.secure.set_intersection import IdMask
 from understudy.protocols.core.alignment import AlignedParty, Found, Introduce, MaskOther, MaskOwn
 from understudy.protocols.core.base import Ask, Keep, Party, Reply, Return

@@ -29,7 +29,7 @@ from protocol_cases import CASES, MIXTURE, Case, undeclared, vertical
 from understudy.ground.errors import PrivacyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.secure.product import Factor
+from understudy.privacy.secure.sums import Factor
 from understudy.protocols.core import Ask, Party, Reply
 from understudy.protocols.joint import messages as joint
 from understudy.protocols.joint.messages import Swap

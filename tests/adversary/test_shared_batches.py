@@ -21,8 +21,7 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import together
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.privacy.noise.poisson import poisson_samples
-from understudy.privacy.noise.rng import FastRng
+from understudy.privacy.noise.rng import FastRng, poisson_samples
 from understudy.protocols.core.base import Progress
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans import verti_gan

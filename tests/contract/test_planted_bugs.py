@@ -23,8 +23,7 @@ from understudy.ground.errors import BudgetExceeded
 from understudy.models.nets.sparse import sparsify
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients import critic
-from understudy.privacy.noise.poisson import poisson_samples
-from understudy.privacy.noise.rng import FastRng, Rng, SecureRng
+from understudy.privacy.noise.rng import FastRng, Rng, SecureRng, poisson_samples
 from understudy.protocols.core.base import Paid
 from understudy.protocols.gans import critic_round, verti_gan
 from understudy.protocols.gans import party as gan_party

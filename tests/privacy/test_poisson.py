@@ -6,8 +6,7 @@ import torch
 from scipy import stats
 
 from understudy.ground.errors import ConfigError
-from understudy.privacy.noise.poisson import poisson_samples
-from understudy.privacy.noise.rng import FastRng, Rng, SecureRng
+from understudy.privacy.noise.rng import FastRng, Rng, SecureRng, poisson_samples
 
 
 @pytest.fixture(params=["secure", "fast"])

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from understudy.ground.errors import ConfigError, MessageError
-from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Bits, Ring, Words
+from understudy.privacy.secure.sums import Dealer, Factor
 
 RINGS = (Ring(32), Ring(64))
 ring_of = st.sampled_from(RINGS)

@@ -16,14 +16,13 @@ from understudy.privacy.secure.counts import one_hot
 from understudy.privacy.secure.moments import (
     block_multipliers,
     bounded,
-    levels_as_numbers,
     one_for,
     sensitivity,
     squares,
     triangle,
 )
-from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Ring
+from understudy.privacy.secure.sums import Dealer, Factor
 
 ANY = st.floats(width=64, allow_nan=True, allow_infinity=True)
 
@@ -57,7 +56,7 @@ def test_a_person_moves_all_blocks_together_by_one_over_the_multiplier(
     with np.errstate(all="ignore"):
         vectors = [bounded(row[None], radius, scale)[0] for row in rows]
     one = one_for(scale, 2)
-    vectors += [levels_as_numbers(one_hot(np.array([own]), (3, 3)), one)[0] for own in codes]
+    vectors += [one * one_hot(np.array([own]), (3, 3))[0].astype(float) for own in codes]
     blocks = list(combinations_with_replacement(range(len(vectors)), 2))
     each = block_multipliers(2.5, dict(zip(blocks, weights, strict=False)))
     sigmas = {(h, k): each[h, k] * sensitivity(scale, across=h != k) for h, k in blocks}

@@ -59,8 +59,8 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.counts import needed_noise, noise_on
-from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Bits, Ring, Words
+from understudy.privacy.secure.sums import Dealer, Factor
 from understudy.protocols.core.base import Keep, Paid, Return
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.joint import pricing

@@ -22,7 +22,7 @@ from torch import Tensor
 from understudy.data.visits import Visits, VisitSchema
 from understudy.data.visits.schema import grid
 from understudy.ground.check import in_range, positive
-from understudy.ground.errors import ConfigError, PrivacyError
+from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Exponential, Rng, rounded_up
 
@@ -35,11 +35,8 @@ def buy_most_events(
     in_range(1, 99, percent=percent)
     if type(percent) is not int:
         raise ConfigError(f"percent must be a whole number, not {percent!r}. Nothing was charged.")
-    if ledger.real and (rng.seeded or not rng.secure):
-        raise PrivacyError(
-            f"{ledger.holder}: noise from {rng.name} could be repeated or guessed here, and this ledger is real. "
-            "Nothing was charged or counted."
-        )
+    if ledger.real:
+        rng.require_secret(ledger.holder, nothing="Nothing was charged or counted.")
     choice = Exponential(rounded_up(1 / epsilon), sensitivity=max(percent, 100 - percent))
     ledger.charge(choice.event, run=run, what=f"a bound on events that {percent} % of the people do not pass")
     bounds = candidates(visits.schema)

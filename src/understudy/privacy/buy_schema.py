@@ -13,11 +13,9 @@ Sources: Korolova, Kenthapadi, Mishra, Ntoulas, "Releasing search queries and cl
 values of an unknown domain; Wilson et al., "Differentially private SQL with bounded user contribution" (PoPETs
 2020), ApproxBounds, for bounds from cells [2^k, 2^(k+1)) and their negatives.
 Differs from them: whole-number noise, Laplace or Gaussian, whichever takes fewer people to show through;
-decades for days; the closer look, since cells of 2^k say little about years or temperatures.
-
-Without the closer look (`closer=False`) bounds are wide and cost half: for whoever measures by fine cells anyway
-(`data.encoding.fine`), to whom wide bounds do no harm and narrow ones do. They reach to zero, and one cell further away
-from it than what shows.
+decades for days; the closer look, since cells of 2^k say little about years or temperatures. Without it
+(`closer=False`) bounds are wide and cost half: for whoever measures by fine cells (`data.encoding.fine`), to whom
+wide bounds do no harm and narrow ones do. They reach to zero, and one cell further away from it than what shows.
 
 Guarantee: (ε, δ)-DP for add/remove one person, over all columns together: a person has one row (of several
 with one id the first counts, and rows without an id do not) and so lies in one cell of every count. A value
@@ -70,7 +68,7 @@ from understudy.data.schema import (
     Schema,
 )
 from understudy.ground.check import in_range, nearest, positive
-from understudy.ground.errors import ConfigError, PrivacyError, SchemaError
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate, flatten
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import shown
@@ -80,15 +78,8 @@ from understudy.privacy.noise import CountNoise, DiscreteGaussianNoise, Discrete
 
 Values = NDArray[Any]
 
-_LOOKS = {
-    "boolean": 0,
-    "categorical": 1,
-    "ordinal": 1,
-    "integer": 2,
-    "real": 2,
-    "date": 2,
-    "datetime": 2,
-}  # times counted
+# times counted
+_LOOKS = {"boolean": 0, "categorical": 1, "ordinal": 1, "integer": 2, "real": 2, "date": 2, "datetime": 2}
 _LISTED = ("categorical", "ordinal")
 _MISLED = 1e-4  # the probability that noise alone shows in one of a column's cells
 _CLOSER = 64  # cells of the closer look
@@ -176,11 +167,8 @@ def buy_schema(
     Edges: a header that lacks a column → SchemaError, a price over the budget → BudgetExceeded, seeded or
     insecure noise where the ledger is real → PrivacyError: nothing was charged and no row was read.
     """
-    if ledger.real and (rng.seeded or not rng.secure):
-        raise PrivacyError(
-            f"{ledger.holder}: noise from {rng.name} could be repeated or guessed here, and this ledger is real. "
-            "Nothing was charged, and no row was read."
-        )
+    if ledger.real:
+        rng.require_secret(ledger.holder, nothing="Nothing was charged, and no row was read.")
     declared = {
         c: kind if isinstance(kind, Column) else Boolean(name=c, nullable=True) for c, kind in kinds.items()
     }

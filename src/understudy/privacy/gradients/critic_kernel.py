@@ -59,19 +59,9 @@ def scales(lefts: Sequence[Tensor], rights: Sequence[Tensor], penalty: float, cl
         wide, deep = left.shape[2], right.shape[2]
         chunk = max(_CHUNK, triton.next_power_of_2(triton.cdiv(max(wide, deep), _TERMS)))
         step = 1 if wide % _STEP or deep % _STEP else _STEP
-        _layer[(batch,)](
-            left.contiguous(),
-            right.contiguous(),
-            gram,
-            batch,
-            wide // step,
-            deep // step,
-            number,
-            FACTOR**2,
-            2 * TINY,
-            STEP=step,
-            CHUNK=chunk,
-        )
+        sizes = batch, wide // step, deep // step, number
+        factors = left.contiguous(), right.contiguous()
+        _layer[(batch,)](*factors, gram, *sizes, FACTOR**2, 2 * TINY, STEP=step, CHUNK=chunk)
     rounding = ULPS * torch.finfo(torch.float32).eps
     _weigh[(triton.cdiv(batch, _PEOPLE),)](
         gram, result, batch, 2.0 * penalty, float(clip_norm), FLAT, rounding, PEOPLE=_PEOPLE

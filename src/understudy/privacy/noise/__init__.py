@@ -10,8 +10,7 @@ from understudy.privacy.noise.discrete import (
     best,
     rounded_up,
 )
-from understudy.privacy.noise.poisson import poisson_samples
-from understudy.privacy.noise.rng import Device, FastRng, Normals, Rng, SecureRng
+from understudy.privacy.noise.rng import Device, FastRng, Normals, Rng, SecureRng, poisson_samples
 
 __all__ = [
     "CountNoise", "Device", "DiscreteGaussianNoise", "DiscreteLaplaceNoise", "Exponential", "FastRng", "Normals", "Rng",

@@ -24,7 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.ground.errors import ConfigError
+from understudy.ground.check import in_range
+from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.privacy.noise.aes import BLOCK, SMALL, Keystream, NeverCopied, keystream
 from understudy.privacy.noise.chacha import ChaCha20
 
@@ -60,6 +61,12 @@ class Rng(ABC):
     def seeded(self) -> bool:
         """Whether a short seed repeats the draws: fit for tests, refused where a ledger is real."""
         return self._seeded
+
+    def require_secret(self, holder: str, *, nothing: str) -> None:
+        """PrivacyError where noise could be repeated or guessed: for a real ledger; `nothing` happened to rows."""
+        if self.seeded or not self.secure:
+            said = f"noise from {self.name} could be repeated or guessed here, and this ledger is real"
+            raise PrivacyError(f"{holder}: {said}. {nothing}")
 
     @abstractmethod
     def _words(self, n: int, device: torch.device) -> Any:
@@ -263,6 +270,30 @@ class FastRng(Rng):
         halves = torch.empty(2, n, dtype=torch.int64, device=device)
         halves.random_(0, 2**32, generator=self._generator(device))
         return plainly((halves[0] << 32) | halves[1])
+
+
+def poisson_samples(rng: Rng, n: int, rate: float, times: int) -> list[Tensor]:
+    """Each of n people, independently, with probability `rate`, so many times over: each time the drawn, ascending.
+
+    All n · times yes/no draws form one sequence, and the gaps between two yes are geometric: as many random
+    numbers are needed as people are drawn, not as there are people (Fan, Muller, Rezucha 1962).
+    Guarantee: people are drawn independently of one another and of all rows (the Poisson sampling that
+    amplifies); the rate holds to 2⁻⁵³.
+    Edges: rate 0 draws nobody, rate 1 everybody. The number drawn is as secret as the rows.
+    """
+    in_range(0, 1, rate=rate)
+    length = n * times
+    if rate in (0, 1):
+        return [torch.arange(n) if rate else torch.arange(0) for _ in range(times)]
+    room = math.ceil(length * rate + 8 * math.sqrt(length * rate) + 8)
+    drawn = torch.tensor([-1])
+    while int(drawn[-1]) < length - 1:
+        # 1 − u is exact, as u is a multiple of 2⁻⁵³: log1p would gain nothing and is not vectorised.
+        gaps = (1 - rng.uniform(room)).log_().div_(math.log1p(-rate)).clamp_(max=length).long() + 1
+        drawn = torch.cat([drawn, drawn[-1] + gaps.cumsum(0)])
+    drawn = drawn[1 : int(torch.searchsorted(drawn, length))]
+    bounds = torch.searchsorted(drawn, torch.arange(1, times) * n)
+    return [part % n for part in torch.tensor_split(drawn, bounds)] if n else [drawn] * times
 
 
 def _indexed(device: Device) -> torch.device:

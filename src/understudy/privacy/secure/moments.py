@@ -30,7 +30,7 @@ theirs, each entry cut towards zero. Released is the matrix of all of them side 
 block:
 
     within h        the upper triangle of Σ v_h v_hᵀ, by h alone
-    h with k        every cell of Σ v_h v_kᵀ, by both (`product`)
+    h with k        every cell of Σ v_h v_kᵀ, by both (`sums`)
     h by class      of every class the upper triangle of Σ w_h w_hᵀ over its people, by h and the holder of the class:
                     the product of the vector that holds the triangle of w_h w_hᵀ with the class's one-hot row
 
@@ -67,7 +67,6 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import rounded_up
-from understudy.privacy.secure.ring import Bits
 
 Whole = NDArray[np.float64]  # whole numbers below 2⁵³
 Places = NDArray[np.int64]
@@ -205,11 +204,6 @@ def one_for(scale: int, columns: int) -> int:
     Edges: more columns than scale² → 0, and the row is empty; a run with so many is refused (`Layout.noise`).
     """
     return math.isqrt(scale**2 // columns)
-
-
-def levels_as_numbers(rows: Bits, one: int) -> Whole:
-    """One-hot rows, `one` in place of 1."""
-    return rows.astype(np.float64) * one
 
 
 def sensitivity(scale: int, *, across: bool) -> float:

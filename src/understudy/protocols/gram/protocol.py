@@ -6,7 +6,7 @@ split (`data.grid`) its blocks are sums of products. It is released once, under 
 after that is free: `models/tables/fit_gram.py` fits a mixture to it.
 
 Sources: the measurements of McKenna, Miklau, Sheldon, "Winning the NIST contest" (JPC 2021), all pairs at once;
-products by Beaver 1991 (`privacy/secure/product.py`), sums by Bonawitz et al. 2017 (`privacy/secure/sums.py`), noise by
+products by Beaver 1991 (`privacy/secure/sums.py`), sums by Bonawitz et al. 2017 (`privacy/secure/sums.py`), noise by
 Canonne, Kamath, Steinke 2020. The protocol that joins them is our own.
 
 Guarantee: (ε, δ)-DP for a person with all their columns at all parties, in one price, against the server, against any

@@ -2,7 +2,7 @@
 
 What a table says about images and series that others hold is in the second moments of the joint vector of a person: the
 levels of the tables, and the frequencies of the rest in a public frame. Within a holder they are sums, across holders
-products (`privacy/secure/product.py`). They are released under whole-number noise at one price, and everything after is
+products (`privacy/secure/sums.py`). They are released under whole-number noise at one price, and everything after is
 free: a mixture is fitted to the tables, and Gaussians given its levels to the rest (`models/tied`).
 
 A label among the tables' columns has its classes' own covariances, too: the triangle of w wᵀ is a vector that an

@@ -27,7 +27,6 @@ from understudy.privacy.secure.moments import (
     averages,
     bounded,
     cell_moments,
-    levels_as_numbers,
     one_for,
     squares,
     triangle,
@@ -114,7 +113,7 @@ class TablePeople:
     def joint(self, scale: int) -> Numbers:
         """One-hot levels, each as much as keeps a row no longer than `scale`."""
         one = one_for(scale, len(self.sizes))
-        rows = levels_as_numbers(one_hot(self.codes, self.sizes), one)
+        rows = one_hot(self.codes, self.sizes).astype(np.float64) * one
         return Numbers(rows, scale, np.arange(len(rows) + 1))
 
     def classes(self, column: int) -> Bits:

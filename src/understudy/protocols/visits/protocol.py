@@ -11,7 +11,7 @@ Sources: noise by Canonne, Kamath, Steinke 2020, priced as in `privacy/secure/mo
 
 Holders have people of their own under one schema (over rows); or one holder or more have events of the same people, and
 others tables of them (over columns), and tables across holders are products of their people's vectors, by Beaver 1991
-(`privacy/secure/product.py`); or both (a grid): holders of the same columns have people of their own, each of whom is
+(`privacy/secure/sums.py`); or both (a grid): holders of the same columns have people of their own, each of whom is
 with one holder of all other columns, too, and what they count is added up.
 
 Guarantee: over rows (ε, δ)-DP for a person with all rows in both tables at a holder (or at up to `most_holders` of
