@@ -99,13 +99,11 @@ def write_holders(
         for part, rows in files.items():
             replace(home / f"{part}.csv", rows.to_csv(index=False).encode())
         schemas[name].save(home / "schema.toml")
+        place = f"holders/{name}"
         parties[name] = {
-            "table": f"holders/{name}/{name}.csv" if isinstance(table, pd.DataFrame) else f"holders/{name}",
-            "schema": f"holders/{name}/schema.toml",
-            "ledger": f"holders/{name}/{name}.ledger",
-            "epsilon": epsilon,
-            "delta": 1e-5,
-        }
+            "table": f"{place}/{name}.csv" if isinstance(table, pd.DataFrame) else place,
+            "schema": f"{place}/schema.toml", "ledger": f"{place}/{name}.ledger", "epsilon": epsilon, "delta": 1e-5,
+        }  # fmt: skip
     usual = {"verti-gan": {"rounds": 300, "latent": 64, "common": [256]}}.get(protocol, {})
     body = {"protocol": protocol, "out": "result", "settings": usual | settings, "parties": parties}
     file = out / "demo.toml"

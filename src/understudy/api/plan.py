@@ -52,12 +52,13 @@ def plan(
     made = (record.forecast or partial(_usual, record))(config, public, each, people)
     if named != protocol:
         made = replace(made, facts=(f"{named} of these rows is {protocol} (docs/{protocol}.md)", *made.facts))
-    drafts = [name for name, schema in public.items() if getattr(schema, "origin", "public") != "public"]
-    said = (
-        f"The schema of {', '.join(drafts)} is a draft that was read from rows: a run refuses it until it is marked "
-        "public or bought."
-    )
-    return replace(made, warnings=(*made.warnings, said)) if drafts else made
+    if drafts := [n for n, schema in public.items() if getattr(schema, "origin", "public") != "public"]:
+        said = (
+            f"The schema of {', '.join(drafts)} is a draft that was read from rows: a run refuses it until it is "
+            "marked public or bought."
+        )
+        made = replace(made, warnings=(*made.warnings, said))
+    return made
 
 
 def plan_file(file: RunFile, *, people: int | None = None) -> Forecast:
@@ -74,7 +75,7 @@ def plan_file(file: RunFile, *, people: int | None = None) -> Forecast:
 def _usual(
     protocol: Protocol,
     config: Any,
-    schemas: Mapping[str, PublicSchema],
+    schemas: Mapping[str, Any],
     each: Mapping[str, Budget],
     people: int | None,
 ) -> Forecast:
@@ -83,15 +84,10 @@ def _usual(
     reports = _reports(config)
     price = {name: min(budget.epsilon, reports or math.inf) for name, budget in each.items()}
     return Forecast(
-        protocol=protocol.name,
-        cut="columns" if same else "rows",
-        budgets=each,
-        price=price,
-        person=_person(protocol, config, each, price, same=same),
-        people=people,
-        facts=tuple(_facts(config)),
+        protocol=protocol.name, cut="columns" if same else "rows", budgets=each, price=price, people=people,
+        person=_person(protocol, config, each, price, same=same), facts=tuple(_facts(config)),
         warnings=(*_warnings(config, each, reports, people), *cut_evenly(*schemas.values())),
-    )
+    )  # fmt: skip
 
 
 def _reports(config: Any) -> float | None:

@@ -169,14 +169,8 @@ def bar_of() -> Iterator["Callable[[Rounds], None] | None"]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    spent = TextColumn("{task.fields[spent]}")
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        spent,
-        TimeRemainingColumn(),
-    )
+    stage, spent = TextColumn("{task.description}"), TextColumn("{task.fields[spent]}")
+    columns = (stage, BarColumn(), MofNCompleteColumn(), spent, TimeRemainingColumn())
     bar, tasks = Progress(*columns, console=err, transient=True), dict[str, Any]()
 
     def watch(rounds: "Rounds") -> None:

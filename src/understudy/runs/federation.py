@@ -175,17 +175,11 @@ class Federation:
             holders = {name: _without_limit(holder) for name, holder in holders.items()}
         return {
             name: record.build(
-                name,
-                holder.table,
-                holder.ledger.within(run, holder.total or holder.budget),
-                run=run,
-                budget=holder.budget,
-                rng=holder.rng(),
-                folder=None if folder is None else folder / name,
-                config=config,
+                name, one.table, one.ledger.within(run, one.total or one.budget), run=run, budget=one.budget,
+                rng=one.rng(), folder=None if folder is None else folder / name, config=config,
             )
-            for name, holder in holders.items()
-        }
+            for name, one in holders.items()
+        }  # fmt: skip
 
 
 def _without_limit(holder: Holder) -> Holder:

@@ -173,14 +173,8 @@ def _close_to_others(path: Path) -> None:
 
 def _durable(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # SQLAlchemy says when a transaction begins, not the driver
-    settings = (
-        "journal_mode=WAL",
-        "synchronous=FULL",
-        "fullfsync=ON",
-        "foreign_keys=ON",
-        "busy_timeout=30000",
-    )
-    for setting in settings:
+    pragmas = "journal_mode=WAL synchronous=FULL fullfsync=ON foreign_keys=ON busy_timeout=30000"
+    for setting in pragmas.split():
         connection.execute(f"PRAGMA {setting}")
 
 

@@ -64,21 +64,17 @@ def show_pool(
     ]
     labels = [json.dumps(value) for value in requirements.labels]
     coverage = _coverage(everything, labels)
+    facts = _drawn(requirements) | {
+        "labels": list(zip(labels, map(_said, requirements.labels), strict=True)),
+        "having": {label: sum(label in row for row in coverage.values()) for label in labels},
+        "looks": _looks(everything, [*labels, EVERY]),
+        "every": any(json.dumps(offer.label) == EVERY for offer in everything),
+        "chosen": {"label": label, "silo": silo, "epsilon": epsilon},
+    }
+    members = exchange.members(caller, pool)
     return _page(
-        "pool.html",
-        caller,
-        pool=row,
-        members=exchange.members(caller, pool),
-        labels=list(zip(labels, map(_said, requirements.labels), strict=True)),
-        coverage=coverage,
-        having={label: sum(label in row for row in coverage.values()) for label in labels},
-        everything=everything,
-        shown=shown,
-        looks=_looks(everything, [*labels, EVERY]),
-        every=any(json.dumps(offer.label) == EVERY for offer in everything),
-        chosen={"label": label, "silo": silo, "epsilon": epsilon},
-        **_drawn(requirements),
-    )
+        "pool.html", caller, pool=row, members=members, coverage=coverage, everything=everything, shown=shown, **facts
+    )  # fmt: skip
 
 
 @pages.get("/pools/{pool}/{digest}")

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from understudy.ground.durable import own_file, own_folder, sync_folder
@@ -23,7 +22,6 @@ from understudy.services.exchange.offer_file import SUFFIX
 from understudy.services.web.limits import Limits
 
 _SECONDS = 5.0
-_WAIT = "try again when one is done. Nothing was stored."
 
 
 class Store:
@@ -43,7 +41,6 @@ class Store:
             raise ArtefactError(f"{self.folder} is being served by another process.") from None
 
     def close(self) -> None:
-        """Let another process serve the folder."""
         os.close(self._lock)
 
     def path(self, digest: str) -> Path:
@@ -53,17 +50,16 @@ class Store:
     @contextmanager
     def receive(self, silo: str, most: int, limits: Limits) -> Iterator["Upload"]:
         """A new upload of this silo, of at most so many bytes. 429 or 503 where too many are under way."""
+        wait = "the most: try again when one is done. Nothing was stored."
         with self._counting:
-            mine = self._under_way[silo]
+            mine, everybody = self._under_way[silo], self._under_way.total()
             if mine >= limits.uploads:
                 raise ExchangeError(
-                    429, f'"{silo}" has {mine} uploads under way, the most: {_WAIT}', retry_after=_SECONDS
+                    429, f'"{silo}" has {mine} uploads under way, {wait}', retry_after=_SECONDS
                 )
-            if self._under_way.total() >= limits.uploads_in_all:
+            if everybody >= limits.uploads_in_all:
                 raise ExchangeError(
-                    503,
-                    f"{limits.uploads_in_all} uploads are under way in all, the most: {_WAIT}",
-                    retry_after=_SECONDS,
+                    503, f"{everybody} uploads are under way in all, {wait}", retry_after=_SECONDS
                 )
             self._under_way[silo] += 1
         try:
@@ -97,19 +93,15 @@ class Upload:
         self._file = os.fdopen(own_file(self.path, os.O_WRONLY | os.O_EXCL), "wb")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
         self.path.unlink(missing_ok=True)
 
     def write(self, chunk: bytes) -> None:
         """Take more bytes; 413 as soon as they are too many."""
         self.size += len(chunk)
-        if self.size > self._most:
-            raise ExchangeError(
-                413, f"A generator here has at most {self._most:,} bytes. Nothing was stored."
-            )
+        if self.size > (most := self._most):
+            raise ExchangeError(413, f"A generator here has at most {most:,} bytes. Nothing was stored.")
         self._hash.update(chunk)
         self._file.write(chunk)
 

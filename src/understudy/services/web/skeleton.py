@@ -96,14 +96,10 @@ def service(
     `pushing` says which requests carry a file. `page` makes a refusal's page, where the service has pages, for which a
     browser is asked for a password of this `realm`.
     """
-    app = FastAPI(
-        title=title,
-        version=version("understudy"),
-        description=description,
-        docs_url=None,  # these pages load scripts from elsewhere; the description itself is /openapi.json
-        redoc_url=None,
+    app = FastAPI(  # without pages that load scripts from elsewhere: the description itself is /openapi.json
+        title=title, version=version("understudy"), description=description, docs_url=None, redoc_url=None,
         servers=[{"url": "/"}],
-    )
+    )  # fmt: skip
     app.state.rate = Rate(limits.rate, limits.burst)
     app.state.strangers = Rate(limits.rate / 10, max(1, limits.burst // 10))
 
@@ -177,13 +173,10 @@ def templates(folder: Path, filters: Mapping[str, Callable[..., Any]], **known: 
     Guarantee: every text is escaped, and none turns a line around.
     """
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder, Path(words.__file__).parent]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=jinja2.FileSystemLoader([folder, Path(words.__file__).parent]), autoescape=True, trim_blocks=True,
+        lstrip_blocks=True, undefined=jinja2.StrictUndefined,
         finalize=lambda value: readable(value) if type(value) is str else value,
-    )
+    )  # fmt: skip
     environment.filters |= {"size": words.size, **filters}
     environment.globals |= {"words": words, **known}
     return environment
@@ -286,21 +279,9 @@ def server_behind_doors(
             f"on {host} {secret} could be read on the network: give a certificate and its key, "
             "or say that a proxy in front speaks TLS."
         )
-    config = uvicorn.Config(
-        app,
-        http=protocol_for(doors),
-        loop="asyncio",  # whose sockets the doors are made for
-        host=host,
-        port=port,
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=proxied,
-        timeout_keep_alive=round(doors.idle),
-        timeout_graceful_shutdown=patience,
-        limit_concurrency=doors.most + 1,
-        ws="none",
-    )
+    config = uvicorn.Config(  # the doors are made for the sockets of asyncio
+        app, http=protocol_for(doors), loop="asyncio", ws="none", host=host, port=port, ssl_certfile=certificate,
+        ssl_keyfile=key, log_level="warning", access_log=False, server_header=False, proxy_headers=proxied,
+        timeout_keep_alive=round(doors.idle), timeout_graceful_shutdown=patience, limit_concurrency=doors.most + 1,
+    )  # fmt: skip
     return DoorsServer(config, doors, ready)
