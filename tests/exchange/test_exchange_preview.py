@@ -12,7 +12,7 @@ from torch import Tensor
 
 from understudy.data.images import ImageSchema
 from understudy.generators.generator import Generator
-from understudy.services.exchange.preview import ROWS, preview_of
+from understudy.services.exchange.check_worker import ROWS, preview_of
 
 
 class Slope(torch.nn.Linear):
