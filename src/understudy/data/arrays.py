@@ -4,9 +4,13 @@ Values lie in [0, 1] by the public bounds of the schema. Beside them there may b
 and `classes`) or in several: a table [labels], with digit = [0, 1, 2] and hand = ["left", "right"]. Of several, a row's
 place is that among all combinations of classes, in which the last column's change fastest.
 
+    person = "writer"           # the column, or the array of the file, that says whose row it is
+    label = "digit"             # likewise, of its class
+    norm = 0.6                  # how far a row is from the middle of its bounds at most, of what is possible; else 1
+
 Guarantee: the values of a row depend on that row and the schema alone, and every row is somebody's.
-Edges: a person may have no rows; a value outside the bounds, or not finite, a class that was not declared, or one that
-is missing → SchemaError that names the file and the row, nothing is read further.
+Edges: a person may have no rows; a value outside the bounds or not finite, a class not declared or missing →
+SchemaError that names the file and the row.
 """
 
 import math
@@ -88,7 +92,6 @@ class ArraySchema(Document):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
         keys = {key: value for key, value in data.items() if key != "kind"}
         known_keys(
             keys,

@@ -53,15 +53,11 @@ _MIRROR = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True)
 class Missing:
-    """The cell is missing."""
-
     column: str
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """The cell is one of the values."""
-
     column: str
     values: tuple[Value, ...]
 

@@ -32,11 +32,9 @@ class Document(ABC):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read it from a .toml or .json file."""
         return read(path, cls.from_dict)
 
     def save(self, path: str | Path) -> None:
-        """Write it to a .toml or .json file."""
         path = Path(path)
         text = self.to_toml() if _suffix(path) == ".toml" else json.dumps(self.to_dict(), indent=2) + "\n"
         path.write_text(text, encoding="utf-8")

@@ -1,15 +1,4 @@
-"""Images of one size, grey or in colour: what is public about them, and how they are read.
-
-    kind = "image"
-    height = 28
-    width = 28
-    channels = 3                # red, green and blue; without it images are grey
-    low = 0                     # the bounds of a pixel
-    high = 255
-    person = "writer"           # the column, or the array of the file, that says whose image it is
-    label = "digit"             # the column, or the array, of its class, and all classes there are
-    classes = [0, 1, 2]         # or several, each with its classes: a table [labels] (`data.arrays`)
-    norm = 0.6                  # how far an image is from an even grey at most, of what is possible; else 1
+"""Images of one size, grey or in colour: what is public about them, and how they are read (docs/moments.md).
 
 A file is .npy, .npz (the array `images`, or the only one beside the person's and the class's), or a table with a column
 for each pixel, row by row: pixel_0_0, pixel_0_1, …; in colour pixel_0_0_0, pixel_0_0_1, pixel_0_0_2, pixel_0_1_0, …

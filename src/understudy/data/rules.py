@@ -1,14 +1,4 @@
-"""Public rules that every row keeps: in a schema, or across holders in a run file.
-
-    [[rules]]
-    when = "sex == 'M'"                     # wherever this holds,
-    then = "pregnant == false"              # this holds, too
-
-    [[rules]]
-    always = "discharge >= admission"       # holds in every row; columns of one kind may be compared
-
-    [[rules]]
-    unique = ["ward", "bed"]                # no two rows have the same of these
+"""Public rules that every row keeps: in a schema, or across holders in a run file (docs/schema.md).
 
 A rule is known to everyone before any row is read, as bounds are: nothing is taken from rows. Conditions are those of
 `data.conditions`. An order between two columns says nothing of a row in which one of them is missing.
@@ -64,7 +54,6 @@ class Rule:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it speaks of."""
         return self.unique if self.condition is None else columns(self.condition)
 
     def check(self, declared: Mapping[str, Column]) -> None:
@@ -82,7 +71,6 @@ class Rule:
         return met(self.condition, frame, declared)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as in a file."""
         said = {"when": self.when, "then": self.then, "always": self.always, "unique": list(self.unique)}
         return {key: value for key, value in said.items() if value}
 
@@ -104,7 +92,6 @@ class Rule:
 
 
 def read_rules(data: Any) -> tuple[Rule, ...]:
-    """A list of rules from a file."""
     if not isinstance(data, list | tuple) or len(data) > MOST:
         raise SchemaError(f"rules are a list of at most {MOST} tables.")
     return tuple(one if isinstance(one, Rule) else Rule.from_dict(one) for one in data)

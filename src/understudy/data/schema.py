@@ -1,32 +1,14 @@
-"""The public schema: which columns a table has, and which values each may take.
+"""The public schema: which columns a table has, and which values each may take (docs/schema.md has the keys of a file).
 
 Domains, bounds and bins are declared, never fitted on rows: they are known to everyone before any row
 is read, and so they cost nothing. A schema that *was* read from rows says so (`origin="rows"`) and is
 refused by everything that leaves a holder, until its domains are marked public or bought.
 
-Each column has a number of levels. Missing, where a column is nullable, is one more level, the last.
-
-    kind         a level is                         written in a file as
-    categorical  one of `categories`                kind = "categorical", categories = ["free", "paid"]
-    ordinal      one of `categories`, low to high   kind = "ordinal", categories = [1, 2, 3]
-    boolean      False, True                        kind = "boolean", labels = ["No", "Yes"]
-    integer      a bin of whole numbers             kind = "integer", low = 0, high = 110, bins = 11
-    real         a bin of numbers                   kind = "real", low = 0.0, high = 100.0, bins = 16
-    date         a bin of days                      kind = "date", low = "1974-01-01", high = "1981-12-31"
-    datetime     a bin of times                     kind = "datetime", low = "2024-01-01 00:00:00",
-                                                    high = "2024-12-31 23:59:59", resolution = "second"
-
-[[rules]] are kept by every row, and so by every row that is drawn (`data.rules`).
-
-`bins` is a number of bins of equal width, or the edges themselves, from `low` to `high`. A bin holds its
-lower edge; the last bin also holds `high`. Whole numbers and days without `bins` get a level each when
-there are at most 64 of them, and 16 bins otherwise; reals get 16 bins. A protocol that buys levels (`gram`)
-chooses better ones for a column without `bins`, by what it releases first (`data.encoding.fine`).
-
-Five keys say how synthetic values are written, so that they come back as they were: `decimals` of a real (2 gives
-12.50) and its `ends` (prices end in .99: bought with the levels, `data.encoding.fine`), `labels` of a boolean (false
-first), the `resolution` of a datetime (second, minute, hour), and `written`, the form of a date, a real or a time of
-day in a file (DD.MM.YYYY, 0,0 %, HH:MM). Text of an ordinal column comes back as an ordered pandas categorical.
+Each column has a number of levels: one for each of its categories, or a bin of numbers, days or times. Missing, where a
+column is nullable, is one more level, the last. `bins` is a number of bins of equal width, or the edges, from
+`low` to `high`. A bin holds its lower edge; the last bin also holds `high`. Whole numbers and days without `bins` get a
+level each when there are at most 64 of them, and 16 bins otherwise; reals get 16 bins. A protocol that buys levels
+(`gram`) chooses better ones for a column without `bins`, by what it releases first (`data.encoding.fine`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -104,19 +86,16 @@ class Schema(Document):
         return self
 
     def column(self, name: str) -> Column:
-        """The column of that name."""
         for column in self.columns:
             if column.name == name:
                 return column
         raise SchemaError(f'there is no column "{name}".{nearest(name, self.names)}')
 
     def select(self, names: Iterable[str]) -> Self:
-        """The same schema with these columns alone, in this order."""
         columns = tuple(map(self.column, names))
         return replace(self, columns=columns, rules=about(self.rules, (column.name for column in columns)))
 
     def drop(self, names: Iterable[str]) -> Self:
-        """The same schema without these columns."""
         gone = {self.column(name).name for name in names}
         return self.select(name for name in self.names if name not in gone)
 
@@ -215,7 +194,6 @@ def _bins(column: object) -> int:
 
 
 def _column(data: Mapping[str, Any]) -> Column:
-    """A column from its keys in a file."""
     keys = _table(data.get("name", "?") if isinstance(data, Mapping) else "?", data)
     where = f'column "{keys.get("name", "?")}"'
     kind = keys.pop("kind", None)

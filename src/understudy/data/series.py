@@ -6,16 +6,13 @@
     time = "hour"               # the column that orders the rows; without it, their order in the file
     step = 1                    # the distance of two times; then a gap is seen
     stride = 24                 # cut longer series into windows, one every so many steps; without it, none are cut
-    person = "patient"          # the column that says whose series it is
-    label = "ward"              # the column of its class, the same at all steps, and all classes there are
-    classes = ["a", "b"]        # or several, each with its classes: a table [labels] (`data.arrays`)
-    norm = 0.6                  # how far a series is from the middle of its bounds at most, of what is possible; else 1
 
     [channels.heart_rate]       # W channels, each with public bounds
     low = 0
     high = 250
 
-Times are numbers, or ISO dates and times, which count in seconds. A row of the table is one step.
+Other keys are those of all arrays (`data.arrays`); a class is the same at all steps. Times are numbers, or ISO dates
+and times, which count in seconds. A row of the table is one step.
 
 Who is one person? The one `person` names, with all series and windows; without it each series, with all its windows
 (overlapping windows share values, so they can never be people of their own); and where the table names neither, it is
@@ -103,12 +100,10 @@ class SeriesSchema(ArraySchema):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the channels."""
         return tuple(channel.name for channel in self.channels)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(L, W)."""
         return self.length, len(self.channels)
 
     @property
@@ -142,7 +137,6 @@ class SeriesSchema(ArraySchema):
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """The schema in plain types, without what is at its default."""
         defaults = {field.name: field.default for field in fields(self)}
         given = {key: value for key, value in self.stated().items() if value not in (defaults[key], [])}
         del given["channels"]  # which come last

@@ -116,7 +116,6 @@ class StreamedTable(Table):
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """All rows at once."""
         return read_table(self.origin, self.schema, one_row_each=False).frame
 
     def batches(self) -> Iterator[pd.DataFrame]:
@@ -159,7 +158,6 @@ class _Ids:
 
     @property
     def repeated(self) -> int:
-        """How many rows have the id of an earlier one."""
         marks = np.sort(np.concatenate(self._marks)) if self._marks else np.empty(0, np.uint64)
         return int((marks[1:] == marks[:-1]).sum())
 
@@ -285,7 +283,6 @@ def cell_reader(column: Column, gap: str = NOT_NULLABLE) -> Reader:
 
 
 def id_reader(name: str, one_row_each: bool) -> Reader:
-    """Ids, whole numbers or text."""
     return Reader(False, partial(read_ids, name, one_row_each=one_row_each))
 
 

@@ -57,7 +57,6 @@ class Column(ABC):
         return {"name": given.pop("name"), "kind": self.kind} | {key: _plain(v) for key, v in given.items()}
 
     def error(self, what: str) -> SchemaError:
-        """An error that names this column."""
         return SchemaError(f'column "{self.name}": {what}')
 
     def _set(self, **values: object) -> None:

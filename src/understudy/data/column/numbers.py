@@ -219,7 +219,6 @@ class Real(Binned):
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
-        """From `low` to `high`, one more than there are bins."""
         if isinstance(self.bins, tuple):
             return np.array(self.bins)
         return np.linspace(self.low, self.high, (self.bins or DEFAULT_BINS) + 1)
@@ -314,7 +313,6 @@ class Datetime(Binned):
 
     @property
     def step(self) -> int:
-        """The resolution in seconds."""
         return RESOLUTIONS[self.resolution]
 
     @property

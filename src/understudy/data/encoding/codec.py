@@ -54,7 +54,6 @@ class Codec:
 
     @cached_property
     def width(self) -> int:
-        """Length of a one-hot row."""
         return sum(self.sizes)
 
     def codes(self, frame: pd.DataFrame) -> Codes:

@@ -212,7 +212,6 @@ def packed(moments: Tensor) -> Tensor:
 
 
 def unpacked(triangles: Tensor, d: int) -> Tensor:
-    """The inverse of `packed`."""
     at = torch.triu_indices(d, d)
     full = triangles.new_zeros(*triangles.shape[:-1], d, d)
     full[..., at[0], at[1]] = triangles

@@ -79,7 +79,6 @@ class Levels:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Levels per column, the missing one included."""
         return tuple(int(group.max()) + 1 for group in self.groups)
 
     @cached_property
@@ -92,20 +91,16 @@ class Levels:
 
     @property
     def blocks(self) -> tuple[slice, ...]:
-        """Where each column lies in a one-hot row."""
         return self.slots.blocks
 
     @property
     def width(self) -> int:
-        """Length of a one-hot row."""
         return self.slots.width
 
     def codes(self, frame: pd.DataFrame) -> Codes:
-        """The level of every cell, (rows, columns)."""
         return merged(self.fine.codes(frame), self.groups)
 
     def sample_codes(self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform) -> Codes:
-        """Draw one level per column from the weights in its block; see `Codec.sample_codes`."""
         return self.slots.sample_codes(probabilities, rng)
 
     def decode(self, values: Codes | Tensor, rng: Uniform) -> pd.DataFrame:

@@ -1,17 +1,8 @@
 """The kinds that a holder may bring, and what tables, series and images about the same people are side by side.
 
-    kind = "mixed"
-
-    [parts.clinic.columns.age]      # a table's schema, as it is kept by itself
-    kind = "integer"
-    …
-    [parts.radiology]
-    kind = "image"
-    height = 28
-    width = 28
-
-Of these a row is one person. As a table it has the columns of the tables as they are, `radiology.pixel_0_0`, … for
-images, and `monitor.heart_rate.0`, … for the steps of a series.
+A mixed schema has `kind = "mixed"` at the top and a table of `parts`: each party's schema, as it is kept by itself. A
+row of it is one person. As a table it has the columns of the tables as they are, `radiology.pixel_0_0`, … for images,
+and `monitor.heart_rate.0`, … for the steps of a series.
 """
 
 from collections.abc import Mapping

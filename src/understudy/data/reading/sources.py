@@ -1,22 +1,13 @@
-"""How a holder's table is to be read, where its name alone does not say: a source.
-
-    table = "export.csv"            # or .tsv, .xlsx, .parquet, or the URL of a database
-    separator = ";"                 # default: whichever of , ; tab | splits the header line
-    encoding = "cp1252"             # default: utf-8
-    decimal = ","                   # 1.234,5 is a number; default: 1234.5 is
-    missing = ["?", "NA", -99]      # cells that hold no value, besides empty ones
-    sheet = "2024"                  # of a workbook; default: the first
-
-    table = "postgresql://reader@db.clinic.example/visits"
-    query = "select id, age, sex from patients"
-    password = "env:CLINIC_PASSWORD"    # or "file:/run/secrets/clinic"; default: whatever the driver finds by itself
+"""How a holder's table is to be read, where its name alone does not say: a source (docs/sources.md has its keys).
 
 In a run file these keys stand beside `table`. Everywhere else a file with them, NAME.source.toml, stands for the table:
 `understudy schema infer clinic.source.toml`. Paths are relative to that file.
 
 Guarantee: how a cell is read depends on what is declared here, on the header line and on that cell. A password
-stands in no file that a run writes and in no message: one inside a URL is refused (`secrets_in_urls`).
-Edges: a wrong key or value → ConfigError before anything is read.
+stands in no file that a run writes and in no message. Of a URL only a user, a host, a port, a path and the keys of
+`KEYS` are taken; all else is refused, and no message repeats any part of it.
+Edges: a wrong key or value → ConfigError before anything is read. A password written as a user, a host or a file's name
+cannot be told from one.
 """
 
 import codecs

@@ -110,7 +110,6 @@ class Blocks:
 
     @property
     def size(self) -> int:
-        """The number of cells of all blocks."""
         return self.starts[-1]
 
     def units(self, unit: int) -> tuple[int, ...]:
@@ -129,7 +128,6 @@ class Blocks:
         }
 
     def check_size(self) -> None:
-        """SchemaError where there are too many cells."""
         if self.size > MOST_CELLS:
             raise SchemaError(
                 f"the tables of people and events have {self.size:,} cells, more than {MOST_CELLS:,}: "
@@ -151,7 +149,6 @@ class VisitLayout(Blocks):
 
     @classmethod
     def of(cls, schema: VisitSchema) -> "VisitLayout":
-        """As the schema declares it."""
         people, events = (
             tuple(column.size for column in part.columns)
             for part in (schema.person_schema, schema.event_schema)
@@ -160,7 +157,6 @@ class VisitLayout(Blocks):
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """All tables, in their order."""
         own, events = range(len(self.people)), range(len(self.events))
         return (
             *(("person", a, b) for a, b in combinations_with_replacement(own, 2)),
@@ -173,7 +169,6 @@ class VisitLayout(Blocks):
         )
 
     def shape(self, block: Block) -> tuple[int, ...]:
-        """(levels,) of a table of one column, (levels, levels) of two."""
         kind, a, b = block
         first = self.people if kind in ("person", "across") else self.events
         second = self.people if kind == "person" else self.events
@@ -195,7 +190,6 @@ class VisitLayout(Blocks):
         }
 
     def unit_of(self, kind: str, unit: int) -> int:
-        """In how many parts tables of a kind count a person, where the average ones do in `unit`."""
         return max(1, unit * self.weights[kind] // _PARTS)
 
 

@@ -56,7 +56,6 @@ class Visits:
 
     @property
     def rows(self) -> int:
-        """How many people there are."""
         return len(self.people)
 
     @cached_property
@@ -161,7 +160,6 @@ def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | No
 
 
 def _codes(columns: Iterable[Column], frame: pd.DataFrame) -> Codes:
-    """The level of every cell, (rows, columns)."""
     none = np.zeros((len(frame), 0), dtype=np.int32)
     return np.column_stack([none, *(codes_of(column, frame[column.name]) for column in columns)])
 
@@ -216,7 +214,6 @@ def two_sources(source: Source | TwoSources, schema: "VisitSchema | SeveralVisit
 
 
 def _folder(source: object) -> Path | None:
-    """The folder that a source names, if it names one."""
     if isinstance(source, TableSource):
         source = None if source.is_database else source.table
     place = Path(source) if isinstance(source, str | Path) else None

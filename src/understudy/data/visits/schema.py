@@ -1,37 +1,10 @@
-"""The public schema of people with many rows: the columns of people, those of their events, and how many count.
+"""The public schema of people with many rows: the columns of people, those of their events, and how many count
+(docs/visits.md has the keys of a file).
 
-    kind = "visits"
-    person = "patient"              # the id column, in both tables
-    most_events = 20                # so many events of a person count at most: a public bound
-    cut = "first"                   # if a person has more: the first ones; "draw": some, drawn at random in secret
-    time = "admitted"               # the events' column that orders them; without it what comes next is not counted,
-                                    # and the first are those that come first in the file
-    title = "visits"                # what the events are called, where two holders have some; default: events
-    gaps = [0, 1, 8, 31]            # where bins of the time between two events begin, in the time's own steps (here
-                                    # days); default: 0, 1, 2, 4, 8, …
-
-    [people.columns.sex]            # one row each; without [people] the events are all there is
-    kind = "categorical"
-    categories = ["f", "m"]
-
-    [events.columns.admitted]       # any number of rows a person
-    kind = "date"
-    low = "2020-01-01"
-    high = "2020-12-31"
-    bins = 12
-
-    [events.columns.cost]
-    kind = "real"
-    …
-
-    [[rules]]                       # as in a table's schema (`data.rules`): every event keeps them with its person, and
-    when = "sex == 'm'"             # so does every person, where a rule speaks of no event
-    then = "ward != 'maternity'"
-
-Three columns follow from these. To a person's belong the `number_of_events` that count (or of what `title` calls them),
-and with a time that of the first (`first_admitted`; missing for a person without events). An event has, in place of
-the time, the time since the one before (`admitted_gap`; missing for a person's first). So what is drawn is ordered in
-time.
+Three columns follow from what is declared. To a person's belong the `number_of_events` that count (or of what `title`
+calls them), and with a time that of the first (`first_admitted`; missing for a person without events). An event has, in
+place of the time, the time since the one before (`admitted_gap`; missing for a person's first). So what is drawn is
+ordered in time. Rules are kept by every event with its person, and by every person where a rule speaks of no event.
 
 Guarantee: everything here is declared, nothing is fitted on rows.
 Edges: two events at one time keep the order of the file. A bound that nobody reaches costs nothing but a level.

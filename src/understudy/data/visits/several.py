@@ -170,7 +170,6 @@ class SeveralLayout(Blocks):
 
     @property
     def weights(self) -> dict[str, int]:
-        """How closely each kind of tables is measured: all alike."""
         return dict.fromkeys((kind for kind, _, _ in self.blocks), 1)
 
     def unit_of(self, kind: str, unit: int) -> int:
