@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.population import Population
-from understudy.data.grid import Grid
+from understudy.data.schema import Grid
 from understudy.generators.parts import ClassifierParts
 from understudy.ground.check import in_range
 from understudy.ground.errors import MessageError

@@ -13,8 +13,8 @@ from schema_strategies import Torch
 from understudy.data.conditions import Compare, parse
 from understudy.data.encoding.codec import Codec
 from understudy.data.infer import draft, infer_schema
-from understudy.data.meaning import cuts
 from understudy.data.reading.writing import coarsen, csv_text
+from understudy.data.rules import cuts
 from understudy.data.schema import Date, Integer, Real, Schema
 from understudy.data.table import check_table, read_table
 from understudy.ground.errors import SchemaError

@@ -14,9 +14,19 @@ from typer.testing import CliRunner
 
 from understudy.answers.rules import check_rules
 from understudy.cli import app
-from understudy.data.grid import Grid
 from understudy.data.rules import Rule, broken
-from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema, join
+from understudy.data.schema import (
+    Boolean,
+    Categorical,
+    Date,
+    Datetime,
+    Grid,
+    Integer,
+    Ordinal,
+    Real,
+    Schema,
+    join,
+)
 from understudy.ground.errors import ConfigError, SchemaError, UnderstudyError
 
 COLUMNS = (

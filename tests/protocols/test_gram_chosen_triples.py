@@ -27,7 +27,7 @@ from gram_cases import (
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.grid import Grid
+from understudy.data.schema import Grid
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.protocols.gram import layout as gram_layout

@@ -34,9 +34,8 @@ from torch import Tensor
 from understudy.data.column import Boolean, Categorical, Date, Integer, Real
 from understudy.data.encoding.fine import fine_schema
 from understudy.data.encoding.levels import Levels
-from understudy.data.grid import Grid
 from understudy.data.samples import toy
-from understudy.data.schema import Schema
+from understudy.data.schema import Grid, Schema
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError, MessageError, PartyAway
 from understudy.privacy.accounts.accounting import epsilon

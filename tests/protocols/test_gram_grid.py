@@ -36,7 +36,7 @@ from scipy.stats import chisquare
 
 from bytes_parties import BytesParties
 from understudy.api.train import train
-from understudy.data.grid import Grid
+from understudy.data.schema import Grid
 from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.accounts.ledger import Ledger

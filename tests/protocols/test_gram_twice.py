@@ -37,7 +37,7 @@ from gram_cases import (
 )
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.grid import Grid
+from understudy.data.schema import Grid
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon

@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from understudy.data.grid import Grid
-from understudy.data.schema import Integer, Schema
+from understudy.data.schema import Grid, Integer, Schema
 from understudy.data.table import Table
 from understudy.ground.errors import (
     BudgetExceeded,

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from understudy.data.conditions import And, Condition, Not, Or, Order, Test, parse, tests
 from understudy.data.encoding.codec import Codes, Uniform
 from understudy.data.encoding.values import Pieces
-from understudy.data.meaning import Mask, cuts, holds
+from understudy.data.rules import Mask, cuts, holds
 from understudy.data.schema import Schema
 
 # column → how far each of its pieces is allowed: no, yes, or a weight in [0, 1]

@@ -25,7 +25,7 @@ from understudy.answers.products import Products
 from understudy.answers.question import Levels
 from understudy.data.conditions import Missing, OneOf, Test
 from understudy.data.encoding.values import Pieces
-from understudy.data.meaning import cuts, holds
+from understudy.data.rules import cuts, holds
 from understudy.ground.errors import ConfigError
 
 _MOST_ROUNDS = 2_000

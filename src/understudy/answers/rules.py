@@ -30,8 +30,7 @@ from understudy.data.column import Binned, Column
 from understudy.data.conditions import And, Condition, parse
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.values import Pieces
-from understudy.data.meaning import Mask
-from understudy.data.rules import read_rules
+from understudy.data.rules import Mask, read_rules
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.ground.check import not_negative

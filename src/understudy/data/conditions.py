@@ -19,7 +19,7 @@ A missing cell meets no comparison, and so it meets the opposite of every one: `
 
 Guarantee: text is read by hand and never run. It is at most `LONGEST` characters long and `DEEPEST` deep, so that
 reading ends soon whoever wrote it.
-Edges: anything else → ConfigError, with the place. What a test means for a column is in `data.meaning`.
+Edges: anything else → ConfigError, with the place. What a test means for a column is in `data.rules`.
 """
 
 import math

@@ -51,7 +51,9 @@ class ImageSchema(ArraySchema):
         if type(self.channels) is not int or self.channels not in (1, 3):
             raise SchemaError(f"channels are 1, for grey images, or 3, for colour, not {self.channels!r}.")
         if self.height * self.width * self.channels > _MOST_PIXELS:
-            raise SchemaError(f"an image has at most {_MOST_PIXELS:,} values, not {self._size}.")
+            raise SchemaError(
+                f"an image has at most {_MOST_PIXELS:,} values, not {' × '.join(map(str, self.shape))}."
+            )
         Real(name="pixel", low=self.low, high=self.high)  # two finite numbers, the first below the second
         self.settle()
         for target in self.targets:
@@ -73,10 +75,6 @@ class ImageSchema(ArraySchema):
                 "Nothing was charged."
             )
         return self.height, self.width
-
-    @property
-    def _size(self) -> str:
-        return f"{self.height} × {self.width}" + (f" × {self.channels}" if self.channels > 1 else "")
 
     @property
     def names(self) -> tuple[str, ...]:

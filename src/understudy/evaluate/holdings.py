@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from understudy.data.grid import Grid
 from understudy.data.reading.files import Raw, Source
 from understudy.data.reading.sources import in_database
-from understudy.data.schema import Schema, join
+from understudy.data.schema import Grid, Schema, join
 from understudy.data.table import Table
 from understudy.evaluate.comparison import Outsiders
 from understudy.evaluate.own_rows import Loss, OwnRows, People, own_rows, raw_rows

@@ -100,16 +100,6 @@ class TableFeatures:
     def shape(self) -> tuple[int, ...]:
         return (self._starts[-1],)
 
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """A name for each feature."""
-        names: list[str] = []
-        for column in self._columns:
-            texts = (f"{column.name}={label}" for label in column.labels)
-            names += [column.name] if isinstance(column, Binned) else texts
-            names += [f"{column.name} missing"] * column.nullable
-        return tuple(names)
-
     def rows(self, source: Source | Table) -> Tensor:
         """Levels by their number, numbers scaled, NaN where a number is missing: float32 (rows, columns)."""
         frame = self._read(source, self._columns)

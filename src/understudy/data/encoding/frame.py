@@ -107,7 +107,9 @@ class Frame:
         out = np.empty((len(values), self.features))
         at = np.unravel_index(self.order, self.shape)
         sizes = [int(place.max()) + 1 for place in at]  # of each side, faster ones are not needed
-        bases = [self._basis(n)[:size] for n, size in zip(self.shape[: self.sides], sizes, strict=False)]
+        bases = [
+            np.rint(dct(n) * UNIT)[:size] for n, size in zip(self.shape[: self.sides], sizes, strict=False)
+        ]
         places = np.ravel_multi_index(at, (*sizes[: self.sides], *self.shape[self.sides :]))
         for start in range(0, len(values), _CHUNK):
             part = np.rint((values[start : start + _CHUNK].astype(np.float64) - 0.5) * UNIT)
@@ -191,10 +193,6 @@ class Frame:
         """The inverse of `describe`; other keys are ignored."""
         upright = told.get("upright", False)
         return cls(tuple(told["shape"]), told["sides"], told["features"], upright=upright)
-
-    @staticmethod
-    def _basis(n: int) -> Whole:
-        return np.rint(dct(n) * UNIT)
 
 
 def dct(n: int) -> NDArray[np.float64]:

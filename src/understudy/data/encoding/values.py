@@ -92,18 +92,14 @@ def _numbers(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
 def _moments(column: Date | Datetime, values: "pd.Series[Any]") -> NDArray[np.float64]:
     """Days, or the column's steps, since 1970-01-01."""
     try:
-        stamps = _dates(values).to_numpy("datetime64[s]")
+        dates = isinstance(values.dtype, np.dtype) and values.dtype.kind == "M"
+        stamps = (values if dates else pd.to_datetime(values)).to_numpy("datetime64[s]")
     except (TypeError, ValueError):
         raise column.error(
             f"holds values that are not dates ({values.dtype}). Nothing was encoded."
         ) from None
     step = column.step if isinstance(column, Datetime) else 86400
     return np.where(np.isnat(stamps), np.nan, np.floor(stamps.astype(np.int64) / step))
-
-
-def _dates(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    dates = isinstance(values.dtype, np.dtype) and values.dtype.kind == "M"
-    return values if dates else pd.to_datetime(values)
 
 
 def numbers_of(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:

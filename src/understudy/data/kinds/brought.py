@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 from understudy.data.arrays import ArrayTable, starts_of
 from understudy.data.described import AnyRows, AnySchema, PublicSchema, Rows
 from understudy.data.document import Document, read
-from understudy.data.grid import Grid
-from understudy.data.kinds.arrays import IMAGES, SERIES
-from understudy.data.kinds.kind import TABLE, Family, Flat, Kind, placed
+from understudy.data.kinds.kind import IMAGES, SERIES, TABLE, Family, Flat, Kind, placed
 from understudy.data.reading.files import Source
-from understudy.data.schema import Schema, join
+from understudy.data.schema import Grid, Schema, join
 from understudy.data.table import Table, Violation
 from understudy.data.visits import SeveralVisits, TwoSources, Visits, VisitSchema, read_visits
 from understudy.data.visits.reading import number_bounds

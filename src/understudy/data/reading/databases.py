@@ -38,7 +38,8 @@ def query_rows(source: TableSource) -> Answer:
 def query_batches(source: TableSource) -> Generator[Answer]:
     """What the query gives, `BATCH` rows at a time; one batch without rows where there are none."""
     with _in_words(source) as secret:
-        yield from _duckdb(source) if _is_duckdb(source) else _sqlalchemy(source, secret)
+        local = source.table.startswith("duckdb:")
+        yield from _duckdb(source) if local else _sqlalchemy(source, secret)
 
 
 def count_rows(source: TableSource) -> int | None:
@@ -73,10 +74,6 @@ def _in_words(source: TableSource) -> Iterator[str | None]:
 
 
 _PACKAGES = {"sqlalchemy": "'understudy[databases]'", "psycopg": "'psycopg[binary]'", "duckdb": "duckdb"}
-
-
-def _is_duckdb(source: TableSource) -> bool:
-    return source.table.startswith("duckdb:")
 
 
 def _duckdb(source: TableSource) -> Iterator[pa.Table]:

@@ -120,7 +120,7 @@ class TableSource:
             raise ConfigError(f'{where}: "table" is missing. {_NOTHING}')
         for key, value in data.items():
             if key == "missing":
-                if not isinstance(value, list | tuple) or not all(map(_is_word, value)):
+                if not isinstance(value, list | tuple) or not {*map(type, value)} <= {str, int, float}:
                     raise ConfigError(f'{where}: "missing" must be a list of texts and numbers. {_NOTHING}')
             elif not isinstance(value, str):
                 given = "" if key == "password" else f", not {value!r}"
@@ -170,10 +170,6 @@ def _number_or_text(word: str) -> str | float:
 
 def is_url(text: str) -> bool:
     return "://" in text
-
-
-def _is_word(value: object) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 # What may follow the "?": where a database is and how it is reached. Paths lead to files of the holder's own.

@@ -7,6 +7,8 @@ Blocks are tables, and in each of them a person with all events has a mass of 1 
     across    a, q    of a person column and an event column: the average over the person's events
     next      q, r    of an event's column and a column of the next event: the average over consecutive events
     later     q, q    of an event's column and the same column two events later: the average over such pairs
+    between   q, r    of one holder's events and another's (`SeveralLayout`): the product of a person's two averages,
+                      whose cells are no less than 0 and add up to the product of what these add up to
 
 Whole numbers: masses are in parts of the block's own public unit U. Of n events the one in place t (from 0) has
 ⌊U(t + 1)/n⌋ − ⌊Ut/n⌋ parts. These are at least 0 and add up to U, whatever n is.
@@ -28,18 +30,17 @@ Edges: who has no events, or of those that follow one another too few, adds noth
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations_with_replacement, product
+from itertools import accumulate, combinations, combinations_with_replacement, product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.data.arrays import Places, taken
 from understudy.data.encoding.values import Codes
-from understudy.data.visits.schema import VisitSchema
+from understudy.data.visits.schema import SeveralVisits, VisitSchema
 from understudy.ground.errors import SchemaError
 
 Block = tuple[str, int, int]  # kind and two columns
-KINDS = ("person", "event", "across", "next", "later")
 _PARTS = 12  # weights are whole numbers of these
 _LEAST, _MOST = 6, 24  # so many at least and at most: a kind is measured at most twice as closely, or half so
 MOST_CELLS = 1 << 24
@@ -191,6 +192,68 @@ class VisitLayout(Blocks):
 
     def unit_of(self, kind: str, unit: int) -> int:
         return max(1, unit * self.weights[kind] // _PARTS)
+
+
+@dataclass(frozen=True)
+class SeveralLayout(Blocks):
+    """Which tables are counted of people with several kinds of events; all are measured alike.
+
+    Kinds of tables are those of `VisitLayout`, followed by the title of the events: "across claims"; "between visits
+    claims" are two kinds of events. A person's columns are those of all parts, one after the other.
+    """
+
+    titles: tuple[str, ...]
+    members: tuple[VisitLayout, ...]
+
+    def __post_init__(self) -> None:
+        self.check_size()
+
+    @classmethod
+    def of(cls, schema: SeveralVisits) -> "SeveralLayout":
+        return cls(tuple(part.title for part in schema.parts), tuple(map(VisitLayout.of, schema.parts)))
+
+    @cached_property
+    def people(self) -> tuple[int, ...]:
+        return tuple(size for member in self.members for size in member.people)
+
+    @cached_property
+    def begins(self) -> tuple[int, ...]:
+        """Where each part's columns of people begin."""
+        return tuple(accumulate((len(member.people) for member in self.members), initial=0))
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        own = range(len(self.people))
+        found: list[Block] = [("person", a, b) for a, b in combinations_with_replacement(own, 2)]
+        for title, member in zip(self.titles, self.members, strict=True):
+            alone = [block for block in member.blocks if block[0] in ("event", "next", "later")]
+            found += [(f"{kind} {title}", q, r) for kind, q, r in alone]
+            found += [(f"across {title}", a, q) for a, q in product(own, range(len(member.events)))]
+        for (one, first), (other, second) in combinations(zip(self.titles, self.members, strict=True), 2):
+            pairs = product(range(len(first.events)), range(len(second.events)))
+            found += [(f"between {one} {other}", q, r) for q, r in pairs]
+        return tuple(found)
+
+    def sides(self, kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The levels of the columns in rows, and of those in columns, of all tables of a kind."""
+        first, *named = kind.split()
+        events = [self.members[self.titles.index(title)].events for title in named]
+        if first == "person":
+            return self.people, self.people
+        return (self.people, events[0]) if first == "across" else (events[0], events[-1])
+
+    def shape(self, block: Block) -> tuple[int, ...]:
+        kind, a, b = block
+        rows, columns = self.sides(kind)
+        single = a == b and kind.split()[0] in ("person", "event")
+        return (rows[a],) if single else (rows[a], columns[b])
+
+    @property
+    def weights(self) -> dict[str, int]:
+        return dict.fromkeys((kind for kind, _, _ in self.blocks), 1)
+
+    def unit_of(self, kind: str, unit: int) -> int:
+        return unit
 
 
 def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[np.int64]:

@@ -36,7 +36,7 @@ from understudy.ground.errors import ConfigError, SchemaError
 
 if TYPE_CHECKING:
     from understudy.data.encoding.codec import Uniform  # which loads torch
-    from understudy.data.visits.several import SeveralVisits
+    from understudy.data.visits.schema import SeveralVisits
 
 TwoSources = Mapping[str, Source]  # "people" and "events"
 _SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".xlsx", ".parquet", SUFFIX)

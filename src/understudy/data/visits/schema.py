@@ -6,13 +6,18 @@ calls them), and with a time that of the first (`first_admitted`; missing for a 
 place of the time, the time since the one before (`admitted_gap`; missing for a person's first). So what is drawn is
 ordered in time. Rules are kept by every event with its person, and by every person where a rule speaks of no event.
 
+The same people may have events at several holders: visits at the hospital, claims at the insurer. The first part has
+the columns of people of all holders, the others events alone. Rules stand at the top then, whoever stated them: on
+people's columns, the numbers of events and first times of all parts among them; on one kind of events; or between both.
+
 Guarantee: everything here is declared, nothing is fitted on rows.
-Edges: two events at one time keep the order of the file. A bound that nobody reaches costs nothing but a level.
+Edges: two events at one time keep the order of the file. A bound that nobody reaches costs nothing but a level. Events
+called alike, a column of one name at two holders, a rule on two kinds of events → SchemaError.
 """
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -28,6 +33,7 @@ TITLE = "events"
 _TITLES = re.compile(r"[a-z][a-z0-9_]{0,39}")
 CUTS = ("first", "draw")
 MOST_EVENTS = 4096
+MOST_PARTS = 8  # holders with events
 _KEYS = ("kind", "person", "most_events", "cut", "time", "gaps", "title", "note", "rules", "people", "events")
 
 
@@ -228,6 +234,87 @@ class VisitSchema(PeopleSchema):
         head = f"people with up to {self.most_events} events, {order}, person {self.person}"
         parts = (("people", self.people), ("events", self.events))
         return "\n".join((head, *(f"{name}: {part}" for name, part in parts if part is not None)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeveralVisits(PeopleSchema):
+    """People, and events of several kinds, each ordered and bounded by itself."""
+
+    kind: ClassVar[str] = "several-visits"
+    parts: tuple[VisitSchema, ...]
+    rules: tuple[Rule, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+        if not 2 <= len(self.parts) <= MOST_PARTS or {*map(type, self.parts)} != {VisitSchema}:
+            raise SchemaError(f"events are of 2 to {MOST_PARTS} holders here.")
+        if any(part.people is not None for part in self.parts[1:]):
+            raise SchemaError("the first part has the columns of people, and the others have events alone.")
+        if twice := repeated([part.title for part in self.parts]):
+            raise SchemaError(
+                f'two holders have events that are called "{twice[0]}": say in their schemas what each has, such as '
+                'title = "claims". Nothing was charged.'
+            )
+        times = [part.time for part in self.parts if part.time is not None]
+        events = [name for part in self.parts for name in part.event_schema.names]
+        own = [name for part in self.parts for name in part.person_schema.names]
+        if twice := repeated([self.person, *times, *own, *events]):
+            raise SchemaError(f'"{twice[0]}" is a column of two holders. Rename one. Nothing was charged.')
+        rules = (*read_rules(self.rules), *(rule for part in self.parts for rule in part.rules))
+        object.__setattr__(self, "rules", read_rules(tuple(dict.fromkeys(rules))))
+        object.__setattr__(self, "parts", tuple(replace(part, rules=()) for part in self.parts))
+        check_no_unique(self.rules)
+        _ = self.row_schema  # says where a rule makes no sense
+        for rule in self.rules:
+            if len(titles := self.titles_in(rule.columns)) > 1:
+                raise SchemaError(
+                    f'rule "{rule}": it speaks of {" and ".join(titles)}, which are different rows. A rule is on '
+                    "people, on one kind of events, or between both. Nothing was charged."
+                )
+
+    @property
+    def person(self) -> str:  # type: ignore[override]
+        return self.parts[0].person
+
+    @property
+    def people(self) -> Schema | None:
+        """The declared columns of people."""
+        return self.parts[0].people
+
+    @property
+    def tables(self) -> dict[str, Schema]:
+        people = {} if self.people is None else {"people": self.people}
+        return people | {part.title: part.events for part in self.parts}
+
+    @cached_property
+    def person_schema(self) -> Schema:
+        columns = tuple(column for part in self.parts for column in part.person_schema.columns)
+        return Schema(columns=columns, person=self.person, origin=self.origin)
+
+    def titles_in(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The kinds of events that these columns speak of."""
+        said = set(names)
+        return tuple(
+            part.title for part in self.parts if said & {column.name for column in part.event_columns}
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
+        return {"kind": self.kind} | rules | {"parts": [part.to_dict() for part in self.parts]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        known_keys(
+            data, ("kind", "rules", "parts"), "a schema of several kinds of events", raised=SchemaError
+        )
+        parts = data.get("parts")
+        if not isinstance(parts, list | tuple):
+            raise SchemaError("parts are a list of schemas of visits.")
+        rules = read_rules(data.get("rules", ()))
+        return cls(parts=tuple(VisitSchema.from_dict(part) for part in parts), rules=rules)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{part.title}: {part}" for part in self.parts)
 
 
 def check_no_unique(rules: Sequence[Rule]) -> None:

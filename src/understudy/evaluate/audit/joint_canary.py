@@ -26,8 +26,8 @@ from torch import Tensor
 
 from understudy.data.described import NoRows
 from understudy.data.encoding.codec import Codec
-from understudy.data.grid import Block as Groups
 from understudy.data.kinds import kind_of
+from understudy.data.schema import Block as Groups
 from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, seat
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget

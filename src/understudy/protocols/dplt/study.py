@@ -19,8 +19,7 @@ from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.grid import Grid
-from understudy.data.schema import Schema
+from understudy.data.schema import Grid, Schema
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError, MessageError, PrivacyError
 from understudy.ground.settings import TRUTH, WHOLE, Declared, Takes, setting

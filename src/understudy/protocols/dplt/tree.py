@@ -18,7 +18,7 @@ from scipy.special import xlogy
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
-from understudy.data.grid import Block
+from understudy.data.schema import Block
 from understudy.models.tables.bayes import BayesNet, Coded
 from understudy.privacy.noise import Exponential, Rng, best, rounded_up
 from understudy.privacy.secure.ring import Bits

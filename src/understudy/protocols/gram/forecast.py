@@ -18,8 +18,7 @@ import torch
 
 from understudy.data.column import Column
 from understudy.data.encoding.fine import is_bought, is_tree
-from understudy.data.grid import Block
-from understudy.data.schema import Schema
+from understudy.data.schema import Block, Schema
 from understudy.models.tables.merged_levels import fitted_width, level_count, most_levels
 from understudy.models.tables.target import MOST_LEVELS
 from understudy.privacy.accounts.accounting import DpEvent, epsilon

@@ -20,8 +20,7 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.fine import end_cells, fine_schema, is_bought
 from understudy.data.encoding.levels import Levels
-from understudy.data.grid import Block, Grid
-from understudy.data.schema import Schema
+from understudy.data.schema import Block, Grid, Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.models.tables.merged_levels import most_width
 from understudy.models.tables.strongest import MOST_CELLS

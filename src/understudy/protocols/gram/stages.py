@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
-from understudy.data.grid import Block
+from understudy.data.schema import Block
 from understudy.privacy.secure.counts import Moved, mirrored, one_hot, triple_table
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.gram.layout import Layout, Names, Place

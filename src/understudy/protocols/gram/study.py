@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.levels import Levels
-from understudy.data.grid import Block, Grid
+from understudy.data.schema import Block, Grid
 from understudy.data.table import Table
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.budget import Budget

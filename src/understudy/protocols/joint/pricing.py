@@ -24,8 +24,8 @@ import torch
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
-from understudy.data.grid import Block as Groups
-from understudy.data.grid import Grid
+from understudy.data.schema import Block as Groups
+from understudy.data.schema import Grid
 from understudy.ground.check import in_range
 from understudy.ground.errors import PrivacyError
 from understudy.privacy.accounts.accounting import DpEvent, Spend

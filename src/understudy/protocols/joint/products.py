@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.grid import Block as Groups
-from understudy.data.grid import Grid
+from understudy.data.schema import Block as Groups
+from understudy.data.schema import Grid
 from understudy.ground.check import whole
 from understudy.ground.errors import MessageError
 from understudy.privacy.secure.channel import Channel, fingerprint

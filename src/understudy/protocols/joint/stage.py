@@ -24,9 +24,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.grid import Block as Groups
-from understudy.data.grid import Grid
-from understudy.data.schema import Schema
+from understudy.data.schema import Block as Groups
+from understudy.data.schema import Grid, Schema
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.pack import Value

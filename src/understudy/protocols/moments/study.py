@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from understudy.data.described import public_of
 from understudy.data.encoding.frame import Frame
-from understudy.data.grid import Grid
 from understudy.data.kinds import schema_from
+from understudy.data.schema import Grid
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
 from understudy.models.moments.fit import Centres, Directions, centres, directions

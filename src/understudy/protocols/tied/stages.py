@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.encoding.frame import on_diagonal
-from understudy.data.grid import Block as Groups
+from understudy.data.schema import Block as Groups
 from understudy.privacy.secure.moments import sensitivity
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Product, Shares, Stage, block_name

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.frame import Frame
-from understudy.data.grid import Block as Groups
-from understudy.data.grid import Grid
 from understudy.data.kinds import TABLE, kind_of, places, schema_from, side_by_side
+from understudy.data.schema import Block as Groups
+from understudy.data.schema import Grid
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.models.moments.fit import Centres, centres

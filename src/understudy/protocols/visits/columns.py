@@ -22,10 +22,9 @@ from typing import Any
 
 from torch import Tensor
 
-from understudy.data.grid import Block as Groups
-from understudy.data.grid import Grid
 from understudy.data.kinds import TABLE, VISITS
-from understudy.data.schema import Schema, join
+from understudy.data.schema import Block as Groups
+from understudy.data.schema import Grid, Schema, join
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
 from understudy.data.visits.counts import Block
 from understudy.ground.errors import ConfigError

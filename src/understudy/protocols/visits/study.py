@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.grid import Grid
 from understudy.data.kinds import TABLE, VISITS, kind_of, places, schema_from
+from understudy.data.schema import Grid
 from understudy.data.visits import (
     SeveralLayout,
     SeveralVisits,
