@@ -32,7 +32,7 @@ from understudy.ground.errors import (
 from understudy.privacy.accounts.accounting import DiscreteGaussian, Reveals, epsilon, flatten
 from understudy.privacy.accounts.budget import shown
 from understudy.privacy.buy_schema import quote
-from understudy.privacy.free_kinds import kinds_of
+from understudy.privacy.kinds import kinds_of
 from understudy.privacy.secure.counts import needed_noise, spend_of
 from understudy.report.page import write_report
 from understudy.runs import result as results

@@ -33,8 +33,8 @@ from understudy.privacy.accounts.accounting import (
 )
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.asked_kinds import as_bought
 from understudy.privacy.buy_schema import buy_schema, quote
+from understudy.privacy.kinds import as_bought
 from understudy.privacy.noise.discrete import DiscreteGaussianNoise, DiscreteLaplaceNoise
 from understudy.privacy.noise.rng import FastRng, SecureRng
 

@@ -51,9 +51,8 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, fl
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.asked_kinds import Kinds
 from understudy.privacy.buy_schema import Quote, buy_schema, first_of, quote
-from understudy.privacy.free_kinds import kinds_of, require_kinds
+from understudy.privacy.kinds import Kinds, kinds_of, require_kinds
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.counts import needed_noise, spend_of
 from understudy.protocols.core import Watcher

@@ -168,8 +168,8 @@ def schema_buy(
     from understudy.data.reading.writing import coarsen
     from understudy.data.schema import Schema
     from understudy.ground.durable import replace
-    from understudy.privacy.asked_kinds import as_bought, in_words
     from understudy.privacy.buy_schema import buy_schema, quote
+    from understudy.privacy.kinds import as_bought, in_words
     from understudy.privacy.noise import SecureRng
 
     columns = Schema.load(draft)

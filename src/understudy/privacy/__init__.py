@@ -2,5 +2,5 @@
 
 `accounts` (events, prices, ledger, statement), `noise`, `gradients` (clipped sums), `local` (one person's report),
 `secure` (sums and products over holders). `buy_schema` and `buy_most_events` buy bounds and categories with budget,
-`free_kinds` is what a purchase takes without a price.
+`kinds` is what a purchase takes without a price.
 """

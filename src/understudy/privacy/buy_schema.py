@@ -73,7 +73,7 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Re
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.asked_kinds import Asked, Kinds
+from understudy.privacy.kinds import Asked, Kinds
 from understudy.privacy.noise import CountNoise, DiscreteGaussianNoise, DiscreteLaplaceNoise, Rng, rounded_up
 
 Values = NDArray[Any]

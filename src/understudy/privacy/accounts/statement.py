@@ -126,11 +126,9 @@ class PrivacyStatement:
     local: bool = False
     outside: tuple[str, ...] = OUTSIDE
     unguarded: tuple[str, ...] = ()
-    method: str = "pld"
     delta: float = field(init=False)
 
     def __post_init__(self) -> None:
-        one_of(ACCOUNTANTS, method=self.method)
         whole(most_holders=self.most_holders)
         if not self.parties:
             raise ConfigError("a privacy statement needs at least one party.")
@@ -187,7 +185,7 @@ class PrivacyStatement:
         """
         views = {"outsider", against}
         spends = [[party.round(v) if rounds else party.spend(v) for party in parties] for v in views]
-        return max(epsilon(self._together(spend, most), delta, method=self.method) for spend in spends)
+        return max(epsilon(self._together(spend, most), delta) for spend in spends)
 
     def _together(self, spends: list[Spend], most: int | None) -> Counter[DpEvent]:
         """All uses; or of each event as many as any `most` of the parties have together."""
@@ -248,7 +246,7 @@ class PrivacyStatement:
         }
 
     def _accountant(self) -> str:
-        return f"{ACCOUNTANTS[self.method]}, dp_accounting {_version('dp-accounting')}"
+        return f"{ACCOUNTANTS['pld']}, dp_accounting {_version('dp-accounting')}"
 
     def _repr_html_(self) -> str:
         return pre(self)
