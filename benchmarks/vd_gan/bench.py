@@ -35,7 +35,7 @@ from understudy.data.schema import Boolean, Schema
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.protocols.core.base import Progress
-from understudy.protocols.gans import vd_gan_dpsgd, vd_gan_pate
+from understudy.protocols.gans import vd_gan, vd_gan_pate
 from understudy.protocols.gans.teachers import Teachers
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -129,7 +129,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     args = parser().parse_args()
     warnings.simplefilter("ignore")
-    cases = [(vd_gan_dpsgd, {}), *((vd_gan_pate, {"teachers": teachers}) for teachers in TEACHERS)]
+    cases = [(vd_gan, {}), *((vd_gan_pate, {"teachers": teachers}) for teachers in TEACHERS)]
     results: list[dict[str, Any]] = []
     for module, settings in cases:
         row = measure(module, federation(), **settings)

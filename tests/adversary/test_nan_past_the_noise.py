@@ -22,7 +22,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.critic import private_critic_gradient
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.alignment import Found
-from understudy.protocols.gans import central_gan, vd_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols.gans import central_gan, vd_gan, vd_gan_pate, verti_gan
 from understudy.protocols.gans.party import Begin
 from understudy.protocols.sgde.recipe import Recipe, fit
 from understudy.runs.federation import Federation
@@ -32,7 +32,7 @@ SCHEMA = Schema(columns=(Boolean(name="smoker"), Ordinal(name="grade", categorie
 TABLE = pd.DataFrame({"smoker": [False, True] * 6, "grade": [1, 2, 3] * 4})
 SMALL: dict[str, Any] = {"rounds": 3, "critic_steps": 2, "batch": 4, "critic_hidden": (1,), "device": "cpu"}
 PROTOCOLS: dict[str, Any] = {
-    "verti-gan": verti_gan, "central-gan": central_gan, "vd-gan-dpsgd": vd_gan_dpsgd, "vd-gan-pate": vd_gan_pate,
+    "verti-gan": verti_gan, "central-gan": central_gan, "vd-gan-dpsgd": vd_gan, "vd-gan-pate": vd_gan_pate,
 }  # fmt: skip
 PATE: dict[str, Any] = {"teachers": 3, "top": 2, "rows": 4}
 

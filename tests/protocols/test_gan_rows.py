@@ -23,7 +23,7 @@ from understudy.models.nets.gan import BranchedGenerator, Critic, ImageCritic
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.gans import vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols.gans import vd_gan, vd_gan_pate, verti_gan
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 
@@ -153,7 +153,7 @@ def test_a_method_for_tables_refuses_images_before_anything_is_charged(protocol:
     assert not any(entry.count for holder in held.holders.values() for entry in holder.ledger.entries())
 
 
-@pytest.mark.parametrize("module", [vd_gan_dpsgd, vd_gan_pate])
+@pytest.mark.parametrize("module", [vd_gan, vd_gan_pate])
 def test_a_party_for_tables_cannot_be_built_on_images(module: ModuleType) -> None:
     ledger = Ledger.rehearsal(holder="radiology", budget=BUDGET)
     with pytest.raises(ConfigError, match="takes table"):

@@ -25,7 +25,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import FastRng, SecureRng
 from understudy.protocols.core.base import Ask
 from understudy.protocols.gans import teachers as teachers_module
-from understudy.protocols.gans import vd_gan_dpsgd, vd_gan_pate
+from understudy.protocols.gans import vd_gan, vd_gan_pate
 from understudy.protocols.gans.teachers import Teachers, slopes
 from understudy.protocols.gans.vd_gan import Round, VdGanParty
 from understudy.runs.federation import Federation
@@ -35,7 +35,7 @@ BUDGET = Budget(epsilon=3.0, delta=1e-5)
 SMALL = {"rounds": 3, "critic_steps": 2, "rows": 8, "device": "cpu"}
 DPSGD = SMALL | {"batch": 16}
 PATE = SMALL | {"batch": 4, "teachers": 6, "top": 3}
-KINDS = [(vd_gan_dpsgd, DPSGD), (vd_gan_pate, PATE)]
+KINDS = [(vd_gan, DPSGD), (vd_gan_pate, PATE)]
 both_kinds = pytest.mark.parametrize(("module", "settings"), KINDS, ids=["DPSGD", "PATE"])
 
 
@@ -135,8 +135,8 @@ def test_the_ledger_of_a_pate_run_agrees_with_the_curve_of_one_gaussian() -> Non
 
 def test_the_ledger_of_a_dpsgd_run_holds_every_critic_step_and_the_warm_up() -> None:
     held = federation()
-    asked = parties(vd_gan_dpsgd, held)
-    vd_gan_dpsgd.train(vd_gan_dpsgd.Config(**DPSGD, warm_up=4), asked, held.schemas)
+    asked = parties(vd_gan, held)
+    vd_gan.train(vd_gan.Config(**DPSGD, warm_up=4), asked, held.schemas)
     party, ledger = asked.parties["east"], held.holders["east"].ledger
     assert isinstance(party, VdGanParty)
     event = PoissonSampledDpEvent(16 / 40, GaussianDpEvent(party.noise_multiplier))
@@ -231,9 +231,9 @@ def test_teachers_and_votes_that_do_not_fit_are_refused_and_nothing_is_charged(
 @pytest.mark.parametrize(
     ("module", "wrong"),
     [
-        (vd_gan_dpsgd, {"clip_norm": 0.0}),
-        (vd_gan_dpsgd, {"warm_up": -1}),
-        (vd_gan_dpsgd, {"critic_hidden": (0,)}),
+        (vd_gan, {"clip_norm": 0.0}),
+        (vd_gan, {"warm_up": -1}),
+        (vd_gan, {"critic_hidden": (0,)}),
         (vd_gan_pate, {"rows": 0}),
         (vd_gan_pate, {"threshold": 2.0}),
         (vd_gan_pate, {"teachers": 0}),
@@ -261,8 +261,8 @@ def test_a_drawn_person_meets_a_synthetic_row_by_chance_and_not_by_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Everybody is in every batch here, in the same order, and yet meets another row each time."""
-    party = begun(vd_gan_dpsgd, DPSGD | {"batch": 40, "critic_steps": 40}, federation())
-    assert isinstance(party, vd_gan_dpsgd.DpSgdParty)
+    party = begun(vd_gan, DPSGD | {"batch": 40, "critic_steps": 40}, federation())
+    assert isinstance(party, vd_gan.DpSgdParty)
     met: list[Tensor] = []
     monkeypatch.setattr(
         party.critic_round, "step", lambda real, fake, mix, noise, mask: met.append(fake[:, 0])
@@ -393,7 +393,7 @@ def lopsided(people: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
 @pytest.mark.parametrize(
     ("module", "settings"),
     [
-        (vd_gan_dpsgd, {"batch": 64, "rows": 64}),
+        (vd_gan, {"batch": 64, "rows": 64}),
         (vd_gan_pate, {"batch": 8, "rows": 32, "teachers": 20, "top": 2}),
     ],
     ids=["DPSGD", "PATE"],

@@ -13,7 +13,7 @@ from understudy.ground.settings import declared
 from understudy.protocols.aggregators import moments as shared_moments
 from understudy.protocols.aggregators import protocol as two_aggregators
 from understudy.protocols.dplt import protocol as dplt
-from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols.gans import central_gan, vd_gan, vd_gan_pate, verti_gan
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.moments import protocol as moments
 from understudy.protocols.people import class_means, fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
@@ -28,7 +28,7 @@ ARRAYS = {"image", "series"}
 PROTOCOLS: dict[str, Protocol] = {
     one.PROTOCOL.name: one.PROTOCOL
     for one in (
-        gram, moments, visits, tied, dplt, verti_gan, central_gan, vd_gan_dpsgd, vd_gan_pate, sgde, gen_fl, sign_ds,
+        gram, moments, visits, tied, dplt, verti_gan, central_gan, vd_gan, vd_gan_pate, sgde, gen_fl, sign_ds,
         fed_wae, wake_sleep, fed_stdg, lopub, two_aggregators, shared_moments, one_report, class_means,
     )
 }  # fmt: skip

@@ -1,12 +1,16 @@
-"""VDGAN: the server keeps the generator and sends synthetic rows; parties send back which way to move them.
+"""VDGAN with DPSGD: the server sends synthetic rows of its generator, and a private critic at each party judges them.
 
 Zhang, "GAN-Based Differentially Private Publication of Vertically Partitioned Data" (thesis, TUM 2022),
-Algorithm 3, §4.3: the server, the messages, and what all parties have in common. How a party judges synthetic
-rows in private is in `vd_gan_dpsgd.py` (§4.4.1) and `vd_gan_pate.py` (§4.4.2).
-Paper → code: t → round, s → critic_steps, m → rows (synthetic ones a round) and batch (real ones a critic step),
-γ → learning_rate, GP's λ → penalty, X̃_k → `Round.rows`, g_X̃k → `Gradient.gradient`.
+Algorithms 1 and 3, §4.3 and §4.4.1: the server, the messages, what all parties have in common, and those that judge by
+one private critic. Another way to judge in private, §4.4.2, is in `vd_gan_pate.py`.
+Paper → code: t → round, s → critic_steps, m → rows (synthetic ones a round) and batch (real ones a critic step,
+expected), γ → learning_rate, GP's λ → penalty, C → clip_norm, σ → noise_multiplier, D_k → `Critic`,
+X̃_k → `Round.rows`, g_X̃k → `Gradient.gradient`.
 Differs from the paper: a person's price is composed over the parties, which hold the same people (Eq. 4.17 takes
-the maximum); the generator has a branch for each party (`BranchedGenerator`); its loss is the mean over rows.
+the maximum); the generator has a branch for each party (`BranchedGenerator`); its loss is the mean over rows;
+add/remove of one person, so a clipped gradient costs C, not 2C (Eq. 4.15); noise once a batch, not once a sample
+(Eq. 4.5); batches are Poisson samples, drawn in secret; a person is paired with a synthetic row in secret too, not by
+place.
 
 What it can learn: each party's own joint distribution. Nothing in the loss ties one party's columns to
 another's, so cross-party dependence is not learned; evaluations show the two apart.
@@ -24,8 +28,9 @@ from torch import Tensor
 from understudy.data.schema import Schema
 from understudy.ground.errors import MessageError
 from understudy.ground.settings import NOT_NEGATIVE, setting
-from understudy.models.device import pick_device, sent
-from understudy.models.kernels.optimisers import along
+from understudy.models.device import first_weights, pick_device, sent
+from understudy.models.kernels.optimisers import RmsProp, along
+from understudy.models.nets.gan import BranchedGenerator
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients import honest, require_sound
 from understudy.privacy.gradients.limits import within_limits
@@ -33,8 +38,9 @@ from understudy.protocols.core import Message, Paid, Parties, Watcher
 from understudy.protocols.core.base import VIEWS
 from understudy.protocols.core.loop import Outcome
 from understudy.protocols.gans import party as gan_party
-from understudy.protocols.gans.party import Begin, GanParty, Gradient
+from understudy.protocols.gans.party import Begin, CriticParty, GanParty, Gradient, split_like
 from understudy.protocols.gans.server import Server
+from understudy.protocols.protocol import Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +117,59 @@ class VdGanParty(GanParty):
         self.answered = state["answered"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Config(Settings):
+    """`warm_up`: rounds of a GAN at the party alone, before the first synthetic rows (§4.3.2)."""
+
+    protocol: ClassVar[str] = "vd-gan-dpsgd"
+
+    clip_norm: float = setting(1.0, within_limits("clip_norm"), "the longest gradient of one person")
+
+    def uses(self, rounds: int) -> int:
+        return (rounds + self.warm_up) * self.critic_steps if rounds else 0
+
+
+class DpSgdParty(VdGanParty, CriticParty):
+    """A critic trained by clipped and noised steps. Its opinion of public rows is post-processing.
+
+    Guarantee: a critic step is a Poisson-sampled Gaussian mechanism with noise `noise_multiplier`. Synthetic
+    rows are public, so which of them meets a person must not follow from the person's place in the batch: with
+    one person less, all those behind would meet another, and the sum would move by more than C. Each drawn
+    person gets a synthetic row and a mixing weight by secret draws instead, independent of all else. Given
+    those, a person's clipped gradient depends on that person's row alone. The draws of all others are
+    distributed alike with and without the person, so hold them fixed in both worlds: the sums then differ by
+    the person's own gradient, of norm C at most, present at the sampling rate. That is the mechanism charged,
+    whatever was held fixed, and therefore on average over it too.
+    Edges: an empty batch is noise alone. Warm-up steps see rows, so they are charged, with the first round.
+    """
+
+    config_type = Config
+    config: Config
+
+    def event(self, noise_multiplier: float) -> DpEvent:
+        return self.amplified(noise_multiplier)
+
+    def open(self, begin: Begin) -> None:
+        super().open(begin)
+        with first_weights(self.config.seed):  # of no row, and public
+            self.network = BranchedGenerator.for_parties({self.name: self.output}).to(self.device)
+
+    # Algorithm 3, steps 2 and 3
+    def judge(self, synthetic: Tensor) -> Tensor:
+        if not self.answered:
+            self._warm_up()
+        return self.critic_round.judge(self.batches(self.rng), synthetic)
+
+    def _warm_up(self) -> None:
+        """§4.3.2: train the critic against a generator of this party's own, which is then forgotten."""
+        optimizer = RmsProp(self.network.parameters(), lr=self.config.learning_rate)
+        for number in range(self.config.warm_up):
+            gradient = self.critic_round(self.batches(self.rng), seed=number)
+            for parameter, part in split_like(self.network.parameters(), gradient):
+                parameter.grad = part
+            optimizer.step()
+
+
 # Algorithm 3
 def train(
     config: Settings,
@@ -148,3 +207,8 @@ def _gradient(name: str, reply: Gradient, rows: Tensor) -> Tensor:
     if not isinstance(gradient, Tensor) or gradient.shape != rows.shape:
         raise MessageError(f"{name}: its answer does not have the form {tuple(rows.shape)} of the rows.")
     return gradient.to(rows) / len(rows)
+
+
+PROTOCOL = Protocol(
+    name="vd-gan-dpsgd", paper=__doc__, config=Config, party=DpSgdParty, train=train, same_people=True
+)
