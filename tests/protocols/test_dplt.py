@@ -24,7 +24,6 @@ from understudy.privacy.secure.channel import KeyPair
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.dplt import protocol as dplt
-from understudy.protocols.dplt import study as studies
 from understudy.protocols.dplt import tree as trees
 from understudy.protocols.dplt.study import Config, LatentTree
 from understudy.protocols.dplt.tree import (
@@ -158,7 +157,7 @@ def test_one_person_moves_the_released_tables_by_exactly_what_is_charged(
     parties: int, plus: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = bits_frame(40, 6)
-    monkeypatch.setattr(studies, "spanning_tree", lambda weights: [(i, i + 1) for i in range(5)])
+    monkeypatch.setattr(trees, "spanning_tree", lambda weights: [(i, i + 1) for i in range(5)])
     # The choices are charged apart: here they stay the same.
     monkeypatch.setattr(trees, "best", lambda scores: 0)
     totals = []

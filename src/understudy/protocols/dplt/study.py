@@ -28,21 +28,8 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteLaplaceNoise, Exponential, Rng, rounded_up
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import settings as usual
-from understudy.protocols.dplt.tree import (
-    Array,
-    Edge,
-    Grouping,
-    Rows,
-    Tables,
-    choices,
-    digits,
-    information,
-    is_tree,
-    leaves_of,
-    spanning_tree,
-    split_edges,
-    to_bits,
-)
+from understudy.protocols.dplt import tree
+from understudy.protocols.dplt.tree import Array, Edge, Grouping, Rows, Tables
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec, Pricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
@@ -145,7 +132,7 @@ class LatentTree(Study[Rows]):
         super().__init__(config, schemas)
         self.names = tuple(schemas)
         self.sizes = {name: Codec(schema).sizes for name, schema in schemas.items()}
-        self.bits = {name: sum(map(digits, sizes)) for name, sizes in self.sizes.items()}
+        self.bits = {name: sum(map(tree.digits, sizes)) for name, sizes in self.sizes.items()}
         if bare := [name for name, bits in self.bits.items() if not bits]:
             raise ConfigError(
                 f"{bare[0]} has no column of two levels or more: there is nothing to publish. Nothing was charged."
@@ -159,7 +146,7 @@ class LatentTree(Study[Rows]):
     @cached_property
     def pricing(self) -> PurePricing:
         plus, each = self.config.plus, self.latents.values()
-        chosen = sum(choices(bits, self.config.group, index=plus) for bits in self.bits.values())
+        chosen = sum(tree.choices(bits, self.config.group, index=plus) for bits in self.bits.values())
         pairs = math.comb(sum(each), 2)
         if plus:  # of all within a holder, its index alone
             pairs -= sum(math.comb(own, 2) - (own - 1) for own in each)
@@ -179,7 +166,7 @@ class LatentTree(Study[Rows]):
     def rows(self, holding: Holding) -> Rows:
         codec, aligned = Codec(holding.rows.schema), holding.aligned
         assert aligned is not None  # each holder is a group
-        bits = cache(lambda: to_bits(codec.codes(aligned), codec.sizes))
+        bits = cache(lambda: tree.to_bits(codec.codes(aligned), codec.sizes))
         return Rows(self.grid.group_of(holding.name), bits)
 
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Stage[Rows]:
@@ -198,11 +185,11 @@ class LatentTree(Study[Rows]):
             isinstance(told, Tensor) and told.dtype == torch.int64 and told.ndim == 2 and told.shape[1] == 2
         )
         edges = [(known, new) for known, new in told.tolist()] if good else []
-        if not good or not is_tree(edges, nodes):
+        if not good or not tree.is_tree(edges, nodes):
             raise MessageError("these edges are no tree. Nothing was charged or sent.")
         pairs = before["pairs"]
         assert isinstance(pairs, Tables)
-        return Tables(pairs.groups, split_edges(edges, self.latents), along_tree=True)
+        return Tables(pairs.groups, tree.split_edges(edges, self.latents), along_tree=True)
 
     def _check_chosen(self, holder: str, told: Any) -> None:
         """MessageError unless all of a holder's attributes are in groups as large as due, with an index where due."""
@@ -242,8 +229,8 @@ class LatentTree(Study[Rows]):
         # Step 3: a maximum spanning tree of the latent attributes.
         weights = np.full((sum(self.latents.values()),) * 2, -np.inf)
         for (one, other), table in found["pairs"].items():
-            weights[one, other] = weights[other, one] = information(table)
-        return {"edges": torch.tensor(spanning_tree(weights)).view(-1, 2)}
+            weights[one, other] = weights[other, one] = tree.information(table)
+        return {"edges": torch.tensor(tree.spanning_tree(weights)).view(-1, 2)}
 
     def tables(self, found: Found) -> dict[Edge, Array]:
         """The tables of the whole tree, by (parent, child), numbered over all holders' attributes; the root's first."""
@@ -255,7 +242,7 @@ class LatentTree(Study[Rows]):
             for known, new in found.record.terms["tree"]["edges"].tolist()
         }
         for name in self.names:
-            for parent, leaf in leaves_of(groups[name]):
+            for parent, leaf in tree.leaves_of(groups[name]):
                 tables[starts[name] + parent, starts[name] + leaf] = released[name, (parent, leaf)]
         return tables
 

@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import torch
+from torch import nn
 
 from understudy.data.column import shorten
 from understudy.data.described import AnySchema, one_label, public_of
@@ -39,9 +40,9 @@ from understudy.data.images import ImageSchema
 from understudy.data.kinds import FLAT, TABLE, kind_of, one_kind_of_row, schema_from
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
-from understudy.generators.parts import GeneratorParts
+from understudy.generators.parts import GeneratorParts, network_class
 from understudy.ground.check import in_range, is_number, one_of, positive, whole
-from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
+from understudy.ground.errors import ArtefactError, ConfigError, MessageError, PrivacyError, SchemaError
 from understudy.ground.pack import Shapes, difference
 from understudy.models.moments.offered import OfferedMoments
 from understudy.models.plan import MOST_NAME, pieces, plan_of
@@ -49,7 +50,7 @@ from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.budget import ADJACENCY, rehearsal_of
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.kinds import pooled
-from understudy.protocols.sgde.sums import ADDED, check_quality, check_sums, require
+from understudy.protocols.sgde.sums import ADDED, check_noise, check_quality, check_sums, require
 
 CARD = ("protocol", "silo", "target", "label", "epsilon", "delta", "accountant", "adjacency", "network")
 MORE = ("note", "rehearsal")  # texts that a card may have, too
@@ -282,3 +283,51 @@ def label_place(requirements: Requirements, label: Label) -> int:
 
 def _same(one: Label, other: object) -> bool:
     return type(one) is type(other) and one == other  # True is no 1
+
+
+# On its way
+
+
+def pack_offer(card: dict[str, Any], network: nn.Module) -> dict[str, Any]:
+    """An offer as plain values and tensors."""
+    weights = {name: value.detach().cpu() for name, value in network.state_dict().items()}
+    return {"card": card, "weights": weights}
+
+
+def pushed_offers(pushed: Any) -> list[dict[str, Any]]:
+    """What a silo offers (`messages.Pushed`), with its figure, if there is one, on the card; not checked yet."""
+    figure = {} if pushed.quality.value is None else {"quality": pushed.quality.value}
+    try:
+        return [{**offer, "card": {**offer["card"], **figure}} for offer in pushed.offers.value]
+    except (KeyError, TypeError) as error:
+        raise MessageError(f"an offer cannot be read: {error}. Nothing was exchanged.") from None
+
+
+def unpack_offer(
+    requirements: Requirements, offer: Mapping[str, Any], *, priced: bool = True
+) -> GeneratorParts:
+    """The generator that an offer describes, checked by every requirement. `priced=False`: a rehearsal without noise.
+
+    A rehearsal's offer is taken here, where the run's own statement says what it is; an exchange refuses it.
+    Edges: nothing is built before the card, the schema, the size and the shape of all weights were checked; another
+    network than the weights are of → ArtefactError; what is no offer → MessageError.
+    """
+    try:
+        card, weights = dict(offer["card"]), dict(offer["weights"])
+        size = sum(value.numel() * value.element_size() for value in weights.values())
+        stated = {key: value for key, value in card.items() if key != "rehearsal"}
+        if not priced:
+            stated["epsilon"] = 0.0
+        check_offer(requirements, stated, requirements.schema, size)
+        check_network(
+            requirements, card, {name: (value.dtype, tuple(value.shape)) for name, value in weights.items()}
+        )
+        if priced:
+            check_noise(card)
+        network = network_class(card["network"]["kind"]).from_description(card["network"])
+        network.load_state_dict(weights)
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise MessageError(f"an offer cannot be rebuilt: {error}. Nothing was exchanged.") from None
+    generator = GeneratorParts(network.eval(), requirements.schema, card)
+    check_generator(requirements, generator)
+    return generator

@@ -32,22 +32,12 @@ from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, DpEvent, Spend, epsilon
 from understudy.privacy.accounts.budget import Budget, rehearsed
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise import Rng
 from understudy.privacy.secure.counts import spend_of
 from understudy.protocols.core import Ask, Message, Paid, Party, Public, Reply
 from understudy.protocols.joint.pricing import composed
+from understudy.protocols.sgde import offer as offered
 from understudy.protocols.sgde.kinds import Held, SiloRows, pooled
-from understudy.protocols.sgde.messages import (
-    Pull,
-    Pulled,
-    Push,
-    Pushed,
-    Subscribe,
-    Subscribed,
-    pack_offer,
-    pushed_offers,
-    unpack_offer,
-)
+from understudy.protocols.sgde.messages import Pull, Pulled, Push, Pushed, Subscribe, Subscribed
 from understudy.protocols.sgde.offer import Requirements, check_price, check_schema, offer_card
 from understudy.protocols.sgde.offering import OFFERINGS, figure, figure_noise
 from understudy.protocols.sgde.recipe import Recipe
@@ -193,7 +183,9 @@ class SgdeParty(Party):
                 required, silo=self.name, label=label, epsilon=price, delta=delta,
                 accountant=ACCOUNTANTS["pld"], network=network.describe(), **more,  # type: ignore[operator]
             )  # fmt: skip
-            offers.append(pack_offer(card if math.isfinite(price) else card | {"epsilon": None}, network))
+            offers.append(
+                offered.pack_offer(card if math.isfinite(price) else card | {"epsilon": None}, network)
+            )
         self.pushed = True
         return Pushed(offers=Paid(offers, receipt), **paid)
 
@@ -219,7 +211,9 @@ class SgdeParty(Party):
     # Pull
 
     def _pull(self, ask: Pull) -> Pulled:
-        offers = [unpack_offer(self.requirements, offer, priced=self.recipe.private) for offer in ask.offers]
+        offers = [
+            offered.unpack_offer(self.requirements, offer, priced=self.recipe.private) for offer in ask.offers
+        ]
         if self.folder is not None:
             pool = own_folder(self.folder / "pool")
             for number, offer in enumerate(offers):
@@ -246,20 +240,13 @@ def _as_one(spend: Spend) -> tuple[DpEvent, int]:
 
 
 def train_offers(
-    silo: str,
-    data: Held,
-    ledger: Ledger,
-    requirements: Requirements,
-    *,
-    budget: Budget,
-    run: str,
-    recipe: Recipe | None = None,
-    rng: Rng | None = None,
-) -> list[GeneratorParts]:
-    """A silo's generators, one per class, for a pool elsewhere. Charged to the ledger before rows are touched."""
-    party = SgdeParty(silo, data, ledger, run=run, budget=budget, rng=rng)
-    settings = asdict(recipe or Recipe())
-    party.answer(Subscribe(requirements=requirements.to_dict(), config=settings))
-    pushed = party.answer(Push())
-    assert isinstance(pushed, Pushed)
-    return [unpack_offer(requirements, offer) for offer in pushed_offers(pushed)]
+    silo: str, data: Held, ledger: Ledger, requirements: Requirements, *, recipe: Recipe | None = None, **more: Any
+) -> list[GeneratorParts]:  # fmt: skip
+    """A silo's generators, one per class, for a pool elsewhere. Charged to the ledger before rows are touched.
+
+    `more`: a `budget`, the name of the `run`, and in tests an `rng`.
+    """
+    party = SgdeParty(silo, data, ledger, **more)
+    party.answer(Subscribe(requirements=requirements.to_dict(), config=asdict(recipe or Recipe())))
+    pushed = offered.pushed_offers(party.answer(Push()))
+    return [offered.unpack_offer(requirements, offer) for offer in pushed]

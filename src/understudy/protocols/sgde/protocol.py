@@ -33,8 +33,8 @@ from understudy.protocols.core.loop import Checkpoint, Outcome, Present
 from understudy.protocols.moments.settings import common
 from understudy.protocols.protocol import Protocol
 from understudy.protocols.sgde.kinds import image_schema, pooled
-from understudy.protocols.sgde.messages import Pull, Push, Subscribe, pushed_offers, unpack_offer
-from understudy.protocols.sgde.offer import NETWORKS, Requirements
+from understudy.protocols.sgde.messages import Pull, Push, Subscribe
+from understudy.protocols.sgde.offer import NETWORKS, Requirements, pushed_offers, unpack_offer
 from understudy.protocols.sgde.party import LIES, LIMITS, SgdeParty
 from understudy.protocols.sgde.pool import Suspicion, pool, suspicions
 from understudy.protocols.sgde.recipe import Recipe
