@@ -232,14 +232,18 @@ def test_lies_are_refused_where_the_ledger_is_real(tmp_path: Path) -> None:
 def test_a_pull_chooses_by_class_silo_and_price() -> None:
     outcome = exchange()
     offers = outcome.offers
-    assert len(sgde.choose(offers)) == 8
-    assert {offers[k].card["label"] for k in sgde.choose(offers, labels=["left"])} == {"left"}
-    assert {offers[k].card["silo"] for k in sgde.choose(offers, silos=["silo 2"])} == {"silo 2"}
-    assert sgde.choose(offers, without=[0, 3], silos=["silo 0"]) == [1]
     price = offers[0].card["epsilon"]
-    assert len(sgde.choose(offers, epsilon=price)) == 8
+
+    def chosen(without: tuple[int, ...] = (), **settings: Any) -> list[int]:
+        return sgde.choose(sgde.Config(**settings), offers, without)
+
+    assert len(chosen()) == 8
+    assert {offers[k].card["label"] for k in chosen(labels=("left",))} == {"left"}
+    assert {offers[k].card["silo"] for k in chosen(silos=("silo 2",))} == {"silo 2"}
+    assert chosen((0, 3), silos=("silo 0",)) == [1]
+    assert len(chosen(cheapest=price)) == 8
     with pytest.raises(ConfigError, match="no offer"):
-        sgde.choose(offers, epsilon=price / 2)
+        chosen(cheapest=price / 2)
 
 
 def test_a_holder_who_allows_less_offers_less(tmp_path: Path) -> None:

@@ -92,14 +92,7 @@ def train(
 
 
 PROTOCOL = Protocol(
-    name="dplt",
-    paper=__doc__,
-    config=Config,
-    party=partial(AlignedJointParty, LatentTree),
-    parties=(AlignedJointParty,),
-    train=train,
-    same_people=True,
-    one_release=True,
-    agreed=agree_on(LatentTree.settled),
-    study=LatentTree,
-)
+    name="dplt", paper=__doc__, config=Config, party=partial(AlignedJointParty, LatentTree),
+    parties=(AlignedJointParty,), train=train, same_people=True, one_release=True,
+    agreed=agree_on(LatentTree.settled), study=LatentTree,
+)  # fmt: skip

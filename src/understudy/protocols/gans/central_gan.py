@@ -48,20 +48,12 @@ def train(config: Config, parties: Parties, schemas: Mapping[str, AnySchema], **
             f"central-gan is for one party that holds all columns, not for {len(parties.names)}: take verti-gan. "
             "Nothing was charged."
         )
-    return verti_gan.train(config, parties, schemas, align=_row_by_row, **more)
-
-
-def _row_by_row(parties: Parties) -> None:
-    parties.ask(Found(positions=None))
+    return verti_gan.train(
+        config, parties, schemas, align=lambda parties: parties.ask(Found(positions=None)), **more
+    )
 
 
 PROTOCOL = Protocol(
-    name="central-gan",
-    paper=__doc__,
-    config=Config,
-    party=CentralParty,
-    train=train,
-    same_people=True,
-    kinds=("table", "series", "image"),
-    audit="critic",
-)
+    name="central-gan", paper=__doc__, config=Config, party=CentralParty, train=train, same_people=True,
+    kinds=("table", "series", "image"), audit="critic",
+)  # fmt: skip

@@ -103,11 +103,10 @@ def train(
     def learn(round: int) -> None:
         seed = int(torch.randint(2**62, (), generator=server.draws))
         batches = server.secret(SECRET_BYTES) if config.sampling == "shared" else b""
+        vectors = {name: parameters_to_vector(parameters).detach() for name, parameters in parts.items()}
         asks = {
-            name: Round(
-                round=round, seed=seed, weights=parameters_to_vector(parameters).detach(), batches=batches
-            )
-            for name, parameters in parts.items()
+            name: Round(round=round, seed=seed, weights=weights, batches=batches)
+            for name, weights in vectors.items()
         }
         for name, reply in parties.ask(asks).items():
             gradient = densify(reply.gradient.value, asks[name].weights.numel()).to(server.device)
@@ -121,14 +120,7 @@ def train(
 
 
 PROTOCOL = Protocol(
-    name="verti-gan",
-    paper=__doc__,
-    config=Config,
-    party=build_party,
-    parties=(VertiGanParty, CoupledParty),
-    train=train,
-    same_people=True,
-    kinds=("table", "series", "image"),
-    agreed=lambda config: {"coupled": config.coupling == "gram"},
-    audit="critic",
-)
+    name="verti-gan", paper=__doc__, config=Config, party=build_party, parties=(VertiGanParty, CoupledParty),
+    train=train, same_people=True, kinds=("table", "series", "image"),
+    agreed=lambda config: {"coupled": config.coupling == "gram"}, audit="critic",
+)  # fmt: skip

@@ -20,7 +20,7 @@ import numpy as np
 
 from understudy.data.described import AnySchema, one_label
 from understudy.data.encoding.features import Features, Label, TableFeatures
-from understudy.data.kinds import ARRAYS, SERIES
+from understudy.data.kinds import ARRAYS, IMAGES
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import A_LIST, NOT_NEGATIVE, POSITIVE, WHOLE, between, choice, setting
@@ -28,6 +28,7 @@ from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import Parties, Progress, Watcher, public_values, settled
 from understudy.protocols.core import settings as usual
+from understudy.protocols.core.base import VIEWS
 from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present
 from understudy.protocols.moments.settings import common
@@ -131,7 +132,7 @@ def train(
     parties.ask(Pull(offers=state["offers"]))
     judged = suspicions(requirements, offers, seed=config.seed)
     without = {place for place, one in enumerate(judged) if one.flagged and config.leave_out == "flagged"}
-    taken = choose(offers, labels=config.labels, silos=config.silos, epsilon=config.cheapest, without=without)
+    taken = choose(config, offers, without)
     privacy = _statement(state, present, config)
     look(3)
     card = {
@@ -173,34 +174,25 @@ def requirements_of(config: Config, schemas: Mapping[str, AnySchema | Features])
             f'target is "{config.target}", and the schema of these rows names {schema.label or "no class"}. '
             "Nothing was charged."
         )
-    if SERIES.describes(schema):
-        return Requirements(schema=schema, target=schema.label or "", **limits)
-    if schema.label is None:
+    if IMAGES.describes(schema) and schema.label is None:
         raise ConfigError(
             "the schema of these images names no class, and SGDE needs one: label and classes. "
             "Nothing was charged."
         )
-    public = pooled(schema).public(schema)
-    return Requirements(schema=public, target=schema.label, classes=schema.classes, **limits)
+    public, classes = pooled(schema).public(schema), schema.classes if IMAGES.describes(schema) else ()
+    return Requirements(schema=public, target=schema.label or "", classes=classes, **limits)
 
 
-def choose(
-    offers: Sequence[GeneratorParts],
-    *,
-    labels: Iterable[Label] = (),
-    silos: Iterable[str] = (),
-    epsilon: float | None = None,
-    without: Iterable[int] = (),
-) -> list[int]:
-    """The places of the offers of these classes and silos (none named: all), of at most this ε, but not `without`."""
-    classes, names, gone = list(labels), set(silos), set(without)
+def choose(config: Config, offers: Sequence[GeneratorParts], without: Iterable[int] = ()) -> list[int]:
+    """The places of the offers of chosen classes and silos (none named: all) and at most `cheapest`, but `without`."""
+    gone, most = set(without), config.cheapest
     taken = [
         place
-        for place, offer in enumerate(offers)
+        for place, card in enumerate(offer.card for offer in offers)
         if place not in gone
-        and (not classes or offer.card["label"] in classes)  # sums of all classes are of none by itself
-        and (not names or offer.card["silo"] in names)
-        and (epsilon is None or (offer.card["epsilon"] is not None and offer.card["epsilon"] <= epsilon))
+        and (not config.labels or card["label"] in config.labels)  # sums of all classes are of none by itself
+        and (not config.silos or card["silo"] in config.silos)
+        and (most is None or (card["epsilon"] is not None and card["epsilon"] <= most))
     ]
     if not taken:
         raise ConfigError("no offer of the pool is left by this choice. What was pushed stays in the pool.")
@@ -223,9 +215,7 @@ def _as_they_said(offers: Sequence[GeneratorParts], names: Sequence[str], requir
     found = [(offer.card["silo"], offer.card["label"]) for offer in offers]
     added = all(offer.card["network"]["kind"] in ADDED for offer in offers)
     if found != [(name, label) for name in names for label in ((None,) if added else requirements.labels)]:
-        raise ConfigError(
-            "a silo has pushed offers of other classes, or in another's name. Nothing was pooled."
-        )
+        raise ConfigError("a silo has pushed offers of other classes, or for another. Nothing was pooled.")
 
 
 def _statement(state: Mapping[str, Any], parties: Present, config: Config) -> PrivacyStatement:
@@ -241,7 +231,7 @@ def _statement(state: Mapping[str, Any], parties: Present, config: Config) -> Pr
         remarks.append(f"what {name} has charged: it went away {when}")
     return PrivacyStatement(
         parties=tuple(
-            PartyPrivacy.stated(name, info, spends[name]["outsider"], spends[name]["anyone"])
+            PartyPrivacy.stated(name, info, *(spends[name][view] for view in VIEWS))
             for name, info in subscribed.items()
             if name in spends
         ),
@@ -253,12 +243,6 @@ def _statement(state: Mapping[str, Any], parties: Present, config: Config) -> Pr
 
 
 PROTOCOL = Protocol(
-    name="sgde",
-    paper=__doc__,
-    config=Config,
-    party=SgdeParty,
-    train=train,
-    same_people=False,
-    kinds=("table", "image", "series"),
-    agreed=_agreed,
-)
+    name="sgde", paper=__doc__, config=Config, party=SgdeParty, train=train, same_people=False,
+    kinds=("table", "image", "series"), agreed=_agreed,
+)  # fmt: skip
