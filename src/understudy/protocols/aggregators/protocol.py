@@ -136,11 +136,6 @@ class Plan(Terms):
         """The noise that each aggregator adds to a cell, without the target, of a table of middling size."""
         return self._sigma(tuple(Counter(self._factors).items()))
 
-    @property
-    def target_sigma(self) -> float:
-        """That of a cell of a pair with the target."""
-        return scaled(self.sigma, self._factor)
-
     @cached_property
     def kinds(self) -> list[tuple[float, int]]:
         """Each noise, and how many tables have it."""
@@ -180,12 +175,8 @@ class Plan(Terms):
         gram = torch.zeros(self.cells.levels, self.cells.levels, dtype=torch.from_numpy(flat).dtype)
         for one, other, table in self.cells.tables(flat):
             cells = torch.from_numpy(table)
-            if one == other:
-                gram[blocks[one], blocks[one]] = cells[:, 0].diag()
-            elif one < other:
-                gram[blocks[one], blocks[other]] = cells
-            else:
-                gram[blocks[other], blocks[one]] = cells.T
+            cells = cells[:, 0].diag() if one == other else cells if one < other else cells.T
+            gram[blocks[min(one, other)], blocks[max(one, other)]] = cells
         return gram
 
     @cached_property
@@ -200,15 +191,11 @@ class Plan(Terms):
         middle = math.sqrt(math.fsum(far) / len(far))
         return [self._factor if flag else each * middle for each, flag in zip(power, near, strict=True)]
 
-    @property
-    def _with_target(self) -> int:
-        """How many tables are of a pair with the target."""
-        return 0 if self.config.target is None else len(self.schema.names) - 1
-
     @cached_property
     def _factor(self) -> float:
         """The noise of pairs with the target over that of the others."""
-        if not self._with_target:
+        with_target = 0 if self.config.target is None else len(self.schema.names) - 1  # tables
+        if not with_target:
             return 1.0
         config, again = self.config, 0.2
         if config.scouting is not None:
@@ -216,7 +203,7 @@ class Plan(Terms):
         elif config.public_people is not None:
             again = again_share(config.public_people, math.sqrt(2) * self._sigma(((1.0, self.cells.blocks),)))
         # 1/σ² of all tables, and what that of these has besides
-        alike, more = (1 - again) / self.cells.blocks, again / self._with_target
+        alike, more = (1 - again) / self.cells.blocks, again / with_target
         return math.sqrt(alike / (alike + more))
 
     def _sigma(self, moved: Moved) -> float:
@@ -260,9 +247,8 @@ class Plan(Terms):
         }
         every = torch.ones(len(sizes), len(sizes), dtype=torch.bool)
         kept = tables_of(gram, spread, every, sizes, "pairs")
-        return TableRelease.from_tensors(
-            Codec(self.schema), kept | {"sizes": torch.tensor(sizes, dtype=torch.int32)}, about
-        )
+        kept["sizes"] = torch.tensor(sizes, dtype=torch.int32)
+        return TableRelease.from_tensors(Codec(self.schema), kept, about)
 
 
 def _by_size(cells: int) -> float:

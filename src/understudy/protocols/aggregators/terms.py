@@ -30,6 +30,7 @@ from understudy.privacy.noise import Rng
 from understudy.privacy.secure.ring import Field, Numbers
 from understudy.protocols.core import Assembly
 from understudy.protocols.core import settings as usual
+from understudy.protocols.core.common_rule import all_alike
 from understudy.protocols.people.host import Call
 
 MOST_BATCH = 1 << 16
@@ -104,7 +105,7 @@ class Terms(ABC):
         """By what a party was told. Edges: settings that are none, another schema than its own → an error."""
         told: dict[str, Any] = {party: schema_from(dict(schema)) for party, schema in schemas.items()}
         fits = name in told and cls.family.describes(own) and cls.family.describes(told[name])
-        if not fits or _alike(told[name]) != _alike(own):
+        if not fits or _described(told[name]) != _described(own):
             raise SchemaError(f"{name}: the run is about another schema. Nothing was charged or sent.")
         return cls.joint(cls.settings(**config), told)
 
@@ -118,17 +119,11 @@ class Terms(ABC):
             raise ConfigError(
                 f"most_holders={config.most_holders}, and there are {len(schemas) - 1} hosts. Nothing was charged."
             )
-        (first, schema), *others = schemas.items()
-        for name, other in schemas.items():
-            if not cls.family.describes(other):
+        for name, schema in schemas.items():
+            if not cls.family.describes(schema):
                 raise ConfigError(f"{name}: these uploads are of {cls.rows_are}. Nothing was charged.")
-        for name, other in others:
-            if _alike(other) != _alike(schema):
-                raise ConfigError(
-                    f"{first} and {name} do not describe their rows in the same way: all hosts and the aggregator have "
-                    "the same columns or shape, bounds, levels and classes. Nothing was charged."
-                )
-        return cls(config, cls.bare(config, schema))
+        all_alike({name: _described(schema) for name, schema in schemas.items()})
+        return cls(config, cls.bare(config, next(iter(schemas.values()))))
 
     @staticmethod
     @abstractmethod
@@ -201,7 +196,7 @@ class Terms(ABC):
         """The generator of what was released; the card gets what else is to be said, and `look` is called meanwhile."""
 
 
-def _alike(schema: Any) -> Any:
+def _described(schema: Any) -> Any:
     """What of a schema is the same at all parties."""
     return schema.columns if TABLE.describes(schema) else public_of(schema)
 

@@ -15,12 +15,12 @@ R = TypeVar("R")
 
 def common_features(schemas: Mapping[str, Schema | Features], target: str | None) -> Features:
     """The one rule by which all parties' rows become features. ConfigError where they differ."""
-    return _alike({name: _features(schema, target) for name, schema in schemas.items()})
+    return all_alike({name: _features(schema, target) for name, schema in schemas.items()})
 
 
 def common_rule(schemas: Mapping[str, AnySchema | Features]) -> Slots | Values:
     """The one rule by which all parties' rows, which have no class, become numbers. ConfigError where they differ."""
-    return _alike({name: _rule(name, schema) for name, schema in schemas.items()})
+    return all_alike({name: _rule(name, schema) for name, schema in schemas.items()})
 
 
 def _rule(name: str, described: AnySchema | Features) -> Slots | Values:
@@ -35,7 +35,8 @@ def _rule(name: str, described: AnySchema | Features) -> Slots | Values:
     return kind_of(described).rule(replace(described, person=None, note=""))
 
 
-def _alike(rules: Mapping[str, R]) -> R:
+def all_alike(rules: Mapping[str, R]) -> R:
+    """What all parties have. ConfigError where one has another."""
     (first, rule), *others = rules.items()
     for name, other in others:
         if other != rule:

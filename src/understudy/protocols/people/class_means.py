@@ -42,8 +42,9 @@ from understudy.privacy.local.nearest_codes import STEP, Codebook, NearestCodes
 from understudy.privacy.local.reporter import check_epsilon
 from understudy.protocols.core import Parties
 from understudy.protocols.core import settings as usual
+from understudy.protocols.core.common_rule import all_alike
 from understudy.protocols.people.host import Call, Hosting, HostParty
-from understudy.protocols.people.run import LAW, TableOpening, TwoRounds
+from understudy.protocols.people.run import TableOpening, TwoRounds
 from understudy.protocols.protocol import Protocol
 
 CODE = 2  # bytes of a report
@@ -189,11 +190,8 @@ class _Run(TwoRounds):
 
     @classmethod
     def common(cls, schemas: Mapping[str, Any]) -> ArraySchema:
-        (first, schema), *others = schemas.items()
-        for name, other in others:
-            if public_of(other) != public_of(schema):
-                raise ConfigError(f"{first} and {name} describe their rows differently. Nothing was charged.")
-        found: ArraySchema = replace(schema, note="")
+        all_alike({name: public_of(schema) for name, schema in schemas.items()})
+        found: ArraySchema = replace(next(iter(schemas.values())), note="")
         return found
 
     def __init__(self, config: Config, parties: Parties, schemas: Mapping[str, Any]) -> None:
@@ -229,22 +227,20 @@ class _Run(TwoRounds):
         books = {name: self.terms.codebook(name, directions=bool(stage)) for name in self.who}
         blocks = self.terms.classes if stage else 1
         total, reports, refused = np.zeros((blocks, self.terms.width)), 0, 0
-        for (own, start), answers in zip(self.turns, self.answers, strict=False):
-            if own != stage:
+        for turn, name, sent in self.sent(stage):
+            start = self.turns[turn - 1][1]
+            people = self.who[name][stage][start : start + self.config.batch]
+            if len(sent) != CODE * len(people):
+                refused += len(people)
                 continue
-            for name, sent in answers.items():
-                people = self.who[name][stage][start : start + self.config.batch]
-                if len(sent) != CODE * len(people):
-                    refused += len(people)
-                    continue
-                named = sent.numpy().copy().view(">u2").astype(np.int64)
-                good = named < self.terms.mechanism.codes
-                refused, reports = refused + int((~good).sum()), reports + int(good.sum())
-                places, codes = people.numpy()[good], named[good]
-                for some in range(0, len(places), _PIECE):
-                    piece = slice(some, some + _PIECE)
-                    words = books[name].words(places[piece], codes[piece])
-                    total = np.add.reduce(np.concatenate([total[None], words]))  # one after the other
+            named = sent.numpy().copy().view(">u2").astype(np.int64)
+            good = named < self.terms.mechanism.codes
+            refused, reports = refused + int((~good).sum()), reports + int(good.sum())
+            places, codes = people.numpy()[good], named[good]
+            for some in range(0, len(places), _PIECE):
+                piece = slice(some, some + _PIECE)
+                words = books[name].words(places[piece], codes[piece])
+                total = np.add.reduce(np.concatenate([total[None], words]))  # one after the other
         return torch.from_numpy(total), reports, refused
 
     def fit(self) -> Tensor:
@@ -269,17 +265,9 @@ class _Run(TwoRounds):
         return ClassifierParts(self.network, found, DeclaredFeatures(self.schema), card)
 
     def told(self) -> dict[str, Any]:
-        mechanism, heard = self.terms.mechanism, self.heard.values()
-        return {
-            "law": LAW,
-            "reports": {
-                "all": sum(reports for _, reports, _ in heard),
-                "refused": sum(refused for *_, refused in heard),
-                "of the busiest person": 1,
-            },
-            "codewords": {**asdict(mechanism), "length": mechanism.length},
-            "bytes": self.bytes,
-        }
+        mechanism, (_, reports, refused) = self.terms.mechanism, zip(*self.heard.values(), strict=True)
+        codewords = {**asdict(mechanism), "length": mechanism.length}
+        return {**self.counted(sum(reports), sum(refused)), "codewords": codewords}
 
 
 train = _Run.train

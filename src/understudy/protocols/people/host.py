@@ -152,8 +152,13 @@ class HostParty(Party):
         self._within(whole, self.hosting.cap)
         try:
             self.ledger.afford(whole)
-        except BudgetExceeded:  # somebody has spent too much, perhaps nobody who is here
-            self._leave_out(self.ledger.able(whole, people=self.population.ids))
+        except BudgetExceeded as refusal:  # somebody has spent too much, perhaps nobody who is here
+            self._seat(able := self.ledger.able(whole, people=self.population.ids))
+            if not able.any():
+                raise BudgetExceeded(
+                    f"{self.name}: none of {len(able):,} people has enough left for {self.before}{self.hosting.cap} "
+                    "reports. Nothing was sent."
+                ) from refusal
         self.begun = ask
         limit = None if budget.epsilon == math.inf else asdict(budget)
         return Begun(
@@ -203,28 +208,18 @@ class HostParty(Party):
     def _open(self, ask: Opening) -> None:
         self.hosting = self.open(ask)
         self.population = self.hosting.population
-        # of those who take part, as the server counts them
-        self.places = torch.arange(self.population.people)
-        self.participations = torch.zeros(self.population.people, dtype=torch.int32)
+        self._seat(np.ones(self.population.people, np.bool_))
 
-    def _leave_out(self, able: NDArray[np.bool_]) -> None:
-        if not able.any():
-            raise BudgetExceeded(
-                f"{self.name}: none of {len(able):,} people has enough left for {self.before}{self.hosting.cap} "
-                "reports. Nothing was sent."
-            )
+    def _seat(self, able: NDArray[np.bool_]) -> None:
+        """These take part: the server counts them by their places among themselves."""
         self.places = torch.from_numpy(np.flatnonzero(able))
         self.participations = torch.zeros(len(self.places), dtype=torch.int32)
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
         if self.begun is not None:
-            state |= {
-                "begin": dict(vars(self.begun)),
-                "people": self.population.people,
-                "places": self.places,
-            }
-            state["participations"] = self.participations
+            state |= {"begin": dict(vars(self.begun)), "people": self.population.people}
+            state |= {"places": self.places, "participations": self.participations}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -255,10 +250,8 @@ class PassingOn(HostParty):
         self.schema, self.box = data.schema, data.box
 
     def pay(self, ask: Call, people: NDArray[Any]) -> Receipt:
-        batch = hashlib.sha256(
-            "\n".join([self.context.hex(), *sorted(people.tolist())]).encode()
-        ).hexdigest()[:16]
-        what = f"round {ask.round}: {self.what}, batch {batch}"
+        lines = "\n".join([self.context.hex(), *sorted(people.tolist())])
+        what = f"round {ask.round}: {self.what}, batch {hashlib.sha256(lines.encode()).hexdigest()[:16]}"
         try:
             return self.ledger.charge(self.hosting.event, people=people, run=self.run, what=what, once=True)
         except (BudgetExceeded, LedgerError):

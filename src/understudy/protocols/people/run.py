@@ -9,7 +9,7 @@ drawn from public randomness.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError,
 from understudy.privacy.accounts.accounting import PureDp, Spend
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import Opening, Parties, Watcher, public_values, settled
+from understudy.protocols.core.common_rule import all_alike
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present, remarks, run_rounds
 from understudy.protocols.people.host import ADJACENCY, OUTSIDE, Call, HostParty, Reported, left_out
 
@@ -207,16 +208,12 @@ class Survey(Run):
     @classmethod
     def common(cls, schemas: Mapping[str, Any]) -> Any:
         """The one schema of all parties, without what a holder may call or note as it likes."""
-        (first, schema), *others = schemas.items()
-        for name, other in others:
-            if not TABLE.describes(other) or not TABLE.describes(schema) or other.columns != schema.columns:
+        for name, schema in schemas.items():
+            if not TABLE.describes(schema):
                 raise ConfigError(
-                    f"{first} and {name} do not describe their rows in the same way: over rows, all parties have the "
-                    "same columns, levels and bounds. Nothing was charged."
+                    f"{name}: {cls.protocol} is for tables, not for arrays. Nothing was charged."
                 )
-        if not TABLE.describes(schema):
-            raise ConfigError(f"{first}: {cls.protocol} is for tables, not for arrays. Nothing was charged.")
-        return Schema(columns=schema.columns)
+        return Schema(columns=all_alike({name: schema.columns for name, schema in schemas.items()}))
 
     def opening(self) -> TableOpening:
         return self.begin(config=asdict(self.config), schema=self.schema.to_dict())
@@ -296,10 +293,17 @@ class TwoRounds(Survey):
     def asked(self) -> dict[str, Spend]:
         return {name: {PureDp(self.config.epsilon_total): 1} for name in self.begun}
 
-    @property
-    def bytes(self) -> int:
-        """Of all that people sent."""
-        return sum(len(value) for turn in self.answers for value in turn.values())
+    def sent(self, stage: int) -> Iterator[tuple[int, str, Tensor]]:
+        """All bytes that came in one of the two rounds: in which turn, from which party."""
+        for number, (turn, answers) in enumerate(zip(self.turns, self.answers, strict=False), 1):
+            if turn[0] == stage:
+                yield from ((number, name, sent) for name, sent in answers.items())
+
+    def counted(self, reports: int, refused: int) -> dict[str, Any]:
+        """What the card says of all reports."""
+        every = {"all": reports, "refused": refused, "of the busiest person": 1}
+        bytes_sent = sum(len(sent) for stage in (0, 1) for _, _, sent in self.sent(stage))
+        return {"law": LAW, "reports": every, "bytes": bytes_sent}
 
 
 def own_choices(value: Any, people: int) -> Tensor | None:

@@ -38,7 +38,7 @@ from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_w
 from understudy.protocols.people.one_report.given_target import fit_given_target
 from understudy.protocols.people.one_report.party import Begin, Config, OneReportParty, Round, lengths
 from understudy.protocols.people.one_report.plan import Asking, Plan, first_round, second_round
-from understudy.protocols.people.run import LAW, TwoRounds
+from understudy.protocols.people.run import TwoRounds
 from understudy.protocols.protocol import Protocol
 
 __all__ = ["PROTOCOL", "Config", "train"]
@@ -94,19 +94,12 @@ class _Run(TwoRounds):
 
     def _asking(self, stage: int) -> Asking:
         if stage not in self.asking:
-            self.asking[stage] = (
-                first_round(self.levels)
-                if stage == 0
-                else second_round(
-                    self.plan, self.ways(), ordered=in_order(self.schema), epsilon=self.config.epsilon_total,
-                    target=self.target, people=sum(len(who[1]) for who in self.who.values()), seed=self.config.seed,
-                )
+            ways = one_ways(self.heard(0), self.levels) if stage else []
+            self.asking[stage] = first_round(self.levels) if not stage else second_round(
+                self.plan, ways, ordered=in_order(self.schema), epsilon=self.config.epsilon_total, target=self.target,
+                people=sum(len(who[1]) for who in self.who.values()), seed=self.config.seed,
             )  # fmt: skip
         return self.asking[stage]
-
-    def ways(self) -> list[Tensor]:
-        """One-way tables from the first round; even where nothing is known."""
-        return one_ways(self.heard(0), self.levels)
 
     def heard(self, stage: int) -> list[Heard]:
         """The reports about each set of a round. Those that are none are left out and counted."""
@@ -116,13 +109,11 @@ class _Run(TwoRounds):
         mechanisms = [SubsetSelection(cells=one.cells, epsilon=self.config.epsilon_total) for one in sets]
         named: list[list[Tensor]] = [[] for _ in sets]
         self.refused[stage] = 0
-        for round in range(1, self.done + 1):
-            if self.turns[round - 1][0] != stage:
-                continue
-            asks = self.asks(round)
-            for name, sent in self.answers[round - 1].items():
-                which = self.chosen[round - 1].get(name, asks[name].which)
-                self.refused[stage] += _read(sent, which, mechanisms, named)
+        asks: dict[int, dict[str, Round]] = {}
+        for turn, name, sent in self.sent(stage):
+            asks = asks if turn in asks else {turn: self.asks(turn)}
+            which = self.chosen[turn - 1].get(name, asks[turn][name].which)
+            self.refused[stage] += _read(sent, which, mechanisms, named)
         return [
             Heard.of(about, mechanism, torch.cat([torch.zeros(0, mechanism.size, dtype=torch.int64), *parts]))
             for about, mechanism, parts in zip(sets, mechanisms, named, strict=True)
@@ -149,10 +140,8 @@ class _Run(TwoRounds):
         weights = [heard.mechanism.most_weight for heard in self.all_heard if heard.reports]
         return {
             "plan": asdict(self.plan),
-            "law": LAW,
-            "reports": {"all": reports, "refused": sum(self.refused.values()), "of the busiest person": 1},
+            **self.counted(reports, sum(self.refused.values())),
             "sets": len(self.all_heard),
-            "bytes": self.bytes,
             "a liar moves a count by at most": max(weights, default=0.0),
         }
 
