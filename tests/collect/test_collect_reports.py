@@ -25,7 +25,7 @@ from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.people.one_report import protocol
 from understudy.protocols.people.one_report.collected import ReportForm, context_of
-from understudy.protocols.people.one_report.party import Begin, ColumnSet, Round, Sets
+from understudy.protocols.people.one_report.party import Begin, ColumnSet, Round, as_sent, read_sets
 from understudy.protocols.people.one_report.plan import first_round
 from understudy.protocols.people.run import own_choices
 from understudy.runs.federation import Federation
@@ -67,10 +67,10 @@ def begin(config: protocol.Config = CONFIG) -> Begin:
 
 def first_ask(people: int) -> Round:
     asking = first_round(CODEC.sizes)
-    sent = asking.sent()
+    sent = as_sent(asking.groups, asking.sets)
     which = asking.deal(people, np.random.default_rng(0))
     return Round(
-        round=1, people=torch.arange(people), which=which, groups=sent.groups, columns=sent.columns, listed=sent.listed
+        round=1, people=torch.arange(people), which=which, **sent
     )  # fmt: skip
 
 
@@ -293,13 +293,13 @@ def test_a_device_finds_the_cell_of_its_row_and_draws_sets_as_often_as_it_is_tol
         ColumnSet((3, 0), (groups[3], groups[0])),
         ColumnSet((0, 3), (groups[0], groups[3]), listed),
     ]
-    sent = Sets.of(groups, sets)
+    sent = as_sent(groups, sets)
     told = {
-        "sizes": list(CODEC.sizes), "groups": sent.groups.tolist(), "columns": sent.columns,
-        "listed": [one.tolist() for one in sent.listed],
+        "sizes": list(CODEC.sizes), "groups": sent["groups"].tolist(), "columns": sent["columns"],
+        "listed": [one.tolist() for one in sent["listed"]],
     }  # fmt: skip
     rows = torch.tensor(LEVELS)
-    for number, one in enumerate(sent.read(CODEC.sizes)):
+    for number, one in enumerate(read_sets(**sent, levels=CODEC.sizes)):
         found = [phone.cell_of(told, number, row) for row in LEVELS]
         assert found == [(cell, one.cells) for cell in one.cell_of(rows).tolist()]
     drawn = np.bincount([phone.one_of([1, 0, 3]) for _ in range(800)], minlength=3)

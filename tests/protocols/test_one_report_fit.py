@@ -13,7 +13,7 @@ from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.one_report import fit
 from understudy.protocols.people.one_report.fit import Heard, _Term, fit_reports, noise_edge, one_ways
-from understudy.protocols.people.one_report.party import MOST_CELLS, ColumnSet, Sets
+from understudy.protocols.people.one_report.party import MOST_CELLS, ColumnSet, as_sent, read_sets
 from understudy.protocols.people.one_report.plan import Plan, first_round, grouped, second_round
 
 LEVELS = (3, 1, 2, 4)
@@ -46,7 +46,7 @@ def test_every_row_has_the_cell_of_its_groups(one: ColumnSet) -> None:
 
 
 def test_sets_come_through_a_message_as_they_were() -> None:
-    again = Sets.of(GROUPS, SETS).read(LEVELS)
+    again = read_sets(**as_sent(GROUPS, SETS), levels=LEVELS)
     for one, other in zip(SETS, again, strict=True):
         assert one.columns == other.columns
         assert one.cells == other.cells
@@ -83,7 +83,7 @@ WHOLE = torch.zeros(0, 2, dtype=torch.int64)
 )
 def test_sets_that_are_none_are_refused(groups: torch.Tensor, columns: object, listed: object) -> None:
     with pytest.raises(MessageError, match="Nothing was charged or sent"):
-        Sets(groups, columns, listed).read(LEVELS)  # type: ignore[arg-type]
+        read_sets(groups, columns, listed, LEVELS)
 
 
 def some_odds(components: int, seed: int = 0) -> torch.Tensor:
@@ -286,7 +286,9 @@ def test_the_second_round_asks_about_every_wanted_pair(epsilon: float, target: i
     }
     assert wanted <= pairs
     assert all(column in told for one in asking.sets for column in one.columns)
-    again = asking.sent().read([len(way) for way in ways])  # what a party will take
+    again = read_sets(
+        **as_sent(asking.groups, asking.sets), levels=[len(way) for way in ways]
+    )  # what a party will take
     assert [one.cells for one in again] == [one.cells for one in asking.sets]
 
 

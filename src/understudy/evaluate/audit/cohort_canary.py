@@ -37,7 +37,7 @@ from understudy.protocols.people import class_means
 from understudy.protocols.people.host import HostParty, Reported
 from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.one_report import protocol as one_report
-from understudy.protocols.people.one_report.party import MOST_COLUMNS, ColumnSet, Sets
+from understudy.protocols.people.one_report.party import MOST_COLUMNS, ColumnSet, as_sent
 from understudy.protocols.people.reporting import form_of, from_message
 from understudy.protocols.protocol import Protocol
 
@@ -79,7 +79,7 @@ def report_case(config: one_report.Config, schema: Schema, budget: Budget, *, ta
     ]
     own = tuple(groups[column] for column in columns)
     asked = ColumnSet(tuple(columns), own, torch.ones(1, len(columns), dtype=torch.int64))
-    sent = Sets.of(groups, [asked])
+    sent = as_sent(groups, [asked])
 
     def build(present: bool, trial: int) -> Mapping[str, Party]:
         table = TABLE.made_up(schema, PEOPLE, 0 if present else None)
@@ -88,12 +88,8 @@ def report_case(config: one_report.Config, schema: Schema, budget: Budget, *, ta
     def ask(parties: Parties) -> None:
         bare = Schema(columns=described.columns).to_dict()
         parties.ask(one_report_party.Begin(config=asdict(config), schema=bare))
-        parties.ask(
-            one_report_party.Round(
-                round=1, people=torch.arange(PEOPLE), which=torch.zeros(PEOPLE, dtype=torch.int64),
-                groups=sent.groups, columns=sent.columns, listed=sent.listed,
-            )
-        )  # fmt: skip
+        which = torch.zeros(PEOPLE, dtype=torch.int64)
+        parties.ask(one_report_party.Round(round=1, people=torch.arange(PEOPLE), which=which, **sent))
 
     def named(party: Party, replies: list[Reply]) -> float:
         (value,) = [reply.reports.value for reply in replies if isinstance(reply, Reported)]

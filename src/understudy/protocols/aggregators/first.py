@@ -37,15 +37,9 @@ OUTSIDE = (
 
 
 def train_by(
-    terms: type[Terms],
-    config: Any,
-    parties: Parties,
-    schemas: Mapping[str, Any],
-    *,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-) -> Outcome:
+    terms: type[Terms], config: Any, parties: Parties, schemas: Mapping[str, Any], *,
+    checkpoint: Path | None = None, resume: bool = False, watch: Watcher | None = None,
+) -> Outcome:  # fmt: skip
     """Collect everybody's upload, release once what the terms count, and fit a generator to it.
 
     With a `checkpoint` folder what was released is saved before it is fitted; `resume=True` continues from there. An

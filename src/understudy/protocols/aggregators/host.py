@@ -73,7 +73,6 @@ class UploadParty(HostParty):
         return plan
 
     def reports(self, ask: Upload) -> Value:
-        """The uploads of these people: uint8, (people, size)."""
         own = self.uploaded(ask.people).numpy()
         made: Tensor = self.plan.format.write(own, self.randomness(ask.people, own), self.key, self.context)
         return made
@@ -148,6 +147,5 @@ class CollectingParty(PassingOn, UploadParty):
         return Hosting(elsewhere(schema, people), plan.event, 1)
 
     def reports(self, ask: Upload) -> Value:
-        """What these people sent, as it came."""
         found: Tensor = self.box.uploads(ask.people)
         return found

@@ -66,15 +66,11 @@ class Config(Settings):
     """The longest row has a norm of 2^(bits−1) − 1. What `share` leaves of the budget is second moments'."""
 
     features: int = setting(
-        64,
-        whole_to(MOST_FEATURES),
-        "how many coefficients of the frame describe a row, from the lowest frequency on",
-    )
+        64, whole_to(MOST_FEATURES), "how many coefficients of the frame describe a row, from the lowest frequency on"
+    )  # fmt: skip
     bits: int = setting(
-        7,
-        whole_to(9, least=3),
-        "bits of each number in a row's vector; more are more exact, and make uploads longer",
-    )
+        7, whole_to(9, least=3), "bits of each number in a row's vector; more are more exact, and make uploads longer"
+    )  # fmt: skip
     by_class: bool = setting(
         False, TRUTH, "second moments of each class, not of all rows together; makes uploads longer"
     )
@@ -210,7 +206,6 @@ class MomentsPlan(Terms):
 def build_party(
     name: str, rows: ArrayTable[Any] | NoRows, ledger: Ledger, **more: Any
 ) -> UploadParty | SecondAggregator:
-    """A party of this protocol: without rows the second aggregator."""
     if not isinstance(rows, NoRows):
         return UploadParty(name, rows, ledger, terms=MomentsPlan, **more)
     if rows.box is not None:

@@ -90,10 +90,8 @@ class Config(Settings):
         "share of the budget for all pairs, where some are measured twice; by default .8, less for few people",
     )
     public_people: int | None = setting(
-        None,
-        WHOLE,
-        "about how many people there are, if that is public; for few, a target's pairs get more budget",
-    )
+        None, WHOLE, "about how many people there are, if that is public; for few, a target's pairs get more budget"
+    )  # fmt: skip
     components: int = setting(512, WHOLE, "products in the mixture that is fitted")
     steps: int = setting(1200, WHOLE, "the most steps of the fit")
     rate: float = setting(0.2, POSITIVE, "learning rate of the fit")
@@ -152,11 +150,9 @@ class Plan(Terms):
 
     @cached_property
     def price(self) -> Spend:
-        """What the release costs a person: one use for every table."""
         return spend_of(self.kinds, self.config.most_holders)
 
     def noise(self, rng: Rng) -> Tensor:
-        """One aggregator's noise on all cells: int64, (cells,)."""
         drawn = torch.zeros(self.cells.count, dtype=torch.int64)
         for scale in np.unique(self.scales).tolist():
             drawn += noise_on(torch.from_numpy(self.scales == scale), Fraction(scale), rng)

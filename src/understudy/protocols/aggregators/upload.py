@@ -69,7 +69,6 @@ class Form(ABC):
 
     @property
     def size(self) -> int:
-        """Of an upload, in bytes."""
         return sum(self.parts)
 
     def checked(self, uploads: Any, people: int, size: int) -> Bytes:
@@ -148,7 +147,6 @@ class Format(Form):
         return share.keys, _as_bytes(share.corrections), seconds, parts
 
     def first(self, rows: Bytes) -> table_shares.Share:
-        """The first aggregator's share."""
         keys, corrections, _, seeds, lines, bits, c = self.cut(rows)
         n, levels = len(rows), self.cells.levels
         return table_shares.first_share(
@@ -198,7 +196,6 @@ class MomentFormat(Form):
         return keys, keys[:, :0], seconds, [firsts, _as_bytes(share.words), _as_bytes(share.dealt.c)]
 
     def first(self, rows: Bytes) -> moment_shares.MomentShare:
-        """The first aggregator's share."""
         _, _, _, seeds, words, c = self.cut(rows)
         return moment_shares.first_moments(
             self.cells, seeds, self.in_field(words), self.in_field(c), self.field

@@ -63,15 +63,11 @@ class Config(Declared):
         4.0, Takes("above 0", check_epsilon), "price of a person's one report, and so of the run"
     )
     features: int = setting(
-        64,
-        whole_to(MOST_FEATURES),
-        "how many coefficients of the frame describe a row, from the lowest frequency on",
-    )
+        64, whole_to(MOST_FEATURES), "how many coefficients of the frame describe a row, from the lowest frequency on"
+    )  # fmt: skip
     share: float = setting(
-        0.2,
-        between(0, 0.9),
-        "share of the people who report on the mean of all; the others on their direction from it",
-    )
+        0.2, between(0, 0.9), "share of the people who report on the mean of all; the others on their direction from it"
+    )  # fmt: skip
     batch: int = setting(1 << 12, WHOLE, "people who are asked at a time")
     at_least: int | None = usual.at_least()
     most_holders: int = usual.most_holders()
@@ -183,8 +179,6 @@ class ClassMeansParty(HostParty):
 
 
 class _Run(TwoRounds):
-    """The server's side: whom it asks, and what they reported."""
-
     protocol, begin = "class-means", Begin
     config: Config
 

@@ -76,7 +76,6 @@ class Config(Settings):
 
     @property
     def adapts(self) -> bool:
-        """Whether MagRR lowers γ."""
         return self.reporter in SELECTION if self.adaptive is None else self.adaptive
 
     @property
@@ -111,7 +110,6 @@ class Config(Settings):
         return PureDp(self.epsilon_report) if self.adapts else self.local(dims).event
 
     def network_for(self, rule: Any) -> Rwae:
-        """The autoencoder that the settings name, for these series."""
         if not isinstance(rule, Values) or not SERIES.describes(rule.schema):
             raise ConfigError(
                 "fed-stdg is for series; for tables and images there is fed-wae. Nothing was charged."
@@ -183,7 +181,6 @@ class FedStdg(FedWae):
         )
 
     def told(self) -> dict[str, Any]:
-        """What the card says of a report, beside its price."""
         config, share = self.config, getattr(self.reporter, "share", None)
         if share is None:
             return super().told()
@@ -195,7 +192,6 @@ class FedStdg(FedWae):
 
 
 def _flags(reports: Any, people: int) -> Tensor:
-    """A party's flags, as the server reads them."""
     flags = reports.get("flags") if isinstance(reports, dict) else None
     if not isinstance(flags, Tensor) or flags.dtype != torch.bool or flags.shape != (people,):
         raise PartyError(f"a reply does not hold a flag for each of {people:,} people. It was not used.")

@@ -61,7 +61,6 @@ class Config(Settings):
     most_rows: int = setting(256, WHOLE, "rows of a person that are used in a round")
 
     def network_for(self, rule: Any) -> TableWae | ImageWae:
-        """The autoencoder that the settings name, for these rows."""
         if isinstance(rule, Slots):
             hidden, latent = paper_sizes(*rule.shape)
             return TableWae(rule.codec.sizes, self.hidden or hidden, self.latent or latent)

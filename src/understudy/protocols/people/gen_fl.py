@@ -120,7 +120,6 @@ class Config(Declared):
 
     @property
     def most(self) -> int:
-        """How often a client can be asked."""
         return min(self.cap, self.rounds)
 
     def report(self, noise: float) -> DpEvent:
@@ -151,7 +150,6 @@ class Config(Declared):
         }
 
     def network_for(self, features: Features) -> Dense:
-        """The classifier that the settings name, for these features."""
         size, classes = math.prod(features.shape), len(features.labels)
         if self.model == "logistic":
             return LogisticRegression(size, classes)

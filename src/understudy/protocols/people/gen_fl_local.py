@@ -116,14 +116,9 @@ def draw(gan: ConditionalGan, shares: Tensor, rows: int, rng: Rng) -> tuple[Tens
 
 
 def local_models(
-    network: Dense,
-    weights: Tensor,
-    real: tuple[Tensor, Tensor, Tensor] | None,
-    synthetic: tuple[Tensor, Tensor] | None,
-    share: float,
-    descent: Descent,
-    rng: Rng,
-) -> Tensor:
+    network: Dense, weights: Tensor, real: tuple[Tensor, Tensor, Tensor] | None,
+    synthetic: tuple[Tensor, Tensor] | None, share: float, descent: Descent, rng: Rng,
+) -> Tensor:  # fmt: skip
     """What local steps from the global model change for each client: (clients, d).
 
     `real` are rows, classes and mask, `synthetic` rows and classes; either may be None where γ, the `share`, leaves it

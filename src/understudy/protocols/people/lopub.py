@@ -132,8 +132,6 @@ class LoPubParty(HostParty):
 
 
 class _Run(Survey):
-    """The server's side: whom it has asked, and what they reported."""
-
     protocol, begin = "lopub", Begin
     config: Config
 

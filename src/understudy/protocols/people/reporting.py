@@ -60,7 +60,6 @@ class Poison:
 
     @classmethod
     def of(cls, told: "Poison | Mapping[str, Any]") -> "Poison":
-        """From plain settings, if it is not one already."""
         return told if isinstance(told, Poison) else cls(**told)
 
     def liars(self, people: int, seed: int) -> Tensor:
@@ -209,7 +208,6 @@ class Settings(Reporting):
 
     @property
     def sign_step(self) -> float:
-        """γ for means of signs."""
         return 1.0
 
     def network_for(self, rule: Any) -> Any:

@@ -67,7 +67,6 @@ class LearningParty(HostParty):
 
     @property
     def size(self) -> int:
-        """Of the weights that the server sends."""
         size: int = self.network.size
         return size
 

@@ -46,16 +46,9 @@ class Run(ABC):
 
     @classmethod
     def train(
-        cls,
-        config: Any,
-        parties: Parties,
-        schemas: Mapping[str, Any],
-        *,
-        checkpoint: Path | None = None,
-        resume: bool = False,
-        watch: Watcher | None = None,
-        **more: Any,
-    ) -> Outcome:
+        cls, config: Any, parties: Parties, schemas: Mapping[str, Any], *, checkpoint: Path | None = None,
+        resume: bool = False, watch: Watcher | None = None, **more: Any,
+    ) -> Outcome:  # fmt: skip
         """Ask in all rounds, and make of the reports what the protocol makes; `more` are public rows that it takes.
 
         Ends early, with what it has, when somebody's budget is spent, or too few people are left of those who are
@@ -141,7 +134,6 @@ class Run(ABC):
         """What else the card says; asked for after the fit."""
 
     def save(self) -> None:
-        """Keep the rounds that are done."""
         if self.store is not None and self.done:
             state = {"begun": self.begun, "config": asdict(self.config)}
             self.store.save(self.done, state | self.to_save())
@@ -232,7 +224,6 @@ class Survey(Run):
         """Take what they reported."""
 
     def save(self) -> None:
-        """As `Run.save`; a turn that was cut off is asked again, so nothing of it may be kept."""
         if self.done > self.saved:
             super().save()
             self.saved = self.done

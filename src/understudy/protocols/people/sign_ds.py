@@ -51,7 +51,6 @@ class Config(Settings):
         return 0.05 * self.cohort
 
     def network_for(self, features: Features) -> Network:
-        """The classifier that the settings name, for these features."""
         size, classes = prod(features.shape), len(features.labels)
         if classes < 2:
             raise ConfigError("these rows have no classes to learn. Nothing was charged.")

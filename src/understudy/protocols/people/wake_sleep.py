@@ -93,7 +93,6 @@ class Config(Settings):
         return self.mechanism(dims)
 
     def network_for(self, rule: Any) -> TableWae:
-        """The network that the settings name, for these rows."""
         if not isinstance(rule, Slots):
             raise ConfigError(
                 "wake-sleep is for tables; for images there is fed-wae, for series fed-stdg. Nothing was charged."

@@ -111,7 +111,6 @@ class CollectingReports(PassingOn, OneReportParty):
         return Reported(reports=Paid(sent, receipt))
 
     def _ticket(self, ask: Round) -> dict[str, Any]:
-        """What people are told of a round."""
         return {
             "run": self.run,
             "round": ask.round,

@@ -110,20 +110,10 @@ def one_ways(all_heard: Sequence[Heard], levels: Sequence[int]) -> list[Tensor]:
 
 
 def fit_reports(
-    all_heard: Sequence[Heard],
-    levels: Sequence[int],
-    ways: Sequence[Tensor],
-    *,
-    strength: float,
-    anchored: bool,
-    components: int,
-    steps: int,
-    rate: float,
-    batch: int,
-    liars: float = 0.0,
-    seed: int = 0,
+    all_heard: Sequence[Heard], levels: Sequence[int], ways: Sequence[Tensor], *, strength: float,
+    anchored: bool, components: int, steps: int, rate: float, batch: int, liars: float = 0.0, seed: int = 0,
     device: torch.device | str = "cpu",
-) -> MixtureOfProducts:
+) -> MixtureOfProducts:  # fmt: skip
     """The mixture that the reports are likeliest under, `strength` being the penalty in units of λ.
 
     `ways` are one-way tables to begin from; `anchored`: to keep, which noise would leave. `batch`: so many sets
@@ -249,13 +239,8 @@ class _Term:
 
 
 def noise_edge(
-    heard: Sequence[Heard],
-    levels: Sequence[int],
-    ways: Sequence[Tensor],
-    *,
-    liars: float = 0.0,
-    seed: int = 0,
-) -> float:
+    heard: Sequence[Heard], levels: Sequence[int], ways: Sequence[Tensor], *, liars: float = 0.0, seed: int = 0,
+) -> float:  # fmt: skip
     """λ: half the largest eigenvalue that reports of independent columns show, as many as were heard of each set.
 
     The mean over a few draws: of a few small tables, one may show next to nothing.
@@ -284,7 +269,6 @@ def noise_edge(
 
 
 def _indicators(listed: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Of each listed cell the groups that it is made of: (all groups, cells)."""
     return one_hot(listed, sizes).T.contiguous()
 
 

@@ -41,15 +41,9 @@ _AT_ONCE = 1 << 22  # numbers: so much of the reports is looked at together
 
 
 def fit_given_target(
-    all_heard: Sequence[Heard],
-    levels: Sequence[int],
-    ways: Sequence[Tensor],
-    *,
-    target: int,
-    ordered: Sequence[int],
-    components: int,
-    liars: float = 0.0,
-) -> MixtureOfProducts:
+    all_heard: Sequence[Heard], levels: Sequence[int], ways: Sequence[Tensor], *, target: int,
+    ordered: Sequence[int], components: int, liars: float = 0.0,
+) -> MixtureOfProducts:  # fmt: skip
     """Independent columns given the target, with these one-way tables, as a mixture.
 
     `ordered`: how many levels of each column, from the first, have an order. The components are equal parts of all

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -105,73 +106,54 @@ class ColumnSet:
         return torch.where(numbers[place] == number, order[place], len(numbers))
 
 
-@dataclass(frozen=True, eq=False)
-class Sets:
+def as_sent(groups: Sequence[Tensor], sets: Sequence[ColumnSet]) -> dict[str, Any]:
     """The sets of a round as they are sent: every level's group, (width,), and of each set its columns and what is
     listed of it; nothing (0, columns) where all combinations are cells.
     """
+    nothing = [torch.zeros(0, len(one.columns), dtype=torch.int64) for one in sets]
+    listed = [none if one.listed is None else one.listed for one, none in zip(sets, nothing, strict=True)]
+    return {
+        "groups": torch.cat(list(groups)),
+        "columns": [list(one.columns) for one in sets],
+        "listed": listed,
+    }
 
-    groups: Tensor
-    columns: list[list[int]]
-    listed: list[Tensor]
 
-    @classmethod
-    def of(cls, groups: Sequence[Tensor], chosen: Sequence[ColumnSet]) -> "Sets":
-        return cls(
-            torch.cat(list(groups)),
-            [list(one.columns) for one in chosen],
-            [
-                torch.zeros(0, len(one.columns), dtype=torch.int64) if one.listed is None else one.listed
-                for one in chosen
-            ],
-        )
+def read_sets(groups: object, columns: object, listed: object, levels: Sequence[int]) -> list[ColumnSet]:
+    """What was sent, checked against the levels of each column. MessageError for what is none."""
+    if not isinstance(groups, Tensor) or groups.dtype != torch.int64 or groups.shape != (sum(levels),):
+        raise _refused(f"have no group for each of {sum(levels):,} levels")
+    parts = [groups[a:b] for a, b in pairwise(accumulate(levels, initial=0))]
+    for part in parts:
+        found = np.unique(part.numpy())
+        if found[0] != 0 or found[-1] != len(found) - 1:
+            raise _refused("have groups that are not 0, 1, 2, …")
+    if not isinstance(columns, list) or not isinstance(listed, list):
+        raise _refused("are not lists")
+    if not 1 <= len(columns) <= MOST_SETS or len(listed) != len(columns):
+        raise _refused(f"are not 1 to {MOST_SETS:,}")
+    return [_read_set(own, cells, parts) for own, cells in zip(columns, listed, strict=True)]
 
-    def read(self, levels: Sequence[int]) -> list[ColumnSet]:
-        """The sets, checked against the levels of each column. MessageError for what is none."""
-        groups = self._groups(levels)
-        if not isinstance(self.columns, list) or not isinstance(self.listed, list):
-            raise _refused("are not lists")
-        if not 1 <= len(self.columns) <= MOST_SETS or len(self.listed) != len(self.columns):
-            raise _refused(f"are not 1 to {MOST_SETS:,}")
-        return [
-            self._read(columns, listed, groups)
-            for columns, listed in zip(self.columns, self.listed, strict=True)
-        ]
 
-    def _groups(self, levels: Sequence[int]) -> list[Tensor]:
-        groups = self.groups
-        if not isinstance(groups, Tensor) or groups.dtype != torch.int64 or groups.shape != (sum(levels),):
-            raise _refused(f"have no group for each of {sum(levels):,} levels")
-        parts = [groups[a:b] for a, b in pairwise(accumulate(levels, initial=0))]
-        for part in parts:
-            found = np.unique(part.numpy())
-            if found[0] != 0 or found[-1] != len(found) - 1:
-                raise _refused("have groups that are not 0, 1, 2, …")
-        return parts
-
-    @staticmethod
-    def _read(columns: object, listed: object, groups: Sequence[Tensor]) -> ColumnSet:
-        if not isinstance(columns, list) or not all(type(column) is int for column in columns):
-            raise _refused("have columns that are no numbers")
-        if not 1 <= len(columns) <= MOST_COLUMNS or len(set(columns)) != len(columns):
-            raise _refused(f"do not have 1 to {MOST_COLUMNS} different columns each")
-        if not all(0 <= column < len(groups) for column in columns):
-            raise _refused("have a column that is not there")
-        own = tuple(groups[column] for column in columns)
-        one = ColumnSet(tuple(columns), own)
-        if math.prod(one.sizes) > _MOST_COMBINATIONS:
-            raise _refused("have more combinations than can be numbered")
-        if not isinstance(listed, Tensor) or listed.dtype != torch.int64 or listed.ndim != 2:
-            raise _refused("list cells that are no numbers")
-        if listed.shape[1] != len(columns) or bool(
-            ((listed < 0) | (listed >= torch.tensor(one.sizes))).any()
-        ):
-            raise _refused("list cells outside their columns")
-        if len(listed):
-            one = ColumnSet(one.columns, own, listed)
-        if not 2 <= one.cells <= MOST_CELLS:
-            raise _refused(f"do not have 2 to {MOST_CELLS:,} cells each")
-        return one
+def _read_set(columns: object, listed: object, groups: Sequence[Tensor]) -> ColumnSet:
+    if not isinstance(columns, list) or not all(type(column) is int for column in columns):
+        raise _refused("have columns that are no numbers")
+    if not 1 <= len(columns) <= MOST_COLUMNS or len(set(columns)) != len(columns):
+        raise _refused(f"do not have 1 to {MOST_COLUMNS} different columns each")
+    if not all(0 <= column < len(groups) for column in columns):
+        raise _refused("have a column that is not there")
+    one = ColumnSet(tuple(columns), tuple(groups[column] for column in columns))
+    if math.prod(one.sizes) > _MOST_COMBINATIONS:
+        raise _refused("have more combinations than can be numbered")
+    if not isinstance(listed, Tensor) or listed.dtype != torch.int64 or listed.ndim != 2:
+        raise _refused("list cells that are no numbers")
+    outside = listed.shape[1] != len(columns) or (listed < 0) | (listed >= torch.tensor(one.sizes))
+    if bool(torch.as_tensor(outside).any()):
+        raise _refused("list cells outside their columns")
+    one = ColumnSet(one.columns, one.groups, listed) if len(listed) else one
+    if not 2 <= one.cells <= MOST_CELLS:
+        raise _refused(f"do not have 2 to {MOST_CELLS:,} cells each")
+    return one
 
 
 def _refused(why: str) -> MessageError:
@@ -185,7 +167,7 @@ class Begin(TableOpening, kind="one-report.begin"):
 class Round(Call, kind="one-report.round"):
     """Which of the party's people are to report, each about which set of columns, and what the cells of the sets are.
 
-    `which` (n,): each person's set. `groups`, `columns`, `listed`: see `Sets`.
+    `which` (n,): each person's set. `groups`, `columns`, `listed`: see `as_sent`.
     """
 
     which: Tensor
@@ -221,7 +203,7 @@ class OneReportParty(HostParty):
         return randomized(rows, ask.which, self._sets(ask), self.epsilon, self.rng)
 
     def _sets(self, ask: Round) -> list[ColumnSet]:
-        return Sets(ask.groups, ask.columns, ask.listed).read(self.levels)
+        return read_sets(ask.groups, ask.columns, ask.listed, self.levels)
 
 
 def randomized(rows: Tensor, which: Tensor, sets: list[ColumnSet], epsilon: float, rng: Rng) -> Tensor:

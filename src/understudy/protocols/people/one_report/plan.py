@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.protocols.people.one_report.party import ColumnSet, Sets
+from understudy.protocols.people.one_report.party import ColumnSet
 
 Array = NDArray[np.float64]
 
@@ -103,9 +103,6 @@ class Asking:
     sets: tuple[ColumnSet, ...]
     shares: Array
 
-    def sent(self) -> Sets:
-        return Sets.of(self.groups, self.sets)
-
     def deal(self, people: int, rng: np.random.Generator) -> Tensor:
         """Each person's set, in a random order: int64, (people,)."""
         ends = np.floor(np.cumsum(self.shares / self.shares.sum()) * people + 0.5)
@@ -124,15 +121,9 @@ def first_round(levels: Sequence[int]) -> Asking:
 
 
 def second_round(
-    plan: Plan,
-    ways: Sequence[Tensor],
-    *,
-    ordered: Sequence[int],
-    epsilon: float,
-    people: int,
-    target: int | None,
-    seed: int,
-) -> Asking:
+    plan: Plan, ways: Sequence[Tensor], *, ordered: Sequence[int], epsilon: float, people: int,
+    target: int | None, seed: int,
+) -> Asking:  # fmt: skip
     """Sets of columns, by the one-way tables that round 1 found, for so many people.
 
     `ordered`: how many levels of each column, from the first, have an order.
@@ -206,14 +197,9 @@ def _neighbours(way: Tensor, least: float) -> Tensor:
 
 
 def _grow(
-    plan: Plan,
-    tables: Sequence[Array],
-    wanted: Array,
-    asked: Array,
-    target: int | None,
-    cells: int,
+    plan: Plan, tables: Sequence[Array], wanted: Array, asked: Array, target: int | None, cells: int,
     rng: np.random.Generator,
-) -> tuple[list[int], NDArray[np.int64]]:
+) -> tuple[list[int], NDArray[np.int64]]:  # fmt: skip
     """One set's columns, in the order in which they came, and its cells: (cells, columns).
 
     It begins with the pair that was asked least for how much it is wanted, the target first.

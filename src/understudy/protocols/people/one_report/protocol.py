@@ -36,7 +36,14 @@ from understudy.protocols.core import Parties
 from understudy.protocols.people.one_report.collected import CollectingReports
 from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_ways
 from understudy.protocols.people.one_report.given_target import fit_given_target
-from understudy.protocols.people.one_report.party import Begin, Config, OneReportParty, Round, lengths
+from understudy.protocols.people.one_report.party import (
+    Begin,
+    Config,
+    OneReportParty,
+    Round,
+    as_sent,
+    lengths,
+)
 from understudy.protocols.people.one_report.plan import Asking, Plan, first_round, second_round
 from understudy.protocols.people.run import TwoRounds
 from understudy.protocols.protocol import Protocol
@@ -57,8 +64,6 @@ def build_party(name: str, table: Table | NoRows, ledger: Ledger, **more: Any) -
 
 
 class _Run(TwoRounds):
-    """The server's side: whom it asks about what, and what they reported."""
-
     protocol, begin = "one-report", Begin
     config: Config
 
@@ -81,15 +86,12 @@ class _Run(TwoRounds):
     def asks(self, round: int) -> dict[str, Round]:
         stage, start = self.turns[round - 1]
         asking = self._asking(stage)
-        sent, asks = asking.sent(), {}
+        sent, asks = as_sent(asking.groups, asking.sets), {}
         for number, (name, who) in enumerate(self.who.items()):
             dealt = asking.deal(len(who[stage]), np.random.default_rng((self.config.seed, 1, stage, number)))
             part = slice(start, start + self.config.batch)
             if len(people := who[stage][part]):
-                asks[name] = Round(
-                    round=round, people=people, which=dealt[part], groups=sent.groups, columns=sent.columns,
-                    listed=sent.listed,
-                )  # fmt: skip
+                asks[name] = Round(round=round, people=people, which=dealt[part], **sent)
         return asks
 
     def _asking(self, stage: int) -> Asking:
