@@ -64,13 +64,10 @@ class JointAudit:
         """One person, with all rows, there or not, searched by whoever sees the released sums."""
         if not self.config.private:
             raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
-        study = self.study(self.config, self.schemas)
+        study = self.made()
         if study.grid.partition == "grid":
             raise ConfigError("an audit is of rows or of columns; a grid needs ids, and these are made up.")
-        canary, others = (
-            {name: study.rows(self._held(name, first, last)) for name in self.schemas}
-            for first, last in ((0, 1), (1, self.people))
-        )
+        canary, others = self._seen(0, 1), self.others()
         heard: list[Found] = []
 
         def train(parties: Parties) -> object:
@@ -90,6 +87,18 @@ class JointAudit:
             scores={f"{SERVER}, by what the canary would add": score},
             notes=(f"{study.family} over {study.grid.partition}, {self.people} people", UNREAD),
         )
+
+    def made(self) -> Study[Any]:
+        """The study, as the server has it."""
+        return self.study(self.config, self.schemas)
+
+    def others(self) -> dict[str, Any]:
+        """Everybody but the canary, as each holder's stages see them."""
+        return self._seen(1, self.people)
+
+    def _seen(self, first: int, last: int) -> dict[str, Any]:
+        study = self.made()
+        return {name: study.rows(self._held(name, first, last)) for name in self.schemas}
 
     def _rows(self, name: str, first: int, last: int) -> Any:
         """These people; the canary is the first of all."""
@@ -116,7 +125,7 @@ def evidence(
 ) -> float:
     """How much likelier what was found (in these stages) is with the canary's rows than without, as a logarithm."""
     total = 0.0
-    own_parts, rest_parts = _counted(found, canary, 1), _counted(found, others, people - 1)
+    own_parts, rest_parts = counted(found, canary, 1), counted(found, others, people - 1)
     for name in stages or found:
         noise, own, rest = found.deviations(name), own_parts[name], rest_parts[name]
         for key, block in found.stage(name).blocks.items():
@@ -127,7 +136,7 @@ def evidence(
     return total
 
 
-def _counted(found: Found, rows: Mapping[str, Any], people: int) -> dict[str, dict[str, Tensor]]:
+def counted(found: Found, rows: Mapping[str, Any], people: int) -> dict[str, dict[str, Tensor]]:
     """What these people add to every stage, without noise."""
     grid, counted = found.study.grid, dict[str, dict[str, Tensor]]()
     products: dict[str, dict[Groups, Tensor]] = {}
