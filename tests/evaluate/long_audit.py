@@ -42,6 +42,8 @@ from understudy.data.table import Table
 from understudy.data.visits import Visits, counts
 from understudy.evaluate.audit.audit_file import case_of_run
 from understudy.evaluate.audit.auditing import Case, Seen, audit_protocol
+from understudy.evaluate.audit.joint_canary import JointAudit
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import counts as secure_counts
 from understudy.privacy.secure import moments as secure_moments
@@ -112,6 +114,34 @@ RUNS = {
 }
 
 
+SQUARE = ImageSchema(height=6, width=6, label="c", classes=tuple(range(8)))
+EIGHTS = tuple(Integer(name=f"c{number}", low=0, high=7, bins=8) for number in range(9))
+TIGHT = {
+    "gram": Run("gram", {TARGET: Schema(columns=EIGHTS[:6])}),
+    "gram over columns": Run("gram", {TARGET: Schema(columns=EIGHTS[:5]), "b": Schema(columns=EIGHTS[5:])}),
+    "gram with a target": Run("gram", {TARGET: Schema(columns=EIGHTS[:6])}, {"target": "c0"}),
+    "moments": Run("moments", {TARGET: SQUARE}, {"features": 36, "norms": 0.1}),
+    "tied": Run(
+        "tied",
+        {TARGET: replace(SQUARE, label=None, classes=()), "b": Schema(columns=EIGHTS[:4])},
+        {"features": 24, "directions": 8, "components": 2, "steps": 1, "target": "c0", "norms": 0.1},
+    ),
+    "visits": RUNS["visits"],
+}
+PRICES = (1.0, 8.0)
+
+
+def tight_audit(run: str, epsilon: float) -> JointAudit:
+    """Such a run at this price, as its server and everybody but one person see it."""
+    one = TIGHT[run]
+    protocol = protocol_named(one.protocol)
+    assert protocol.study is not None
+    return JointAudit(
+        study=protocol.study, config=protocol.configured(one.settings), schemas=one.schemas, target=TARGET,
+        budgets=dict.fromkeys(one.schemas, Budget(epsilon, 1e-6)), people=PEOPLE,
+    )  # fmt: skip
+
+
 # Bugs. Each is planted where all protocols go through, so that it does not matter how a party is built.
 
 
@@ -122,7 +152,9 @@ def noise_times(factor: Fraction) -> Callable[[pytest.MonkeyPatch], None]:
         honest = DiscreteGaussianNoise.plain
 
         def quiet(self: DiscreteGaussianNoise, n: int, rng: Any, device: Any) -> Any:
-            return honest(DiscreteGaussianNoise(self.scale * factor), n, rng, device)
+            part = max(1, min(64, int(2**20 / (self.scale * factor))))
+            less = Fraction(round(self.scale * factor * part), part)
+            return honest(DiscreteGaussianNoise(less), n, rng, device)
 
         patch.setattr(DiscreteGaussianNoise, "plain", quiet)
 
@@ -145,14 +177,20 @@ def pairs_count_twice(patch: pytest.MonkeyPatch) -> None:
     _instead(patch, secure_counts.gram_matrix, both)
 
 
-def rows_half_as_long_again(patch: pytest.MonkeyPatch) -> None:
-    """Vectors are pulled in to 1.5 times the radius that was paid for."""
+def rows_longer_by(factor: float) -> Callable[[pytest.MonkeyPatch], None]:
+    """Vectors are pulled in to so many times the radius that was paid for."""
 
-    def longer(rows, radius, scale):  # type: ignore[no-untyped-def]
-        norms = np.sqrt(np.square(rows).sum(1))
-        return np.rint(rows * (1.5 * scale / np.maximum(norms, radius))[:, None])
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        code = (
+            "def longer(rows, radius, scale):\n"
+            "    norms = np.sqrt(np.square(rows).sum(1))\n"
+            f"    return np.rint(rows * ({factor} * scale / np.maximum(norms, radius))[:, None])\n"
+        )
+        made: dict[str, Any] = {}
+        exec(code, {"np": np}, made)  # noqa: S102 # a function's code can be swapped for one without cells alone
+        _instead(patch, secure_moments.bounded, made["longer"])
 
-    _instead(patch, secure_moments.bounded, longer)
+    return plant
 
 
 def two_thirds_of_a_person_for_each_event(patch: pytest.MonkeyPatch) -> None:
@@ -226,6 +264,20 @@ def claim_is_kept(run: str, seed: int, trials: int, doubt: float) -> tuple[bool,
     )
 
 
+def claim_is_tight(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
+    """One person moves the release by nine tenths of what is paid for, or more, and by no more than that."""
+    found = [tight_audit(run, epsilon).tight(seed) for epsilon in PRICES]
+    good = all(not one.broken and one.least >= 0.9 * one.claimed for one in found)
+    return good, "; ".join(f"ε = {price:g}: {one}" for price, one in zip(PRICES, found, strict=True))
+
+
+def no_more_than_claimed(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
+    """Not in all of ten runs (three of those that take long) is more told than was claimed: a bug must show in all."""
+    many = 3 if run in {"moments", "tied"} else 10
+    broken = sum(tight_audit(run, PRICES[0]).tight(seed + 1000 * number).broken for number in range(many))
+    return broken < many, f"{broken} of {many} runs tell more than was claimed"
+
+
 def masks_are_used_once(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
     """No stream of a seed hides two messages: it is drawn by those who share it alone."""
     honest, drawn = ring.keystream, Counter[tuple[bytes, int]]()
@@ -259,11 +311,12 @@ Bug = Callable[[pytest.MonkeyPatch], None]
 ALONE = ("gram", "gram, levels bought", "gram with a target", "moments", "visits", "two-aggregators")
 BESIDE = ("gram over columns", "gram over rows", "tied", "shared-moments")  # others' noise hides a part of it
 MASKED = ("gram over columns", "tied")  # over rows one party is audited alone, under no masks
+SHARP = ("gram", "gram over columns", "gram with a target")
 PLANTED: dict[str, tuple[Check, Bug, tuple[str, ...]]] = {
     "two thirds of the noise": (claim_is_kept, noise_times(Fraction(2, 3)), ALONE),
     "a third of the noise": (claim_is_kept, noise_times(Fraction(1, 3)), BESIDE),
     "pairs that count twice": (claim_is_kept, pairs_count_twice, ("gram",)),
-    "rows half as long again": (claim_is_kept, rows_half_as_long_again, ("moments",)),
+    "rows half as long again": (claim_is_kept, rows_longer_by(1.5), ("moments",)),
     "events of two thirds of a person": (claim_is_kept, two_thirds_of_a_person_for_each_event, ("visits",)),
     "one person twice": (
         claim_is_kept,
@@ -271,6 +324,18 @@ PLANTED: dict[str, tuple[Check, Bug, tuple[str, ...]]] = {
         ("gram", "gram, levels bought", "moments", "visits"),
     ),
     "masks used again": (masks_are_used_once, masks_again, MASKED),
+    "a twentieth less noise": (no_more_than_claimed, noise_times(Fraction(19, 20)), SHARP),
+    "a tenth less noise than a person moves": (
+        no_more_than_claimed,
+        noise_times(Fraction(10, 11)),
+        (*SHARP, "moments", "tied", "visits"),
+    ),
+    "rows a tenth longer": (no_more_than_claimed, rows_longer_by(1.1), ("moments",)),
+    "one person twice, looked at closely": (
+        no_more_than_claimed,
+        one_person_twice,
+        ("gram", "moments", "visits"),
+    ),
 }
 
 
@@ -311,6 +376,7 @@ def jobs(seed: int, only: str = "") -> list[Job]:
     """All checks, each with seeds of its own; those of code as it is come first."""
     found: list[tuple[str, str | None, Check]] = [(run, None, claim_is_kept) for run in RUNS]
     found += [(run, None, masks_are_used_once) for run in MASKED]
+    found += [(run, None, claim_is_tight) for run in TIGHT]
     found += [("a law given rules", None, laws_are_found)]
     found += [(run, bug, check) for bug, (check, _, names) in PLANTED.items() for run in names]
     each = [Job(*one, seed + len(LOOKS) * number) for number, one in enumerate(found)]

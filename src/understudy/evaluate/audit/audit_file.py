@@ -20,6 +20,7 @@ from understudy.evaluate.audit.auditing import UNREAD, AuditResult, Case, audit_
 from understudy.evaluate.audit.canaries import ROUNDS, VertiGanAudit, cut_down
 from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
 from understudy.evaluate.audit.joint_canary import AggregatorsAudit, joint_case
+from understudy.evaluate.audit.white_box import NoGaussianError
 from understudy.ground.check import one_of, whole
 from understudy.ground.durable import read_json
 from understudy.ground.errors import ConfigError
@@ -190,7 +191,15 @@ def audit_run_file(
     run was carried out, and a rate of one in ten is taken where it was not.
     """
     case = case_of_run(file, protocol, config, party=party, people=people)
-    return audit_protocol(case, trials=trials, confidence=confidence, seconds=seconds, seed=seed, watch=watch)
+    result = audit_protocol(
+        case, trials=trials, confidence=confidence, seconds=seconds, seed=seed, watch=watch
+    )
+    if case.tight is None:
+        return result
+    try:
+        return replace(result, tight=case.tight(seed, min(seconds / 4, trials / 50)))
+    except NoGaussianError:
+        return result
 
 
 def case_of_run(

@@ -24,6 +24,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from understudy.evaluate.audit.bounds import PILOT, Errors, Numbers, explained, plain, separate
+from understudy.evaluate.audit.white_box import Tightness
 from understudy.ground.check import in_range, positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import Spend, epsilon
@@ -81,16 +82,18 @@ class AuditResult:
     seconds: float
     views: tuple[View, ...]
     notes: tuple[str, ...] = ()
+    tight: Tightness | None = None
 
     @property
     def observed(self) -> float:
         """The measured ε is at least this, with the stated confidence for all adversaries together."""
-        return max(view.observed for view in self.views)
+        most = max(view.observed for view in self.views)
+        return most if self.tight is None else max(most, min(self.claimed, self.tight.observed(self.delta)))
 
     @property
     def passed(self) -> bool:
         """Whether nothing beyond the claim was observed."""
-        return self.observed <= self.claimed
+        return self.observed <= self.claimed and not (self.tight and self.tight.broken)
 
     def __str__(self) -> str:
         lines = [
@@ -100,6 +103,8 @@ class AuditResult:
         for view in self.views:
             lines.append(f"  {_floor(view.observed):>5}  {view.adversary}")
             lines.append(f"         ({_floor(view.any_noise)} if the noise may be of any kind)")
+        if self.tight is not None:
+            lines.append(f"  {_floor(self.tight.observed(self.delta)):>5}  {self.tight}")
         lines.append(
             f"  {self.trials:,} trials with the person and {self.trials:,} without, {self.seconds:.0f} s"
         )
@@ -115,7 +120,8 @@ class AuditResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result in plain types. An observed ε that is null: no amount of the claimed noise explains it."""
-        figures = {"observed": _finite(self.observed), "passed": self.passed}
+        figures: dict[str, Any] = {"observed": _finite(self.observed), "passed": self.passed}
+        figures["tight"] = self.tight and vars(self.tight)
         return vars(self) | figures | {"views": [v.to_dict() for v in self.views], "notes": list(self.notes)}
 
 
@@ -128,7 +134,7 @@ class Case:
 
     `parties(present, trial)` builds fresh ones, with ledgers in memory and randomness by the trial's number.
     `scores` names the adversaries, each with its score; without any, a linear rule is learned from `numbers`, which
-    are all paid values unless the case knows better.
+    are all paid values unless the case knows better. `tight(seed, seconds)`: what `white_box` measures, if it can.
     """
 
     target: str
@@ -137,6 +143,7 @@ class Case:
     scores: Mapping[str, Score] = field(default_factory=dict)
     numbers: Callable[[Any, list[Reply]], list[float]] = lambda party, replies: paid_numbers(replies)
     notes: tuple[str, ...] = ()
+    tight: Callable[[int, float], Tightness] | None = None
 
 
 def seat(name: str, budget: Budget, seed: int) -> dict[str, Any]:

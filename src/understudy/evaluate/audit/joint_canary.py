@@ -28,8 +28,10 @@ from understudy.data.described import NoRows
 from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import kind_of
 from understudy.data.schema import Block as Groups
-from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, seat
+from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, Seen, seat
+from understudy.evaluate.audit.white_box import Tightness, tightness
 from understudy.ground.errors import ConfigError
+from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng, SecureRng
 from understudy.privacy.secure.moments import bounded
@@ -79,14 +81,32 @@ class JointAudit:
 
         return Case(
             target=self.target,
-            parties=lambda present, trial: {
-                name: self._party(name, present, trial * len(self.schemas) + number)
-                for number, name in enumerate(self.schemas)
-            },
+            parties=self.seats,
             train=train,
             scores={f"{SERVER}, by what the canary would add": score},
             notes=(f"{study.family} over {study.grid.partition}, {self.people} people", UNREAD),
+            tight=self.tight,
         )
+
+    def tight(self, seed: int = 0, seconds: float = 30.0) -> Tightness:
+        """How near the claim is to what the canary moves, over the noise. ConfigError where noise is not Gaussian."""
+        others = self.others()
+
+        def worlds(trial: int) -> tuple[Found, Found, Spend]:
+            number, study, again = 2**20 * (seed + 1) + trial, self.made(), self.made()
+            without = measure(study, Seen(self.seats(False, number)))
+            again.terms = lambda name, found: without.record.terms[name]  # type: ignore[method-assign]
+            seats = self.seats(True, number)
+            return without, measure(again, Seen(seats)), seats[self.target].ledger.spend()
+
+        return tightness(worlds, lambda found: counted(found, others, self.people - 1), seconds=seconds)
+
+    def seats(self, present: bool, trial: int) -> dict[str, Party]:
+        """Fresh parties, with or without the canary."""
+        return {
+            name: self._party(name, present, trial * len(self.schemas) + number)
+            for number, name in enumerate(self.schemas)
+        }
 
     def made(self) -> Study[Any]:
         """The study, as the server has it."""

@@ -13,6 +13,8 @@ that departs can. Whoever colludes knows its own noise: of equal parts, those of
 """
 
 import math
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,20 +23,24 @@ import torch
 from dp_accounting import GaussianDpEvent
 from numpy.typing import NDArray
 from scipy.stats import chi2
+from torch import Tensor
 
-from understudy.evaluate.audit.joint_canary import JointAudit, counted
-from understudy.evaluate.audit.transcript import Seen
 from understudy.ground.errors import ConfigError
-from understudy.privacy.accounts.accounting import DiscreteGaussian, Spend, flatten
+from understudy.privacy.accounts.accounting import DiscreteGaussian, Spend, epsilon, flatten
 from understudy.protocols.joint.found import Found
-from understudy.protocols.joint.server import measure
 
 Key = tuple[str, str]  # a stage and one of its blocks
+WIDTH = 1.05  # how far apart the ends of an interval may be
+_ROUNDED = 1e-3  # a σ is rounded up to a part of 1/64
+
+
+class NoGaussianError(ConfigError):
+    """A release by another noise than Gaussian."""
 
 
 @dataclass(frozen=True)
 class Tightness:
-    """μ as claimed, and the least and the most that it is."""
+    """μ as claimed, and the least and the most that it is, from so many draws of noise."""
 
     claimed: float
     least: float
@@ -44,15 +50,22 @@ class Tightness:
     @property
     def broken(self) -> bool:
         """Whether more is told than was claimed."""
-        return self.least > self.claimed * (1 + 1e-3)  # a σ is rounded up to 1/64 at the most
+        return self.least > self.claimed * (1 + _ROUNDED)
+
+    def observed(self, delta: float) -> float:
+        """The least μ as an ε."""
+        return epsilon({GaussianDpEvent(1 / self.least): 1}, delta) if self.least else 0.0
 
     def __str__(self) -> str:
         share = f"{self.least / self.claimed:.0%} to {self.most / self.claimed:.0%}"
-        return f"μ between {self.least:.3f} and {self.most:.3f} of {self.claimed:.3f} claimed ({share}; {self.draws:,} draws)"
+        return (
+            f"whoever knows everybody else: μ between {self.least:.3f} and {self.most:.3f}, {share} of the "
+            f"{self.claimed:.3f} that is claimed; {self.draws:,} draws of noise"
+        )
 
 
 def claimed_mu(spend: Spend) -> float:
-    """μ of Gaussian uses together. ConfigError for any other."""
+    """μ of Gaussian uses together. NoGaussianError for any other."""
     total = 0.0
     for event, count in spend.items():
         for one, times in flatten(event, count).items():
@@ -61,21 +74,29 @@ def claimed_mu(spend: Spend) -> float:
             elif isinstance(one, DiscreteGaussian):
                 total += times * (one.sensitivity / one.sigma) ** 2
             else:
-                raise ConfigError(f"{one!r} is no Gaussian noise.")
+                raise NoGaussianError(f"{one!r} is no Gaussian noise, so it has no μ.")
     return math.sqrt(total)
 
 
-def tightness(audit: JointAudit, *, runs: int = 8, confidence: float = 0.999, seed: int = 0) -> Tightness:
-    """Measure what the worst-case person of an audit moves, and the noise, in so many runs; of moves the largest."""
-    case, known = audit.case(), audit.others()
-    moves, noises, left = list[dict[Key, float]](), dict[Key, list[NDArray[Any]]](), dict[Key, float]()
-    for trial in range(seed * runs, (seed + 1) * runs):
-        gone, parties = audit.made(), case.parties(False, trial)
-        without = measure(gone, Seen(parties))
-        there = audit.made()
-        there.terms = lambda name, found, told=without: told.record.terms[name]  # type: ignore[method-assign, misc]
-        with_person = measure(there, Seen(case.parties(True, trial)))
-        rest = counted(without, known, audit.people - 1)
+def tightness(
+    worlds: Callable[[int], tuple[Found, Found, Spend]],
+    others: Callable[[Found], Mapping[str, Mapping[str, Tensor]]],
+    *,
+    confidence: float = 0.999,
+    seconds: float = 30.0,
+    most_runs: int = 400,
+) -> Tightness:
+    """Measure what one person moves, of all runs the most, and the noise, until the two ends are near each other.
+
+    `worlds(trial)`: what was released without the person, and with, by the same noise, and what the ledger holds.
+    `others`: what everybody else adds to every block. When the ends are near depends on the number of draws,
+    not on what was drawn.
+    """
+    moves, noises, begun = list[dict[Key, float]](), dict[Key, list[NDArray[Any]]](), time.monotonic()
+    left, weights = dict[Key, float](), dict[Key, float]()
+    while True:
+        without, with_person, spend = worlds(len(moves))
+        rest = others(without)
         moves.append({})
         for name in without:
             for block, spec in without.stage(name).blocks.items():
@@ -87,20 +108,21 @@ def tightness(audit: JointAudit, *, runs: int = 8, confidence: float = 0.999, se
                     ((sums - rest[name][block].double()) / unit).numpy().ravel()
                 )
                 left[key] = _left(without, name, block)
-    spend = parties[audit.target].ledger.spend()
-    doubt = (1 - confidence) / (2 * len(noises))
-    draws = {key: np.concatenate(parts) for key, parts in noises.items()}
+                weights[key] = moves[-1][key] / (without.deviations(name)[block] ** 2 * left[key])
+        many = {key: sum(map(len, parts)) for key, parts in noises.items()}
+        doubt = (1 - confidence) / (2 * len(many))
+        ends = [
+            {key: float(quantile(doubt, n)) for key, n in many.items()} for quantile in (chi2.ppf, chi2.isf)
+        ]
+        low, high = (sum(w * end[key] / many[key] for key, w in weights.items()) for end in ends)
+        if high <= WIDTH**2 * low or len(moves) >= most_runs or time.monotonic() > begun + seconds:
+            break
+    noise = {key: left[key] * float(np.square(np.concatenate(parts)).sum()) for key, parts in noises.items()}
     least, most = (
-        max(
-            sum(
-                move * bound(len(draws[key])) / (left[key] * float(np.square(draws[key]).sum()))
-                for key, move in one.items()
-            )
-            for one in moves
-        )
-        for bound in (lambda many: chi2.ppf(doubt, many), lambda many: chi2.isf(doubt, many))
+        max(sum(square * end[key] / noise[key] for key, square in one.items()) for one in moves)
+        for end in ends
     )
-    return Tightness(claimed_mu(spend), math.sqrt(least), math.sqrt(most), sum(map(len, draws.values())))
+    return Tightness(claimed_mu(spend), math.sqrt(least), math.sqrt(most), sum(many.values()))
 
 
 def _left(found: Found, name: str, key: str) -> float:
