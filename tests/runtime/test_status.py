@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from understudy.cli.hub import _shown
+from understudy.cli.hub import _showing_status
 from understudy.network.status import FILE, LOCK, Status, read_status
 
 
@@ -58,7 +58,7 @@ class Scripted:
 def test_a_server_does_not_say_that_it_waits_for_nobody(capfd: pytest.CaptureFixture[str]) -> None:
     """Between the last signature and the first ask a moment may pass, in which it is looked at."""
     status: Any = Scripted(("waiting", ""), ("waiting", "a"), ("waiting", "ab"), ("training", "ab"))
-    with _shown(status, ("a", "b")):
+    with _showing_status(status, ("a", "b")):
         assert status.over.wait(60)
     said = capfd.readouterr().err.splitlines()
     assert said == ["waiting at port 1: a, b to sign", "waiting at port 1: b to sign", "training at port 1"]

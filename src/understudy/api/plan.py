@@ -11,28 +11,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from understudy.data.described import PublicSchema
 from understudy.data.encoding.fine import cut_evenly
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget, shown
 from understudy.protocols.core.forecast import Forecast
 from understudy.protocols.protocol import Protocol
-from understudy.runs.federation import budgets, loaded
+from understudy.runs.federation import Budgets, Schemas, budgets, loaded_schemas
 from understudy.runs.registry import of_rows, protocol_named
 from understudy.runs.runfile import RunFile
 
 
 def plan(
-    protocol: str,
-    schemas: Mapping[str, PublicSchema | str | Path],
-    *,
-    budget: Budget | float | Mapping[str, Budget | float],
-    people: int | None = None,
-    **settings: Any,
+    protocol: str, schemas: Schemas, *, budget: Budgets, people: int | None = None, **settings: Any
 ) -> Forecast:
     """What a run of `protocol` will release, with which noise, at what price, for holders with these schemas.
 
@@ -43,7 +36,7 @@ def plan(
         raise ConfigError("a plan needs the schema of at least one holder.")
     if people is not None:
         whole(people=people)
-    public = loaded(schemas)
+    public = loaded_schemas(schemas)
     named, protocol = protocol, of_rows(protocol, public)
     record = protocol_named(protocol)
     config = record.configured(settings)

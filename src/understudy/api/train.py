@@ -64,8 +64,8 @@ def train(
     config = config_for(protocol, settings)
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     plain_name(run=run, nothing="Nothing was charged.")
-    schemas, same = federation.schemas, _fitting(protocol, federation.same_people)
-    more = opened(protocol, config, schemas, same_people=same, holdout=holdout, public=public)
+    schemas, same = federation.schemas, _have_same_people(protocol, federation.same_people)
+    more = public_rows_of(protocol, config, schemas, same_people=same, holdout=holdout, public=public)
     own, checkpoint = (None if folder is None else Path(folder) / name for name in ("parties", "checkpoint"))
     held = federation.parties(protocol, run=run, folder=own, config=config)
     parties = LocalParties(held)
@@ -77,7 +77,7 @@ def train(
     return Result.of(outcome, parties.transcript, run, federation)
 
 
-def opened(
+def public_rows_of(
     protocol: str,
     config: Any,
     schemas: Mapping[str, Any],
@@ -115,10 +115,10 @@ def run_file(
     if file.rows is not None and protocol_named(file.protocol).artefact != "generator":
         raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was read or charged.')
     out = file.path(file.out)
-    told = _told(file, out, resume=resume, rehearsal=seed is not None)
+    told = _run_facts(file, out, resume=resume, rehearsal=seed is not None)
     federation = _federation(file, seed)
     holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
-    with _noted(file, out, told):
+    with _claimed(file, out, told):
         result = train(
             file.protocol, federation, folder=out, resume=resume, watch=watch, run=told["run"], holdout=holdout,
             public=public, **dict(file.settings),
@@ -127,7 +127,7 @@ def run_file(
     return result, out
 
 
-def _told(file: RunFile, out: Path, *, resume: bool, rehearsal: bool) -> dict[str, Any]:
+def _run_facts(file: RunFile, out: Path, *, resume: bool, rehearsal: bool) -> dict[str, Any]:
     """The run's name and whether it is a rehearsal: a new run's, or those of the one that is to be resumed."""
     begun = (out / "run.toml").exists()
     if begun and not resume:
@@ -174,7 +174,7 @@ def _federation(file: RunFile, seed: int | None) -> Federation:
 
 
 @contextmanager
-def _noted(file: RunFile, out: Path, told: Mapping[str, Any]) -> Iterator[None]:
+def _claimed(file: RunFile, out: Path, told: Mapping[str, Any]) -> Iterator[None]:
     """The folder holds this run from now on; one that is refused before it began leaves it free."""
     out.mkdir(parents=True, exist_ok=True)
     replace(out / "run.toml", file.to_toml().encode())
@@ -204,7 +204,7 @@ def _require_agreement(file: RunFile) -> None:
             )
 
 
-def _fitting(protocol: str, same_people: bool | None) -> bool:
+def _have_same_people(protocol: str, same_people: bool | None) -> bool:
     """Whether the holders have the same people, if the protocol is for such; of one holder it may say so itself."""
     needs = protocol_named(protocol).same_people
     if same_people is not None and needs not in (None, same_people):

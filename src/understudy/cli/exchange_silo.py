@@ -136,7 +136,7 @@ def push(
             said = client.push(name, generator, watch=watch(str(folder)))
             cost = at_price(said["epsilon"], said["delta"])
             out.print(
-                f"{folder} is on offer in {name}: {_said(said['label'])}, {cost}, {said['digest'][:12]}"
+                f"{folder} is on offer in {name}: {_class_word(said['label'])}, {cost}, {said['digest'][:12]}"
             )
 
 
@@ -154,7 +154,7 @@ def list_offers(
         chosen = _chosen(client.subscribe(name), label)
         offers = client.offers(name, labels=chosen, silos=silo or (), epsilon=epsilon)
     cells = (
-        (_said(o["label"]), o["silo"], shown(o["epsilon"]), chance(o["delta"]), o["network"], size(o["bytes"]),
+        (_class_word(o["label"]), o["silo"], shown(o["epsilon"]), chance(o["delta"]), o["network"], size(o["bytes"]),
          o["created"][:10], o["digest"][:12])
         for o in offers
     )  # fmt: skip
@@ -194,7 +194,7 @@ def pull(
             pulled.append(client.pull(name, o["digest"], to=folder, watch=watch(folder.name)))
     judged = suspicions(required, pulled)
     cells = (
-        (_said(one.label), one.silo, shown(o["epsilon"]), "" if one.agreement is None else f"{one.agreement:.0%}",
+        (_class_word(one.label), one.silo, shown(o["epsilon"]), "" if one.agreement is None else f"{one.agreement:.0%}",
          "suspect" if one.flagged else "")
         for one, o in zip(judged, offers, strict=True)
     )  # fmt: skip
@@ -259,9 +259,9 @@ def _chosen(required: "Requirements", words: list[str] | None) -> list[Any]:
 def _place(offer: Mapping[str, Any]) -> str:
     """The folder of a pulled offer. What an exchange says of it is not believed to be a name."""
     plain_name(silo=offer["silo"], digest=offer["digest"], nothing="Nothing was kept.")
-    return f"{offer['silo']}-{file_names([_said(offer['label'])])[0]}-{offer['digest'][:12]}"
+    return f"{offer['silo']}-{file_names([_class_word(offer['label'])])[0]}-{offer['digest'][:12]}"
 
 
-def _said(label: Any) -> Any:
+def _class_word(label: Any) -> Any:
     """A class, or that it is all of them."""
     return ALL if label is None else label

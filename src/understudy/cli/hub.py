@@ -192,7 +192,7 @@ def serve(
 
         def ready(parties: "GrpcParties", status: "Status") -> None:
             stack.close()  # of a contract that was offered before
-            stack.enter_context(_shown(status, parties.names))
+            stack.enter_context(_showing_status(status, parties.names))
 
         try:
             result, where = serve_file(
@@ -245,7 +245,7 @@ def _as_interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def _shown(status: "Status", names: tuple[str, ...]) -> Iterator[None]:
+def _showing_status(status: "Status", names: tuple[str, ...]) -> Iterator[None]:
     """Live in a terminal; elsewhere a line for each thing that happens."""
     if err.is_terminal:
         from rich.live import Live

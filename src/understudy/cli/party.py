@@ -190,7 +190,9 @@ def _sit_down(
                 f"Key of this aggregator, for the settings of a run: {aggregator_key(folder).public.hex()}"
             )
         log = WatchedLog(folder / "audit.jsonl", _hearer(patience))
-        queue = Queue(home=folder, show=lambda contract: _show(contract, shown.party), prompt=_answered())
+        queue = Queue(
+            home=folder, show=lambda contract: _show_contract(contract, shown.party), prompt=_typed_answer()
+        )
         opened = nullcontext() if receiver is None else receiver(folder, rules, queue.stopped, log)
         with _interruptible(queue.stopped), bar_of() as watch, opened as box:
             mine = identity_of(shown, folder, log=log, address=address, patience=patience)
@@ -229,7 +231,7 @@ def approve(
     if not waiting:
         out.print("No contract waits for a decision.")
     for one in waiting:
-        _show(one, party)
+        _show_contract(one, party)
         accept = not refuse and (yes or typer.confirm("Accept?"))
         queue.decide(one, accept=accept)
         out.print("Accepted." if accept else "Refused.")
@@ -260,7 +262,7 @@ def _hearer(patience: float) -> Callable[[str, Mapping[str, Any]], None]:
     return hear
 
 
-def _show(contract: "Contract", party: str) -> None:
+def _show_contract(contract: "Contract", party: str) -> None:
     from understudy.network.decisions import contract_words
 
     err.print("\nA contract waits for your decision:")
@@ -272,7 +274,7 @@ def _show(contract: "Contract", party: str) -> None:
         err.print("Decide with `understudy approve HOME`, or in the browser: `understudy console HOME`.")
 
 
-def _answered() -> Any:
+def _typed_answer() -> Any:
     """What a person at this terminal has typed, if there is one."""
     if not sys.stdin.isatty():
         return None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.api.train import opened, stoppable
+from understudy.api.train import public_rows_of, stoppable
 from understudy.data.described import PublicSchema
 from understudy.ground.durable import own_folder, replace, replace_json, sync_all
 from understudy.ground.errors import ArtefactError, ConfigError, ContractRefused
@@ -94,7 +94,7 @@ def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
     schemas = file.schemas()
     same = protocol.holds_same_people(schema.names for schema in schemas.values())
     holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
-    more = opened(file.protocol, config, schemas, same_people=same, holdout=holdout, public=public)
+    more = public_rows_of(file.protocol, config, schemas, same_people=same, holdout=holdout, public=public)
     out = file.path(file.out)
     contract = _contract(file, config, schemas, federation, out, resume)
     at_least = None if same else getattr(config, "at_least", None)

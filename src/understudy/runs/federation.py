@@ -40,6 +40,7 @@ from understudy.runs.registry import protocol_named, require_priced
 # A DataFrame or a path, or two of them; rows with their description in them; or nothing, at an aggregator.
 Held = Source | TwoSources | Population | ArrayTable[Any] | Visits | NoRows
 Opened = AnyRows | Population | NoRows
+Schemas = Mapping[str, PublicSchema | str | Path]
 Budgets = Budget | float | Mapping[str, Budget | float]
 # Rows that were read before, by a description that is in them.
 _READ: Family[ArraySchema | VisitSchema, ArrayTable[Any] | Visits] = Family(
@@ -92,7 +93,7 @@ class Federation:
     def __init__(
         self,
         tables: Mapping[str, Held],
-        schemas: Mapping[str, PublicSchema | str | Path] | None = None,
+        schemas: Schemas | None = None,
         *,
         budget: Budgets,
         ledgers: str | Path = "ledgers",
@@ -104,7 +105,7 @@ class Federation:
     def _hold(
         self,
         tables: Mapping[str, Held],
-        schemas: Mapping[str, PublicSchema | str | Path] | None,
+        schemas: Schemas | None,
         budget: Budgets,
         same_people: bool | None,
         people_are_elsewhere: Iterable[str],
@@ -112,8 +113,8 @@ class Federation:
         seed: int | None,
     ) -> None:
         plain_names(tables, "holder", nothing="Nothing was read or charged.")
-        each, public = budgets(budget, tables), loaded(schemas or {})
-        self.same_people = _same(tables, public, same_people)
+        each, public = budgets(budget, tables), loaded_schemas(schemas or {})
+        self.same_people = _have_same_people(tables, public, same_people)
         for name in (elsewhere := set(people_are_elsewhere)):
             one_of(tables, people_are_elsewhere=name)
         self.holders: dict[str, Holder] = {}
@@ -132,7 +133,7 @@ class Federation:
     def rehearsal(
         cls,
         tables: Mapping[str, Held],
-        schemas: Mapping[str, PublicSchema | str | Path] | None = None,
+        schemas: Schemas | None = None,
         *,
         budget: Budgets,
         seed: int | None = None,
@@ -151,7 +152,7 @@ class Federation:
         federation.holders = {holder.name: holder for holder in holders}
         plain_names(federation.holders, "holder", nothing="Nothing was read or charged.")
         tables = {name: holder.table for name, holder in federation.holders.items()}
-        federation.same_people = _same(tables, federation.schemas, same_people)
+        federation.same_people = _have_same_people(tables, federation.schemas, same_people)
         return federation
 
     @property
@@ -192,9 +193,11 @@ def _without_limit(holder: Holder) -> Holder:
     )
 
 
-def _same(tables: Mapping[str, object], schemas: Mapping[str, Any], same_people: bool | None) -> bool | None:
+def _have_same_people(
+    tables: Mapping[str, object], schemas: Mapping[str, Any], same_people: bool | None
+) -> bool | None:
     """Whether holders have the same people, as stated or by their columns; None for one holder, who may be either."""
-    if has_population(tables):
+    if any(isinstance(table, Population) for table in tables.values()):  # from arrays, who are nobody else's
         return False
     if same_people is not None or len(tables) == 1:
         return same_people
@@ -228,9 +231,7 @@ def open_lifetime_ledger(
     return book
 
 
-def open_held(
-    held: Mapping[str, Held], schemas: Mapping[str, PublicSchema | str | Path], *, same_people: bool
-) -> dict[str, Opened]:
+def open_held(held: Mapping[str, Held], schemas: Schemas, *, same_people: bool) -> dict[str, Opened]:
     """Each holder's rows, checked. Arrays have their public description in them and need no schema."""
     tables = {
         name: source
@@ -239,7 +240,7 @@ def open_held(
     }
     if missing := sorted(tables.keys() - schemas.keys()):
         raise ConfigError(f"{missing[0]} has no schema. Nothing was read or charged.")
-    public = loaded({name: schemas[name] for name in tables})
+    public = loaded_schemas({name: schemas[name] for name in tables})
     if same_people and (flat := FLAT.among(public)):
         side_by_side(distinct(flat))
     opened: dict[str, Opened] = {}
@@ -260,7 +261,7 @@ def open_held(
     return opened
 
 
-def loaded(schemas: Mapping[str, PublicSchema | str | Path]) -> dict[str, PublicSchema]:
+def loaded_schemas(schemas: Schemas) -> dict[str, PublicSchema]:
     return {n: load_schema(one) if isinstance(one, str | Path) else one for n, one in schemas.items()}
 
 
@@ -288,11 +289,6 @@ def open_public(public: Held, described: PublicSchema | Features) -> Rows:
     ):
         raise ConfigError("public rows are a table, series or images by a schema. Nothing was charged.")
     return read_rows(public, replace(described, person=None), one_row_each=False)
-
-
-def has_population(held: Mapping[str, object]) -> bool:
-    """Whether some holder brings people from arrays, who are nobody else's."""
-    return any(isinstance(source, Population) for source in held.values())
 
 
 def description(held: Opened) -> PublicSchema | Features:

@@ -159,10 +159,10 @@ class Box:
     def ticket(self, code: str = "") -> Mapping[str, Any]:
         """What people are told of the run; where a collection is for some of them, these alone."""
         if (batch := self._open()).among is not None:
-            self._asked(batch, self.person(code))
+            self._require_asked(batch, self.person(code))
         return batch.ticket
 
-    def _asked(self, batch: Batch, person: str | None) -> None:
+    def _require_asked(self, batch: Batch, person: str | None) -> None:
         if batch.among is not None and person not in batch.among:
             self._refuse("another collection", 409, "You are asked in another collection of this run.")
 
@@ -178,7 +178,7 @@ class Box:
     def expect(self, context: str, length: int | None, person: str | None = None) -> Batch:
         """Whether this person's upload for this run, of that length, is taken now; before any of it is read."""
         batch = self._open()
-        self._asked(batch, person)
+        self._require_asked(batch, person)
         if context != batch.context.hex():
             self._refuse("another run", 409, "This is for another run, or for other settings.")
         if length != batch.form.size:

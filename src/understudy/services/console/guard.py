@@ -79,15 +79,15 @@ class Guard:
         port = request.scope["server"][1]
         if request.headers.getlist("host") not in [[f"{host}:{port}"] for host in HOSTS]:
             return _no(421, "This console answers to the address in its link alone.")
-        if not (_same(path[: len(keys.base)], keys.base) and path[len(keys.base) :].startswith("/")):
+        if not (_equal(path[: len(keys.base)], keys.base) and path[len(keys.base) :].startswith("/")):
             return _no(404, "There is nothing here. The link is where the console was started.")
         if request.method not in ("GET", "HEAD") and (why := self._foreign(request, port)):
             return _no(403, why)
         if (answer := _too_long(request)) is not None:
             return answer
-        if _same(request.query_params.get("token", ""), keys.token):
+        if _equal(request.query_params.get("token", ""), keys.token):
             return self._let_in()
-        if not _same(request.cookies.get(COOKIE, ""), keys.cookie):
+        if not _equal(request.cookies.get(COOKIE, ""), keys.cookie):
             return _no(401, "Open the link that the console printed when it was started.")
         return None
 
@@ -125,12 +125,12 @@ async def form_of(request: Request) -> dict[str, str]:
     form = dict(fields)
     if len(form) < len(fields):
         raise Turned(422, "A field of the form is there twice. Nothing was changed.")
-    if not _same(form.get("form", ""), request.app.state.keys.form):
+    if not _equal(form.get("form", ""), request.app.state.keys.form):
         raise Turned(403, "This form is not of this console, or of an earlier start. Nothing was changed.")
     return form
 
 
-def _same(said: str, secret: str) -> bool:
+def _equal(said: str, secret: str) -> bool:
     return compare_digest(said.encode(errors="surrogateescape"), secret.encode())
 
 

@@ -224,7 +224,7 @@ def pool_page(
     labels = [json.dumps(value) for value in requirements.labels]
     coverage = _coverage(everything, labels)
     facts = _drawn(requirements) | {
-        "labels": list(zip(labels, map(_said, requirements.labels), strict=True)),
+        "labels": list(zip(labels, map(_class_word, requirements.labels), strict=True)),
         "having": {label: sum(label in row for row in coverage.values()) for label in labels},
         "looks": _looks(everything, [*labels, EVERY]),
         "every": any(json.dumps(offer.label) == EVERY for offer in everything),
@@ -290,7 +290,7 @@ def _looks(offers: Sequence[OfferWhole], labels: Sequence[str]) -> list[OfferWho
     return [best[label] for label in labels if label in best]
 
 
-def _said(label: Any) -> str:
+def _class_word(label: Any) -> str:
     if label is None:
         return "all classes"
     return {True: "yes", False: "no"}[label] if isinstance(label, bool) else str(label)
@@ -298,7 +298,7 @@ def _said(label: Any) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    filters = {"said": _said, "day": lambda time: time[:10]}
+    filters = {"said": _class_word, "day": lambda time: time[:10]}
     return skeleton.templates(Path(__file__).parent / "templates", filters, rows_of_a_look=ROWS)
 
 

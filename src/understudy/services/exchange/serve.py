@@ -44,7 +44,7 @@ def open_exchange(
             Database.in_folder(folder) if database is None else Database(database), store, limits
         )
         for name, requirements in (pools or {}).items():
-            _found(exchange, name, requirements)
+            _found_pool(exchange, name, requirements)
         administrators = select(Token).where(Token.role == ADMIN, Token.revoked.is_(None))
         if new_admin or not exchange.database.all(administrators):
             token = issue(exchange.database, "operator", role=ADMIN)
@@ -93,7 +93,7 @@ def read_pool(path: str | Path) -> tuple[str, Requirements]:
         raise ConfigError(f"{path.name}: {error}") from None
 
 
-def _found(exchange: Exchange, name: str, requirements: Requirements) -> None:
+def _found_pool(exchange: Exchange, name: str, requirements: Requirements) -> None:
     try:
         exchange.add_pool(OPERATOR, name, requirements)
     except ExchangeError as error:
