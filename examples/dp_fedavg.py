@@ -14,10 +14,9 @@ sums are of whole numbers: nobody's part depends on who else is there, not even 
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -29,22 +28,17 @@ from understudy.data.schema import Grid
 from understudy.generators.parts import ClassifierParts
 from understudy.ground.check import in_range
 from understudy.ground.errors import MessageError
-from understudy.ground.settings import Declared, between, setting, whole_to
+from understudy.ground.settings import between, setting, whole_to
 from understudy.models.cohort.classifier import LogisticRegression
-from understudy.privacy.accounts.accounting import epsilon
-from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import LARGEST, Places, Whole, bounded
-from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.common_rule import common_features
-from understudy.protocols.core.forecast import Error, Forecast, figure
-from understudy.protocols.core.loop import Outcome, two_steps
-from understudy.protocols.joint.found import Found, ended, statement
-from understudy.protocols.joint.party import JointParty
+from understudy.protocols.core.forecast import Error, figure
+from understudy.protocols.core.settings import OverRows
+from understudy.protocols.joint import run
+from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
-from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
-from understudy.protocols.protocol import Protocol, agree_on
 
 # What stands for 1, in whole numbers: (features) · INPUT · FAR is below 2⁵³, so every score is exact.
 INPUT, WEIGHT, SLOPE = 1 << 10, 1 << 16, 1 << 16
@@ -55,17 +49,13 @@ PIECE = 1 << 11  # people at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Declared):
-    """The rounds share the budget evenly. The noise hides a person who is with `most_holders` of the holders, too."""
+class Config(OverRows):
+    """The rounds share the budget evenly."""
 
     rounds: int = setting(20, whole_to(1_000), "rounds of training")
     clip: float = setting(1.0, between(1e-6, 1e6), "the longest update of a person in a round")
     learning_rate: float = setting(1.0, between(1e-6, 1e6), "learning rate")
     target: str | None = usual.target()
-    colluding: int = usual.colluding()
-    at_least: int | None = usual.at_least()
-    most_holders: int = usual.most_holders()
-    private: bool = usual.private()
 
 
 class Rows(NamedTuple):
@@ -200,92 +190,44 @@ class FedAvg(Study[Rows]):
         """As all counts so far have it: they are of the same people."""
         return max(1.0, math.fsum(found[name].people for name in [*found][:rounds]) / rounds)
 
+    def check_fit(self, holdout: Population | None = None) -> None:
+        if holdout is not None:
+            common_features({**self.schemas, "the holdout": holdout.features}, self.config.target)
 
-def train(
-    config: Config,
-    parties: Parties,
-    schemas: Mapping[str, Any],
-    *,
-    holdout: Population | None = None,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-) -> Outcome:
-    """Train one classifier over all holders' people; what it says right of public `holdout` rows stands in the card.
+    def fit(self, found: Found, privacy: Any, look: Any, holdout: Population | None = None) -> Any:
+        """One classifier over all holders' people; what it says right of public `holdout` rows stands in the card.
 
-    A run that a holder leaves, or whose budget ends, after the first round gives what the rounds so far made.
-    """
-    study = FedAvg(config, {name: schemas[name] for name in parties.names})
-    if holdout is not None:
-        common_features({**study.schemas, "the holdout": holdout.features}, config.target)
-    found = measure(study, parties, at_least=config.at_least, checkpoint=checkpoint, resume=resume)
-    privacy = statement(found, parties, at_least=config.at_least)
-    look = two_steps(watch, privacy.per_party)
-    look(1)
-    people = round(study.people(found, len(found)))
-    card: dict[str, Any] = {
-        "protocol": PROTOCOL.name,
-        "config": asdict(config),
-        "rounds": len(found),
-        "ended": ended(found),
-        "left_out": [name for name in parties.names if name not in found.record.begun],
-        "people": people,
-        "noise": found.record.noise[0],
-        "privacy": privacy.to_dict(),
-    }
-    each = [_classifier(study, study.weights(found, n + 1), card) for n in range(len(found))]
-    if holdout is not None:
-        card["history"] = [{"round": n, "accuracy": one.accuracy(holdout)} for n, one in enumerate(each, 1)]
-    look(2)
-    return Outcome(each[-1], privacy, people)
+        A run that a holder leaves, or whose budget ends, after the first round gives what the rounds so far made.
+        """
+        each = [self._classifier(self.weights(found, n + 1)) for n in range(len(found))]
+        card: dict[str, Any] = {"noise": found.record.noise[0]}
+        if holdout is not None:
+            right = [one.accuracy(holdout) for one in each]
+            card["history"] = [{"round": n, "accuracy": share} for n, share in enumerate(right, 1)]
+        return replace(each[-1], card=card), round(self.people(found, len(found)))
+
+    def _classifier(self, weights: Tensor) -> ClassifierParts:
+        classes, inputs = self.shape
+        flat = torch.cat([weights[:, :-1].flatten(), weights[:, -1]]).float() / WEIGHT
+        return ClassifierParts(LogisticRegression(inputs - 1, classes), flat, self.features, {})
+
+    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+        """What a plan says besides the price."""
+        noise, size = ahead.noise("round 1"), self.shape[0] * self.shape[1]
+        stage = self.stage("round 1", {}, noise, {})
+        off = ahead.deviations_of("round 1", stage.blocks)["sums"] / stage.one
+        rounds = f"{self.config.rounds:,} rounds: in each the sum of all people's updates of {size:,} weights"
+        return {
+            "facts": (
+                f"{rounds}, and their number",
+                f"noise {figure(noise)} times what a person moves, in each round",
+            ),
+            "errors": (Error(what="how many people there are, in a round", least=off, largest=off),),
+        }
 
 
-def _classifier(study: FedAvg, weights: Tensor, card: Mapping[str, Any]) -> ClassifierParts:
-    classes, inputs = study.shape
-    flat = torch.cat([weights[:, :-1].flatten(), weights[:, -1]]).float() / WEIGHT
-    return ClassifierParts(LogisticRegression(inputs - 1, classes), flat, study.features, card)
-
-
-def forecast(
-    config: Config, schemas: Mapping[str, Any], budgets: Mapping[str, Budget], people: int | None = None
-) -> Forecast:
-    """What a run will release. Whatever it refuses by its settings and schemas is refused here, too."""
-    study = FedAvg(config, schemas)
-    pricing = study.pricing
-    pricing.check_parties(len(schemas))
-    noise = max(pricing.needed(budget, None)[0] for budget in budgets.values()) if config.private else 0.0
-    stage = study.stage("round 1", {}, noise, {})
-    off = pricing.deviation(pricing.sigmas(0, stage.blocks, noise)["sums"], len(schemas)) / stage.one
-    spend = dict.fromkeys(pricing.spend(0, noise), config.rounds)
-    size = study.shape[0] * study.shape[1]
-    return Forecast(
-        protocol=PROTOCOL.name,
-        cut="rows",
-        budgets=budgets,
-        price={name: epsilon(spend, budget.delta) for name, budget in budgets.items()},
-        person=f"A person is with at most {config.most_holders} of the holders, and pays this once for all of them.",
-        people=people,
-        facts=(
-            f"{config.rounds:,} rounds: in each the sum of all people's updates of {size:,} weights, and their number",
-            f"noise {figure(noise)} times what a person moves, in each round",
-        ),
-        errors=(Error(what="how many people there are, in a round", least=off, largest=off),),
-    )
-
-
-PROTOCOL = Protocol(
-    name="dp-fedavg",
-    paper=__doc__,
-    config=Config,
-    party=partial(JointParty, FedAvg),
-    parties=(JointParty,),
-    train=train,
-    same_people=False,
-    artefact="model",
-    agreed=agree_on(FedAvg.settled),
-    forecast=forecast,
-    study=FedAvg,
-    audit="joint",
+PROTOCOL = run.family(
+    FedAvg, aligned=False, paper=__doc__, same_people=False, artefact="model", audit="joint"
 )
 
 

@@ -8,22 +8,19 @@ import pytest
 
 SRC = Path(__file__).parent.parent / "src"
 PROTOCOLS = "understudy.protocols"
-# Ceilings: they may be lowered, not raised. What keeps a family above 90 files is the engine of joint releases, the fit
-# of its own model, and what kinds of rows bring with them.
+# Ceilings: they may be lowered, not raised. A protocol is to bring 90 files at most: its stages, not its fit, its
+# networks, and how rows are read, which are imported where they are used.
+FAMILIES = ("dplt", "gram", "moments", "tied", "visits")
 MOST = {
     f"{PROTOCOLS}.core": 30,
-    f"{PROTOCOLS}.protocol": 38,
-    f"{PROTOCOLS}.dplt.protocol": 102,
-    f"{PROTOCOLS}.gans.vd_gan_pate": 125,
-    f"{PROTOCOLS}.people.one_report.protocol": 130,
-    f"{PROTOCOLS}.people.sign_ds": 135,
-    f"{PROTOCOLS}.gram.protocol": 149,
-    f"{PROTOCOLS}.moments.protocol": 158,
-    f"{PROTOCOLS}.gans.verti_gan": 167,
-    f"{PROTOCOLS}.aggregators.protocol": 160,
-    f"{PROTOCOLS}.visits.protocol": 159,
-    f"{PROTOCOLS}.tied.protocol": 166,
-    f"{PROTOCOLS}.sgde.protocol": 205,
+    f"{PROTOCOLS}.protocol": 30,
+    **dict.fromkeys((f"{PROTOCOLS}.{family}.protocol" for family in FAMILIES), 90),
+    f"{PROTOCOLS}.people.one_report.protocol": 95,
+    f"{PROTOCOLS}.gans.vd_gan_pate": 96,
+    f"{PROTOCOLS}.people.sign_ds": 98,
+    f"{PROTOCOLS}.aggregators.protocol": 117,
+    f"{PROTOCOLS}.gans.verti_gan": 142,
+    f"{PROTOCOLS}.sgde.protocol": 160,
     "understudy.privacy.accounts.accounting": 12,
 }
 

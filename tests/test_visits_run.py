@@ -15,7 +15,7 @@ from understudy.data.samples import rand_years
 from understudy.data.visits import Visits
 from understudy.ground.errors import SchemaError
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.visits import protocol as visits
+from understudy.protocols.visits import fit as visit_fit
 from understudy.runs.runfile import RunFile
 from visit_cases import beside_visits, clinic, frames
 
@@ -61,12 +61,12 @@ def test_a_run_file_gives_two_tables_whose_keys_fit(tmp_path: Path) -> None:
 def test_what_was_paid_for_is_not_paid_again_after_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fit = visits.fit_tables
-    monkeypatch.setattr(visits, "fit_tables", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    fit = visit_fit.fit_tables
+    monkeypatch.setattr(visit_fit, "fit_tables", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     file = written(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         run_file(file)
-    monkeypatch.setattr(visits, "fit_tables", fit)
+    monkeypatch.setattr(visit_fit, "fit_tables", fit)
     with Ledger(tmp_path / "a.ledger") as ledger:
         spent = ledger.spent()
     run_file(file, resume=True)

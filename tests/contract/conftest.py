@@ -28,7 +28,7 @@ def released_once() -> Iterator[None]:
     from understudy.models.tables import fit_gram
     from understudy.models.visits import fit as fit_visits
     from understudy.protocols.gans import coupling
-    from understudy.protocols.gram import choosing
+    from understudy.protocols.gram import fit as gram_fit
     from understudy.protocols.people.one_report import protocol as one_report
 
     def once(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,7 +41,7 @@ def released_once() -> Iterator[None]:
         return known
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (fit_gram, fit_visits, coupling, choosing):
+        for module in (fit_gram, fit_visits, coupling, gram_fit):
             patch.setattr(module, "read_tables", once(module.read_tables))
         patch.setattr(one_report, "one_ways", once(one_report.one_ways))
         yield

@@ -22,7 +22,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core.base import Ask, Reply
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.measured import Measured
+from understudy.protocols.gram.fit import Measured
 from understudy.protocols.gram.study import Gram
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.messages import Begin, Release

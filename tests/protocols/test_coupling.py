@@ -23,7 +23,7 @@ from understudy.protocols.gans import verti_gan
 from understudy.protocols.gans.coupling import Coupling
 from understudy.protocols.gans.server import Server
 from understudy.protocols.gans.verti_gan import Couple
-from understudy.protocols.gram.measured import Measured
+from understudy.protocols.gram.fit import Measured
 from understudy.protocols.joint import messages as joint
 from understudy.protocols.joint.products import DEALT
 from understudy.runs import registry

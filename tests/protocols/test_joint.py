@@ -27,11 +27,12 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import Ask, Keep
-from understudy.protocols.joint.found import Found, statement
+from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release, Swap
 from understudy.protocols.joint.party import AlignedJointParty
 from understudy.protocols.joint.pricing import BlockSpec, CellPricing, VectorPricing
 from understudy.protocols.joint.products import cut_as, mask_seed, relayed
+from understudy.protocols.joint.run import statement
 from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import Choice, Product, Stage, Study, Terms, digest, expect
 from understudy.runtime.local import LocalParties, addressed

@@ -35,6 +35,7 @@ from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import block_name
 from understudy.protocols.tied import protocol as tied
+from understudy.protocols.tied import reading
 from understudy.protocols.tied.reading import classwise_of
 from understudy.protocols.tied.study import TiedStudy
 from understudy.protocols.tied.vectors import ArrayPeople
@@ -457,7 +458,7 @@ def test_a_run_is_resumed_after_any_release_and_nothing_is_measured_twice(tmp_pa
     fed, config = federation(), tied.Config(**SMALL, target="side")
     parties = LocalParties(fed.parties("tied", run="r", config=config))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tied, "fit_tied", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt()))
+        patch.setattr(reading, "fit_tied", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             tied.train(config, parties, fed.schemas, checkpoint=tmp_path)
     spent = [holder.ledger.spend() for holder in fed.holders.values()]

@@ -120,7 +120,7 @@ def test_a_holder_that_goes_away_between_two_releases_leaves_the_first(desk: Des
     desk.change("policy.toml", protocols=["gram"])
     desk.found()
     holders = {name: desk.join(name) for name in COLUMNS}
-    server = desk.serve("--away", 0.5, hold="understudy.protocols.gram.choosing:strongest_pairs")
+    server = desk.serve("--away", 0.5, hold="understudy.protocols.gram.fit:strongest_pairs")
     server.holds()  # where it looks for the pairs that it will ask for again
     assert (desk.folder / "joint" / "checkpoint" / "released.safetensors").exists()
     holders["insurer"].kill()

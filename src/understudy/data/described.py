@@ -21,13 +21,6 @@ PublicSchema = AnySchema | VisitSchema  # of whatever a holder may bring
 AnyRows = Rows | Visits
 
 
-def public_of(schema: PublicSchema) -> dict[str, Any]:
-    """What of a schema of images or series has to be alike at all holders: not how each reads its own file."""
-    sizes = ("height", "width", "length", "channels")
-    alike = ("kind", *sizes, "low", "high", "label", "classes", "labels", "norm")
-    return {key: value for key, value in schema.to_dict().items() if key in alike}
-
-
 @dataclass(frozen=True)
 class NoRows:
     """In the place of rows, at a party that holds nobody: an aggregator of others' shares, or who collects them."""

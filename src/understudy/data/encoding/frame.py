@@ -22,8 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.arrays import Values
-from understudy.data.described import ArraySchema
+from understudy.data.arrays import ArraySchema, Values
 from understudy.data.encoding.upright import POSES, leaning, reach, upright, weights
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError

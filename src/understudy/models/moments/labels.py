@@ -29,7 +29,6 @@ import torch
 from torch import Tensor
 
 from understudy.models.tables.fine_tables import to_simplex
-from understudy.models.tables.fit_gram import fit_gram
 
 MOST_JOINT = 64
 _CROWDED = 2  # times as much variance, and combinations are no longer counted one by one
@@ -177,6 +176,8 @@ def _people(first: Released, labels: Labels, levels: Tensor) -> Tensor:
 
 def _by_pairs(pairs: Tensor, noise: float, labels: Labels) -> Tensor:
     """By the fit of tables to those of every two labels, (levels, levels), under noise of this deviation."""
+    from understudy.models.tables.fit_gram import fit_gram
+
     deviations = torch.full_like(pairs, math.inf)
     for place in labels.tables:
         deviations[place] = noise

@@ -25,6 +25,7 @@ that it has in a three-way table. A column of which nothing but levels of nobody
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -36,7 +37,9 @@ from understudy.data.encoding.fine import is_bought, is_tree
 from understudy.data.reading.writing import OTHER
 from understudy.data.schema import Schema, was_bought
 from understudy.models.tables.given_rules import Tie, blocks_of
-from understudy.models.tables.mixture import MixtureOfProducts
+
+if TYPE_CHECKING:
+    from understudy.models.tables.mixture import MixtureOfProducts
 
 Groups = NDArray[np.int32]  # the level of each fine cell
 
@@ -45,6 +48,7 @@ _SMALL = 0.25  # of n/L: with fewer people than this, neighbours are one level
 _RARE = 2.0  # σ: what a category must hold to be a level of its own
 _MOST_LEVELS = 128  # of one column
 MOST_WIDTH = 2048  # of all columns whose levels are bought
+MOST_CELLS = 4096  # of a three-way table
 
 
 def most_width(columns: int) -> int:
@@ -195,10 +199,10 @@ class Coarse:
         """Over the levels of each group, along the first dimension."""
         return matrix.new_zeros(sum(self.sizes), *matrix.shape[1:]).index_add_(0, self.group, matrix)
 
-    def parted(self, mixture: MixtureOfProducts) -> MixtureOfProducts:
+    def parted(self, mixture: "MixtureOfProducts") -> "MixtureOfProducts":
         """The mixture on all levels."""
         own = (self.all_sizes, mixture.components, mixture.target, mixture.together)
-        full = MixtureOfProducts(*own).to(self.share.device)
+        full = type(mixture)(*own).to(self.share.device)
         with torch.no_grad():
             full.logits.copy_(mixture.logits[:, self.group] + self.share.log())
             if full.effects is not None and mixture.effects is not None:  # columns together keep their levels
@@ -251,7 +255,7 @@ def levels_of_none(
 
 
 @torch.no_grad()
-def never_drawn(network: MixtureOfProducts, levels: Sequence[Sequence[int]]) -> MixtureOfProducts:
+def never_drawn(network: "MixtureOfProducts", levels: Sequence[Sequence[int]]) -> "MixtureOfProducts":
     """The same mixture, changed in place, which draws none of these levels of each column."""
     start = 0
     for column, (size, none) in enumerate(zip(network.sizes, levels, strict=True)):

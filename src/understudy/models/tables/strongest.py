@@ -27,6 +27,7 @@ from torch import Tensor
 
 from understudy.ground.check import in_range
 from understudy.models.tables.given_rules import Ruled, Tie, blocks_of
+from understudy.models.tables.merged_levels import MOST_CELLS
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import Tables
 
@@ -61,7 +62,6 @@ def pair_strength(mixture: MixtureOfProducts, ties: Sequence[Tie] = ()) -> Tenso
     return member.T @ apart @ member / 2
 
 
-MOST_CELLS = 4096  # of a table
 _NOISE = 1.0  # of the people: what a table's noise may add up to
 _LEAST = 1e-9  # frequency of a cell
 

@@ -75,6 +75,9 @@ class PartyPrivacy:
     noise: str
     people: int | None
     rounds: int = 1
+    each: tuple[
+        Spend, ...
+    ] = ()  # the uses of every round, where they may differ: the dearest is a round's price
     rehearsal: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -82,7 +85,7 @@ class PartyPrivacy:
 
     @classmethod
     def stated(
-        cls, name: str, info: Mapping[str, Any], outsider: Spend, insider: Spend, *, rounds: int = 1
+        cls, name: str, info: Mapping[str, Any], outsider: Spend, insider: Spend, **more: Any
     ) -> "PartyPrivacy":
         """What was spent, with what the party stated when it began: budget (None: no limit), noise and people.
 
@@ -91,13 +94,15 @@ class PartyPrivacy:
         budget = Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"])
         return cls(
             name=name, budget=budget, outsider=outsider, insider=insider, noise=info["noise"]["generator"],
-            people=info.get("people"), rounds=rounds, rehearsal=tuple(info["noise"]["rehearsal"]),
+            people=info.get("people"), rehearsal=tuple(info["noise"]["rehearsal"]), **more,
         )  # fmt: skip
 
     def spend(self, against: str) -> Spend:
         return self.outsider if against == "outsider" else self.insider
 
     def round(self, against: str) -> Spend:
+        if self.each:
+            return max(self.each, key=lambda uses: epsilon(uses, self.budget.delta))
         return {event: -(-count // self.rounds) for event, count in self.spend(against).items()}
 
 

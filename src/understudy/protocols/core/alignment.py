@@ -5,7 +5,6 @@ every party for its masked ids, has each set masked by every other party in turn
 and tells each party which of its rows the shared people are, in one order for all.
 
 Tables whose schema names no person are taken to be aligned already, row by row; nothing is masked then.
-
 Guarantee: an id leaves a party only under that party's key, after a ledger entry that names the disclosure as
 outside ε, with whom, and how many ids of theirs this party will mask. It masks each set once, and every set that it
 masks is an entry of its own: a server that departs from the protocol, or that has a party go back to an earlier state,
@@ -19,8 +18,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -28,32 +26,15 @@ import torch
 from dp_accounting.dp_event import GaussianDpEvent, NoOpDpEvent
 from torch import Tensor
 
-from understudy.data.table import Table
 from understudy.ground.errors import AlignmentError, ArtefactError, PartyError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise import Rng
-from understudy.privacy.secure.set_intersection import (
-    MOST_PEOPLE,
-    IdMask,
-    Rows,
-    agree_on_kind,
-    canonical_ids,
-    match_grid,
-    ring,
-)
-from understudy.protocols.core.base import (
-    Ask,
-    Keep,
-    Message,
-    Parties,
-    Party,
-    Progress,
-    Public,
-    Reply,
-    Watcher,
-)
+from understudy.privacy.secure import set_intersection as psi
+from understudy.protocols.core import Ask, Keep, Message, Parties, Party, Progress, Public, Reply, Watcher
+
+if TYPE_CHECKING:
+    from understudy.data.table import Table
 
 ROW_NUMBER = "row-number"
 MASKED = "masked id under this party's secret key (alignment; outside ε)"
@@ -109,32 +90,20 @@ class AlignedParty(Party):
     Guarantee: see the module. Of the key nothing is kept once the rows are known, and while there is one the state is
     not saved on the server's word (`Keep`). Who the people are, and in which order, does not change while something
     that was learned of them is at work: where `settled`, a party is aligned no more, and other protocols begin anew.
-    `watch`, where the holder sets it, hears how many ids of all parties' sets this party has masked, and of how many:
-    sizes that every party is told.
-    Edges: ids that cannot be matched → AlignmentError from the constructor, at the holder, which names one; those of a
-    long table are looked at when they are asked for. Answers name none. Too little left for the run → BudgetExceeded;
-    where it is nearly enough, once the run begins.
+    `watch`, where the holder sets it, hears how many ids of all parties' sets were masked here: sizes that all know.
+    Edges: ids that cannot be matched → AlignmentError from the constructor, which names one; of a long table when they
+    are asked for, and answers name none. Too little left for the run → BudgetExceeded, or once the run begins.
     """
 
     budget: Budget  # what the run may cost here
     # Of that ε, what is held against the ledger as Gaussian noise: prices of few or rare samples compose to less.
     sure: ClassVar[float] = 0.7
-
     messages: ClassVar[tuple[type[Message], ...]] = (
         *Party.messages, Introduce, Introduced, MaskOwn, MaskOther, MaskedIds, Found, Aligned,
     )  # fmt: skip
 
-    def __init__(
-        self,
-        name: str,
-        table: Table,
-        ledger: Ledger,
-        *,
-        run: str,
-        rng: Rng | None = None,
-        folder: Path | None = None,
-    ) -> None:
-        super().__init__(name, ledger, run=run, rng=rng, folder=folder)
+    def __init__(self, name: str, table: "Table", ledger: Ledger, **more: Any) -> None:
+        super().__init__(name, ledger, **more)
         self.table = table
         if not table.long:
             self.ids  # noqa: B018 (judged now, at the holder)
@@ -144,10 +113,10 @@ class AlignedParty(Party):
                 "takes one row. Nothing was sent."
             )
         self.watch: Watcher | None = None
-        self._masked, self._to_mask = 0, 0
-        self._mask: IdMask | None = None
+        self._masked = self._to_mask = 0
+        self._mask: psi.IdMask | None = None
         self._waiting: dict[str, int] = {}  # whose sets are still to be masked, and their sizes
-        self._rows: Rows | None = None
+        self._rows: psi.Rows | None = None
         self._aligned: pd.DataFrame | None = None
 
     @cached_property
@@ -172,26 +141,22 @@ class AlignedParty(Party):
         where something of the run was paid: then who its people are is disclosed.
         """
         budget, ledger = self.budget, self.ledger
-        if (
-            budget.epsilon == math.inf
-            or budget.against != ledger.budget.against
-            or ledger.spend(run=self.run)
-        ):
+        told = budget.epsilon < math.inf and budget.against == ledger.budget.against
+        if not told or ledger.spend(run=self.run):
             return None
         return _foreseen(self.sure * budget.epsilon, budget.delta)
 
     def shared_with(self, people: Sequence[tuple[int, int, Iterable[str]]]) -> dict[str, bytes]:
         """Of each other holder a digest of the ids of the people that both share, in their common order: 32 bytes.
 
-        `people`: those from one place to another, and who else holds them; nobody over rows.
+        `people`: those from one place to another, and who else holds them; nobody over rows, or row by row.
         Guarantee: two holders find the same only if each place is one and the same person at both. A server that
         matched a person with somebody else would have both in a joint release twice, at the price of once. It is for
         lines between the two (`joint.session`), and leaves nobody.
-        Edges: row by row nobody has an id → nothing.
         """
         if not people or self.table.schema.person is None or not len(self.aligned):
             return {}
-        kind, ids = canonical_ids(self.aligned[self.table.schema.person].to_numpy())
+        kind, ids = psi.canonical_ids(self.aligned[self.table.schema.person].to_numpy())
         found: dict[str, Any] = {}
         for start, stop, peers in people:
             told = b"".join(len(one).to_bytes(4, "big") + one for one in ids[start:stop])
@@ -203,9 +168,8 @@ class AlignedParty(Party):
         """Drop what was begun about the people as they were; they are aligned anew."""
 
     def answer(self, ask: Ask) -> Reply:
-        if isinstance(ask, MaskOwn | Found) and self.settled:
-            raise self.unexpected(ask)
-        if isinstance(ask, Keep) and self._mask is not None:
+        moved = isinstance(ask, MaskOwn | Found) and self.settled
+        if moved or (isinstance(ask, Keep) and self._mask is not None):
             raise self.unexpected(ask)
         if isinstance(ask, Introduce | MaskOwn | Found) and (least := self.foreseen()) is not None:
             self.ledger.afford(least)
@@ -232,7 +196,7 @@ class AlignedParty(Party):
         others = {name: size for name, size in ask.people.items() if name != self.name}
         if self.ids == ROW_NUMBER or not others or ask.people.get(self.name) != self.table.rows:
             raise self.unexpected(ask)
-        mask = IdMask(self.table.people, salt=ask.salt, key=self._fresh(), watch=self._tell)
+        mask = psi.IdMask(self.table.people, salt=ask.salt, key=self._fresh(), watch=self._tell)
         peers = ", ".join(f"{name} ({size:,} people)" for name, size in others.items())
         self._charge(f"alignment with {peers}: which people all parties hold is disclosed, outside ε")
         self.forget()
@@ -264,14 +228,14 @@ class AlignedParty(Party):
 
     def _in_all(self) -> int:
         # The sizes are the server's word: one that no set may have makes no number that a bar cannot draw.
-        return self.table.rows + sum(min(max(size, 0), MOST_PEOPLE) for size in self._waiting.values())
+        return self.table.rows + sum(min(max(size, 0), psi.MOST_PEOPLE) for size in self._waiting.values())
 
     def _tell(self, ids: int) -> None:
         self._masked += ids
         if self.watch is not None:
             self.watch(Progress(self._masked, self._to_mask, dict, "aligning"))
 
-    def _take(self, rows: Rows) -> None:
+    def _take(self, rows: psi.Rows) -> None:
         self._mask, self._rows, self._aligned = None, rows, self.table.take(rows).frame
 
     def _fresh(self) -> bytes:
@@ -292,15 +256,14 @@ class AlignedParty(Party):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        held = state["alignment"]
-        if held["people"] != self.table.rows:
+        if (held := state["alignment"])["people"] != self.table.rows:
             raise ArtefactError(
                 f"{self.name}: the saved state is about {held['people']:,} people, the table has "
                 f"{self.table.rows:,}. Nothing was computed or sent."
             )
         self._mask = self._rows = self._aligned = None
         if (mask := held["mask"]) is not None:
-            self._mask = IdMask(self.table.people, salt=mask["salt"], key=mask["key"], watch=self._tell)
+            self._mask = psi.IdMask(self.table.people, salt=mask["salt"], key=mask["key"], watch=self._tell)
             self._waiting = dict(mask["waiting"])
             self._masked, self._to_mask = 0, self._in_all()
         if held["rows"] is not None:
@@ -328,7 +291,7 @@ def watch_alignment(parties: Iterable[Party], watch: Watcher) -> None:
 
 
 def align_people(parties: Parties) -> int:
-    """Align all parties; afterwards each holds its rows in one common order. The number of shared people."""
+    """Align all parties, each a group of its own. The number of shared people."""
     return sum(align_grid(parties, [(name,) for name in parties.names]).values())
 
 
@@ -341,7 +304,7 @@ def align_grid(parties: Parties, groups: Sequence[Sequence[str]]) -> dict[tuple[
         raise AlignmentError(f"Alignment needs two parties or more, not {len(groups)}. Nothing was sent.")
     met = parties.ask(Introduce())
     people = {name: int(reply.people.value) for name, reply in met.items()}
-    agree_on_kind({name: str(reply.ids.value) for name, reply in met.items()})
+    psi.agree_on_kind({name: str(reply.ids.value) for name, reply in met.items()})
     if met[parties.names[0]].ids.value == ROW_NUMBER:
         if max(map(len, groups)) > 1:
             raise AlignmentError(
@@ -359,17 +322,17 @@ def align_grid(parties: Parties, groups: Sequence[Sequence[str]]) -> dict[tuple[
     salt = hashlib.sha256(b"".join(bytes(met[name].nonce.value) for name in parties.names)).digest()
     replies = parties.ask(MaskOwn(salt=salt, people=people))
     sets = {name: reply.masked.value for name, reply in replies.items()}
-    for hop in ring(parties.names):
+    for hop in psi.ring(parties.names):
         replies = parties.ask({peer: MaskOther(owner=name, masked=sets[name]) for name, peer in hop.items()})
         sets = {name: replies[peer].masked.value for name, peer in hop.items()}
-    found, cells = match_grid({name: masked.numpy() for name, masked in sets.items()}, groups)
+    found, cells = psi.match_grid({name: masked.numpy() for name, masked in sets.items()}, groups)
     parties.ask({name: Found(positions=torch.from_numpy(positions)) for name, positions in found.items()})
     return cells
 
 
-def _kind_of(table: Table) -> str:
+def _kind_of(table: "Table") -> str:
     try:
-        return canonical_ids(table.people)[0]
+        return psi.canonical_ids(table.people)[0]
     except AlignmentError as error:
         if table.long:  # a server waits for the answer, and hears this
             raise PartyError(

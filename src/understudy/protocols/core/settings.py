@@ -1,7 +1,9 @@
 """Settings that many protocols have, with what they mean in all of them."""
 
+from dataclasses import dataclass
+
 from understudy.data.rules import read_rules
-from understudy.ground.settings import COLUMN, SEED, TEXT, TRUTH, WHOLE, Takes, setting
+from understudy.ground.settings import COLUMN, SEED, TEXT, TRUTH, WHOLE, Declared, Takes, setting
 
 RULES = Takes("a list", kept=lambda rules: tuple(rule.to_dict() for rule in read_rules(rules)))
 
@@ -41,11 +43,28 @@ def target() -> str | None:
     return setting(None, COLUMN, "the column to predict from the others")
 
 
-def colluding() -> int:
-    """How many holders may pool what they know."""
-    return setting(1, WHOLE, "ε still holds if this many holders share with each other all that they know")
+@dataclass(frozen=True, kw_only=True)
+class JointConfig(Declared):
+    """What every family of joint releases takes."""
+
+    private: bool = private()
 
 
-def chunk() -> int:
-    """How long messages are, where columns are split."""
-    return setting(1 << 15, WHOLE, "people per message")
+@dataclass(frozen=True, kw_only=True)
+class OverColumns(JointConfig):
+    """The same where holders may have other columns of the same people."""
+
+    chunk: int = setting(1 << 15, WHOLE, "people per message")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverRows(JointConfig):
+    """The same where holders of the same columns may have people of their own. The noise hides a person who is with
+    `most_holders` of them, too. Over rows the run continues without parties that go away before the first release.
+    """
+
+    colluding: int = setting(
+        1, WHOLE, "ε still holds if this many holders share with each other all that they know"
+    )
+    at_least: int | None = at_least()
+    most_holders: int = most_holders()

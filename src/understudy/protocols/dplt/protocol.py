@@ -37,62 +37,9 @@ keys, they would part there, and nothing is charged. A server that speaks for ho
 not found out so; the contract of a run over the network names the schemas, and the ledgers name the keys.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from functools import partial
-from pathlib import Path
+from understudy.protocols.dplt.study import Config as Config
+from understudy.protocols.dplt.study import LatentTree
+from understudy.protocols.joint import run
 
-from understudy.data.schema import Schema, join
-from understudy.generators.parts import GeneratorParts
-from understudy.protocols.core import Parties, Watcher
-from understudy.protocols.core.loop import Outcome, two_steps
-from understudy.protocols.dplt.study import Config, LatentTree
-from understudy.protocols.dplt.tree import network_of
-from understudy.protocols.joint.found import ended, statement
-from understudy.protocols.joint.party import AlignedJointParty
-from understudy.protocols.joint.server import measure
-from understudy.protocols.protocol import Protocol, agree_on
-
-
-def train(
-    config: Config,
-    parties: Parties,
-    schemas: Mapping[str, Schema],
-    *,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-) -> Outcome:
-    """Grow the tree, and make a generator of it.
-
-    With a `checkpoint` folder what was released is saved, and `resume=True` continues from there: nothing is
-    measured, or charged, twice.
-    """
-    schemas = {name: schemas[name] for name in parties.names}
-    schema, study = join(schemas), LatentTree(config, schemas)
-    found = measure(study, parties, chunk=config.chunk, checkpoint=checkpoint, resume=resume)
-    privacy = statement(found, parties)
-    look = two_steps(watch, privacy.per_party)
-    look(1)
-    tables = study.tables(found)
-    sizes = [size for sizes in study.sizes.values() for size in sizes]
-    network = network_of(sizes, tables, next(iter(tables))[0])
-    look(2)
-    people = found.record.people or 0
-    card = {
-        "protocol": "dplt",
-        "config": asdict(config),
-        "rounds": 1,
-        "ended": ended(found),
-        "people": people,
-        "owners": {column: name for name, held in schemas.items() for column in held.names},
-        "privacy": privacy.to_dict(),
-    }
-    return Outcome(GeneratorParts(network.eval(), schema, card), privacy, people)
-
-
-PROTOCOL = Protocol(
-    name="dplt", paper=__doc__, config=Config, party=partial(AlignedJointParty, LatentTree),
-    parties=(AlignedJointParty,), train=train, same_people=True, one_release=True,
-    agreed=agree_on(LatentTree.settled), study=LatentTree,
-)  # fmt: skip
+PROTOCOL = run.family(LatentTree, paper=__doc__, same_people=True, one_release=True, forecast=None)
+train = PROTOCOL.train

@@ -19,15 +19,16 @@ from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.schema import Grid, Schema
+from understudy.data.schema import Grid, Schema, join
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError, MessageError, PrivacyError
-from understudy.ground.settings import TRUTH, WHOLE, Declared, Takes, setting
+from understudy.ground.settings import TRUTH, WHOLE, Takes, setting
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteLaplaceNoise, Exponential, Rng, rounded_up
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import settings as usual
+from understudy.protocols.core.settings import OverColumns
 from understudy.protocols.dplt import tree
 from understudy.protocols.dplt.tree import Array, Edge, Grouping, Rows, Tables
 from understudy.protocols.joint.found import Found
@@ -48,7 +49,7 @@ WEIGHTS = Takes("three weights", _check_weights, tuple)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Declared):
+class Config(OverColumns):
     """The settings of DPLT and, with `plus`, of DPLT+."""
 
     plus: bool = setting(False, TRUTH, "DPLT+ in place of DPLT")
@@ -58,8 +59,6 @@ class Config(Declared):
         WEIGHTS,
         "weights by which ε goes to latent attributes, correlations and tree parameters",
     )
-    chunk: int = usual.chunk()
-    private: bool = usual.private()
     seed: int = usual.seed()
 
 
@@ -245,6 +244,17 @@ class LatentTree(Study[Rows]):
             for parent, leaf in tree.leaves_of(groups[name]):
                 tables[starts[name] + parent, starts[name] + leaf] = released[name, (parent, leaf)]
         return tables
+
+    def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
+        """A generator of the tree."""
+        from understudy.generators.parts import GeneratorParts
+
+        tables, sizes = self.tables(found), [size for sizes in self.sizes.values() for size in sizes]
+        network = tree.network_of(sizes, tables, next(iter(tables))[0])
+        owners = {column: name for name, held in self.schemas.items() for column in held.names}
+        return GeneratorParts(
+            network.eval(), join(self.schemas), {"owners": owners}
+        ), found.record.people or 0
 
 
 def _lists_of_numbers(told: Any) -> bool:

@@ -37,7 +37,7 @@ from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Ask, Done, Keep, Message, Public, Reply
 from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.gans.verti_gan_party import Config, Couple, VertiGanParty
-from understudy.protocols.gram.measured import Measured
+from understudy.protocols.gram.fit import Measured
 from understudy.protocols.gram.settings import Config as GramConfig
 from understudy.protocols.gram.study import Gram
 from understudy.protocols.joint import messages as joint

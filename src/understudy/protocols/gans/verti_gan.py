@@ -43,7 +43,7 @@ from understudy.protocols.gans.verti_gan_party import (
     Round,
     VertiGanParty,
 )
-from understudy.protocols.gram.measured import Measured
+from understudy.protocols.gram.fit import Measured
 from understudy.protocols.joint.found import Found, Record
 from understudy.protocols.joint.products import DEALT
 from understudy.protocols.joint.server import measure

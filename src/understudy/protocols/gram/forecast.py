@@ -1,15 +1,12 @@
-"""What a joint Gram matrix will be, before anything is asked: its releases, their noise, and what can be told by them.
+"""What a joint Gram matrix will be, before anything is asked: its releases, and what can be told by them.
 
-The noise is what both sides come to, by the same functions: from schemas, settings and budgets alone.
 Guarantee: reads no row.
-Edges: with several holders the strictest budget decides. Levels that are bought follow from what will be released; here
-stands what the rule gives for so many people.
+Edges: levels that are bought follow from what will be released; here stands what the rule gives for so many people.
 """
 
 import math
 import os
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -21,11 +18,9 @@ from understudy.data.encoding.fine import is_bought, is_tree
 from understudy.data.schema import Block, Schema
 from understudy.models.tables.merged_levels import fitted_width, level_count, most_levels
 from understudy.models.tables.target import MOST_LEVELS
-from understudy.privacy.accounts.accounting import DpEvent, epsilon
-from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.forecast import MORE, Error, Expectation, Forecast, Stage, figure
 from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.study import Gram
+from understudy.protocols.joint.found import Found
 
 _CLEAR = 2.0  # deviations of its noise: a count of fewer people tells nothing
 _FEW = 4.0  # so many deviations: people who are no more than that cannot be told from noise
@@ -41,60 +36,36 @@ _BASE = 4e8  # bytes for the libraries
 _VALUE = 40  # bytes for a value of a table
 
 
-def forecast(
-    config: Any, schemas: Mapping[str, Schema], budgets: Mapping[str, Budget], people: int | None = None
-) -> Forecast:
-    """What a run with these settings will release, and how uncertain that is, with so many `people`.
-
-    Over rows they are those of all holders together, over columns those whom all share.
-    Edges: whatever a run refuses by its settings and schemas → the same ConfigError.
-    """
-    study = Gram(config, schemas)
-    layout, pricing = study.layout, study.pricing
-    shared = people if layout.grid.partition == "columns" else None
-    shares = pricing.shares(min(budgets.values(), key=lambda budget: budget.epsilon), shared)
-    nothing = [0.0] * len(study.releases)
-    needed = (pricing.needed(budget, shared) if config.private else nothing for budget in budgets.values())
-    sigmas = [max(scales) for scales in zip(*needed, strict=True)]
-    noise = [
-        {block: study.deviation(name, sigma, block, [*schemas]) for block in layout.grid.blocks}
-        for name, sigma in zip(study.releases, sigmas, strict=True)
-    ]
-    spend = sum(map(pricing.spend, range(len(sigmas)), sigmas), Counter[DpEvent]())
-    first, pairs = noise[0], noise[int(layout.buys)]
-    widths = _widths(layout, people, max(pairs.values()))
+def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
+    """What a forecast of these releases says besides what all say."""
+    config, layout, people = study.config, study.layout, said.people
+    noise = [study.deviations(ahead, name) for name in study.releases]
+    first, pair = noise[0], max(noise[int(layout.buys)].values())
+    least = min(said.budgets.values(), key=lambda budget: budget.epsilon)
     expected = None
-    if people is not None and max(pairs.values()):
+    if people is not None and pair:
         expected = Expectation(
             people=people,
-            epsilon=min(budget.epsilon for budget in budgets.values()),
+            epsilon=least.epsilon,
             single=max(first.values()),
-            pair=max(pairs.values()),
+            pair=pair,
             levels=_levels(layout.joint.columns, layout.buys),
         )
-    too_fine = _too_fine(layout, people, first, max(pairs.values()))
+    widths, too_fine = _widths(layout, people, pair), _too_fine(layout, people, first, pair)
     takes, memory = _takes(config, layout, widths, people)
-    return Forecast(
-        protocol="gram",
-        cut=layout.grid.partition,
-        budgets=budgets,
-        price={name: epsilon(spend, budget.delta) for name, budget in budgets.items()},
-        person="A person pays this once, for all holders together."
-        if layout.grid.partition != "rows" or config.most_holders > 1
-        else "A person pays at the holder who has them.",
-        people=people,
-        stages=_stages(study, shares, noise),
-        errors=_errors(layout, config, noise),
-        levels=_said(layout, widths, people, max(pairs.values())),
-        too_fine=too_fine,
-        takes=takes,
-        memory=memory,
-        warnings=(
-            *_warnings(budgets, people, noise, expected, too_fine, memory),
-            *_shares_warning(config, layout, people),
+    largest = max(max(each.values()) for each in noise)
+    return {
+        "stages": _stages(
+            study, study.pricing.shares(least, people if said.cut == "columns" else None), noise
         ),
-        expected=expected,
-    )
+        "errors": _errors(layout, config, noise),
+        "levels": _bought(layout, widths, people, pair),
+        "too_fine": too_fine,
+        "takes": takes,
+        "memory": memory,
+        "warnings": tuple(_warnings(study, people, largest, expected, too_fine, memory)),
+        "expected": expected,
+    }
 
 
 def expectation(
@@ -114,30 +85,26 @@ def _levels(columns: Iterable[Column], buys: bool) -> tuple[float, ...]:
     return tuple(math.inf if buys and is_tree(column) else column.size for column in columns)
 
 
-def _name(layout: Layout, block: Block) -> str:
-    return " × ".join(" + ".join(layout.grid.groups[group]) for group in sorted(set(block)))
+def _stages(study: Any, shares: Sequence[float], noise: Sequence[Mapping[Block, float]]) -> tuple[Stage, ...]:
+    """What each release is of: its share of the budget, the cells that a person moves, and its noise by holders."""
+    grid = study.grid
 
+    def whose(block: Block) -> str:
+        return " × ".join(" + ".join(grid.groups[group]) for group in sorted(set(block)))
 
-def _stages(
-    study: Gram, shares: Sequence[float], noise: Sequence[Mapping[Block, float]]
-) -> tuple[Stage, ...]:
-    """What each release is of."""
-    layout, spreads = study.layout, study.spreads.values()
-    words = _words(study)
-    within = [(g, g) for g in range(len(layout.grid.groups))]
-    used = [within if name == "fine" else layout.grid.blocks for name in study.releases]
+    within = [(g, g) for g in range(len(grid.groups))]
     return tuple(
         Stage(
             what=what,
             share=share,
-            moved=sum(cells for _, cells in spread.moved),
-            noise={_name(layout, block): each[block] for block in blocks},
+            moved=sum(cells for _, cells in study.spreads[name].moved),
+            noise={whose(block): each[block] for block in (within if name == "fine" else grid.blocks)},
         )
-        for what, share, spread, each, blocks in zip(words, shares, spreads, noise, used, strict=True)
+        for what, share, name, each in zip(_words(study), shares, study.releases, noise, strict=True)
     )
 
 
-def _words(study: Gram) -> list[str]:
+def _words(study: Any) -> list[str]:
     """What each release is of, in words."""
     layout, config = study.layout, study.config
     pairs = f"{math.comb(layout.columns, 2):,} pairs"
@@ -163,36 +130,18 @@ def _words(study: Gram) -> list[str]:
 
 def _errors(layout: Layout, config: Any, noise: Sequence[Mapping[Block, float]]) -> tuple[Error, ...]:
     """Of counts of one column and of cells of a pair; those with the target are the mean of two measurements."""
-    within = [(g, g) for g in range(len(layout.grid.groups))]
+    schemas = [*layout.grid.one_each(layout.schemas).values()]
+    inside = [(g, g) for g, schema in enumerate(schemas) if len(schema.columns) > 1]
     across = [block for block in layout.grid.blocks if block[0] != block[1]]
     pairs = noise[int(layout.buys)]
-    several = len(layout.grid.groups) > 1
-    found = [_error("a count of one column", [noise[0][block] for block in within])]
-    inside = [
-        (g, g)
-        for g, schema in enumerate(layout.grid.one_each(layout.schemas).values())
-        if len(schema.columns) > 1
-    ]
-    if inside:
-        found.append(
-            _error(f"a cell of a pair{' at one holder' if several else ''}", [pairs[b] for b in inside])
-        )
-    if across:
-        found.append(_error("a cell of a pair across holders", [pairs[b] for b in across]))
+    found = {"a count of one column": [noise[0][g, g] for g in range(len(schemas))]}
+    found[f"a cell of a pair{' at one holder' if len(schemas) > 1 else ''}"] = [pairs[b] for b in inside]
+    found["a cell of a pair across holders"] = [pairs[b] for b in across]
     if config.target is not None and layout.columns > 1:
-        own = next(
-            g
-            for g, schema in enumerate(layout.grid.one_each(layout.schemas).values())
-            if config.target in schema.names
-        )
+        own = next(g for g, schema in enumerate(schemas) if config.target in schema.names)
         with_target = [b for b in (*inside, *across) if own in b]
-        twice = [_mean(pairs[b], noise[-1][b]) for b in with_target]
-        found.append(_error(f"a cell of a pair with {config.target}", twice))
-    return tuple(found)
-
-
-def _error(what: str, deviations: list[float]) -> Error:
-    return Error(what=what, least=min(deviations), largest=max(deviations))
+        found[f"a cell of a pair with {config.target}"] = [_mean(pairs[b], noise[-1][b]) for b in with_target]
+    return tuple(Error(what=what, least=min(each), largest=max(each)) for what, each in found.items() if each)
 
 
 def _mean(one: float, other: float) -> float:
@@ -217,7 +166,7 @@ def _widths(layout: Layout, people: int | None, noise: float) -> dict[str, int]:
     return {column.name: width(column) for column in columns}
 
 
-def _said(layout: Layout, widths: Mapping[str, int], people: int | None, noise: float) -> dict[str, str]:
+def _bought(layout: Layout, widths: Mapping[str, int], people: int | None, noise: float) -> dict[str, str]:
     """What becomes of the columns whose levels are bought."""
     if not layout.buys:
         return {}
@@ -262,22 +211,16 @@ def _too_fine(
 
 
 def _warnings(
-    budgets: Mapping[str, Budget],
+    study: Any,
     people: int | None,
-    noise: Sequence[Mapping[Block, float]],
+    largest: float,
     expected: Expectation | None,
     too_fine: Mapping[str, str],
     memory: float,
 ) -> Iterable[str]:
-    largest = max(max(each.values()) for each in noise)
-    if not largest:
-        yield "private = false: no noise at all. Only a rehearsal on public rows may do that."
-    if people is not None and largest:
-        if expected is not None and expected.poor:
-            yield f"{expected} {MORE}"
-        for name, budget in budgets.items():
-            if budget.delta * people >= 1:
-                yield f"{name}: δ = {budget.delta:g} is not below 1/{people:,}. Choose a smaller δ."
+    config = study.config
+    if expected is not None and expected.poor:
+        yield f"{expected} {MORE}"
     if too_fine and people is not None and people > _FEW * largest:
         yield (
             f"Too fine for so many people: {', '.join(too_fine)}. Declare fewer levels or bins; a number without "
@@ -285,11 +228,8 @@ def _warnings(
         )
     if memory > (there := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
         yield f"It takes about {memory / 1e9:.0f} GB, and this machine has {there / 1e9:.0f}."
-
-
-def _shares_warning(config: Any, layout: Layout, people: int | None) -> Iterable[str]:
     told = (config.scouting, people, config.public_people)
-    if config.target is not None and told == (None, None, None) and layout.grid.partition == "columns":
+    if config.target is not None and told == (None, None, None) and study.grid.partition == "columns":
         yield f"With few people the pairs with {config.target} take more of the budget: say how many there are."
 
 

@@ -22,8 +22,7 @@ from understudy.data.encoding.fine import end_cells, fine_schema, is_bought
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Block, Grid, Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
-from understudy.models.tables.merged_levels import most_width
-from understudy.models.tables.strongest import MOST_CELLS
+from understudy.models.tables.merged_levels import MOST_CELLS, most_width
 from understudy.privacy.secure.counts import movable
 from understudy.protocols.gram.trees import Trees, trees_of
 

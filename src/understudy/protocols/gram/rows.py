@@ -1,16 +1,19 @@
 """A holder's rows for a joint Gram matrix: the levels of every column, and before these the fine cells."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec, Codes
 from understudy.data.encoding.levels import merged
-from understudy.data.table import Table
 from understudy.ground.errors import PartyError, SchemaError
 from understudy.privacy.secure.counts import gram_matrix
 from understudy.protocols.gram.layout import Layout
+
+if TYPE_CHECKING:
+    from understudy.data.table import Table
 
 
 class Rows:
@@ -21,7 +24,7 @@ class Rows:
     names neither.
     """
 
-    def __init__(self, table: Table, layout: Layout, group: int) -> None:
+    def __init__(self, table: "Table", layout: Layout, group: int) -> None:
         self._table, self.group = table, group
         # Of bought levels the fine cell of every value, and ends where they are counted (`Trees.cells`).
         self._encode = layout.trees[group].cells if layout.buys else Codec(table.schema).codes

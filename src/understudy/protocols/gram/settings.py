@@ -6,9 +6,9 @@ from typing import Any
 
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError
-from understudy.ground.settings import NONE_OR_MORE, POSITIVE, WHOLE, Declared, Takes, between, setting
+from understudy.ground.settings import NONE_OR_MORE, POSITIVE, WHOLE, Takes, between, setting
 from understudy.protocols.core import settings as usual
-from understudy.protocols.core.settings import RULES
+from understudy.protocols.core.settings import RULES, OverColumns, OverRows
 
 # the fine tables' share of the budget: towards 0 and 1 noise grows without end
 LEAST_FINE = 0.02
@@ -42,38 +42,27 @@ FINE = Takes(f"0, or between {LEAST_FINE} and {MOST_FINE}", named=_fine)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Declared):
-    """`components`, `steps` and `rate` are the fit's.
-
-    `fine`: where a number has no declared bins, or a list of categories is long, this share of the budget buys fine
+class Config(OverRows, OverColumns):
+    """`fine`: where a number has no declared bins, or a list of categories is long, this share of the budget buys fine
     tables of all columns, and by them the levels on which pairs are measured (`data/encoding/fine.py`,
-    `tables/bought_levels.py`). Bounds may then be far too wide. 0: levels as the schema has them, which are
-    even bins where it declares none.
-    `target`: the column to predict from the others, if there is one. All pairs with it are measured a
-    second time, so that both together have less noise; `scouting` is the share of the budget that the first release, of
-    all pairs, takes then. What a classifier learns gains much by it, most on wide tables, and the distance of other
-    pairs hardly suffers (benchmarks/joint). The fit is drawn to tables of three columns with it that have no more than
-    the pairs say (`tables/target.py`), and rows draw it by their other columns (there as well).
-    By default `scouting` is .8, and less where people are few beside the noise (`again_share`). How many there
-    are is known where columns are split; elsewhere `public_people` says it, if it is public: about so many, or a bound.
-    `refined`: so many other pairs, the strongest by the first release (`tables/strongest_pairs.py`), are measured once
-    more, too. By default none are, however wide the table: the fit reads wide tables by what their pairs share
-    (`tables/priors.py`), and of tables with up to 561 columns a choice of pairs gained an eighth on one and lost
-    on the others.
-    `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders);
-    where pairs are measured twice they share the second release's part of the budget.
-    `chosen_triples`: with a target, up to so many three-way tables of it and two other columns, the strongest by the
-    first release (`tables/strongest_triples.py`), in the second release: of one holder's columns, or of two holders'
-    (`gram/stages.py`), for which pairs of levels are multiplied as all levels were before. By default four where
-    `public_people` says that there are 10,000 or more, and else none: they make all of that release noisier, by a sixth
-    with 13 columns, and where people are few that costs more than it tells.
-    `rules`: what every row keeps across holders, besides the rules of their schemas (`data/rules.py`). Nothing is
-    measured for it: what is fitted is the law given the rules, and what is drawn keeps them.
-    `most_holders`: over rows, how many holders may hold a person. Nobody can check it without an alignment, so the
-    holders state it; noise is for a person who moves every count by so much. Over a grid alignment refuses such people,
-    and the setting is for holders who fear a server that departs from the protocol.
-    ε holds when up to `colluding` of the holders of a block pool what they know. Over rows the run continues without
-    parties that go away early as long as `at_least` are left (None: all must stay). `chunk`: people per message.
+    `tables/merged_levels.py`). Bounds may then be far too wide.
+    `target`: all pairs with it are measured a second time, so that both together have less noise; `scouting` is the
+    share of the budget that the first release, of all pairs, takes then: by default .8, and less where people are few
+    beside the noise (`again_share`). How many there are is known where columns are split; elsewhere `public_people`
+    says it. What a classifier learns gains much by it, most on wide tables, and the distance of other pairs hardly
+    suffers (benchmarks/joint). The fit is drawn to tables of three columns with it that have no more than the pairs say
+    (`tables/target.py`), and rows draw it by their other columns (there as well).
+    `refined` (`tables/strongest.py`): by default none, however wide the table: of tables with up to 561 columns a
+    choice of pairs gained an eighth on one and lost on the others.
+    `triples`: where pairs are measured twice they share the second release's part of the budget.
+    `chosen_triples` (`tables/strongest.py`): of one holder's columns, or of two holders' (`gram/stages.py`),
+    for which pairs of levels are multiplied as all levels were before. By default four where `public_people` says that
+    there are 10,000 or more, and else none: they make all of that release noisier, by a sixth with 13 columns, and
+    where people are few that costs more than it tells.
+    `rules`: nothing is measured for them: what is fitted is the law given the rules, and what is drawn keeps them.
+    `most_holders`: nobody can check it over rows without an alignment, so the holders state it; noise is for a person
+    who moves every count by so much. Over a grid alignment refuses such people, and the setting is for holders who fear
+    a server that departs from the protocol.
     """
 
     components: int = setting(512, WHOLE, "products in the mixture that is fitted")
@@ -109,11 +98,6 @@ class Config(Declared):
     rules: tuple[dict[str, Any], ...] = setting(
         (), RULES, "what every row keeps across holders, besides the rules of their schemas (`data/rules.py`)"
     )
-    colluding: int = usual.colluding()
-    at_least: int | None = usual.at_least()
-    most_holders: int = usual.most_holders()
-    chunk: int = usual.chunk()
-    private: bool = usual.private()
     device: str = usual.device()
     seed: int = usual.seed()
 

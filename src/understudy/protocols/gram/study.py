@@ -7,7 +7,7 @@ is paid for the last release is fixed before any of it is chosen.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -18,14 +18,12 @@ from torch import Tensor
 
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Block, Grid
-from understudy.data.table import Table
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure.counts import scaled
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.measured import Measured
 from understudy.protocols.gram.rows import Rows
 from understudy.protocols.gram.settings import AGAIN, Config, again_share
 from understudy.protocols.gram.stages import FineTables, Pairs, Spread
@@ -73,7 +71,6 @@ class Gram(Study[Rows]):
     )  # fmt: skip
     lasting: ClassVar[tuple[str, ...]] = ("pairs",)
     across: ClassVar[bool] = False  # only the pairs of columns that are with different groups
-    chooser: Any = None  # the server's, which names pairs and tables by what was released (`choosing`)
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
@@ -86,7 +83,6 @@ class Gram(Study[Rows]):
         self.most_triples = 0
         if config.target is not None:
             self.most_triples = min(config.most_triples, len(self.layout.tables_beside(config.target)))
-        self._fine: tuple[Any, Trees] | None = None
         _ = self.spreads
 
     @property
@@ -156,6 +152,8 @@ class Gram(Study[Rows]):
     def rows(self, holding: Holding) -> Rows:
         table = holding.rows
         if holding.aligned is not None:
+            from understudy.data.table import Table
+
             table = Table(holding.aligned, table.schema, table.source)
         return Rows(table, self.layout, self.grid.group_of(holding.name))
 
@@ -195,6 +193,8 @@ class Gram(Study[Rows]):
             return {"groups": {str(place): torch.from_numpy(group) for place, group in enumerate(groups)}}
         if name != "again" or not self._chooses:
             return {}
+        from understudy.protocols.gram.fit import Measured
+
         layout, target, so_far = self.layout, self.config.target, Measured.of(found)
         pairs, tables = layout.pairs_with(target), torch.empty(0, 2, dtype=torch.int64)
         if self.config.refined:
@@ -206,10 +206,11 @@ class Gram(Study[Rows]):
 
     def fine_tables(self, found: Found) -> Trees:
         """What the trees of all columns say."""
-        if self._fine is None or self._fine[0] is not found["fine"]:
-            sums, noise = found["fine"]
-            self._fine = found["fine"], Trees.of(self.layout.trees, sums, noise, found.record.people)
-        return self._fine[1]
+        sums, noise = found["fine"]
+        made: Trees = found.once(
+            "fine tables", lambda: Trees.of(self.layout.trees, sums, noise, found.record.people)
+        )
+        return made
 
     def levels(self, found: Found) -> Levels:
         """Those that the fine tables, and the noise of a pair's cells, allow."""
@@ -217,10 +218,36 @@ class Gram(Study[Rows]):
 
     def loudest(self, found: Found, name: str) -> float:
         """The largest standard deviation of a block's noise, in a release that may still be due."""
-        sigma = found.noise(name)
-        return max(self.deviation(name, sigma, block, [*found.record.begun]) for block in self.grid.blocks)
+        return max(self.deviations(found, name).values())
 
-    def deviation(self, name: str, sigma: float, block: Block, present: Sequence[str]) -> float:
-        """The standard deviation of the noise in a block, of a release of noise σ, by those who are present."""
-        holders = [one for one in self.grid.holders(block) if one in present]
-        return self.pricing.deviation(scaled(sigma, self.spreads[name].factors[block]), len(holders))
+    def deviations(self, found: Found, name: str) -> dict[Block, float]:
+        """The standard deviation of the noise in each block of a release, which may still be due."""
+        sigma, factors = found.noise(name), self.spreads[name].factors
+        holders = {
+            block: [one for one in self.grid.holders(block) if one in found.record.begun]
+            for block in self.grid.blocks
+        }
+        return {
+            block: self.pricing.deviation(scaled(sigma, factors[block]), len(present))
+            for block, present in holders.items()
+        }
+
+    @cached_property
+    def chooser(self) -> Any:
+        """What names pairs and tables by what was released, and fits: the server's alone."""
+        from understudy.protocols.gram.fit import Chooser
+
+        return Chooser(self.config, self.layout)
+
+    def check_fit(self, **more: Any) -> None:
+        _ = self.chooser
+
+    def fit(self, found: Found, privacy: Any, look: Callable[..., None], **more: Any) -> Any:
+        from understudy.protocols.gram.fit import fitted
+
+        return fitted(self, found, privacy, look)
+
+    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+        from understudy.protocols.gram.forecast import foreseen
+
+        return foreseen(self, ahead, said)

@@ -1,8 +1,8 @@
 """Joint releases: one engine for all families in which holders release noisy sums once, and a model is fitted to them.
 
 `messages` is what is said, `party` a holder's side (`session`: what it holds meanwhile), `server` the server's
-(`found`: what it knows so far), `products` those between holders, `pricing` what a release costs. `stage` is what a
-family writes:
+(`found`: what it knows so far), `products` those between holders, `pricing` what a release costs, `run` all from the
+plan to what comes out. `stage` is what a family writes:
 
     class Means(Stage[Rows]):                           # one release, the same object on both sides
         blocks      {"sums": BlockSpec(groups=(0, 0), shape=(20,), sensitivity=1.0)}
@@ -17,16 +17,9 @@ family writes:
         rows        Holding → Rows
         stage       (name, terms, noise, before) → Means, after it has checked the terms
         terms       (name, found) → what the server chooses, by `found["…"]` of the releases before
+        fit         found → a generator, or a classifier, and how many people there are
 
-    def train(config, parties, schemas, *, checkpoint=None, resume=False, watch=None) -> Outcome:
-        found = measure(Averages(config, schemas), parties, checkpoint=checkpoint, resume=resume)
-        privacy = statement(found, parties)
-        …fit to `found`…
-
-    PROTOCOL = Protocol(                                # AlignedJointParty where columns may be split
-        name="averages", paper=__doc__, config=Config, party=partial(JointParty, Averages), parties=(JointParty,),
-        train=train, same_people=False, agreed=agree_on(Averages.settled), study=Averages, audit="joint", …
-    )
+    PROTOCOL = run.family(Averages, aligned=False, paper=__doc__, same_people=False, audit="joint")
 
 `examples/dp_fedavg.py` is one in a file; `protocols/moments` is a larger one, over rows. Rules:
 

@@ -1,30 +1,14 @@
-"""What a run of joint releases knows so far: as it is saved, as it is read, and what it has cost.
+"""What a run of joint releases knows so far, as it is saved, and as it is read. All of it is public, or paid for."""
 
-All of it is public, or paid for.
-"""
-
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
-from understudy.protocols.core import Parties, settled
-from understudy.protocols.core.base import VIEWS
+from understudy.protocols.core.forecast import figure
 from understudy.protocols.joint.pricing import BlockSpec
-from understudy.protocols.joint.products import DEALT
 from understudy.protocols.joint.stage import Stage, Study, Terms
 
 Begun = dict[str, dict[str, Any]]  # what each party stated
-OUTSIDE_ROWS = (
-    "the schema: columns, levels, sizes, bounds and classes are public",
-    "the size and the timing of messages; the number of people is counted within ε",
-)
-OUTSIDE_GRID = (
-    *OUTSIDE,
-    "which parties hold a person: alignment reveals it to the parties that hold this person, and to the server how "
-    "many people each combination of parties has",
-)
 
 
 @dataclass(frozen=True)
@@ -67,7 +51,7 @@ class Found(Mapping[str, Any]):
     def __init__(self, study: Study[Any], record: Record) -> None:
         self.study, self.record = study, record
         self._stages: dict[str, Stage[Any]] = {}
-        self._read: dict[str, Any] = {}
+        self._made: dict[str, Any] = {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.record.sums)
@@ -76,10 +60,8 @@ class Found(Mapping[str, Any]):
         return len(self.record.sums)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._read:
-            sums = self.record.sums[name]
-            self._read[name] = self.stage(name).read(sums, self.deviations(name))
-        return self._read[name]
+        sums = self.record.sums[name]
+        return self.once(f"release {name}", lambda: self.stage(name).read(sums, self.deviations(name)))
 
     def stage(self, name: str) -> Stage[Any]:
         """The stage of a release that was made."""
@@ -91,6 +73,12 @@ class Found(Mapping[str, Any]):
         """The stage of this name and these terms, after those before it."""
         before = {one: self.stage(one) for one in self.study.lasting if one != name and one in self}
         return self.study.stage(name, terms, self.noise(name), before)
+
+    def once(self, what: str, make: Callable[[], Any]) -> Any:
+        """What is made of releases, and asked for again and again: made once."""
+        if what not in self._made:
+            self._made[what] = make()
+        return self._made[what]
 
     def noise(self, name: str) -> float:
         """The noise of a release, also of one that is still due."""
@@ -113,45 +101,11 @@ class Found(Mapping[str, Any]):
         return [name for name in self.study.grid.holders(block.groups) if name in self.record.begun]
 
 
-def statement(found: Found, parties: Parties, *, at_least: int | None = None) -> PrivacyStatement:
-    """What the run cost, by the parties' ledgers; of a party that went away, the price of all it was asked for."""
-    record, study = found.record, found.study
-    there = [name for name in record.begun if name not in record.gone]
-    asked = sum(
-        (study.pricing.spend(number, record.noise[number]) for number in range(record.made + record.lost)),
-        Counter(),
-    )
-    spends, gone = settled(parties, there, at_least=at_least), dict.fromkeys(VIEWS, asked)
-    split, moves = len(study.grid.groups) > 1, study.pricing.moves
-    outside = {"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[study.grid.partition]
-    return PrivacyStatement(
-        parties=tuple(
-            PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
-            for name, info in record.begun.items()
-        ),
-        same_people=split,
-        most_holders=moves,
-        one_release=split or moves > 1,
-        outside=outside + _missing(found),
-        unguarded=DEALT if split else (),
-    )
-
-
-def ended(found: Found) -> str:
-    """How the releases ended, for a card."""
-    made, due = found.record.made, len(found.study.releases)
-    if found.record.ended:
-        return f"after {made} of {due} releases: {found.record.ended}"
-    return "after the one release" if due == 1 else "after all releases"
-
-
-def _missing(found: Found) -> tuple[str, ...]:
-    """What a privacy statement says of a further release that did not take place."""
-    record = found.record
-    if not record.ended:
-        return ()
-    paid = "a party that had answered by then has paid for it; for a party that is gone, the price here counts it"
-    return (
-        f"release {record.made + 1} of {len(found.study.releases)}, which did not take place ({record.ended}): "
-        + (paid if record.lost else "nobody was asked for it"),
-    )
+def noise_facts(ahead: Found) -> list[str]:
+    """What a forecast says of each release's noise and share, where its price is that of one Gaussian mechanism."""
+    study = ahead.study
+    shares = study.pricing.shares  # type: ignore[attr-defined]
+    return [
+        f"{what}: noise {figure(ahead.noise(name))} times what a person moves, {share / sum(shares):.0%} of the budget"
+        for (name, what), share in zip(study.releases.items(), shares, strict=True)
+    ]

@@ -112,6 +112,14 @@ class Holding:
     aligned: pd.DataFrame | None
     drawing: Callable[[], Rng]
 
+    @property
+    def places(self) -> NDArray[Any]:
+        """Where the shared people of a roster are among those who have rows."""
+        from understudy.data.kinds import places
+
+        assert self.aligned is not None
+        return places(self.aligned)
+
 
 class Study(ABC, Generic[R]):
     """One per family, and one object per run on either side: what follows from its settings and all schemas.
@@ -119,6 +127,7 @@ class Study(ABC, Generic[R]):
     `least`: without so many releases nothing can be fitted, so that who goes away before them ends the run.
     `lasting`: the stages that later ones look at, by `before` or by the products that were made for them. Of all others
     a holder keeps nothing once they are released.
+    `any_kind`: rows may be of every kind (`data.kinds`), not tables alone.
     """
 
     family: ClassVar[str]
@@ -126,6 +135,7 @@ class Study(ABC, Generic[R]):
     settled: ClassVar[tuple[str, ...]]  # the settings that what is released depends on
     least: ClassVar[int] = 1
     lasting: ClassVar[tuple[str, ...]] = ()
+    any_kind: ClassVar[bool] = False
 
     def __init__(self, config: Any, schemas: Mapping[str, Any]) -> None:
         """Edges: what cannot be measured → ConfigError or SchemaError, before anything is charged."""
@@ -133,13 +143,17 @@ class Study(ABC, Generic[R]):
 
     @classmethod
     def schema_of(cls, told: dict[str, Any]) -> Any:
-        """A schema as it was told: of a table, where the family takes nothing else."""
-        return Schema.from_dict(told)
+        """A schema as it was told."""
+        from understudy.data.kinds import schema_from
+
+        return schema_from(told) if cls.any_kind else Schema.from_dict(told)
 
     @classmethod
     def roster(cls, rows: Any) -> Any:
-        """What of a holder's rows is aligned: a table itself."""
-        return rows
+        """What of a holder's rows is aligned: a table itself, or who has them."""
+        from understudy.data.kinds import kind_of
+
+        return kind_of(rows.schema).roster(rows, several=True) if cls.any_kind else rows
 
     def told(self) -> dict[str, Any]:
         """The settings, as all holders are told them."""
@@ -173,6 +187,19 @@ class Study(ABC, Generic[R]):
 
     def terms(self, name: str, found: Any) -> Terms:
         """What the server chooses for this stage, by what was released (`found.Found`) and by nothing else."""
+        return {}
+
+    def check_fit(self, **more: Any) -> None:
+        """Refuse, before anything is paid for, what the fit would refuse; `more`: what else it takes."""
+
+    def fit(self, found: Any, privacy: Any, look: Callable[..., None], **more: Any) -> tuple[Any, int]:
+        """What is fitted to the releases (`generators.parts`), with what its card says of it besides what all say; and
+        how many people there are. `look`: called now and then.
+        """
+        raise NotImplementedError
+
+    def foreseen(self, ahead: Any, said: Any) -> dict[str, Any]:
+        """Further fields of a forecast, `ahead` being a `Found` of which nothing was released yet."""
         return {}
 
     def ring(self, people: int | None, noise: Sequence[float]) -> Ring:

@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from understudy.data.described import ArraySchema, public_of
+from understudy.data.arrays import public_of
 from understudy.data.encoding.frame import MOST_FEATURES
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError, SchemaError
-from understudy.ground.settings import TRUTH, Declared, Takes, between, setting, whole_to
+from understudy.ground.settings import TRUTH, Takes, between, setting, whole_to
 from understudy.models.moments.labels import Labels
 from understudy.protocols.core import settings as usual
+from understudy.protocols.core.settings import OverRows
 from understudy.protocols.moments.stages import MOST_BITS
+
+if TYPE_CHECKING:
+    from understudy.data.described import ArraySchema
 
 
 def check_norms(norms: Any) -> None:
@@ -34,11 +38,10 @@ SHARES = Takes("a list of three", check_shares, lambda shares: tuple(map(float, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Declared):
+class Config(OverRows):
     """`upright` is for what leans, and lies, each in its own way on an even ground, as handwriting does; how it was
     turned is measured, too (`data/encoding/upright.py`). Series, and images with a declared `norm`, are taken as they
-    are. The noise hides a person who is with `most_holders` of the holders, too. The run continues without parties
-    that go away before the first release as long as `at_least` are left.
+    are.
     """
 
     features: int = setting(
@@ -66,19 +69,15 @@ class Config(Declared):
         "each class is cut into cells by the signs of this many leading directions; without it as many as the noise "
         "allows",
     )
-    colluding: int = usual.colluding()
-    at_least: int | None = usual.at_least()
-    most_holders: int = usual.most_holders()
-    private: bool = usual.private()
     seed: int = usual.seed()
 
 
-def labels_of(schema: ArraySchema) -> Labels:
+def labels_of(schema: "ArraySchema") -> Labels:
     """The labels that rows have; without any they are of one class."""
     return Labels(schema.label_sizes or (1,))
 
 
-def common(schemas: Mapping[str, Any]) -> ArraySchema:
+def common(schemas: Mapping[str, Any]) -> "ArraySchema":
     """The one schema of all parties."""
     for name, schema in schemas.items():
         if getattr(schema, "kind", "table") not in ("image", "series"):
@@ -92,8 +91,3 @@ def common(schemas: Mapping[str, Any]) -> ArraySchema:
             raise SchemaError(f"{first[0]} and {name} describe their rows differently. Nothing was charged.")
     found: ArraySchema = first[1]
     return found
-
-
-def shares_of(norms: float, shares: Any) -> tuple[float, ...]:
-    """Of each release: that of norms first, if there is one."""
-    return (*([float(norms)] if norms else []), *map(float, shares))

@@ -2,8 +2,8 @@
 
 Before them, where a bound on norms is bought: `rows.Lengths`.
 `First`: of every class, or combination of several labels' levels, a count and the mean of its rows; of all rows the
-energy, which is their squared norm, and a histogram of their values, channel by channel. `levels.Levels` in its place
-where combinations are many.
+energy, which is their squared norm, and a histogram of their values, channel by channel. `Levels` in its place where
+combinations are many.
 `Pooled`: second moments of all rows about the means that the first release gave.
 `Within`: second moments of every class, or of every cell of a class, in a subspace that the second gave; a cell is a
 class with the signs of the first directions of that subspace, and then has a count and a mean, too. Of several labels
@@ -16,7 +16,7 @@ Guarantee: see `rows.Sums`. Everything but rows and their sums is public.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import UNIT, Frame, on_diagonal, packed
+from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
 from understudy.models.moments.labels import Labels
 from understudy.models.moments.released import (
@@ -33,8 +34,11 @@ from understudy.models.moments.released import (
     Released,
     bins_of,
     first_size,
+    levels_sensitivity,
+    levels_size,
     moments_sensitivity,
     read_first,
+    read_levels,
     read_moments,
 )
 from understudy.privacy.secure.moments import (
@@ -44,13 +48,13 @@ from understudy.privacy.secure.moments import (
     cell_moments,
     cell_sums,
 )
-from understudy.protocols.moments.levels import Levels
 from understudy.protocols.moments.rows import Rows, Sums, even, of_all
 
 SCALES = (181, 128, 90, 64, 45, 32, 16, 8)  # of second moments: the finest whose noise can be drawn
 MEAN, CELL = 0.7, 0.25  # of the moments' scale squared: a cell's mean, and its count
 MOST_BITS = 6  # directions whose signs cut a class into cells
 MOST_DIRECTIONS = 256
+_MOST_RADIUS = 1 << 20
 _FAR = 1 << 19  # no coefficient of a row about a mean is larger
 
 
@@ -83,6 +87,44 @@ class First(Sums):
     def read_sums(self, total: Tensor, noise: float) -> Released:
         """As `read_first`."""
         return read_first(self.frame, self.classes, total, even(noise, total))
+
+
+@dataclass(frozen=True)
+class Levels(Sums):
+    """The same where several labels have more combinations than can be counted one by one: of every label the sums of
+    its levels' rows, of every two the table of their people.
+
+    A row q with ‖q‖ ≤ `SCALE` stands once under its level of every label, `COUNT` in one cell of the table of every two
+    labels, and energy and histograms beside: the squares of these lengths add up.
+    """
+
+    frame: Frame
+    labels: Labels
+
+    @property
+    def sensitivity(self) -> float:
+        return levels_sensitivity(self.labels)
+
+    @property
+    def size(self) -> int:
+        return levels_size(self.frame, self.labels)
+
+    def _sums_of(self, rows: Rows) -> Tensor:
+        q = bounded(rows.coefficients, self.frame.reach, SCALE)
+        ones, sizes = np.full((len(q), 1), float(COUNT)), self.labels.sizes
+        places = [np.asarray(one, dtype=np.int64) for one in np.unravel_index(rows.classes, sizes)]
+        sums = [
+            cell_sums(q, place, size, rows.crowd).flatten() for place, size in zip(places, sizes, strict=True)
+        ]
+        tables = [
+            cell_sums(ones, places[a] * sizes[b] + places[b], sizes[a] * sizes[b], rows.crowd).flatten()
+            for a, b in self.labels.pairs
+        ]
+        return torch.cat([*sums, *tables, of_all(self.frame, q, rows)])
+
+    def read_sums(self, total: Tensor, noise: float) -> Released:
+        """As `read_levels`."""
+        return read_levels(self.frame, self.labels, total, even(noise, total))
 
 
 def first_of(frame: Frame, labels: Labels) -> First | Levels:
@@ -202,6 +244,18 @@ def finest(multiplier: float, most_holders: int) -> int:
         if 1.5 * multiplier * most_holders * 1.03 * scale**2 <= LARGEST:
             return scale
     return SCALES[-1]
+
+
+def pulled(frame: Frame, norm: Any) -> Frame:
+    """The frame with a norm that was bought: refused, before anything is charged, where it cannot be one."""
+    in_range(0.0, frame.norm, norm=norm)
+    return replace(frame, norm=float(norm))
+
+
+def check_radius(radius: Any) -> None:
+    """How far from a mean rows are left as they are, in steps: refused before anything is charged."""
+    in_range(1, _MOST_RADIUS, radius=radius)
+    whole(radius=radius)
 
 
 def check_means(means: Any, classes: int, features: int) -> None:

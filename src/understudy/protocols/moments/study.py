@@ -4,34 +4,32 @@ Each release is about what the one before it gave: the server chooses the norm, 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, ClassVar
 
-from understudy.data.described import public_of
+from understudy.data.arrays import public_of
 from understudy.data.encoding.frame import Frame
-from understudy.data.kinds import schema_from
 from understudy.data.schema import Grid
 from understudy.ground.check import in_range, whole
-from understudy.ground.errors import MessageError
-from understudy.models.moments.fit import Centres, Directions, centres, directions
-from understudy.models.moments.released import SCALE, bought_norm
-from understudy.protocols.joint.found import Found
+from understudy.ground.errors import ConfigError
+from understudy.models.moments.released import COUNT, SCALE
+from understudy.protocols.core.forecast import Error
+from understudy.protocols.joint.found import Found, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 from understudy.protocols.moments.rows import Lengths, Rows, Sums
-from understudy.protocols.moments.settings import Config, common, labels_of, shares_of
+from understudy.protocols.moments.settings import Config, common, labels_of
 from understudy.protocols.moments.stages import (
     MOST_BITS,
     Pooled,
     Within,
     check_basis,
     check_means,
+    check_radius,
     finest,
     first_of,
+    pulled,
 )
-
-_MOST_RADIUS = 1 << 20
 
 
 class Moments(Study[Callable[[], Rows]]):
@@ -40,10 +38,7 @@ class Moments(Study[Callable[[], Rows]]):
     family: ClassVar = "moments"
     settings: ClassVar = Config
     settled: ClassVar = ("features", "upright", "norms", "shares", "colluding", "most_holders", "private")
-
-    @classmethod
-    def schema_of(cls, told: dict[str, Any]) -> Any:
-        return schema_from(told)
+    any_kind: ClassVar = True
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
@@ -51,7 +46,6 @@ class Moments(Study[Callable[[], Rows]]):
         self.grid.check_most_holders(config.most_holders)
         self.frame = Frame.declared(self.schema, config.features, upright=config.upright)
         self.labels = labels_of(self.schema)
-        self._centres: tuple[Any, Centres] | None = None
 
     @cached_property
     def grid(self) -> Grid:
@@ -65,17 +59,14 @@ class Moments(Study[Callable[[], Rows]]):
             "pooled": "second moments of all rows",
             "cells": "second moments by class",
         }
-        left_out = [
-            name
-            for name, share in (("norms", self.config.norms), ("cells", self.config.shares[2]))
-            if not share
-        ]
-        return {name: what for name, what in named.items() if name not in left_out}
+        absent = {"norms": not self.config.norms, "cells": not self.config.shares[2]}
+        return {name: what for name, what in named.items() if not absent.get(name)}
 
     @cached_property
     def pricing(self) -> VectorPricing:
-        shares = tuple(filter(None, shares_of(self.config.norms, self.config.shares)))
-        return VectorPricing(self.config.colluding, self.config.most_holders, shares)
+        config = self.config
+        shares = tuple(filter(None, (float(config.norms), *config.shares)))
+        return VectorPricing(config.colluding, config.most_holders, shares)
 
     def check_noise(self, noise: Any, parties: int) -> None:
         for number, name in enumerate(self.releases):
@@ -101,7 +92,8 @@ class Moments(Study[Callable[[], Rows]]):
                 expect(terms)
                 return Lengths(self.frame)
             case "means":
-                return first_of(self._pulled(terms.get("norm")), self.labels)
+                expect(terms, *(["norm"] if self.config.norms else []))
+                return first_of(self._pulled(terms), self.labels)
             case "pooled":
                 expect(terms, "means", "radius", "features")
                 self._check(terms)
@@ -115,19 +107,12 @@ class Moments(Study[Callable[[], Rows]]):
         whole(**{"bits + 1": terms["bits"] + 1})
         return Within(**terms, scale=scale, each=self.labels.each)
 
-    def _pulled(self, norm: Any) -> Frame:
-        """The frame with the norm that was bought, if one was."""
-        if (norm is not None) != ("norms" in self.releases):
-            raise MessageError("a norm is told where it was bought, and not else. Nothing was charged.")
-        if norm is None:
-            return self.frame
-        in_range(0.0, self.frame.norm, norm=norm)
-        return replace(self.frame, norm=float(norm))
+    def _pulled(self, terms: Terms) -> Frame:
+        return pulled(self.frame, terms["norm"]) if self.config.norms else self.frame
 
     def _check(self, terms: Terms) -> None:
         check_means(terms["means"], self.labels.combinations, self.frame.features)
-        in_range(1, _MOST_RADIUS, radius=terms["radius"])
-        whole(radius=terms["radius"])
+        check_radius(terms["radius"])
 
     # What the server makes of releases
 
@@ -147,21 +132,70 @@ class Moments(Study[Callable[[], Rows]]):
 
     def framed(self, found: Found) -> Frame:
         """The frame with the norm that was bought, if one was."""
-        return self._pulled(found.record.terms["means"].get("norm"))
+        return self._pulled(found.record.terms["means"])
 
-    def centres(self, found: Found) -> Centres:
-        """What the first release says: read once, however many releases follow it."""
-        if self._centres is None or self._centres[0] is not found["means"]:
-            self._centres = found["means"], centres(found["means"], self.framed(found), self.labels)
-        return self._centres[1]
+    def centres(self, found: Found) -> Any:
+        """What the first release says."""
+        from understudy.models.moments.fit import centres
 
-    def directions(self, found: Found) -> Directions:
+        return found.once("centres", lambda: centres(found["means"], self.framed(found), self.labels))
+
+    def directions(self, found: Found) -> Any:
         """What the second says."""
+        from understudy.models.moments.fit import directions
+
         return directions(found["pooled"], self.centres(found))
 
     def _norm(self, found: Found) -> float:
         """What the release of norms says, at the noise that the means will have."""
+        from understudy.models.moments.released import bought_norm
+
         noise = found.deviations_of("means", first_of(self.frame, self.labels).blocks)["sums"] / SCALE
         classes = self.labels.combinations if self.labels.joint else self.labels.levels
         numbers = classes * self.frame.features
         return self.frame.norm * bought_norm(found["norms"], numbers=numbers, classes=classes, noise=noise)
+
+    def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
+        """Gaussians of classes, or of their cells."""
+        from understudy.generators.parts import GeneratorParts
+        from understudy.models.moments.fit import fit_cells
+        from understudy.models.moments.gaussians import match_shades
+
+        if "pooled" not in found:
+            words = "counts and means" if "means" in found else "norms"
+            raise ConfigError(
+                f"only {words} were released ({found.record.ended}): nothing can be drawn from them."
+            )
+        centre, kept, first = self.centres(found), self.directions(found), found["means"]
+        bits = int(found.record.terms["cells"]["bits"]) if "cells" in found else 0
+        network, there = (
+            fit_cells(self.frame, centre, kept, found.get("cells"), bits=bits),
+            float(centre.people.sum()),
+        )
+        card = {
+            "norm": self.framed(found).norm,
+            "directions": len(kept.values),
+            "histograms": match_shades(network, first["shades"], float(first["shades_noise"]), there),
+            "cells": network.cells,
+        }
+        return GeneratorParts(network.eval(), self.schema, card), max(1, round(there))
+
+    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+        schema, labels, whose = self.schema, self.labels, "a class"
+        facts = noise_facts(ahead)
+        if not self.config.norms:
+            part = "" if schema.norm is None else f"{schema.norm:g} of "
+            facts.append(
+                f"the bound on a row's norm: {part}the largest possible{', as declared' if part else ''}"
+            )
+        if len(labels.sizes) > 1:
+            whose = "a combination of classes"
+            counted = (
+                f"{labels.combinations} combinations of classes, each with a count and a mean"
+                if labels.joint
+                else "the sums of each label's classes, and the table of every two labels"
+            )
+            facts.append(f"{len(labels.sizes)} labels: {counted}; second moments by {schema.label}")
+        off = ahead.deviations_of("means", first_of(self.frame, labels).blocks)["sums"] / COUNT
+        error = Error(what=f"how many people {whose} has", least=off, largest=off)
+        return {"facts": tuple(facts), "errors": (error,)}

@@ -1,6 +1,5 @@
-"""What the releases of tied say: the joint second moments in steps of the frames and in people, and those by class.
-
-`study` is the `TiedStudy` of the run, which asks by this what comes next.
+"""What the releases of tied say: the joint second moments in steps of the frames and in people, those by class, and
+what is fitted to them. `study` is the `TiedStudy` of the run.
 """
 
 from typing import Any
@@ -9,7 +8,10 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import unpacked
-from understudy.models.tied.fit import Classwise, Joint
+from understudy.data.kinds import side_by_side
+from understudy.generators.parts import GeneratorParts
+from understudy.models.tied.fit import Classwise, Joint, fit_tied
+from understudy.models.tied.network import Part
 from understudy.privacy.secure.moments import one_for
 from understudy.protocols.joint.found import Found
 
@@ -61,6 +63,24 @@ def classwise_of(study: Any, found: Found) -> dict[str, Classwise]:
         unit = (told["radius"][name] / scale) ** 2
         read[name] = Classwise(unpacked(sums, basis.shape[1]) * unit, noise * unit, basis)
     return read
+
+
+def fitted(study: Any, found: Found) -> tuple[GeneratorParts, int]:
+    """One generator of all parties' rows, and how many people there are."""
+    tied, names = study.tied(found), study.names
+    shades = {
+        names[group]: (first["shades"], float(first["shades_noise"]))
+        for group, first in found["means"].items()
+    }
+    parts: dict[str, Part | None] = {name: study.sizes.get(group) for group, name in enumerate(names)}
+    place = None if study.label is None else study.label.place
+    network, matched = fit_tied(tied, parts, label=place, classwise=classwise_of(study, found), shades=shades)
+    card = {
+        "norm": {names[group]: frame.norm for group, frame in study.framed(found).items()},
+        "directions": {name: len(kept.values) for name, kept in tied.kept.items()},
+        "histograms": matched,
+    }
+    return GeneratorParts(network, side_by_side(study.schemas), card), found.record.people or 0
 
 
 def _tables(groups: list[int], sums: Sums) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,9 @@ from typing import Any
 from understudy.data.encoding.frame import MOST_FEATURES
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError
-from understudy.ground.settings import WHOLE, Declared, Takes, setting, whole_to
+from understudy.ground.settings import WHOLE, Takes, setting, whole_to
 from understudy.protocols.core import settings as usual
+from understudy.protocols.core.settings import OverColumns
 from understudy.protocols.moments.settings import NORMS
 from understudy.protocols.moments.stages import MOST_DIRECTIONS
 
@@ -22,7 +23,7 @@ SHARES = Takes("a list of three", _check_shares, lambda shares: tuple(map(float,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Declared):
+class Config(OverColumns):
     """The levels of a `target` are classes: of each array every class has its own covariance then."""
 
     features: int = setting(
@@ -50,6 +51,4 @@ class Config(Declared):
     )
     components: int = setting(128, WHOLE, "products in the mixture that is fitted")
     steps: int = setting(600, WHOLE, "the most steps of the fit")
-    chunk: int = usual.chunk()
-    private: bool = usual.private()
     seed: int = usual.seed()

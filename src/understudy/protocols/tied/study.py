@@ -7,7 +7,6 @@ stands in `privacy.secure.tied`; the people's vectors in `vectors`. What the ser
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache, cached_property
 from itertools import combinations_with_replacement
 from typing import Any, ClassVar
@@ -17,22 +16,19 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.frame import Frame
-from understudy.data.kinds import TABLE, kind_of, places, schema_from, side_by_side
 from understudy.data.schema import Block as Groups
 from understudy.data.schema import Grid
-from understudy.ground.check import in_range, whole
+from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError, MessageError
-from understudy.models.moments.fit import Centres, centres
-from understudy.models.moments.released import SCALE, bought_norm
-from understudy.models.tied.fit import Tied
-from understudy.privacy.secure.moments import block_multipliers, one_for, sensitivity
+from understudy.models.moments.released import SCALE
+from understudy.privacy.secure.moments import block_multipliers, noise_for, one_for, sensitivity
 from understudy.privacy.secure.ring import Ring
-from understudy.protocols.joint.found import Found
+from understudy.protocols.core.forecast import figure
+from understudy.protocols.joint.found import Found, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, block_name, expect
 from understudy.protocols.moments.rows import Lengths, Sums
-from understudy.protocols.moments.stages import First, check_basis, check_means, finest
-from understudy.protocols.tied.reading import joint_of
+from understudy.protocols.moments.stages import First, check_basis, check_means, check_radius, finest, pulled
 from understudy.protocols.tied.settings import Config
 from understudy.protocols.tied.stages import Alone, Classes, Joint, Label, People
 from understudy.protocols.tied.vectors import ArrayPeople, TablePeople
@@ -40,7 +36,6 @@ from understudy.protocols.tied.vectors import ArrayPeople, TablePeople
 # Of the joint release: a table's own pairs need little, since counts are large beside their noise.
 _ARRAY, _ARRAYS, _TIE, _TABLE, _TABLES = 1.0, 1.0, 0.8, 0.1, 0.2
 _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
-_MOST_RADIUS = 1 << 20
 
 
 class TiedStudy(Study[People]):
@@ -49,21 +44,16 @@ class TiedStudy(Study[People]):
     family: ClassVar = "tied"
     settings: ClassVar = Config
     settled: ClassVar = ("features", "norms", "directions", "shares", "target", "private")
-
-    @classmethod
-    def schema_of(cls, told: dict[str, Any]) -> Any:
-        return schema_from(told)
-
-    @classmethod
-    def roster(cls, rows: Any) -> Any:
-        return kind_of(rows.schema).roster(rows, several=True)
+    any_kind: ClassVar = True
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
+        from understudy.data.kinds import side_by_side
+
         super().__init__(config, schemas)
         if len(schemas) < 2:
             raise ConfigError("tied needs two parties or more, of the same people. Nothing was charged.")
         self.names = tuple(schemas)
-        tables = {group: schema for group, schema in enumerate(schemas.values()) if TABLE.describes(schema)}
+        tables = {group: schema for group, schema in enumerate(schemas.values()) if schema.kind == "table"}
         self.sizes = {group: Codec(schema).sizes for group, schema in tables.items()}
         self.frames = {
             group: Frame.declared(schema, config.features)
@@ -83,7 +73,6 @@ class TiedStudy(Study[People]):
                 )
         side_by_side(schemas)
         self.label = self._label()
-        self._tied: tuple[Any, Tied] | None = None
 
     def _label(self) -> Label | None:
         if (target := self.config.target) is None:
@@ -156,10 +145,10 @@ class TiedStudy(Study[People]):
 
         @cache
         def made() -> ArrayPeople | TablePeople:
-            if TABLE.holds(held):
+            if held.schema.kind == "table":
                 codec = Codec(held.schema)
                 return TablePeople(codec.codes(aligned), codec.sizes)
-            return ArrayPeople.of(self.frames[group], held, places(aligned))
+            return ArrayPeople.of(self.frames[group], held, holding.places)
 
         return People(group, made)
 
@@ -205,7 +194,7 @@ class TiedStudy(Study[People]):
                 return self._alone(name, self.frames)
             case "means":
                 expect(terms, *(["norms"] if self.config.norms else []))
-                return self._alone(name, self.pulled(terms.get("norms")))
+                return self._alone(name, self._pulled(terms))
             case "joint":
                 expect(terms, "centre", "radius")
                 widths = {group: self.width(group) for group in range(len(self.names))}
@@ -225,8 +214,7 @@ class TiedStudy(Study[People]):
         for group, frame in self.frames.items():
             own = centre[group]
             check_means(own[None] if isinstance(own, Tensor) else own, 1, frame.features)
-            in_range(1, _MOST_RADIUS, radius=radius[group])
-            whole(radius=radius[group])
+            check_radius(radius[group])
         return centre, radius
 
     def _by_group(self, key: str, told: Any) -> dict[int, Any]:
@@ -236,14 +224,10 @@ class TiedStudy(Study[People]):
             raise MessageError(f"{key} of {', '.join(due)} was due. Nothing was charged.")
         return {due[name]: value for name, value in told.items()}
 
-    def pulled(self, norms: Any) -> dict[int, Frame]:
+    def _pulled(self, terms: Terms) -> dict[int, Frame]:
         """The frames with the norms that were bought, if they were."""
-        if norms is None:
-            return self.frames
-        told = self._by_group("norms", norms)
-        for group, norm in told.items():
-            in_range(0.0, self.frames[group].norm, norm=norm)
-        return {group: replace(frame, norm=float(told[group])) for group, frame in self.frames.items()}
+        told = self._by_group("norms", terms["norms"]) if self.config.norms else {}
+        return {group: pulled(frame, told[group]) if told else frame for group, frame in self.frames.items()}
 
     # What the server makes of releases
 
@@ -269,6 +253,8 @@ class TiedStudy(Study[People]):
 
     def _norms(self, found: Found) -> dict[str, float]:
         """What the release of lengths says, at the noise that the means will have."""
+        from understudy.models.moments.released import bought_norm
+
         noise = found.deviations_of("means", self._alone("means", self.frames).blocks)
         return {
             self.names[group]: frame.norm
@@ -283,10 +269,12 @@ class TiedStudy(Study[People]):
 
     def framed(self, found: Found) -> dict[int, Frame]:
         """The frames with the norms that were bought, if they were."""
-        return self.pulled(found.record.terms["means"].get("norms"))
+        return self._pulled(found.record.terms["means"])
 
-    def centres(self, found: Found) -> dict[int, Centres]:
+    def centres(self, found: Found) -> dict[int, Any]:
         """The mean of each array, and how far people are from it. How many they are is known."""
+        from understudy.models.moments.fit import centres
+
         people = torch.tensor([float(found.record.people or 0)], dtype=torch.float64)
         frames = self.framed(found)
         return {
@@ -294,12 +282,34 @@ class TiedStudy(Study[People]):
             for group, first in found["means"].items()
         }
 
-    def tied(self, found: Found) -> Tied:
-        """What is fitted to the joint release; directions by class are asked by it. Made once."""
-        if self._tied is None or self._tied[0] is not found["joint"]:
-            config = self.config
-            made = Tied.of(
-                joint_of(self, found), components=config.components, steps=config.steps, seed=config.seed
-            )
-            self._tied = found["joint"], made
-        return self._tied[1]
+    def tied(self, found: Found) -> Any:
+        """What is fitted to the joint release; directions by class are asked by it."""
+        from understudy.models.tied.fit import Tied
+        from understudy.protocols.tied.reading import joint_of
+
+        fitted = {key: getattr(self.config, key) for key in ("components", "steps", "seed")}
+        return found.once("tied", lambda: Tied.of(joint_of(self, found), **fitted))
+
+    def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
+        from understudy.protocols.tied.reading import fitted
+
+        return fitted(self, found)
+
+    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+        """With so many people also what each holder sends to the others, through the server."""
+        facts, noise = noise_facts(ahead), ahead.noise("joint")
+        scale, each = self.scale("joint", noise), block_multipliers(noise, self.weights)
+        for group, sizes in self.sizes.items():
+            sigma = noise_for(each[group, group], sensitivity(scale, across=False))
+            off = figure(sigma / one_for(scale, len(sizes)) ** 2)
+            facts.append(f"each count of a pair of columns of {self.names[group]}: ±{off} people")
+        directions, label = self.config.directions, self.label
+        for group, name in enumerate(self.names if said.people is not None else ()):
+            numbers = self.width(group) * (len(self.names) - 1)
+            if label is not None and group in self.frames:
+                numbers += directions * (directions + 1) // 2
+            elif label is not None and group == label.group:
+                numbers += label.classes * len(self.frames)
+            sent = said.people * numbers * self.ring(said.people, ahead.record.noise).dtype.itemsize
+            facts.append(f"{name} sends {figure(sent / 1e6)} MB at most, masked and sealed")
+        return {"facts": tuple(facts)}

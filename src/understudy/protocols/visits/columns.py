@@ -22,7 +22,6 @@ from typing import Any
 
 from torch import Tensor
 
-from understudy.data.kinds import TABLE, VISITS
 from understudy.data.schema import Block as Groups
 from understudy.data.schema import Grid, Schema, join
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
@@ -49,7 +48,7 @@ class Split:
         """
         grid = grid_of(schemas)
         for name, schema in schemas.items():
-            if not VISITS.describes(schema) and (not TABLE.describes(schema) or schema.person is None):
+            if schema.kind != "visits" and (schema.kind != "table" or schema.person is None):
                 raise ConfigError(
                     f"{name} has neither events nor a table with ids: {_EACH}. Nothing was charged."
                 )
@@ -58,7 +57,7 @@ class Split:
         owners: list[int] = []
         for group, names in enumerate(grid.groups):
             part = schemas[names[0]]
-            if VISITS.describes(part):
+            if part.kind == "visits":
                 having[group], part = part, part.people
             else:
                 said = (rule for name in names for rule in schemas[name].rules)
@@ -164,7 +163,7 @@ def grid_of(schemas: Mapping[str, Any]) -> Grid:
     return Grid.alike(
         {
             name: schema.columns
-            if TABLE.describes(schema)
+            if schema.kind == "table"
             else json.dumps(public_part(schema), sort_keys=True)
             for name, schema in schemas.items()
         }

@@ -1,4 +1,6 @@
-"""What is fitted to released tables of people and events: a mixture of chains, with what public rules leave of it."""
+"""What is fitted to released tables of people and events: a mixture of chains, with what public rules leave of it; and
+what a forecast says of them. `study` is the `VisitStudy` of the run.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,18 +8,24 @@ from typing import Any
 import torch
 
 from understudy.answers.rule_boxes import rule_ties
+from understudy.answers.rules import with_rules
 from understudy.data.column import Column
 from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.fine import cut_evenly
 from understudy.data.rules import about
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitLayout, VisitSchema
 from understudy.data.visits.reading import number_bounds
+from understudy.generators.parts import GeneratorParts
 from understudy.models.device import pick_device
 from understudy.models.tables.given_rules import Tie
 from understudy.models.visits.chains import MixtureOfChains
 from understudy.models.visits.fit import VisitTables, VisitTies, fit_visits
 from understudy.models.visits.together import ChainsTogether
+from understudy.protocols.core.forecast import Error, Forecast, Stage
+from understudy.protocols.joint.found import Found
 from understudy.protocols.visits.settings import Config
+from understudy.protocols.visits.wide import wide_columns
 
 FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
 FITTED = ("kinds", "chains", "states", "steps", "rate", "seed")
@@ -62,3 +70,75 @@ def check_fit(config: Config, schema: VisitSchema | SeveralVisits) -> None:
                 chains=config.chains,
                 states=config.states,
             )
+
+
+def fitted(study: Any, found: Found, look: Callable[[], None]) -> tuple[GeneratorParts, int]:
+    """The mixture, and how many people there are."""
+    schema, tables = with_rules(study.schema, study.config.rules), found["tables"]
+    network = fit_tables(study.config, schema, tables, look)
+    people = max(1, round(tables.people)) if found.record.people is None else found.record.people
+    noise = max(tables.noise.values())
+    card: dict[str, Any] = {
+        "events": {part.title: {"most": part.most_events, "cut": part.cut} for part in schema.parts},
+        "tables": len(tables.layout.blocks),
+        "noise": {"people in a cell": noise},
+    }
+    if (split := study.split) is not None:
+        counted = [name for part in schema.parts for name in part.person_schema.names]
+        card["owners"] = dict(zip(counted, map(split.first, split.owners), strict=True))
+        for part, name in zip(schema.parts, map(split.first, split.events), strict=True):
+            card["owners"] |= dict.fromkeys((*part.events.names, *part.event_schema.names), name)
+    if people <= FEW * noise:
+        card["warning"] = (
+            f"{people:,} people, and noise of {noise:.4g} on every count: what is drawn here tells little of them. "
+            "More people, or a larger budget, would."
+        )
+    return GeneratorParts(network.cpu().eval(), schema, card), people
+
+
+COUNTED = {
+    "person": "a count of people",
+    "event": "a count of people by an average event",
+    "across": "a count of people by themselves and an average event",
+    "next": "a count of people by two events that follow one another",
+    "later": "a count of people by two events with one between",
+    "between": "a count of people by average events of two holders",
+}
+
+
+def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
+    """What a forecast says of the tables, and how uncertain they will be."""
+    schema, people, noises = (
+        with_rules(study.schema, study.config.rules),
+        said.people,
+        dict[str, list[float]](),
+    )
+    check_fit(study.config, schema)
+    cells = study.cell_noise(ahead)
+    for (kind, *_), own in cells.items():
+        first, *titles = kind.split()
+        words = COUNTED[first] + (f" ({' and '.join(titles)})" if titles else "")
+        noises.setdefault(words, []).append(own)
+    least, noise = min(cells.values()), max(cells.values())
+    warnings: tuple[str, ...] = ()
+    if people is not None and people <= FEW * noise:
+        warnings = (f"{people:,} people are no more than noise of {noise:.4g} on every count hides.",)
+    elif people is not None:
+        warnings = tuple(wide_columns(schema, study.layout, cells, people))
+    declared = [own for part in schema.parts for own in (part.people, part.events)]
+    tables = len(study.layout.blocks)
+    return {
+        "facts": (
+            f"{tables:,} tables of people's columns, of events' and of both, in each of which a person weighs 1",
+            *(
+                f"at most {part.most_events:,} {part.title} of a person count"
+                + (", the first" if part.cut == "first" else ", drawn by chance")
+                for part in schema.parts
+            ),
+        ),
+        "stages": (
+            Stage(what="all tables", share=1.0, moved=tables, noise={"least": least, "largest": noise}),
+        ),
+        "errors": tuple(Error(what=what, least=min(own), largest=max(own)) for what, own in noises.items()),
+        "warnings": (*warnings, *cut_evenly(*declared)),
+    }

@@ -3,17 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-from understudy.ground.settings import POSITIVE, WHOLE, Declared, setting
+from understudy.ground.settings import POSITIVE, WHOLE, setting
 from understudy.protocols.core import settings as usual
-from understudy.protocols.core.settings import RULES
+from understudy.protocols.core.settings import RULES, OverColumns, OverRows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Declared):
-    """Nothing is measured for `rules`: the fit knows what they forbid, and what is drawn keeps them. The noise hides a
-    person who is with `most_holders` of the holders, too. Over rows the run continues without parties that go away
-    before the release, as long as `at_least` are left.
-    """
+class Config(OverRows, OverColumns):
+    """Nothing is measured for `rules`: the fit knows what they forbid, and what is drawn keeps them."""
 
     kinds: int = setting(256, WHOLE, "how many kinds of people the fit may tell apart")
     chains: int = setting(256, WHOLE, "how many chains of events these share")
@@ -25,10 +22,5 @@ class Config(Declared):
         RULES,
         "what every event keeps with its person, besides the rules of the schemas, where columns are split",
     )
-    colluding: int = usual.colluding()
-    at_least: int | None = usual.at_least()
-    most_holders: int = usual.most_holders()
-    chunk: int = usual.chunk()
-    private: bool = usual.private()
     device: str = usual.device()
     seed: int = usual.seed()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.kinds import TABLE, VISITS, kind_of, places, schema_from
 from understudy.data.schema import Grid
 from understudy.data.visits import (
     SeveralLayout,
@@ -31,12 +30,15 @@ from understudy.data.visits import (
 )
 from understudy.data.visits.counts import Block, person_vectors
 from understudy.ground.errors import ConfigError, SchemaError
-from understudy.models.visits.fit import VisitTables
 from understudy.privacy.secure.moments import LARGEST
+from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
 from understudy.protocols.joint.stage import Holding, Product, Shares, Stage, Study, Terms, block_name, expect
 from understudy.protocols.visits.columns import Split, grid_of
 from understudy.protocols.visits.settings import Config
+
+if TYPE_CHECKING:
+    from understudy.models.visits.fit import VisitTables
 
 # What a person weighs in a table, in whole parts: the finest whose noise can be drawn. Divisible by many numbers; where
 # tables are products, squares of such.
@@ -105,8 +107,10 @@ class Tables(Stage[Rows]):
     def across(self, shares: Shares) -> dict[str, Tensor]:
         return {block_name(groups): part for groups, part in shares.get("tables", {}).items()}
 
-    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> VisitTables:
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> "VisitTables":
         """In people."""
+        from understudy.models.visits.fit import VisitTables
+
         if (split := self.split) is None:
             return VisitTables.read(self.layout, sums["tables"], noise["tables"], self.unit)
         tables: dict[Block, Tensor] = {}
@@ -137,19 +141,12 @@ class VisitStudy(Study[Rows]):
     family: ClassVar = "visits"
     settings: ClassVar = Config
     settled: ClassVar = ("colluding", "most_holders", "private")
+    any_kind: ClassVar = True
     releases: ClassVar[Mapping[str, str]] = {"tables": "tables of people and their events"}
-
-    @classmethod
-    def schema_of(cls, told: dict[str, Any]) -> Any:
-        return schema_from(told)
-
-    @classmethod
-    def roster(cls, rows: Any) -> Any:
-        return kind_of(rows.schema).roster(rows, several=True)
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
-        visits = VISITS.among(schemas)
+        visits = {name: schema for name, schema in schemas.items() if schema.kind == "visits"}
         if not visits:
             raise ConfigError(
                 f"{', '.join(schemas)}: nobody holds people with events, which visits is for: gram is for tables. "
@@ -185,11 +182,11 @@ class VisitStudy(Study[Rows]):
         def codes() -> VisitCodes:
             if aligned is None:
                 return held.codes(holding.drawing())  # type: ignore[no-any-return]
-            if TABLE.holds(held):
+            if held.schema.kind == "table":
                 levels = Codec(held.schema).codes(aligned)
                 nobody = np.zeros(len(levels) + 1, dtype=np.int64)
                 return VisitCodes(levels, np.zeros((0, 0), dtype=np.int32), nobody)
-            return held.take(places(aligned)).codes(holding.drawing())  # type: ignore[no-any-return]
+            return held.take(holding.places).codes(holding.drawing())  # type: ignore[no-any-return]
 
         return Rows(self.grid.group_of(holding.name), codes)
 
@@ -201,11 +198,25 @@ class VisitStudy(Study[Rows]):
                 break
         return Tables(self.layout, self.split, unit)
 
-    def expected_noise(self, noise: float) -> dict[Block, float]:
-        """The deviation in the cells of each table, in people, where all holders take part."""
-        stage = self.stage("tables", {}, noise, {})
-        sigmas = self.pricing.sigmas(0, stage.blocks, noise)
-        holders = {name: len(self.grid.holders(block.groups)) for name, block in stage.blocks.items()}
-        return stage.table_noise(
-            {name: self.pricing.deviation(sigmas[name], holders[name]) for name in sigmas}
-        )
+    def cell_noise(self, found: Found) -> dict[Block, float]:
+        """The deviation in the cells of each table, in people."""
+        stage = self.stage("tables", {}, found.noise("tables"), {})
+        return stage.table_noise(found.deviations_of("tables", stage.blocks))
+
+    def check_fit(self, **more: Any) -> None:
+        from understudy.answers.rules import with_rules
+        from understudy.models.device import pick_device
+        from understudy.protocols.visits.fit import check_fit
+
+        check_fit(self.config, with_rules(self.schema, self.config.rules))
+        pick_device(self.config.device)
+
+    def fit(self, found: Found, privacy: Any, look: Callable[..., None], **more: Any) -> Any:
+        from understudy.protocols.visits.fit import fitted
+
+        return fitted(self, found, look)
+
+    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+        from understudy.protocols.visits.fit import foreseen
+
+        return foreseen(self, ahead, said)
