@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.models.device import pick_device
-from understudy.models.kernels.autoencoders import mmd as latent_mmd
+from understudy.models.kernels.autoencoders import Mmd
 from understudy.models.nets.autoencoder import LocalTraining
 from understudy.models.nets.rwae import Rwae
 from understudy.privacy.noise.rng import FastRng
@@ -38,7 +38,10 @@ def alone(network: One, x: Tensor, epochs: int) -> None:
     adam = torch.optim.Adam(network.parameters(), lr=0.001)
     for _ in range(epochs):
         z, made = network(x)
-        loss = functional.mse_loss(made, x) + latent_mmd(z[None], torch.randn_like(z)[None]).sum()
+        loss = (
+            functional.mse_loss(made, x)
+            + Mmd(z.new_ones(1, len(z)), z.shape[1])(z[None], torch.randn_like(z)[None]).sum()
+        )
         adam.zero_grad()
         torch.autograd.backward(loss)
         adam.step()

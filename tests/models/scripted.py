@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
+from understudy.models.kernels.autoencoders import Mmd
 from understudy.models.nets.autoencoder import Autoencoder, LocalTraining
 
 
@@ -26,3 +27,9 @@ def autoencoder_updates(
 ) -> Tensor:
     """One round of local training."""
     return LocalTraining(network, **settings)(params, x, mask, rng)
+
+
+def mmd(latent: Tensor, prior: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The distance of every client's latent points from the prior's, where rows are real."""
+    real = latent.new_ones(latent.shape[:2]) if mask is None else mask.to(latent.dtype)
+    return Mmd(real, latent.shape[2])(latent, prior)

@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from scripted import Scripted, autoencoder_updates
+from scripted import Scripted, autoencoder_updates, mmd
 from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.autoencoders import mmd
 from understudy.models.kernels.lstm import Lstm, lstm
 from understudy.models.nets.rwae import Rwae, SeriesDecoder
 from understudy.privacy.noise.rng import FastRng

@@ -33,9 +33,7 @@ class Network(Protocol):
     latent: int
 
     def rows(self, z: Tensor) -> Tensor:
-        """Latent points (n, latent) → odds (n, width), column by column; of series and images values in [0, 1], (n,
-        *shape).
-        """
+        """Latent points (n, latent) → odds (n, width), or, of series and images, values in [0, 1], (n, *shape)."""
 
     def describe(self) -> dict[str, Any]:
         """Plain values from which the same network can be rebuilt."""

@@ -28,9 +28,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on that device; to a GPU from pinned memory: a copy from other memory waits for all that is queued
-    there.
-    """
+    """The tensor there; to a GPU from pinned memory, since a copy from other memory waits for all that is queued."""
     held = tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
     return held.to(device, non_blocking=True)
 

@@ -82,6 +82,14 @@ class Uniform(Protocol):
     def uniform(self, *shape: int) -> Tensor: ...
 
 
+class Draws(Uniform, Protocol):
+    """All that training asks of one."""
+
+    def normal(self, *shape: int) -> Tensor: ...
+
+    def integers(self, high: int, *shape: int) -> Tensor: ...
+
+
 class Flat(Described, ABC):
     """A network of named parameters, in torch's order: a frozen dataclass of whole numbers, or of tuples of them."""
 
@@ -175,3 +183,11 @@ def filled(module: M, values: Sequence[Tensor]) -> M:
         for parameter, value in zip(module.parameters(), values, strict=True):
             parameter.copy_(value)
     return module.eval()
+
+
+def dense_shapes(**layers: tuple[int, int]) -> Shapes:
+    """Weights (after, before) and biases of linear layers, by their names."""
+    shapes: Shapes = {}
+    for name, shape in layers.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    return shapes

@@ -24,6 +24,7 @@ from understudy.ground.pack import Shapes
 from understudy.models.moments.fit import MOST_KEPT, MOST_TURNED
 from understudy.models.moments.offered import moment_shapes
 from understudy.models.nets.beta_vae import decoder_shapes, sides_of
+from understudy.models.network import each_whole
 from understudy.models.pool import Pool
 from understudy.models.tables.mixture import MOST_COMPONENTS
 from understudy.models.tables.offered import gram_shapes
@@ -178,8 +179,7 @@ def _moments(
         raise ConfigError("moments have lists of sides, of scales and of noise.")
     if len(shape) != 2 and not (len(shape) == 3 and shape[2] == 3 and sides == 2):
         raise ConfigError("moments are of rows with two sides, and of images in colour.")
-    for side in (*shape, sides):
-        whole(sides=side)
+    each_whole(sides=(*shape, sides))
     frame = Frame(tuple(shape), sides, features, upright=upright)
     values = math.prod(frame.shape)
     tensors = moment_shapes(frame, classes, scales, noise)
@@ -218,10 +218,9 @@ def _units(sizes: Any, before: int) -> tuple[int, ...]:
     """The units of each layer, of which there are some `before`."""
     if not isinstance(sizes, list | tuple) or before + len(sizes) > MOST_LAYERS:
         raise ConfigError(f"a network is a list of at most {MOST_LAYERS} layers.")
-    for size in sizes:
-        whole(units=size)
-        if size > MOST_UNITS:
-            raise ConfigError(f"a layer has at most {MOST_UNITS:,} units, not {size:,}.")
+    each_whole(units=sizes)
+    if sizes and (most := max(sizes)) > MOST_UNITS:
+        raise ConfigError(f"a layer has at most {MOST_UNITS:,} units, not {most:,}.")
     return tuple(sizes)
 
 
@@ -229,8 +228,7 @@ def _sizes(sizes: Any) -> tuple[int, ...]:
     """The levels of each column. How many there may be is the schema's to say."""
     if not isinstance(sizes, list | tuple) or not sizes:
         raise ConfigError("a network draws one column at least.")
-    for size in sizes:
-        whole(sizes=size)
+    each_whole(sizes=sizes)
     return tuple(sizes)
 
 
@@ -258,15 +256,39 @@ def _most(layers: Sequence[int]) -> int:
 _MOST_CLAIMED = 64  # layers in a row
 _MOST_PARENTS = 64
 _DEPTH = 4  # of a pool among pools: one is all that is made
+_LAYERS, _PARTS = ("hidden", "common", "channels"), ("members", "branches", "parts")
 
 
-def check_claim(description: Any, outputs: Sequence[int], tensors: int) -> None:
+def check_claim(description: Any, outputs: Sequence[int], tensors: int, depth: int = _DEPTH) -> None:
     """Hold a description against what a row has and how many tensors there are. ConfigError if it asks for more.
 
     `outputs` are the levels of each column of a table, and the sides of series and images, part after part; of people
     with events the levels of both, the bounds of each level of their number, and whether they have an order.
     """
-    _check_depth(description, tuple(outputs), tensors, _DEPTH)
+    if not isinstance(description, Mapping) or depth < 0:
+        raise ConfigError("this describes no network.")
+    listed = {key: _listed(description.get(key)) for key in (*_LAYERS, *_PARTS, "parents", "columns")}
+    for key in _LAYERS:
+        if len(listed[key]) > _MOST_CLAIMED:
+            raise ConfigError(f'"{key}" has more than {_MOST_CLAIMED} layers.')
+    for key in _PARTS:
+        if len(listed[key]) > tensors:
+            raise ConfigError(
+                f'there are {len(listed[key]):,} "{key}" and only {tensors:,} tensors of weights.'
+            )
+    for part in listed["branches"]:
+        if not isinstance(part, Mapping) or len(_listed(part.get("hidden"))) > _MOST_CLAIMED:
+            raise ConfigError(
+                f'a branch is no table of keys, or has more than {_MOST_CLAIMED} "hidden" layers.'
+            )
+    for nodes in (*listed["parents"], *listed["columns"]):
+        if any(len(_listed(some)) > _MOST_PARENTS for some in (nodes, *_listed(nodes))):
+            raise ConfigError(f"a node has more than {_MOST_PARENTS} parents or digits.")
+    if description.get("kind") == "pool":
+        for member in listed["members"]:
+            check_claim(member, outputs, tensors, depth - 1)
+    elif (claimed := _outputs(description)) is not None and claimed != tuple(outputs):
+        raise ConfigError("the network draws other rows than the schema describes.")
 
 
 def expected(build: Any, description: Mapping[str, Any]) -> Shapes:
@@ -274,33 +296,6 @@ def expected(build: Any, description: Mapping[str, Any]) -> Shapes:
     with torch.device("meta"):
         state = build(description).state_dict()
     return {name: (value.dtype, tuple(value.shape)) for name, value in state.items()}
-
-
-def _check_depth(description: Any, outputs: tuple[int, ...], tensors: int, depth: int) -> None:
-    if not isinstance(description, Mapping) or depth < 0:
-        raise ConfigError("this describes no network.")
-    for key in ("hidden", "common", "channels"):
-        if len(_listed(description.get(key))) > _MOST_CLAIMED:
-            raise ConfigError(f'"{key}" has more than {_MOST_CLAIMED} layers.')
-    for key in ("members", "branches", "parts"):
-        parts = _listed(description.get(key))
-        if len(parts) > tensors:
-            raise ConfigError(f'there are {len(parts):,} "{key}" and only {tensors:,} tensors of weights.')
-    for part in _listed(description.get("branches")):
-        _check_layers(part)
-    for nodes in (*_listed(description.get("parents")), *_listed(description.get("columns"))):
-        if any(len(_listed(some)) > _MOST_PARENTS for some in (nodes, *_listed(nodes))):
-            raise ConfigError(f"a node has more than {_MOST_PARENTS} parents or digits.")
-    if description.get("kind") == "pool":
-        for member in _listed(description.get("members")):
-            _check_depth(member, outputs, tensors, depth - 1)
-    elif (claimed := _outputs(description)) is not None and claimed != outputs:
-        raise ConfigError("the network draws other rows than the schema describes.")
-
-
-def _check_layers(part: Any) -> None:
-    if not isinstance(part, Mapping) or len(_listed(part.get("hidden"))) > _MOST_CLAIMED:
-        raise ConfigError(f'a branch is no table of keys, or has more than {_MOST_CLAIMED} "hidden" layers.')
 
 
 def _outputs(description: Mapping[str, Any]) -> tuple[Any, ...] | None:
@@ -313,20 +308,14 @@ def _outputs(description: Mapping[str, Any]) -> tuple[Any, ...] | None:
             sizes = (*_listed(description.get("people")), *_listed(description.get("events")))
             return (*sizes, *(bound for pair in numbers for bound in pair), description.get("ordered"))
         case "chains-together":
-            found = [
-                _outputs(member)
-                for member in _listed(description.get("members"))
-                if isinstance(member, Mapping)
-            ]
-            return tuple(size for own in found for size in own or ())
+            members = [one for one in _listed(description.get("members")) if isinstance(one, Mapping)]
+            return tuple(size for own in map(_outputs, members) for size in own or ())
         case "bayes-net":
             return tuple(next(iter(_listed(column)), None) for column in _listed(description.get("columns")))
-        case "branched":
-            parts = _listed(description.get("branches"))
-            return tuple(size for part in parts for size in _listed(part.get("shape", part.get("blocks"))))
-        case "tied":
-            parts = _listed(description.get("parts"))
-            return tuple(size for part in parts for size in _listed(part.get("shape", part.get("sizes"))))
+        case "branched" | "tied" as kind:
+            key, sizes = ("branches", "blocks") if kind == "branched" else ("parts", "sizes")
+            parts = _listed(description.get(key))
+            return tuple(size for part in parts for size in _listed(part.get("shape", part.get(sizes))))
         case "class-image-decoder" | "gaussians" | "moments":
             return tuple(_listed(description.get("shape")))
         case "decoder-image":

@@ -13,6 +13,7 @@ or one for every client of a cohort, with rows (clients, rows, …).
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -23,7 +24,7 @@ from understudy.data.encoding.frame import UNIT
 from understudy.data.encoding.upright import POSES, upright, weights
 from understudy.ground.errors import ConfigError
 from understudy.models.kernels.clients import linear
-from understudy.models.network import Flat, Shapes, read
+from understudy.models.network import Flat, Shapes, dense_shapes, read
 
 
 class Classifier(Flat):
@@ -63,12 +64,8 @@ class Dense(Classifier):
 
     @property
     def shapes(self) -> Shapes:
-        shapes: Shapes = {}
-        before = self.features
-        for layer, width in enumerate(self.widths, start=1):
-            shapes |= {f"layer{layer}.weight": (width, before), f"layer{layer}.bias": (width,)}
-            before = width
-        return shapes
+        sizes = pairwise((self.features, *self.widths))
+        return dense_shapes(**{f"layer{place}": (b, a) for place, (a, b) in enumerate(sizes, start=1)})
 
     @property
     def row_floats(self) -> int:
@@ -160,9 +157,7 @@ class LeNet(Classifier):
 
 @dataclass(frozen=True)
 class Quadratic(Classifier):
-    """A score for each of a class's `cells`, quadratic along shared `directions` and linear beside them: Bayes' rule of
-    Gaussians.
-    """
+    """A score for each of a class's `cells`, quadratic along shared `directions`: Bayes' rule of Gaussians."""
 
     kind: ClassVar[str] = "quadratic"
     features: int

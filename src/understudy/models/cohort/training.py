@@ -143,9 +143,7 @@ class ClassifierTraining(Training):
 def descend(
     loss: Callable[[Tensor], Tensor], start: Tensor, out: Tensor, epochs: int, lr: float, optimizer: str
 ) -> None:
-    """Train in `out` itself, every client from `start`, by `loss`: (clients, d) → (clients,); leave there what has
-    changed.
-    """
+    """Train in `out` itself, every client from `start`, by its own `loss` (clients,); leave what has changed."""
     local = out.copy_(start).detach().requires_grad_()
     adam = Adam([local], lr) if optimizer == "adam" else None
     for _ in range(epochs):
@@ -176,9 +174,7 @@ def _row_weights(model: Classifier, params: Tensor, x: Tensor, y: Tensor, mask: 
 def learned(
     network: Classifier, inputs: Callable[[Tensor], Tensor], codes: Tensor, rng: Uniform, *, epochs: int = 4
 ) -> Tensor:
-    """One classifier's weights (d,) after Adam, batch by batch, on rows that may be read often; `inputs` are their
-    features.
-    """
+    """One classifier's weights (d,) after Adam, batch by batch, on rows whose features `inputs` gives."""
     whole(epochs=epochs)
     weights = network.init(rng).requires_grad_()
     orders = (rng.uniform(len(codes)).argsort() for _ in range(epochs))

@@ -2,7 +2,7 @@
 
 MMD: Tolstikhin, Bousquet, Gelly, Schölkopf, "Wasserstein auto-encoders" (ICLR 2018), Algorithm 2; as Eq. 4.4 of Jiang,
 dissertation, TUM 2024 (DP-Fed-WAE), with the inverse multiquadratic kernel K(x, y) = κ / (κ + ‖x − y‖²).
-Paper → code: q → latent, p → prior, N → a client's real rows, κ = 2·d_z·σ_z² → scale, σ_z → sigma.
+Paper → code: q → latent, p → prior, N → a client's real rows, κ = 2·d_z·σ_z² → scale.
 Differs from the paper: a client with one row has no pairs, so the terms over pairs are left out for it, and one
 without rows has a distance of 0. The estimate is unbiased over pairs: it can be negative.
 """
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.ground.check import positive
 from understudy.ground.errors import ConfigError
 from understudy.models.kernels.clients import product, times_transposed
 from understudy.models.kernels.lstm import Lstm
@@ -21,28 +20,15 @@ from understudy.models.kernels.optimisers import Adam
 from understudy.models.network import read
 
 
-def mmd(latent: Tensor, prior: Tensor, mask: Tensor | None = None, *, sigma: float = 1.0) -> Tensor:
-    """The squared MMD of every client: (clients, rows, d_z), twice → (clients,).
-
-    `mask` (clients, rows) is true where a row is real, for clients of unequal size; it holds for both samples.
+class Mmd:
+    """The squared distance for clients whose real rows are 1 in `real` (clients, rows), and 0 elsewhere.
 
     Guarantee: a client's distance depends on its own real rows alone; what a masked row holds reaches neither it
     nor its gradient, unless that is not finite.
     """
-    positive(sigma=sigma)
-    if latent.ndim != 3 or latent.shape != prior.shape:
-        raise ConfigError(
-            f"samples of shape {tuple(latent.shape)} and {tuple(prior.shape)} cannot be compared."
-        )
-    real = latent.new_ones(latent.shape[:2]) if mask is None else mask.to(latent.dtype)
-    return Mmd(real, latent.shape[2], sigma)(latent, prior)
 
-
-class Mmd:
-    """The distance for clients whose real rows are 1 in `real` (clients, rows), and 0 elsewhere."""
-
-    def __init__(self, real: Tensor, latent: int, sigma: float = 1.0) -> None:
-        self.scale = 2 * latent * sigma**2
+    def __init__(self, real: Tensor, latent: int) -> None:
+        self.scale = 2.0 * latent  # σ_z = 1
         count = real.sum(1)[:, None, None]
         both = real[:, :, None] * real[:, None, :]  # (clients, rows, rows)
         different = both * (1 - torch.eye(real.shape[1], dtype=real.dtype, device=real.device))

@@ -1,14 +1,12 @@
 """One LSTM layer for every client of a cohort: plain for autograd, and by hand for speed.
 
-Hochreiter, Schmidhuber, "Long short-term memory" (Neural Computation 1997), with the forget gate of Gers et al. (2000):
-c_t = f ⊙ c_{t−1} + i ⊙ g, h_t = o ⊙ tanh(c_t).
+Hochreiter, Schmidhuber (Neural Computation 1997), with the forget gate of Gers et al. (2000): c_t = f ⊙ c_{t−1} + i ⊙
+g, h_t = o ⊙ tanh(c_t).
 
 The gates lie side by side as o, i, f, g, so that one call multiplies the last three. Weights are (before, after), with
-one bias. Tensors are (clients, steps, rows, …), so that the steps and rows of a client are one matrix: whatever does
-not depend on the step before (input projections, derivatives, gradients of weights) is one product or one call for all.
-The loop over steps keeps one small product and a handful of element-wise calls. By hand, tanh x is 2σ(2x) − 1, since
-PyTorch's σ takes a third of the time of its tanh on a CPU; the doubling of g's input is done on its weights. On a GPU
-all steps are one kernel (`lstm_gpu`).
+one bias. Tensors are (clients, steps, rows, …): whatever does not depend on the step before is one product or one call
+for all, and the loop over steps keeps one small product and a handful of element-wise calls. tanh x is 2σ(2x) − 1,
+since PyTorch's σ takes a third of the time of its tanh on a CPU. On a GPU all steps are one kernel (`lstm_gpu`).
 """
 
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ example, tensor operations go on.
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,32 +22,15 @@ except ImportError:
 _MOST_ROWS = 64  # of a client: its state has to fit the registers
 
 
-class Buffers(Protocol):
-    """Those of `lstm.Lstm`."""
-
-    @property
-    def gates(self) -> Tensor: ...
-    @property
-    def states(self) -> Tensor: ...
-    @property
-    def cells(self) -> Tensor: ...
-    @property
-    def squashed(self) -> Tensor: ...
-
-
-def fits(room: Buffers) -> bool:
-    """Whether the kernels serve these buffers: on a GPU, single precision, few rows, 16, 32 or 64 units."""
-    rows, hidden = room.squashed.shape[2:]
+def fits(room: Any) -> bool:
+    """Whether the kernels serve these buffers of an `lstm.Lstm`: on a GPU, single precision, few rows, 16, 32 or 64
+    units."""
+    gates, (rows, hidden) = room.gates, room.squashed.shape[2:]
     small = rows <= _MOST_ROWS and hidden in (16, 32, 64)
-    return (
-        room.gates.is_cuda
-        and room.gates.dtype == torch.float32
-        and small
-        and _agrees(type(room), room.gates.device)
-    )
+    return gates.is_cuda and gates.dtype == torch.float32 and small and _agrees(type(room), gates.device)
 
 
-def forward(room: Buffers, recurrent: Tensor) -> None:
+def forward(room: Any, recurrent: Tensor) -> None:
     """From projected inputs in `gates` to gates, cells, their tanh, and states."""
     clients, steps, rows, hidden = room.squashed.shape
     _forward[(clients,)](
@@ -56,7 +39,7 @@ def forward(room: Buffers, recurrent: Tensor) -> None:
     )  # fmt: skip
 
 
-def backward(room: Buffers, to_states: Tensor, recurrent: Tensor) -> None:
+def backward(room: Any, to_states: Tensor, recurrent: Tensor) -> None:
     """From the gradient at the states to that at the projected inputs, which takes the place of the gates."""
     clients, steps, rows, hidden = room.squashed.shape
     _backward[(clients,)](

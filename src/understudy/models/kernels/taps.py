@@ -2,8 +2,7 @@
 
 Goodfellow, "Efficient per-example gradient computations" (2015): a linear layer's gradient for one sample is the outer
 product of what it read and of the loss's gradient at what it gave. Convolutions are the same product at every position
-of the image (Rochette, Manoel, Tramel, "Efficient per-example gradient computations in convolutional networks" 2019),
-and so are transposed ones, before their patches are folded together.
+of the image (Rochette, Manoel, Tramel 2019), and so are transposed ones, before their patches are folded together.
 
 Everything has a leading axis of groups (classes of a silo, clients of a cohort): group g's samples meet group g's
 weights and no others. Weights need no gradient of their own here, so that a backward pass computes none.

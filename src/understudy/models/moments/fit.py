@@ -54,9 +54,7 @@ def _swings(values: Tensor, noise: float, channels: int) -> Tensor:
 
 
 def fused(values: Tensor, noise: float) -> Tensor:
-    """Values of which those that noise alone may keep apart are one: of a sorted list the best cut before each place
-    follows.
-    """
+    """Values of which those that noise alone may keep apart are one; of a sorted list the best cuts follow."""
     order = values.argsort()
     price = 2 * math.log(len(values)) + _PRICE
     zero = values.new_zeros(1)
@@ -145,9 +143,7 @@ def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Cent
 
 
 def _told_apart(first: Released, people: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
-    """Means of classes about that of all, shrunk by the share of their spread that is noise, and the variance left in
-    them.
-    """
+    """Means of classes about that of all, shrunk as far as they are noise, and the variance left in them."""
     beside = first["sums"] / people[:, None] - whole
     if len(people) == 1:
         return beside, torch.zeros_like(whole)

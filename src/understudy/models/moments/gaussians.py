@@ -93,9 +93,7 @@ class FrameValues(nn.Module):
 
 
 class CellGaussians(FrameValues, InFrame):
-    """`classes` × `cells` Gaussians with `directions` shared. A latent point is what picks the cell, and the normals u
-    and v.
-    """
+    """`classes` × `cells` Gaussians with `directions` shared; a latent point picks the cell, and is u and v."""
 
     kind, keys = "gaussians", ("frame", "classes", "cells", "directions")
 

@@ -4,18 +4,16 @@ A combination has one level of every label; the levels of the first change slowe
 alone (`each` combinations share them). Where combinations are few, counts and sums of rows are released of each. Else
 they are released of levels: of every label the sums of its levels' rows, and of every two labels the table of how many
 people have which two levels. Of m labels, the noise on the mean of a level of the largest, k, is √(combinations / k) of
-one number's in the first case, and about √m of it in the second; the first shows what levels do only together, and is
-taken up to √2 times as much noise, and up to `MOST_JOINT` combinations.
-
-What is fitted, in either case:
+one number's in the first case, and about √m of it in the second; the first is taken up to √2 times as much noise, and
+up to `MOST_JOINT` combinations.
 
 - *How many people a combination has*: where they were counted, that, shrunk towards independent labels by the share of
-  the distance from these that is noise (James, Stein 1961), and none below 0. Else the pairs of labels are a small
-  table, and the house's fit of tables says what they say together (`fit_gram`).
+the distance from these that is noise (James, Stein 1961), and none below 0. Else the fit of tables (`fit_gram`) to
+pairs of labels.
 - *The mean of a combination*: the mean of all, an effect of each level, and, where it was measured, one of the
-  combination itself. All are Gaussian with variances of their own, for each label and for neighbouring frequencies, and
-  these are fitted to the sums (evidence by MacKay's iteration, 1992): what does not stand out of noise goes to 0, and a
-  combination that nobody has gets what its levels say.
+combination itself. All are Gaussian with variances of their own, for each label and for neighbouring frequencies,
+fitted to the sums (evidence by MacKay's iteration, 1992): what does not stand out of noise goes to 0, and a combination
+that nobody has gets what its levels say.
 
 Guarantee: reads released numbers alone, and is the same for the same numbers.
 """

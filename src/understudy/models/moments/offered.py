@@ -1,21 +1,18 @@
 """Moments that one silo has released by itself, as they stand in a file; added up over silos; and the fit to the sum.
 
-A silo measures about a centre of its own, since it knows no other: the mean of all of its rows that its first release
-gave, shrunk (`middle`). Second moments about it, of all rows and of every class, are pulled in to a radius that the
-same release gave. Everything is a sum over people, so several silos' are added with their noise, and one fit is made of
-all. What differs are the centres. By the law of total covariance, with n_c people of a class at a silo, a its centre,
-μ_c the common means of the classes and m = Σ n_c μ_c / Σ n_c what its mean would be by its classes alone, the sum of
-(x − μ_c)(x − μ_c)ᵀ over its people is
+A silo measures about a centre of its own: the mean of all of its rows that its first release gave, shrunk (`middle`).
+Second moments about it are pulled in to a radius that the same release gave. Several silos' sums are added with their
+noise; what differs are the centres. By the law of total covariance, with n_c people of a class at a silo, a its centre,
+μ_c the common means of the classes and m = Σ n_c μ_c / Σ n_c what its mean would be by its classes alone, the sum of (x
+− μ_c)(x − μ_c)ᵀ over its people is
 
     S − Σ n_c (μ_c − m)(μ_c − m)ᵀ + Σ n_c (a − m)(a − m)ᵀ,
 
-where S is about a, and the silo's classes are all taken to lie by a − m from where they lie elsewhere.
-
-Every silo has the whole noise, and what of it is left in the mean of a class all images drawn of it share: a network
-that learns from them takes it for a mark of the class. So images are drawn with `VEIL` times its variance besides.
+where S is about a, and the silo's classes are all taken to lie by a − m from where they lie elsewhere. What noise
+leaves in the mean of a class all images drawn of it share, and a network that learns from them takes it for a mark of
+the class: so images are drawn with `VEIL` times its variance besides.
 
 Guarantee: reads released numbers alone. The same numbers give the same fit.
-Edges: one silo is a pool of one. More noise in one of them is more noise in the sum.
 """
 
 import math
@@ -168,9 +165,7 @@ def _summed(parts: Sequence[Released]) -> Released:
 
 
 def fit_one_release(frame: Frame, first: Released, second: Released) -> CellGaussians:
-    """Gaussians from one release, whose second `moments`, of all rows (1, d, d) or of each class, are about the frame's
-    middle.
-    """
+    """Gaussians from one release, whose second moments, of all rows or of each class, are about the middle."""
     centre = centres(first, frame)
     about = centre.people[:, None, None] * centre.means[:, :, None] * centre.means[:, None, :]
     moments, noise = second["moments"], second["moments_noise"]

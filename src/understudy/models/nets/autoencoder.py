@@ -12,7 +12,7 @@ The updates are raw: nothing here is private. What leaves a party passes a mecha
 
 from abc import abstractmethod
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,18 +20,10 @@ from torch import Tensor, nn
 from understudy.ground.check import not_negative, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.cohort.training import Batch, Training, descend
-from understudy.models.kernels.autoencoders import mmd
+from understudy.models.kernels.autoencoders import Mmd
 from understudy.models.kernels.clients import Replayed
 from understudy.models.kernels.optimisers import Adam
-from understudy.models.network import Flat
-
-
-class Draws(Protocol):
-    """All that training asks of a random generator."""
-
-    def normal(self, *shape: int) -> Tensor: ...
-
-    def integers(self, high: int, *shape: int) -> Tensor: ...
+from understudy.models.network import Draws, Flat
 
 
 class Autoencoder(Flat):
@@ -66,19 +58,17 @@ class Autoencoder(Flat):
         """The decoder of one model (d,), as a generator's network."""
 
     def loss(self, params: Tensor, x: Tensor, real: Tensor, prior: Tensor, penalty: float = 1.0) -> Tensor:
-        """Eq. 4.3 for every client; `real` (clients, rows) is 1 where a row is its own, `prior` (clients, rows,
-        latent).
-        """
+        """Eq. 4.3 for every client; `real` (clients, rows) is 1 where a row is its own, as wide as `prior`."""
         z = self.encode(params, x)
         share = real / real.sum(1, keepdim=True).clamp(min=1)
-        return (self.distance(self.decode(params, z), x) * share).sum(1) + penalty * mmd(z, prior, real)
+        return (self.distance(self.decode(params, z), x) * share).sum(1) + penalty * Mmd(real, self.latent)(
+            z, prior
+        )
 
     def train(
         self, optimizer: str, start: Tensor, batch: Batch, out: Tensor, epochs: int, lr: float, penalty: float
     ) -> None:
-        """Write every client's update from `start` (d,) into `out`; `batch`: x, real, and prior (clients, epochs, rows,
-        latent).
-        """
+        """Every client's update from `start` into `out`; `batch`: x, real, prior (clients, epochs, rows, latent)."""
         x, real, prior = batch
         epoch = count()  # `descend` asks for the loss once an epoch
 
@@ -141,9 +131,7 @@ def fit(
     penalty: float = 1.0,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """One model (d,) trained by Adam on rows that lie in one place, `batch` of them a step: public ones, or for
-    comparison.
-    """
+    """One model (d,) trained by Adam on rows in one place, `batch` a step: public ones, or for comparison."""
     whole(steps=steps, batch=batch, rows=len(rows))
     local = params.detach().to(device).clone().requires_grad_()
     adam = Adam([local], lr)

@@ -269,9 +269,7 @@ class Linear(nn.Linear):
 
 
 class Critic(nn.Module):
-    """Scores rows: linear layers, leaky ReLUs, a linear output. `privacy/gradients/critic.py` has its gradients in
-    closed form.
-    """
+    """Scores rows: linear layers with leaky ReLUs (gradients in closed form: `privacy/gradients/critic.py`)."""
 
     def __init__(self, width: int, hidden: Sequence[int] | None = None, *, slope: float = 0.2) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ from understudy.models.cohort.training import Batch
 from understudy.models.kernels.autoencoders import descend_by_hand
 from understudy.models.kernels.clients import linear
 from understudy.models.nets.autoencoder import Autoencoder
-from understudy.models.network import Network, Shapes, check_weights, each_whole, filled
+from understudy.models.network import Network, Shapes, check_weights, dense_shapes, each_whole, filled
 
 _WIDE = 200  # Table 4.3: up to 124 slots the small network, from 369 on a larger one
 _LOW = 60.0  # a column whose likeliest level has odds below e⁻⁶⁰ is scaled up
@@ -136,14 +136,9 @@ class TableWae(Autoencoder):
     @property
     def shapes(self) -> Shapes:
         width, hidden, latent = self.width, self.hidden, self.latent
-        layers = {
-            "encoder1": (hidden, width), "encoder2": (latent, hidden),
-            "decoder1": (hidden, latent), "decoder2": (width, hidden),
-        }  # fmt: skip
-        shapes: Shapes = {}
-        for name, shape in layers.items():
-            shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-        return shapes
+        return dense_shapes(
+            encoder1=(hidden, width), encoder2=(latent, hidden), decoder1=(hidden, latent), decoder2=(width, hidden)
+        )  # fmt: skip
 
     def encode(self, params: Tensor, x: Tensor) -> Tensor:
         w1, b1, w2, b2, *_ = self.views(params).values()
@@ -167,9 +162,7 @@ class TableWae(Autoencoder):
 
 @dataclass(frozen=True)
 class ImageWae(Autoencoder):
-    """Two convolutions of 4 × 4 and stride 2, a dense layer, and the same back; mean squared error. A cohort's is one
-    call.
-    """
+    """Two convolutions of 4 × 4 and stride 2, a dense layer, and the same back; mean squared error."""
 
     kind: ClassVar[str] = "wae-image"
     height: int = 28

@@ -11,7 +11,6 @@ from a model that is public, and whatever is learned of them costs nobody anythi
 """
 
 from functools import cache
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,17 +19,9 @@ from torch.nn import functional
 from understudy.data.encoding.features import slot_counts
 from understudy.ground.errors import ConfigError
 from understudy.models.nets.wae import TableDecoder, TableWae
-from understudy.models.network import read
+from understudy.models.network import Draws, read
 
 _KEPT = 0.95  # of the squared spread, at each batch of dreams
-
-
-class Draws(Protocol):
-    """All that is asked of a random generator."""
-
-    def normal(self, *shape: int) -> Tensor: ...
-
-    def uniform(self, *shape: int) -> Tensor: ...
 
 
 def decoder_size(network: TableWae) -> int:

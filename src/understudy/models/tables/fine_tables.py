@@ -3,20 +3,17 @@
 The fine cells of a column are the leaves of a tree (`fan` children a node), and every layer of it was counted under
 noise: a range of cells is then a few nodes, not thousands of leaves, each with its own noise.
 
-1. *Upwards*, a node is the mean of its own count and of its children's sum, weighted by 1/variance (Hay, Rastogi,
-   Miklau, Suciu, "Boosting the accuracy of differentially private histograms through consistency", VLDB 2010, §4.2).
-2. *Downwards*, the children of a node are projected onto the non-negative tables with the node's count (Wang,
-   Carreira-Perpiñán 2013), node by node. So noise on empty regions does not add up: a node without people has no
-   children. (Clipping negative leaves instead gives every empty leaf half of its noise.)
-3. *What noise alone can explain* is not told as if it were known. Where the children that stand out of the noise, and
-   those beside them that nearly do, hold nearly all of a node's people, and noise explains the difference, the others
-   have none: bounds that are far too wide would else put a few people a thousand times too far out, and no mean
-   survives that. Where they hold fewer, those that stand out less are taken in, step by step. Below the top this is
-   for nodes alone that lie far beyond all that stand out (`_within_reach`): among these, and a little further out,
-   people who are few belong where they were counted. Children are drawn to even ones, by as much as noise explains
-   their differences (James, Stein 1961, positive part), but for those that stand out of their siblings: else each
-   node's people would stand on one or two of its cells, which nobody's values share. Of a long list of categories
-   those that stand out of the noise have what was counted, and all others together have the rest, evenly.
+- *Upwards*, a node is the mean of its own count and of its children's sum, weighted by 1/variance (Hay, Rastogi,
+Miklau, Suciu, VLDB 2010, §4.2).
+- *Downwards*, the children of a node are projected onto the non-negative tables with the node's count: so noise on
+empty regions does not add up. (Clipping negative leaves gives every empty leaf half of its noise.)
+- *What noise alone can explain* is not told as if it were known. Where the children that stand out of the noise, and
+those beside them that nearly do, hold nearly all of a node's people, the others have none: bounds that are far too wide
+would else put a few people a thousand times too far out. Where they hold fewer, those that stand out less are taken in,
+step by step. Below the top this is for nodes far beyond all that stand out (`_within_reach`). Children are drawn to
+even ones, by as much as noise explains their differences (James, Stein 1961), but for those that stand out of their
+siblings: else people would stand on one or two cells of each node. Of a long list of categories those that stand out
+have what was counted, and all others together the rest, evenly.
 
 Differs from the paper: its second pass is least squares and may be negative.
 Guarantee: reads released counts alone.
@@ -102,9 +99,7 @@ def fine_table(
 def _among(
     children: Tensor, near: Tensor, parents: Tensor, noise: float, even: Tensor | None = None
 ) -> Tensor:
-    """Each parent's people over its children near data, by the first step at which these hold all; drawn to `even`
-    ones, if any.
-    """
+    """Each parent's people over its children near data, by the first step at which these hold all, or `even`."""
     left, found_all = children, torch.zeros(len(parents), dtype=torch.bool)
     for step in near:
         kept = step & children.isfinite()

@@ -1,38 +1,30 @@
 """Fit a mixture of products to a noisy Gram matrix: one- and two-way tables in, a generator out.
 
 The Gram matrix Σ x xᵀ of one-hot rows x holds every one-way table (on its diagonal) and every two-way table.
-Once it is released under noise of known size, all that follows is post-processing and costs no privacy.
 
-1. *Totals and one-way tables* by weighted least squares: each is measured on the diagonal and again in every
-   two-way table; then the projection onto non-negative tables with the right total.
-2. *Two-way tables* by empirical Bayes: they lie around what independent columns would give and what all pairs
-   say together (`priors`), as far from it as a pair's own cells show, and smoothly over the levels of columns
-   whose order matters (`priors`). Pairs without visible dependence are drawn there, strong ones stay.
-3. *The mixture* by gradient descent on the sum of both parts, measurement over noise variance and prior over
-   its own, from jittered one-way tables (Aydore et al., ICML 2021, relaxed projection; Liu, Vietri, Wu, NeurIPS
-   2021, GEM, fit a network likewise). It makes all tables those of one distribution. A table weighs the more the
-   farther it is from its noise (`loss.TwoWay`).
-4. *Stop* when the residual over the noise is smaller than the truth's could be: beyond it lies only noise
-   (Morozov's discrepancy principle, 1966). The truth's mean square is 1 with variance 2/cells. That is asked of all
-   cells together and of every table by itself, since many tables without dependence would outvote a strong one.
-   Where empty cells still hold people it waits for these, up to a tenth of the steps: no residual shows them. So long
-   it always waits where there are rules: pairs that they tie are the strongest, and come last.
+- *Totals and one-way tables* by weighted least squares: each is measured on the diagonal and again in every two-way
+table; then the projection onto non-negative tables with the right total.
+- *Two-way tables* by empirical Bayes (`priors`): they lie around what independent columns would give and what all pairs
+say together, as far from it as a pair's own cells show. Pairs without visible dependence are drawn there, strong ones
+stay. Cells that seem empty are drawn to 0 (`empty_cells`).
+- *The mixture* by gradient descent on the sum of both parts, measurement over noise variance and prior over its own,
+from jittered one-way tables (Aydore et al., ICML 2021; Liu, Vietri, Wu, NeurIPS 2021, GEM, fit a network likewise). A
+table weighs the more the farther it is from its noise (`loss`). Three-way tables that were released besides enter as
+they are; where a column is to be predicted, all tables of three with it are drawn to what the pairs say, and rows draw
+it by effects of the others (`target`).
+- *Stop* when the residual over the noise is smaller than the truth's could be (Morozov's discrepancy principle, 1966):
+its mean square is 1 with variance 2/cells. That is asked of all cells together and of every table by itself, since many
+tables without dependence would outvote a strong one. Where empty cells still hold people it waits for these, up to a
+tenth of the steps; so long it always waits where there are rules, whose pairs are the strongest, and come last.
 
-Three-way tables that were released besides enter the descent as they are, by 1/noise², and the stop. Where a column is
-to be predicted, all tables of three columns with it are drawn to what the pairs alone say (`target`), and in rows
-it is drawn by one effect of each other level (`target`), unless there are rules. Cells that a pair near a
-function leaves empty are drawn to 0 (`empty_cells`), and so are those far from the diagonal of two columns that rise
-together.
-
-*Public rules* (`given_rules`): what is fitted is the mixture's law given the rules. Cells that they forbid have no
-target and no weight, and the law has nothing there. The mixture itself may have; that it should not have much, so that
-most of its draws keep the rules, is a small part of the loss: −log of the probability that they do, for a tenth of the
-people.
+*Public rules* (`given_rules`): what is fitted is the mixture's law given the rules. That the mixture itself should not
+have much where they forbid, so that most draws keep them, is a small part of the loss: −log of the probability that
+they do, for a tenth of the people.
 
 Differs from the papers: all pairs are measured at once, not chosen round by round; the noise enters the loss.
 Guarantee: reads the released matrix alone, so the mixture has the privacy of the release.
 Edges: cells with infinite noise are never read; an unmeasured column is uniform to begin with. Where columns have more
-levels together than a fit can take, neighbours are one in it, and parted afterwards (`coarse`).
+levels together than a fit can take, neighbours are one in it, and parted afterwards (`merged_levels`).
 """
 
 from collections.abc import Callable, Sequence

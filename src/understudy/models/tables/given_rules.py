@@ -41,9 +41,7 @@ class Tie:
         return Tie(self.columns, tuple(mask.to(device, dtype) for mask in self.allowed))
 
     def within(self, columns: Sequence[int]) -> Tensor:
-        """How far each box allows combinations of some columns' levels, (boxes, …); of all columns, boxes together: (1,
-        …).
-        """
+        """How far boxes allow combinations of some columns' levels, (boxes, …); of all columns together: (1, …)."""
         if (known := self.found.get(tuple(columns))) is not None:
             return known
         first, *others = (self.allowed[self.columns.index(column)] for column in columns)
@@ -89,9 +87,7 @@ class _Couples:
 
 
 class _Two(NamedTuple):
-    """Of ties of two columns: both's odds (components, levels), how far the other allows each level of the one, 1/z
-    `left` (components, ties), and the one's odds over z, `given`.
-    """
+    """Both's odds (components, levels), how far the other allows the one's, 1/z `left`, the one's odds over z."""
 
     one: Tensor
     other: Tensor
@@ -255,9 +251,7 @@ class Ruled:
         return reduce(torch.mul, others, tie.allowed[0].new_ones(1, 1))
 
     def _boxes(self, tie: Tie) -> Iterator[tuple[Tensor, Tensor]]:
-        """Some of a tie's boxes at a time: their odds given the rules (components, boxes), and (…, levels) those of
-        levels in each.
-        """
+        """Some of a tie's boxes at a time: their odds given the rules (components, boxes), and (…, levels) in each."""
         inside = self._besides(tie, ()) / self._left(tie)[:, None]
         levels = sum(self.rules.sizes[column] for column in tie.columns)
         for some in torch.split(torch.arange(len(tie.allowed[0])), max(1, _AT_ONCE // levels)):

@@ -65,9 +65,7 @@ def most_levels(columns: Sequence[Column]) -> int:
 def bought_levels(
     columns: Sequence[Column], tables: Sequence[Tensor], *, people: float, noise: float
 ) -> list[Groups]:
-    """The level of each fine cell of each column, by its fine table (the missing one last); `noise` is that of a pair's
-    cell.
-    """
+    """The level of each fine cell of each column, by its fine table (the missing one last) and a pair's `noise`."""
     most = most_levels(columns)
     levels, groups = level_count(people, noise, most), []
     for column, table in zip(columns, tables, strict=True):

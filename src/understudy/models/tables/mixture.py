@@ -1,22 +1,16 @@
 """A mixture of products: K kinds of rows, each with its own odds for every column.
 
-A row is drawn by picking a component at random and then each column by itself from the component's odds, so
-that all dependence between columns lies in the choice of the component. With P (K, D) the odds side by side,
-the expected one- and two-way tables are one product, PᵀP/K: cheap to compare with measured tables, and cheap
-to differentiate.
+A row is drawn by picking a component at random and then each column by itself from the component's odds. With P (K, D)
+the odds side by side, the expected one- and two-way tables are one product, PᵀP/K: cheap to compare with measured
+tables, and to differentiate. Aydore et al., "Differentially private query release through adaptive projection" (ICML
+2021), §3: the "relaxed" synthetic dataset, with one softmax per column (their §4) in place of the box [0, 1]. Paper →
+code: n′ relaxed rows → `components`, one-hot dimension d′ → width.
 
-Aydore et al., "Differentially private query release through adaptive projection" (ICML 2021), §3: the
-"relaxed" synthetic dataset, with one softmax per column (their §4) in place of the box [0, 1].
-Paper → code: n′ relaxed rows → `components`, one-hot dimension d′ → width.
-
-Rows are drawn by Latin hypercubes, one for each component (McKay, Beckman, Conover, Technometrics 1979): n rows fall on
-all components alike, and within one on all n_k quantiles of every column. Every single row has the mixture's law; all
-together have its one- and two-way tables with less of a sampling error than independent ones.
-
-A column to predict may be drawn last, by the row's other columns (`target_effects`), in seven rows of ten: two-way
-tables with it are the mixture's, or nearer to the released ones, and other tables with it are its own. Effects say too
-little of rows that are surely one or the other, components too much. All that is asked of the mixture in closed form is
-the mixture's own.
+Rows are drawn by Latin hypercubes, one for each component (McKay, Beckman, Conover, Technometrics 1979): every single
+row has the mixture's law; all together have its one- and two-way tables with less of a sampling error than independent
+ones. A column to predict may be drawn last, by the row's other columns (`target`), in seven rows of ten: effects say
+too little of rows that are surely one or the other, components too much. All that is asked of the mixture in closed
+form is the mixture's own.
 """
 
 from collections.abc import Callable, Mapping, Sequence

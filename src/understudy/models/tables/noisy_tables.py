@@ -130,9 +130,7 @@ def _drawn(variance: Tensor) -> Tensor:
 
 
 def most_of(cells: Tensor, tables: int | None = None) -> Tensor:
-    """What so many squares of standard normals add up to at most, in all (m, m) tables, or in so many, but for
-    `_CHANCE` (Wilson and Hilferty, PNAS 1931).
-    """
+    """What so many squared normals add up to at most in so many tables, but for `_CHANCE` (Wilson, Hilferty 1931)."""
     tables = int(cells.triu(1).count_nonzero()) if tables is None else tables
     spread = 2 / (9 * cells.clamp(min=1))
     bound = torch.special.ndtri(torch.tensor(1 - _CHANCE / max(tables, 1), dtype=cells.dtype))

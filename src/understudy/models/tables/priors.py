@@ -85,9 +85,7 @@ def common_share(
     prior: LevelPrior,
     pool: Callable[[Tensor], Tensor],
 ) -> float:
-    """α ∈ [0, 1]; `pool` reads what tables share out of counts with twice the `noise`. No noise, or nothing in common →
-    0.
-    """
+    """α ∈ [0, 1], 0 without noise; `pool` reads what tables share out of counts with twice the `noise`."""
     generator = torch.Generator().manual_seed(0)  # the same matrix gives the same tables
     draw = torch.randn(counts.shape, generator=generator, dtype=torch.float64).to(counts.device)
     fresh = torch.where(measured, noise.sqrt() * (draw.triu() + draw.triu(1).T), 0)

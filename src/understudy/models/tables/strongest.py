@@ -76,9 +76,7 @@ def strongest_triples(
     noise: float,
     besides: Collection[frozenset[int]] = (),
 ) -> Tensor:
-    """At most (wanted, 2) columns of the pairs `among`, the lower first, in rising order, but for triples `besides`.
-    `noise` is the standard deviation of a cell of a three-way table.
-    """
+    """At most (wanted, 2) of the pairs `among`, in rising order, but for triples `besides`; `noise`: of a cell."""
     told = information(tables, sizes, target)
 
     def fits(a: int, b: int) -> bool:

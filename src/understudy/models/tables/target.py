@@ -133,9 +133,7 @@ def with_effects(
     uniform: Callable[[int], Tensor],
     tables: Tables | None = None,
 ) -> MixtureOfProducts:
-    """The mixture, whose rows' target is drawn by their other columns and by two `together`, as strongly as `tables`
-    say. `uniform(k)` gives k independent numbers from [0, 1), float64.
-    """
+    """The mixture, whose rows' target is drawn by their other columns, and two `together`, as `tables` say."""
     told = MixtureOfProducts(mixture.sizes, mixture.components, target, together).to(mixture.logits.device)
     levels = mixture.levels(min(_ROWS, 1 + _CELLS // len(mixture.sizes)), uniform)
     block = blocks_of(mixture.sizes)[target]

@@ -65,9 +65,7 @@ class TiedArray(FrameValues):
 
 
 class TiedGaussians(Network):
-    """All parties' rows at once, in their order: one-hot levels, values in [0, 1]. `label`: the column of the class, if
-    any.
-    """
+    """All parties' rows at once, in their order. `label`: the column, over all tables, of the class, if any."""
 
     kind = "tied"
 

@@ -3,18 +3,15 @@
 A person is drawn by picking a kind at random, then each of the person's columns, the number of events among them, by
 itself from the kind's odds. Events follow a hidden Markov chain (Baum, Petrie, Ann. Math. Statist. 1966), the kind's
 own or one that kinds share in turn: S kinds of events (states), each with odds for every column of an event; odds for
-the first; odds for the next given the last. So dependence between people's columns lies in the kind, that between a
-person and the events in the chain, that within an event in the state, and that between one event and the next in both.
-
-The expected tables are sums over kinds of products of odds (`tables`): cheap to compare with measured ones, and to
-differentiate. With one state and one event it is a mixture of products (`models.tables.mixture`).
+the first; odds for the next given the last. The expected tables are sums over kinds of products of odds (`tables`).
+With one state and one event it is a mixture of products (`models.tables.mixture`).
 
 Exact: every table, for every number of events. The chain need not be stationary: the mean over a person's first n
 events is taken step by step. Where events are ordered, the time of the first is missing for those who have none, and
 the time since the last one is missing in a person's first event, and nowhere else, for sure: half of the states are
-those of first events. Where they have no order, events are independent given the chain.
-Approximate: given the kind of person the number of events is independent of what they are like, and events two
-steps apart depend on each other through the chain and the one between them.
+those of first events. Where they have no order, events are independent given the chain. Approximate: given the kind of
+person the number of events is independent of what they are like, and events two steps apart depend on each other
+through the chain and the one between them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +31,11 @@ from understudy.models.network import MOST_WEIGHTS, Network, each_whole
 from understudy.models.tables.given_rules import Ruled, Rules, put
 from understudy.models.tables.mixture import latin
 
+_WEIGHTS = (
+    "spent",
+    "paired",
+    "spaced",
+)  # of events, of those that another follows, and of those that two follow
 Numbers = Sequence[Sequence[int]]  # the least and the largest number of events that each level stands for
 MOST_EVENTS = 10_000  # a person, in a chain that is walked step by step
 
@@ -114,8 +116,8 @@ class MixtureOfChains(Network):
 
     kind, keys = "chains", ("people", "events", "numbers", "ordered", "kinds", "chains", "states")
     latent = 1
-    closed: Tensor
-    mine: Tensor
+    closed: Tensor  # 0, and −∞ for levels that a state cannot have: (states, events' width)
+    mine: Tensor  # 1 where a kind of people has a chain: (kinds, chains)
     spent: Tensor
     paired: Tensor
     spaced: Tensor
@@ -144,46 +146,32 @@ class MixtureOfChains(Network):
         each = self.chains * states
         steps = states + self.longest + self.people[-1]
         if kinds * (sum(people) + each) + each * (sum(events) + steps) > MOST_WEIGHTS:
+            said = f"{kinds:,} kinds of people, {self.chains:,} chains of {states:,} states"
             raise ConfigError(
-                f"a mixture of {kinds:,} kinds of people, {self.chains:,} chains of {states:,} states, up to "
-                f"{self.longest:,} events a person, and {sum(people):,} and {sum(events):,} levels is larger than "
-                f"{MOST_WEIGHTS:,} weights."
+                f"a mixture of {said}, up to {self.longest:,} events a person, is larger than {MOST_WEIGHTS:,}."
             )
         self.person_logits = nn.Parameter(torch.zeros(kinds, sum(people)))
         self.event_logits = nn.Parameter(torch.zeros(self.chains * states, sum(events)))
         self.first_logits = nn.Parameter(torch.zeros(self.chains, self.firsts))
         self.next_logits = nn.Parameter(torch.zeros(self.chains, states, states - self.firsts))
         self.person_softmax, self.event_softmax = BlockSoftmax(self.people), BlockSoftmax(self.events)
-        self.register_buffer("closed", self._closed(), persistent=False)
-        self.register_buffer("mine", self._mine(), persistent=False)
-        self.register_buffer("spent", step_weights(self.numbers, 0), persistent=False)
-        self.register_buffer("paired", step_weights(self.numbers, 1), persistent=False)
-        self.register_buffer("spaced", step_weights(self.numbers, 2), persistent=False)
+        closed, mine = torch.zeros(states, sum(events)), torch.zeros(kinds, self.chains)
+        if not shapes_only():
+            mine[torch.arange(kinds), torch.arange(kinds) % self.chains] = 1
+            if ordered:
+                closed[: self.firsts, -self.events[-1] : -1] = -torch.inf
+                closed[self.firsts :, -1] = -torch.inf
+        weights = {name: step_weights(self.numbers, less) for less, name in enumerate(_WEIGHTS)}
+        for name, value in {"closed": closed, "mine": mine, **weights}.items():
+            self.register_buffer(name, value, persistent=False)
 
     @property
     def each(self) -> "tuple[MixtureOfChains, ...]":
         """The kinds of events: this one (`ChainsTogether` has more)."""
         return (self,)
 
-    def _mine(self) -> Tensor:
-        """1 where a kind of people has a chain: (kinds, chains)."""
-        mine = torch.zeros(self.kinds, self.chains)
-        if not shapes_only():
-            mine[torch.arange(self.kinds), torch.arange(self.kinds) % self.chains] = 1
-        return mine
-
-    def _closed(self) -> Tensor:
-        """0, and −∞ for levels that a state cannot have: (states, events' width)."""
-        closed = torch.zeros(self.states, sum(self.events))
-        if self.ordered and not shapes_only():
-            closed[: self.firsts, -self.events[-1] : -1] = -torch.inf
-            closed[self.firsts :, -1] = -torch.inf
-        return closed
-
     def person_odds(self) -> tuple[Tensor, Tensor]:
-        """Of each kind's columns but the number of events, and of that one; nobody here lacks the time of a first
-        event.
-        """
+        """Of each kind's columns but the number of events, and of that one; all have a first time here."""
         logits: Tensor = self.person_logits
         if self.ordered:
             gone = torch.zeros(logits.shape[1], device=logits.device)
@@ -206,9 +194,7 @@ class MixtureOfChains(Network):
         return first, functional.pad(self.next_logits.softmax(2), (self.firsts, 0))
 
     def tables(self, people: Rules | None = None, events: Rules | None = None) -> ChainTables:
-        """What is expected of a person drawn at random; every kind of people, and every state, is given the rules by
-        itself.
-        """
+        """What is expected of a person drawn at random; every kind, and every state, is given the rules by itself."""
         own, number = self.person_odds()
         event = self.event_odds()
         kept = None if people is None else Ruled(own, people)
@@ -220,13 +206,11 @@ class MixtureOfChains(Network):
         mine = self.mine  # (kinds, chains)
         together = mine.T @ number  # (chains, levels)
         # (kinds, chains · states): how much of a person's events is in each state
-        held = (number @ spent.transpose(0, 1).flatten(1)).view(self.kinds, self.chains, -1) * mine[
-            :, :, None
-        ]
+        held = (number @ spent.transpose(0, 1).flatten(1)).view(self.kinds, self.chains, -1)
+        held = held * mine[:, :, None]
         mean = held.flatten(1) @ event  # (kinds, events' width)
-        numbered = (together[:, :, None] * spent).transpose(1, 2).flatten(
-            0, 1
-        ).T @ event  # (levels, events' width)
+        numbered = (together[:, :, None] * spent).transpose(1, 2).flatten(0, 1)
+        numbered = numbered.T @ event  # (levels, events' width)
 
         def ahead(weights: Tensor, steps: Tensor) -> Tensor:
             """Of events by these weights, and what so many steps lead to: (events' width, events' width)."""
@@ -253,7 +237,6 @@ class MixtureOfChains(Network):
         )
 
     def rows(self, z: Tensor) -> Tensor:
-        """Standard normal latents (n, 1) → the odds of people's columns of the kinds that they pick, (n, width)."""
         pick = torch.special.ndtr(z[:, 0].double()).mul(self.kinds).long()
         return self._known(*self.person_odds())[pick.clamp(max=self.kinds - 1)]
 
@@ -286,9 +269,7 @@ class MixtureOfChains(Network):
         return torch.stack(places, 1)
 
     def draw(self, n: int, uniform: Callable[[int], Tensor]) -> VisitCodes:
-        """`n` people and their events, in order, by Latin hypercubes over all that share a kind. `uniform(k)` gives k
-        numbers.
-        """
+        """`n` people and their events, in order, by Latin hypercubes over all that share a kind."""
         return self.draw_of(some_kinds(n, self.kinds, uniform), uniform)
 
     def draw_of(self, kind: Tensor, uniform: Callable[[int], Tensor]) -> VisitCodes:

@@ -54,9 +54,7 @@ _Given = Sequence[tuple[Rules | None, Rules | None]]  # on people's columns, and
 
 @dataclass(frozen=True, eq=False)
 class VisitTies:
-    """What all rules leave of people's and events' columns side by side, and what those on `people`, or `events`, alone
-    do.
-    """
+    """What all rules leave of people's and events' columns, and what those on `people`, or `events`, alone do."""
 
     both: tuple[Tie, ...] = ()
     people: tuple[Tie, ...] = ()
@@ -169,9 +167,7 @@ def _rules(sizes: Sequence[int], ties: Sequence[Tie], device: torch.device) -> R
 def _read(
     tables: VisitTables, device: torch.device, ties: Sequence[Sequence[Tie]]
 ) -> "tuple[list[_Part], list[Tensor]]":
-    """What the tables say, of all people, of those with an event of each kind, with another or two after it, with
-    events of two kinds; and the one-way tables of each kind of events.
-    """
+    """What the tables say of all people, of those with events of a kind, or of two, and the kinds' one-way tables."""
     layout, members = tables.layout, tables.members
     titles = layout.titles if isinstance(layout, SeveralLayout) else ("",)
     people, width = layout.people, sum(layout.people)
