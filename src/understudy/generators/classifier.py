@@ -77,12 +77,8 @@ class Classifier(ClassifierParts):
         save_file(named, folder / "weights.safetensors", metadata=first_said(self.card) or None)
         if isinstance(self.features, TableFeatures | DeclaredFeatures):
             self.features.schema.save(folder / "schema.toml")
-        card = {
-            **first_said(self.card),
-            **self.card,
-            "network": self.network.describe(),
-            "features": self.features.describe(),
-        }
+        said = {"network": self.network.describe(), "features": self.features.describe()}
+        card = {**first_said(self.card), **self.card, **said}
         (folder / "card.json").write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
         return folder
 
@@ -98,10 +94,8 @@ class Classifier(ClassifierParts):
         try:
             card = read_json(folder / "card.json")
             network = built(NETWORKS, card["network"])
-            found = {
-                name: shape for name, (_, shape) in read_header(folder / "weights.safetensors").shapes.items()
-            }
-            if found != network.shapes:
+            header = read_header(folder / "weights.safetensors").shapes
+            if {name: shape for name, (_, shape) in header.items()} != network.shapes:
                 raise ValueError("the weights are not those of the network on the card.")
             weights = network.flat(load_file(folder / "weights.safetensors"))
             features = _features(card["features"], folder / "schema.toml")

@@ -42,18 +42,15 @@ def write_generator(folder: Path, parts: GeneratorParts) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     save_file(state, folder / "weights.safetensors", metadata=first_said(card) or None)
-    if levels is not None:
-        save_file(levels.tensors(), folder / LEVELS)
-    else:
-        (folder / LEVELS).unlink(missing_ok=True)
-    if release is not None:
-        release.save(folder / RELEASE, first_said(card))
-    else:
-        (folder / RELEASE).unlink(missing_ok=True)
+    for name in (LEVELS, RELEASE):  # what an earlier one left
+        (folder / name).unlink(missing_ok=True)
     parts.schema.save(folder / "schema.toml")
     said = {**first_said(card), **card, "network": parts.network.describe()}
     said.pop("release", None)
+    if levels is not None:
+        save_file(levels.tensors(), folder / LEVELS)
     if release is not None:
+        release.save(folder / RELEASE, first_said(card))
         said["release"] = release.card
     (folder / "card.json").write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n")
     return folder
@@ -105,12 +102,7 @@ def _levels(schema: Described, file: Path) -> Levels | None:
     return Levels.from_tensors(schema, load_file(file))
 
 
-def _release(
-    schema: Described,
-    levels: Levels | None,
-    card: Mapping[str, Any],
-    file: Path,
-) -> Release | None:
+def _release(schema: Described, levels: Levels | None, card: Mapping[str, Any], file: Path) -> Release | None:
     """What was released, where the card lists it."""
     if "release" not in card:
         if file.exists():

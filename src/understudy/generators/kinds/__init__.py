@@ -21,9 +21,8 @@ from understudy.models.plan import pieces
 from understudy.privacy.noise import FastRng
 
 CHUNK = 16_384  # rows drawn at a time at most, so that memory does not grow with n
-Learned = tuple[
-    Any, Tensor, Features, str
-]  # a classifier's network, its weights, what it reads, how it was made
+# Of a classifier: its network, its weights, what it reads, how it was made.
+Learned = tuple[Any, Tensor, Features, str]
 
 
 @dataclass(frozen=True)
@@ -68,9 +67,8 @@ class Drawing(ABC):
 
     def answers(self, made: GeneratorParts) -> Answers:
         """The generator, to be asked. ArtefactError where it draws no table."""
-        raise ArtefactError(
-            f"Only a generator of tables answers questions, and {type(made.schema).__name__} describes none."
-        )
+        kind = type(made.schema).__name__
+        raise ArtefactError(f"Only a generator of tables answers questions, and {kind} describes none.")
 
     def label(self, made: GeneratorParts) -> str | None:
         """The class that the schema names."""
@@ -91,12 +89,6 @@ def drawn(made: GeneratorParts, n: int, rng: FastRng) -> Iterator[tuple[Tensor, 
         z = rng.normal(count, made.network.latent, device=device)
         with torch.no_grad():
             yield z, made.network.rows(z).cpu()
-
-
-def drawn_rows(made: GeneratorParts, n: int, rng: FastRng) -> Iterator[Tensor]:
-    """What the network makes of `n` latent points, some at a time."""
-    for _, rows in drawn(made, n, rng):
-        yield rows
 
 
 FILES = {  # the kind of a schema → the file here, and the class in it

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from understudy.data.arrays import Codes
 from understudy.data.encoding.features import DeclaredFeatures, Label
 from understudy.data.kinds import IMAGES, kind_of
-from understudy.generators.kinds import Asked, Drawing, Learned, drawn, drawn_rows
+from understudy.generators.kinds import Asked, Drawing, Learned, drawn
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import one_of
 from understudy.ground.errors import ConfigError
@@ -75,7 +75,7 @@ class SideBySide(Drawing):
         one_of(("sample", "argmax"), draw=draw)
         parts: dict[str, Any] = made.schema.parts  # type: ignore[union-attr, assignment]
         widths = [kind_of(part).width(part) for part in parts.values()]
-        rows = torch.cat([torch.zeros(0, sum(widths)), *drawn_rows(made, n, rng)])
+        rows = torch.cat([torch.zeros(0, sum(widths)), *(rows for _, rows in drawn(made, n, rng))])
         return {
             name: kind_of(part).decode(part, own, rng, draw)
             for (name, part), own in zip(parts.items(), torch.split(rows, widths, 1), strict=True)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from understudy.answers.rules import keeping
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import Features, TableFeatures
 from understudy.data.schema import Schema
-from understudy.generators.kinds import Asked, Drawing, Learned, drawn_rows
+from understudy.generators.kinds import Asked, Drawing, Learned, drawn
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import not_negative, whole
 from understudy.ground.errors import ArtefactError
@@ -46,7 +45,7 @@ class Tables(Drawing):
             frame: pd.DataFrame = codec.decode(made.network.levels(n, rng.uniform), rng)
             return frame
         frames = [codec.decode(np.zeros((0, len(codec.sizes)), dtype=np.int32), rng)]
-        for rows in drawn_rows(made, n, rng):
+        for _, rows in drawn(made, n, rng):
             frames.append(
                 codec.decode(codec.sample_codes(rows, rng) if asked.draw == "sample" else rows, rng)
             )
@@ -58,7 +57,12 @@ class Tables(Drawing):
         levels = made.levels
         if levels is not None and levels.schema != schema:  # other rules
             levels = replace(levels, schema=schema)
-        return Answers(made.network, levels or Codec(schema), partial(drawn_rows, made), made.release)
+        return Answers(
+            made.network,
+            levels or Codec(schema),
+            lambda n, rng: (rows for _, rows in drawn(made, n, rng)),
+            made.release,
+        )
 
     def classifier(self, made: GeneratorParts, target: str, rows: int, seed: int) -> Learned:
         features = TableFeatures(_there(made.schema, target), target)  # type: ignore[arg-type]

@@ -37,9 +37,13 @@ class Classifier(Flat):
     def row_floats(self) -> int:
         """About how many numbers one pass over one row keeps; sizes the chunks of a cohort."""
 
-    @abstractmethod
     def prepare(self, x: Tensor) -> Tensor:
-        """What all epochs share of the rows (clients, rows, …): done once, before the first."""
+        """What all epochs share of the rows (clients, rows, …), done once: as vectors, where a network has
+        `features`."""
+        rows, features = x.flatten(2), getattr(self, "features", None)
+        if rows.shape[-1] != features:
+            raise ConfigError(f"A {self.kind} takes rows of {features} features, not {rows.shape[-1]}.")
+        return rows
 
     @abstractmethod
     def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
@@ -70,9 +74,6 @@ class Dense(Classifier):
     @property
     def row_floats(self) -> int:
         return self.features + 4 * sum(self.widths)
-
-    def prepare(self, x: Tensor) -> Tensor:
-        return _flat(x, self.features, self.kind)
 
     def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
         weight, bias, *tail = self.views(params).values()
@@ -177,9 +178,6 @@ class Quadratic(Classifier):
     def row_floats(self) -> int:
         return 2 * self.features + (self.directions + 2) * self.cells * self.classes
 
-    def prepare(self, x: Tensor) -> Tensor:
-        return _flat(x, self.features, self.kind)
-
     def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
         weight, bias, centre, directions, factors, shifts = self.views(params).values()
         rows = prepared - centre[:, None]
@@ -238,11 +236,3 @@ def _pool(h: Tensor, side: int) -> Tensor:
 NETWORKS: dict[str, type[Classifier]] = {
     network.kind: network for network in (LogisticRegression, Mlp, LeNet, Quadratic, UprightQuadratic)
 }
-
-
-def _flat(x: Tensor, features: int, kind: str) -> Tensor:
-    """Rows (clients, rows, …) as vectors. ConfigError where they have another number of features."""
-    rows = x.flatten(2)
-    if rows.shape[-1] != features:
-        raise ConfigError(f"A {kind} takes rows of {features} features, not {rows.shape[-1]}.")
-    return rows

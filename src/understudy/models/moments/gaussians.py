@@ -159,10 +159,8 @@ _FINE = 1025  # values at which the spread of a channel is known
 
 def match_shades(network: CellGaussians, shades: Tensor, noise: float, people: float) -> bool:
     """Give the network a map to these histograms, (channels, bins), in people; whether they were quiet enough."""
-    generator = torch.Generator().manual_seed(0)
-    rows = max(64, min(_DRAWN, _MOST // math.prod(network.frame.shape)))
     with torch.no_grad():
-        raw = network.raw(torch.randn(rows, network.latent, generator=generator))
+        raw = network.raw(some_latents(network.latent, math.prod(network.frame.shape)))
         found = shades_map(raw, shades, noise, people)
         quiet = found is not None
         if found is None and network.frame.sides == 1:
@@ -170,6 +168,12 @@ def match_shades(network: CellGaussians, shades: Tensor, noise: float, people: f
         if found is not None:
             network.take_map(found)
     return quiet
+
+
+def some_latents(latent: int, values: int) -> Tensor:
+    """Always the same points by which a network's own spread is known, where a row has so many values."""
+    rows = max(64, min(_DRAWN, _MOST // values))
+    return torch.randn(rows, latent, generator=torch.Generator().manual_seed(0))
 
 
 def shades_map(

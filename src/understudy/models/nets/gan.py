@@ -29,6 +29,7 @@ from understudy.ground.padding import padded, pays
 from understudy.models.kernels.softmax import BlockSoftmax
 from understudy.models.network import Network, check_weights, each_whole
 
+_WIDE = 1_000  # Table 2 halves the width up to 566 and takes 0.35 of it from 1,500 on
 # Of the generator's branch, coarse to fine; the critic's are the same from fine to coarse.
 CHANNELS = (32, 16)
 _SCALE = (4, 2, 1)  # kernel, stride and padding: each layer doubles, or halves, both sides
@@ -92,9 +93,6 @@ def _checked(channels: Sequence[int]) -> tuple[int, int]:
     return channels[0], channels[1]
 
 
-_WIDE = 1_000  # Table 2 halves the width up to 566 and takes 0.35 of it from 1,500 on
-
-
 def critic_hidden(width: int) -> int:
     """The size of a critic's hidden layer (Table 2)."""
     return math.ceil(width / 2) if width <= _WIDE else math.ceil(width * 35 / 100)
@@ -148,24 +146,21 @@ class BranchedGenerator(Network):
         self.common = _stack(latent, *self.sizes)
         shared = (latent, *self.sizes)[-1]
         # A list, not a dict: a party may have any name, a submodule may not.
-        self.branches = nn.ModuleList(
-            _branch(shared, hidden, output) for hidden, output in self.parties.values()
-        )
+        self.branches = nn.ModuleList(_branch(shared, *party) for party in self.parties.values())
 
     @classmethod
     def for_parties(
-        cls,
-        outputs: Mapping[str, Output],
-        *,
-        latent: int | None = None,
-        common: Sequence[int] | None = None,
+        cls, outputs: Mapping[str, Output], *, latent: int | None = None, common: Sequence[int] | None = None
     ) -> "BranchedGenerator":
         """A generator for parties with these blocks or values, in the paper's sizes where none are given."""
         widths = [width_of(output) for output in outputs.values()]
         if not widths or min(widths) < 1:
             raise ConfigError(f"every party needs a column; the parties' widths are {widths}.")
         usual = paper_sizes(widths)
-        branches = {name: (_usual_hidden(output), output) for name, output in outputs.items()}
+        branches = {
+            name: (CHANNELS if _is_image(output) else (critic_hidden(width_of(output)),), output)
+            for name, output in outputs.items()
+        }
         return cls(usual[0] if latent is None else latent, usual[1] if common is None else common, branches)
 
     @property
@@ -190,9 +185,8 @@ class BranchedGenerator(Network):
     def party_parameters(self, name: str) -> dict[str, nn.Parameter]:
         """All that a party downloads (§7.2): the parameters of the network that `describe(only=name)` describes."""
         branch = self.branches[self._place(name)]
-        return {f"common.{key}": value for key, value in self.common.named_parameters()} | {
-            f"branches.0.{key}": value for key, value in branch.named_parameters()
-        }
+        both = {"common": self.common, "branches.0": branch}
+        return {f"{at}.{key}": value for at, own in both.items() for key, value in own.named_parameters()}
 
     def describe(self, *, only: str | None = None) -> dict[str, Any]:
         """Plain values from which `from_description` builds the same network, or `only` one party's part."""
@@ -234,9 +228,8 @@ def width_of(output: Output) -> int:
     return output.width if isinstance(output, Values) else sum(output)
 
 
-def _usual_hidden(output: Output) -> tuple[int, ...]:
-    image = isinstance(output, Values) and output.image
-    return CHANNELS if image else (critic_hidden(width_of(output)),)
+def _is_image(output: Output) -> bool:
+    return isinstance(output, Values) and output.image
 
 
 def _branch(shared: int, hidden: Sequence[int], output: Output) -> nn.Sequential:

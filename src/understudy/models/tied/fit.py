@@ -16,23 +16,23 @@ pooled covariance. How arrays go together is the same in all classes, beyond the
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import Frame
 from understudy.models.moments.fit import TAIL, Centres, Directions, directions, shrunk_covariances, smoothed
-from understudy.models.moments.gaussians import shades_map
+from understudy.models.moments.gaussians import shades_map, some_latents
 from understudy.models.tables.bayes import one_hot
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tied.network import ArrayPart, Part, TiedGaussians
 
 _DRAWN = 1 << 14  # rows of tables by which a class's share of the line is known
-_SHADED = 4096  # rows by which a network's own values are known
-_MOST = 1 << 22  # values of them
 _CLOSE = 0.995  # the largest correlation of two arrays that is kept
 _RARE = 1e-9  # variances of tables below it are directions that nobody varies in
 
@@ -91,16 +91,14 @@ class Tied:
                 components=components, steps=steps, seed=seed,
             ).eval()  # fmt: skip
         lines = {name: _line(joint, name, mixture) for name in joint.frames}
-        kept = {
-            name: directions(
-                {
-                    "moments": joint.second[name][0] - joint.people * _explained(line, line),
-                    "moments_noise": torch.tensor(joint.second[name][1]),
-                },
-                joint.centres[name],
-            )
-            for name, line in lines.items()
-        }
+        kept = {}
+        for name, line in lines.items():
+            moments, noise = joint.second[name]
+            left = {
+                "moments": moments - joint.people * _explained(line, line),
+                "moments_noise": torch.tensor(noise),
+            }
+            kept[name] = directions(left, joint.centres[name])
         return cls(joint, mixture, lines, kept)
 
     def leading(self, name: str, most: int) -> Tensor:
@@ -165,7 +163,7 @@ def fit_tied(
     made = [arrays[name] if part is None else part for name, part in parts.items()]
     components = 1 if tied.mixture is None else tied.mixture.components
     network = TiedGaussians(made, components=components, label=label)
-    odds = _shares(tied, network)
+    rows = _drawn(tied, network)
     with torch.no_grad():
         if tied.mixture is not None and network.table is not None:
             network.table.logits.copy_(tied.mixture.logits)
@@ -174,7 +172,7 @@ def fit_tied(
         for array, (name, line) in zip(network.own, tied.lines.items(), strict=True):
             kept, centre = tied.kept[name], tied.joint.centres[name]
             features = len(kept.basis)
-            covariances = _by_class(tied, name, classwise.get(name), odds, network.classes)
+            covariances = _by_class(tied, name, classwise.get(name), rows, network.classes)
             values, vectors = torch.linalg.eigh(covariances)
             roots = (vectors * values.clamp(min=0).sqrt()[:, None, :]) @ vectors.mT
             array.mean.copy_(centre.means[0])
@@ -185,22 +183,19 @@ def fit_tied(
     return network.eval(), _shaded(network, list(tied.kept), shades, tied.joint.people)
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """Rows of tables by the mixture, and the class of each."""
-
+class _Drawn(NamedTuple):
     about: Tensor  # (n, width): one-hot levels about their mean
-    classes: Tensor
-    shares: Tensor = field(default_factory=lambda: torch.ones(1, dtype=torch.float64))  # of the classes
+    classes: Tensor  # (n,)
+    shares: Tensor  # (classes,)
 
 
-def _shares(tied: Tied, network: TiedGaussians) -> _Drawn | None:
+def _drawn(tied: Tied, network: TiedGaussians) -> _Drawn | None:
+    """Rows of tables by the mixture, and the class of each."""
     if tied.mixture is None or network.label is None:
         return None
     generator = torch.Generator().manual_seed(0)
-    levels = tied.mixture.levels(
-        _DRAWN, lambda n: torch.rand(n, generator=generator, dtype=torch.float64)
-    ).long()
+    uniform = partial(torch.rand, generator=generator, dtype=torch.float64)
+    levels = tied.mixture.levels(_DRAWN, uniform).long()
     with torch.no_grad():
         middle = tied.mixture.gram().diagonal().double()
     start = sum(network.sizes[: network.label])
@@ -265,11 +260,9 @@ def _shaded(
     network: TiedGaussians, names: list[str], shades: Mapping[str, tuple[Tensor, float]], people: int
 ) -> list[str]:
     """Give every array the contrast of its histograms, where they are quiet enough; which have it."""
-    generator, done = torch.Generator().manual_seed(0), []
-    most = max(math.prod(array.part.frame.shape) for array in network.own)
-    count = max(64, min(_SHADED, _MOST // most))
+    done, most = [], max(math.prod(array.part.frame.shape) for array in network.own)
     with torch.no_grad():
-        _, raw = network.raw(torch.randn(count, network.latent, generator=generator))
+        _, raw = network.raw(some_latents(network.latent, most))
         for array, name, own in zip(network.own, names, raw, strict=True):
             if (found := shades_map(own, *shades[name], people, array.means())) is not None:
                 array.take_map(found)
