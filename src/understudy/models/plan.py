@@ -313,9 +313,9 @@ def _outputs(description: Mapping[str, Any]) -> tuple[Any, ...] | None:
         case "bayes-net":
             return tuple(next(iter(_listed(column)), None) for column in _listed(description.get("columns")))
         case "branched" | "tied" as kind:
-            key, sizes = ("branches", "blocks") if kind == "branched" else ("parts", "sizes")
+            key, levels = ("branches", "blocks") if kind == "branched" else ("parts", "sizes")
             parts = _listed(description.get(key))
-            return tuple(size for part in parts for size in _listed(part.get("shape", part.get(sizes))))
+            return tuple(size for part in parts for size in _listed(part.get("shape", part.get(levels))))
         case "class-image-decoder" | "gaussians" | "moments":
             return tuple(_listed(description.get("shape")))
         case "decoder-image":

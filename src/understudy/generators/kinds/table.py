@@ -57,12 +57,8 @@ class Tables(Drawing):
         levels = made.levels
         if levels is not None and levels.schema != schema:  # other rules
             levels = replace(levels, schema=schema)
-        return Answers(
-            made.network,
-            levels or Codec(schema),
-            lambda n, rng: (rows for _, rows in drawn(made, n, rng)),
-            made.release,
-        )
+        points = lambda n, rng: (rows for _, rows in drawn(made, n, rng))  # noqa: E731
+        return Answers(made.network, levels or Codec(schema), points, made.release)
 
     def classifier(self, made: GeneratorParts, target: str, rows: int, seed: int) -> Learned:
         features = TableFeatures(_there(made.schema, target), target)  # type: ignore[arg-type]

@@ -38,8 +38,7 @@ class Classifier(Flat):
         """About how many numbers one pass over one row keeps; sizes the chunks of a cohort."""
 
     def prepare(self, x: Tensor) -> Tensor:
-        """What all epochs share of the rows (clients, rows, …), done once: as vectors, where a network has
-        `features`."""
+        """What all epochs share of the rows (clients, rows, …): vectors, where a network has `features`."""
         rows, features = x.flatten(2), getattr(self, "features", None)
         if rows.shape[-1] != features:
             raise ConfigError(f"A {self.kind} takes rows of {features} features, not {rows.shape[-1]}.")

@@ -27,7 +27,7 @@ def fits(room: Any) -> bool:
     units."""
     gates, (rows, hidden) = room.gates, room.squashed.shape[2:]
     small = rows <= _MOST_ROWS and hidden in (16, 32, 64)
-    return gates.is_cuda and gates.dtype == torch.float32 and small and _agrees(type(room), gates.device)
+    return gates.is_cuda and gates.dtype == torch.float32 and small and _agrees(room.__class__, gates.device)
 
 
 def forward(room: Any, recurrent: Tensor) -> None:
