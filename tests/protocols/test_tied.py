@@ -164,7 +164,7 @@ def test_a_network_is_checked_without_the_compiler(forker: Forker, tmp_path: Pat
         "expected(network_class('tied').from_description, json.loads(sys.argv[1]))\n"
         "sys.exit('torch._dynamo' in sys.modules)"
     )
-    said = json.dumps({"parts": parts, "components": 16, "label": 0})
+    said = json.dumps({"kind": "tied", "parts": parts, "components": 16, "label": 0})
     done = forker.run(said, folder=tmp_path, to=tmp_path / "check", program=script)
     assert done.end() == 0, done.err
 
