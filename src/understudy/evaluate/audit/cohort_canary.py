@@ -111,7 +111,7 @@ def report_case(config: one_report.Config, schema: Schema, budget: Budget, *, ta
 
 def codes_case(config: class_means.Config, schema: ArraySchema, budget: Budget, *, target: str) -> Case:
     """One host of a few people, each asked once for the direction from a centre to the canary's row."""
-    terms = class_means.Terms.of(config, schema)
+    terms = class_means.Terms(config, schema)
     features, near = terms.frame.features, terms.mechanism.near
     vector = np.zeros(terms.width)
     vector[:features] = terms.frame.coefficients(kind_of(schema).made_up(schema, 1).values)[0]

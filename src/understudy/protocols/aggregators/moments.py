@@ -56,7 +56,7 @@ from understudy.protocols.aggregators.first import train_by
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.second import SecondAggregator
 from understudy.protocols.aggregators.terms import Settings, Terms
-from understudy.protocols.aggregators.upload import MomentFormat
+from understudy.protocols.aggregators.upload import Form, MomentFormat
 from understudy.protocols.moments.settings import labels_of
 from understudy.protocols.protocol import Protocol
 
@@ -88,6 +88,8 @@ class MomentsPlan(Terms):
     settings: ClassVar[type[Settings]] = Config
     family: ClassVar[Family[Any, Any]] = ARRAYS
     rows_are: ClassVar[str] = "images or series; two-aggregators is for tables"
+    form: ClassVar[type[Form]] = MomentFormat
+    sketched = MomentSketch
 
     @staticmethod
     def bare(config: Config, schema: ArraySchema) -> ArraySchema:
@@ -113,13 +115,6 @@ class MomentsPlan(Terms):
     def cells(self) -> Vectors:
         config = self.config
         return Vectors(labels_of(self.schema).combinations, self.frame.features, config.bits, config.by_class)
-
-    @cached_property
-    def format(self) -> MomentFormat:
-        return MomentFormat(self.cells, self.field)
-
-    def sketch(self, coin: bytes) -> MomentSketch:
-        return MomentSketch(self.cells, coin, self.field)
 
     @cached_property
     def multipliers(self) -> tuple[float, ...]:

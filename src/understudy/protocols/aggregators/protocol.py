@@ -69,7 +69,7 @@ from understudy.protocols.aggregators.first import ADJACENCY, train_by
 from understudy.protocols.aggregators.host import CollectingParty, UploadParty
 from understudy.protocols.aggregators.second import SecondAggregator
 from understudy.protocols.aggregators.terms import Settings, Terms
-from understudy.protocols.aggregators.upload import Format
+from understudy.protocols.aggregators.upload import Form, Format
 from understudy.protocols.core import settings as usual
 from understudy.protocols.gram.settings import again_share
 from understudy.protocols.protocol import Protocol
@@ -107,6 +107,8 @@ class Plan(Terms):
     settings: ClassVar[type[Settings]] = Config
     family: ClassVar[Family[Any, Any]] = TABLE
     rows_are: ClassVar[str] = "tables; shared-moments is for images and series"
+    form: ClassVar[type[Form]] = Format
+    sketched = Sketch
 
     @staticmethod
     def bare(config: Config, schema: Schema) -> Schema:
@@ -121,13 +123,6 @@ class Plan(Terms):
     @cached_property
     def cells(self) -> Cells:
         return Cells(Codec(self.schema).sizes)
-
-    @cached_property
-    def format(self) -> Format:
-        return Format(self.cells, self.field)
-
-    def sketch(self, coin: bytes) -> Sketch:
-        return Sketch(self.cells, coin, self.field)
 
     @cached_property
     def sigma(self) -> float:

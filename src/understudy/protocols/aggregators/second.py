@@ -16,7 +16,7 @@ is in full.
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -95,18 +95,6 @@ class Released(Reply, kind="aggregators.released"):
     sums: Paid
 
 
-@dataclass
-class Batch:
-    """A batch between `Take` and `Check`."""
-
-    number: int
-    uploads: Tensor
-    opened: Tensor
-    z: Tensor
-    y: Tensor
-    total: Tensor
-
-
 class SecondAggregator(Party):
     """Guarantee and edges: see the module."""
 
@@ -121,7 +109,7 @@ class SecondAggregator(Party):
         self.terms, self.schema, self.budget, self.secret = terms, data.schema, budget, data.secret
         self.begun: Open | None = None
         self.pair: KeyPair | None = None  # until the release
-        self.batch: Batch | None = None
+        self.batch: dict[str, Any] | None = None  # between `Take` and `Check`
         self.seen: set[bytes] = set()
 
     def answer(self, ask: Ask) -> Reply:
@@ -135,7 +123,7 @@ class SecondAggregator(Party):
                 return self._open(ask)
             case Take() if self.pair is not None and self.batch is None and ask.batch == self.tally.batches:
                 return self._take(ask, self.pair)
-            case Check() if self.pair and self.batch and ask.batch == self.batch.number:
+            case Check() if self.pair and self.batch and ask.batch == self.batch["number"]:
                 return self._check(ask, self.pair, self.batch)
             case Release() if self.pair is not None and self.batch is None:
                 return self._release(ask, self.pair)
@@ -164,32 +152,30 @@ class SecondAggregator(Party):
         for place, key in enumerate(form.keys(rows)):
             opened[place] &= key.tobytes() not in self.seen
             self.seen.add(key.tobytes())
-        z, y, total = self._sketch(pair).look(share)
-        self.batch = Batch(ask.batch, ask.uploads, torch.from_numpy(opened), *map(as_tensor, (z, y, total)))
+        z, y, total = map(as_tensor, self._sketch(pair).look(share))
+        known = torch.from_numpy(opened)
+        self.batch = {"number": ask.batch, "uploads": ask.uploads, "opened": known}
+        self.batch |= {"z": z, "y": y, "total": total}
         return Taken(
             coin=Public(self._coin(pair), "random: by what the uploads are checked; people do not know it"),
-            opened=Public(self.batch.opened, "which uploads open: a person's own doing, or the server's"),
-            z=Public(self.batch.z, UNIFORM),
-            y=Public(self.batch.y, UNIFORM),
+            opened=Public(known, "which uploads open: a person's own doing, or the server's"),
+            z=Public(z, UNIFORM),
+            y=Public(y, UNIFORM),
         )
 
-    def _check(self, ask: Check, pair: KeyPair, batch: Batch) -> Checked:
-        due, prime = (len(batch.uploads), self.plan.cells.blocks, REPEATS), np.uint64(self.plan.field.prime)
-        *others, theirs = (self.plan.numbers(part, due, self.name) for part in (ask.z, ask.y, ask.sigma))
-        rows, sketch = batch.uploads.numpy(), self._sketch(pair)
-        share, _ = self.plan.format.second(rows, pair, self.context(pair))
+    def _check(self, ask: Check, pair: KeyPair, batch: Mapping[str, Any]) -> Checked:
+        plan, rows, sketch = self.plan, batch["uploads"].numpy(), self._sketch(pair)
+        due, prime = (len(rows), plan.cells.blocks, REPEATS), np.uint64(plan.field.prime)
+        *others, theirs = (plan.numbers(part, due, self.name) for part in (ask.z, ask.y, ask.sigma))
+        share, _ = plan.format.second(rows, pair, self.context(pair))
         z, y = ((mine.numpy().astype(np.uint64) + other) % prime
-                for mine, other in zip((batch.z, batch.y), others, strict=True))  # fmt: skip
+                for mine, other in zip((batch["z"], batch["y"]), others, strict=True))  # fmt: skip
         sigma = sketch.judge(share, z, y)
-        passed = sketch.passed(theirs, sigma) & batch.opened.numpy()
-        self.tally.add(rows, share, batch.total.numpy().astype(np.uint64), sketch, passed)
+        passed = sketch.passed(theirs, sigma) & batch["opened"].numpy()
+        self.tally.add(rows, share, batch["total"].numpy().astype(np.uint64), sketch, passed)
         self.batch = None
-        return Checked(
-            sigma=Public(
-                as_tensor(sigma),
-                "zero with the server's share where an upload is what it is to be; else random",
-            )
-        )
+        why = "zero with the server's share where an upload is what it is to be; else random"
+        return Checked(sigma=Public(as_tensor(sigma), why))
 
     def _release(self, ask: Release, pair: KeyPair) -> Released:
         plan, people, mark = self.plan, self.tally.people, self.tally.mark
@@ -253,7 +239,7 @@ class SecondAggregator(Party):
             state |= {
                 "begun": asdict(self.begun),
                 "secret": None if self.pair is None else self.pair.secret,
-                "batch": None if self.batch is None else dict(vars(self.batch)),
+                "batch": self.batch,
                 "batches": self.tally.batches,
                 "people": self.tally.people,
                 "mark": self.tally.mark,
@@ -268,7 +254,7 @@ class SecondAggregator(Party):
             self.begun = Open(**state["begun"])
             self._plan(self.begun)
             self.pair = None if state["secret"] is None else KeyPair(state["secret"])
-            self.batch = None if state["batch"] is None else Batch(**state["batch"])
+            self.batch = state["batch"]
             tally = self.tally
             tally.batches, tally.people, tally.mark = state["batches"], state["people"], state["mark"]
             tally.total = state["total"].numpy().astype(np.uint64)

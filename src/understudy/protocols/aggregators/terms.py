@@ -29,6 +29,7 @@ from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.ring import Field, Numbers
+from understudy.protocols.aggregators.upload import Form
 from understudy.protocols.core import Assembly
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.common_rule import all_alike
@@ -85,16 +86,16 @@ class Settings(Declared):
 class Terms(ABC):
     """A run's settings with what is counted, the noise on it, its price, and the form of an upload.
 
-    `cells` is what is counted: so many numbers (`count`), checked in so many `blocks`. `format` is that of an upload
-    (`upload`).
+    `cells` is what is counted: so many numbers (`count`), checked in so many `blocks`.
     """
 
     protocol: ClassVar[str]
     settings: ClassVar[type[Settings]]
     family: ClassVar[Family[Any, Any]]  # of rows
     rows_are: ClassVar[str]  # in words, and what for others
+    form: ClassVar[type[Form]]  # of an upload
+    sketched: ClassVar[Callable[..., Any]]  # one side of the check
     cells: Any
-    format: Any
 
     def __init__(self, config: Any, schema: Any) -> None:
         self.config, self.schema = config, schema
@@ -140,6 +141,13 @@ class Terms(ABC):
     def field(self) -> Field:
         return Field()
 
+    @cached_property
+    def format(self) -> Any:
+        return self.form(self.cells, self.field)
+
+    def sketch(self, coin: bytes) -> Any:
+        return self.sketched(self.cells, coin, self.field)
+
     @abstractmethod
     def own(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
         """What uploads are about, of people with the rows at these places, if they have `some`: a line each."""
@@ -148,10 +156,6 @@ class Terms(ABC):
     @abstractmethod
     def price(self) -> Spend:
         """What the release costs a person."""
-
-    @abstractmethod
-    def sketch(self, coin: bytes) -> Any:
-        """One side of the check."""
 
     @cached_property
     def event(self) -> DpEvent:

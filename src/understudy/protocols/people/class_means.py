@@ -89,28 +89,22 @@ class Round(Call, kind="class-means.round"):
     centre: Tensor
 
 
-@dataclass(frozen=True)
 class Terms:
-    """What both sides compute from settings and schema: the frame, the mechanism, and everybody's codebooks."""
+    """What both sides compute from settings and schema: the frame, the mechanism, and everybody's codebooks.
 
-    frame: Frame
-    mechanism: NearestCodes
-    classes: int
-    seed: int
+    `width` is that of a codeword's block: the features, and one more that makes a vector's length 1.
+    """
 
-    @classmethod
-    def of(cls, config: Config, schema: ArraySchema) -> "Terms":
+    def __init__(self, config: Config, schema: ArraySchema) -> None:
         one_label(schema, "class-means")
-        classes = len(DeclaredFeatures(schema).labels)
-        if classes > _MOST_BLOCKS:
-            raise ConfigError(f"{classes:,} classes are more than {_MOST_BLOCKS:,}. Nothing was charged.")
-        frame = Frame.of(schema, config.features)
-        return cls(frame, NearestCodes.best(config.epsilon_total), classes, config.seed)
-
-    @property
-    def width(self) -> int:
-        """Of a codeword's block: the features, and one more that makes a vector's length 1."""
-        return -(-(self.frame.features + 1) // STEP) * STEP
+        self.classes, self.seed = len(DeclaredFeatures(schema).labels), config.seed
+        if self.classes > _MOST_BLOCKS:
+            raise ConfigError(
+                f"{self.classes:,} classes are more than {_MOST_BLOCKS:,}. Nothing was charged."
+            )
+        self.frame = Frame.of(schema, config.features)
+        self.mechanism = NearestCodes.best(config.epsilon_total)
+        self.width = -(-(self.frame.features + 1) // STEP) * STEP
 
     def codebook(self, party: str, *, directions: bool) -> Codebook:
         """Of a party's people. Another text gives another codebook; its name is in it for that alone."""
@@ -138,7 +132,7 @@ class ClassMeansParty(HostParty):
             )
         if public_of(schema_from(ask.schema)) != public_of(rows.schema):
             raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
-        self.terms = Terms.of(config, rows.schema)
+        self.terms = Terms(config, rows.schema)
         return Hosting(population_of(rows), PureDp(config.epsilon_total), 1)
 
     def check(self, ask: Round) -> None:
@@ -191,7 +185,7 @@ class _Run(TwoRounds):
 
     def __init__(self, config: Config, parties: Parties, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, parties, schemas)
-        self.terms = Terms.of(config, self.schema)
+        self.terms = Terms(config, self.schema)
         self.heard: dict[int, tuple[Tensor, int, int]] = {}
 
     def plan_rounds(self) -> None:

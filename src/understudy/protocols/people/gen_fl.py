@@ -18,7 +18,7 @@ protects each of them by itself, not the person. With `dp_generator`, or γ=0, a
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -67,8 +67,7 @@ class Config(Declared):
     """The paper's settings (Appendix E.2): 80 rounds of 30 of 50 clients, 5 local steps at 0.02, MLP of 512.
 
     A party builds this anew from what the server sends: its ranges (`gradients/limits.py`) hold whoever the server is.
-    `rows_are_people`: each row of a client is another person, who has no other row (a client is a site, not a phone);
-    only then may a ledger of people hold the prices.
+    Only where `rows_are_people` (a client is a site, not a phone) may a ledger of people hold the prices.
     `epsilon` and `delta` are for all that a client may do in the run: `cap` reports, or one a round where there are
     fewer rounds, and with `dp_generator` its GAN.
     `rows` is a nominal, public number of rows per client: a row is in a batch with chance batch/rows, whatever a
@@ -154,14 +153,6 @@ class Config(Declared):
         if self.model == "logistic":
             return LogisticRegression(size, classes)
         return Mlp(size, self.hidden, classes)
-
-
-def real_rows(config: Config, spends: Iterable[Spend]) -> float | None:
-    """The ε of all private steps over real rows (of reports, and of a private GAN) of the client with the highest
-    spend, by what the ledgers hold; None where no step is private.
-    """
-    step = _step(config.rate, noise := needed_noise(config))
-    return epsilon({step: max(spend.get(step, 0) for spend in spends)}, config.delta) if noise else None
 
 
 def _step(rate: float, noise: float) -> DpEvent:
@@ -338,9 +329,11 @@ class GenFl(Classifying):
         return {"noise_multiplier": needed_noise(self.config), **self.notes}
 
     def card(self, privacy: PrivacyStatement) -> dict[str, Any]:
-        config = self.config
+        config, noise = self.config, needed_noise(self.config)
+        step = _step(config.rate, noise)  # of reports, and of a private GAN
+        most = max(party.insider.get(step, 0) for party in privacy.parties)
         real = {
-            "epsilon": real_rows(config, [party.insider for party in privacy.parties]),
+            "epsilon": epsilon({step: most}, config.delta) if noise else None,
             "delta": config.delta,
             "what": "all private steps over real rows of the client with the highest spend, by the ledgers",
         }

@@ -93,10 +93,8 @@ POISON = Takes("none, or a table of keys", _check, Poison.of)
 class Reporting(Declared):
     """`epsilon` is the price of one report, `epsilon_total` that of all `cap` reports of a person together.
 
-    `top` is k/d, `chosen` h, `share` ς*, `rate` ρ of SubMDS, `split` FedSel's part of ε for the choice, `clip`
-    the bound of a value. Without `top` it is 0.1, and 0.05 for SubMDS, as in the papers; for "proportional", where
-    it is of all 2d signed coordinates, see `top_share`. Without `chosen` it is the most indices of which an expected
-    `share` still lies in the top set.
+    `top` is k/d, `chosen` h, `share` ς*, `rate` ρ of SubMDS. Without `top` it is 0.1, and 0.05 for SubMDS, as in the
+    papers; for "proportional", where it is of all 2d signed coordinates, see `top_share`.
     """
 
     reporter: str = setting("em-mds", choice(*SELECTION, *ESTIMATION, "none"), "the local mechanism")

@@ -35,8 +35,6 @@ MODELS = ("logistic", "mlp", "lenet")
 class Config(Settings):
     """The paper's settings (§3.5.1), beside those of `Settings`. A table needs a `target`, arrays do not.
 
-    Without a `global_rate` it is 0.05 times the cohort for signs, the cohort for FedSel's single coordinates, and 1
-    for means of updates (Eq. 3.1).
     Without a `clip` values are bounded by epochs · learning_rate: on features in [0, 1], gradient descent moves
     no weight of a logistic regression further.
     """

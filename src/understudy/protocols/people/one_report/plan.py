@@ -47,26 +47,18 @@ _MOST_COLUMNS = 20  # of a set: if columns exclude each other, its likeliest cel
 
 @dataclass(frozen=True)
 class Plan:
-    """The numbers that a run's plan consists of. `rule` chooses them.
+    """The numbers that a run's plan consists of. `rule` chooses them."""
 
-    `share`: of the people, for single columns. `others`: how much a pair without the target is wanted against one
-    with it. `always`: whether the target is in every set. `reach`: cells of a set by e^ε. `mass`: which share of people
-    the listed cells of a set hold at least. `sets`: how many are chosen. `rare`: below how many standard deviations of
-    what round 2 can tell a level shares a group. `paired`: sets are a column and the target each, and the fit has
-    columns that depend on each other by it alone. Else, `strength`: of the penalty. `anchored`: whether the fit keeps
-    the one-way tables that all reports show together.
-    """
-
-    share: float
-    others: float
-    always: bool
-    reach: float
-    mass: float
-    sets: int
-    rare: float
-    paired: bool
-    strength: float
-    anchored: bool
+    share: float  # of the people, for single columns
+    others: float  # how much a pair without the target is wanted against one with it
+    always: bool  # whether the target is in every set
+    reach: float  # cells of a set by e^ε
+    mass: float  # which share of people the listed cells of a set hold at least
+    sets: int  # how many are chosen
+    rare: float  # below how many standard deviations of what round 2 can tell a level shares a group
+    paired: bool  # sets are a column and the target each, and columns depend on each other by it alone
+    strength: float  # else, of the penalty
+    anchored: bool  # whether the fit keeps the one-way tables that all reports show together
 
     @classmethod
     def rule(
