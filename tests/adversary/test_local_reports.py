@@ -81,7 +81,7 @@ def test_any_update_is_reported_within_the_declared_range_or_the_settings_are_re
         report = answers(mechanism, updates(seed), seed)
         answered += 1
         if name in ("piecewise", "pm-sub", "fedsel"):
-            value = mechanism.value if name == "fedsel" else mechanism.each
+            value = mechanism.value if name == "fedsel" else mechanism.single
             most = (value.inner + value.outer - 1) / 2 * value.step
             assert report.values.abs().max() <= most * (1 + 1e-6)
         elif name != "hybrid":

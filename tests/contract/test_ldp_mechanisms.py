@@ -111,7 +111,9 @@ def sampled_law(mechanism, update) -> Law:
     law: Law = {}
     orders = list(itertools.permutations(range(mechanism.dims), mechanism.count))
     for order in orders:
-        answers = [value_law(mechanism.each, max(-1.0, min(1.0, update[i] / mechanism.clip))) for i in order]
+        answers = [
+            value_law(mechanism.single, max(-1.0, min(1.0, update[i] / mechanism.clip))) for i in order
+        ]
         for values in itertools.product(*answers):
             probability = math.prod(answer[value] for answer, value in zip(answers, values, strict=True))
             law[*values, *order] = probability / len(orders)

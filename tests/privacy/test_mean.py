@@ -38,7 +38,7 @@ def variance_of(mechanism, values):
             return share * parts[0] + (1 - share) * parts[1]
         case Duchi():
             return (mechanism.bound * mechanism.clip) ** 2 - values**2
-    square = variance_of(mechanism.each, values / mechanism.clip) * mechanism.clip**2 + values**2
+    square = variance_of(mechanism.single, values / mechanism.clip) * mechanism.clip**2 + values**2
     return mechanism.dims / mechanism.count * square - values**2
 
 
@@ -176,14 +176,14 @@ def test_hybrid_has_a_worst_variance_no_larger_than_either_part():
 def test_pm_sub_is_better_than_pm_for_a_large_epsilon():
     worst = torch.ones((), dtype=torch.float64)
     assert variance_of(PiecewiseValue(5.0, 1 / 3), worst) < variance_of(PiecewiseValue(5.0), worst)
-    assert PmSub(dims=3, epsilon=2.0).each == PiecewiseValue(2.0, 1 / 3)
+    assert PmSub(dims=3, epsilon=2.0).single == PiecewiseValue(2.0, 1 / 3)
 
 
 @pytest.mark.parametrize(("epsilon", "count"), [(1.0, 1), (4.9, 1), (5.0, 2), (12.0, 4), (49.0, 5)])
 def test_the_number_of_coordinates_grows_with_epsilon(epsilon, count):
     mechanism = Piecewise(dims=5, epsilon=epsilon)
     assert mechanism.count == count
-    assert mechanism.each.epsilon == pytest.approx(epsilon / count)
+    assert mechanism.single.epsilon == pytest.approx(epsilon / count)
     report = mechanism.report(torch.zeros(10, 5), SecureRng.from_seed(1))
     assert bytes_per_client(report) == 8 * count
     assert all(len(set(row)) == count for row in report.indices.tolist())

@@ -22,7 +22,10 @@ def test_no_report_is_more_than_e_to_the_epsilon_times_likelier_for_another_vect
         assert one.odds <= Fraction(math.exp(epsilon))
         if epsilon <= 20:  # beyond, what is rounded down is felt: it is paid for and not used
             assert float(one.odds) == pytest.approx(math.exp(epsilon), rel=1e-6)
-        near_each, far_each = Fraction(one.kept, near), Fraction((1 << 62) - one.kept, codes - near)
+        near_each, far_each = (
+            Fraction(one.kept_reports, near),
+            Fraction((1 << 62) - one.kept_reports, codes - near),
+        )
         assert near_each / far_each == one.odds
         assert near_each * near + far_each * (codes - near) == 1 << 62
 
@@ -32,7 +35,7 @@ def test_near_codewords_are_named_as_often_as_was_paid_for_and_alike(epsilon: fl
     one, people = NearestCodes(codes=6, near=2, epsilon=epsilon), 60_000
     scores = torch.tensor([0.1, 5.0, -2.0, 0.3, 4.0, 0.2]).expand(people, 6)
     found = np.bincount(one(scores, SecureRng.from_seed(1)).numpy(), minlength=6) / people
-    share = one.kept / 2**62
+    share = one.kept_reports / 2**62
     due = np.array([(1 - share) / 4, share / 2, (1 - share) / 4, (1 - share) / 4, share / 2, (1 - share) / 4])
     np.testing.assert_allclose(found, due, atol=5 * math.sqrt(0.25 / people))
 
@@ -73,7 +76,7 @@ def test_the_length_is_that_of_order_statistics() -> None:
     rng = np.random.default_rng(0)
     one = NearestCodes(codes=16, near=3, epsilon=2.0)
     drawn = np.sort(rng.standard_normal((200_000, 16)), axis=1)
-    share = one.kept / 2**62
+    share = one.kept_reports / 2**62
     by_hand = share * drawn[:, -3:].mean() + (1 - share) * drawn[:, :-3].mean()
     assert one.length == pytest.approx(by_hand, abs=0.01)
 

@@ -148,7 +148,7 @@ def test_a_server_that_puts_the_centre_anywhere_gets_reports_of_the_law_that_was
             for place, code in zip(here, named.tolist(), strict=True)
         ]
         if np.any(beside):
-            share = mechanism.kept / 2**62
+            share = mechanism.kept_reports / 2**62
             found = np.mean(np.array(ranks) < mechanism.near)
             assert found == pytest.approx(share, abs=5 * np.sqrt(share * (1 - share) / 500))
 

@@ -153,14 +153,8 @@ class WatchedLog(AuditLog):
     ) -> None:
         super().__init__(path)
         self._hear = hear
-        self.counts: dict[str, Any] = {
-            "asks": 0,
-            "down": 0,
-            "up": 0,
-            "connected": False,
-            "run": "",
-            "error": "",
-        }
+        self.counts: dict[str, Any] = dict.fromkeys(("asks", "down", "up"), 0)
+        self.counts |= {"connected": False, "run": "", "error": ""}
 
     def write(self, event: str, **facts: Any) -> None:
         super().write(event, **facts)

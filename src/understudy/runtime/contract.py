@@ -184,15 +184,11 @@ class Policy:
     def load(cls, path: str | Path) -> "Policy":
         """Read and check a policy file. ConfigError names the key and the nearest right one."""
         path = Path(path)
-        return cls.from_dict(load_toml(path, "the policy"), name=path.name)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any], *, name: str = "policy") -> "Policy":
-        """The same from plain values."""
-        known_keys(values, (field.name for field in fields(cls)), name)
+        values = load_toml(path, "the policy")
+        known_keys(values, (field.name for field in fields(cls)), path.name)
         for key in ("protocols", "epsilon_run", "epsilon_total", "delta"):
             if key not in values:
-                raise ConfigError(f'{name}: "{key}" is missing.')
+                raise ConfigError(f'{path.name}: "{key}" is missing.')
         return cls(**values)
 
     def check(

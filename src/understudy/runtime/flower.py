@@ -36,14 +36,8 @@ from understudy.runtime.wire import encode, refusal, spoken_bytes
 
 _RECORD = "understudy"
 _ORDER = {"contract": str, "session": str, "number": int, "seconds": float, "ask": bytes}
-_SAID = {
-    "party": str,
-    "certificate": str,
-    "contract": bytes,
-    "status": str,
-    "answer": bytes,
-    "signature": bytes,
-}
+_SAID: dict[str, type] = {"party": str, "certificate": str, "status": str}
+_SAID |= dict.fromkeys(("contract", "answer", "signature"), bytes)
 
 
 # At a node

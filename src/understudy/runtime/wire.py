@@ -42,7 +42,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _known(kinds: tuple[type[Message], ...]) -> dict[str, type[Message]]:
+def _kinds_by_name(kinds: tuple[type[Message], ...]) -> dict[str, type[Message]]:
     return {kind.kind(): kind for kind in kinds}
 
 
@@ -56,7 +56,7 @@ def decode(data: bytes | bytearray, kinds: Iterable[type[Message]], *, limit: in
     envelope = unpack(data, limit=limit)
     if not isinstance(envelope, dict) or envelope.keys() != {"kind", "fields"}:
         raise MessageError("These bytes are not a message.")
-    known = _known(tuple(kinds))
+    known = _kinds_by_name(tuple(kinds))
     name, body = envelope["kind"], envelope["fields"]
     if not isinstance(name, str) or name not in known or not isinstance(body, dict):
         raise MessageError(f"A message of kind {str(name)[:80]!r} is not part of this protocol.")

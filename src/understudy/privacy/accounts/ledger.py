@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -163,9 +164,8 @@ class Ledger:
             )
         with self._store.transaction(write=True):
             if once and self._store.has_entry(run, what):
-                raise PrivacyError(
-                    f"{self.holder}: once in a run, and it was: {what}. Nothing was charged or sent."
-                )
+                said = f"once in a run, and it was: {what}. Nothing was charged or sent."
+                raise PrivacyError(f"{self.holder}: {said}")
             self._check(lines, ids)
             entry = self._store.add_entry(run, what, None if ids is None else len(ids))
             self._store.add_lines(entry, run, lines, people_json(ids))
@@ -182,10 +182,8 @@ class Ledger:
         insider: DpEvent | None = None,
         insider_count: int | None = None,
     ) -> None:
-        """BudgetExceeded unless `charge` would accept this now. Writes nothing.
-
-        Asked once for a whole run, it also makes each charge of the run cost no accounting: what is pointwise
-        below a spend that fits, fits.
+        """BudgetExceeded unless `charge` would accept this now. Writes nothing. Asked once for a whole run, it also
+        makes each charge of the run cost no accounting: what is pointwise below a spend that fits, fits.
         """
         with self._store.transaction(write=False):
             self._check(lines_of(event, count, insider, insider_count), people_ids(people))
@@ -194,11 +192,10 @@ class Ledger:
         """Who of `people`, in their order, `charge` would accept this for now, each alone. Writes nothing."""
         lines, ids = lines_of(event, count, None, None), people_texts(people)
         with self._store.transaction(write=False):
-            limits = [
-                (budget, self._store.priced(run), self._store.each(run)) for run, budget in self._limits()
-            ]
+            store, limits = self._store, self._limits()
+            known = [(budget, store.priced(run), store.tallies(run)) for run, budget in limits]
         able = np.ones(len(ids), dtype=bool)
-        for budget, priced, owns in limits:
+        for budget, priced, owns in known:
             costs = {view: cost_seen(lines, view) for view in views(budget.against)}
             fits: dict[tuple[tuple[int, int], ...], bool] = {}
             for place, id in enumerate(ids):
@@ -281,7 +278,7 @@ class Ledger:
     def change_lifetime(
         self, *, epsilon: float, reason: str, delta: float | None = None
     ) -> tuple[Budget, Budget]:
-        """Set another budget, for a reason; what it was, and what it is. δ stays as it was unless it is given."""
+        """Set another budget, for a reason; what it was, and what it is."""
         if not reason.strip():
             raise ConfigError("a budget is changed for a reason, and there is none. Nothing changed.")
         before = self.budget
@@ -341,8 +338,7 @@ class Ledger:
 
     def guesses(self) -> float:
         """How often, at most, a guess at the person with the highest spend is right, by all that was ever released."""
-        spend = self.spend()
-        return right_guesses(lambda delta: epsilon(spend, delta))
+        return right_guesses(partial(epsilon, self.spend()))
 
     def close(self) -> None:
         self._store.close()

@@ -51,9 +51,7 @@ CREATE TABLE tally (person TEXT NOT NULL, event INTEGER NOT NULL REFERENCES even
                     count INTEGER NOT NULL CHECK (count > 0), PRIMARY KEY (person, event, run)) WITHOUT ROWID;
 """
 _NEVER = "CREATE TRIGGER no_{0}_{1} BEFORE {1} ON {0} BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END;"
-_APPEND_ONLY = "".join(
-    _NEVER.format(table, verb) for table in ("entry", "line") for verb in ("DELETE", "UPDATE")
-)
+_APPEND_ONLY = "".join(_NEVER.format(one, verb) for one in ("entry", "line") for verb in ("DELETE", "UPDATE"))
 _TABLES = f"{_SCHEMA} {_APPEND_ONLY} PRAGMA application_id={_MARK}; PRAGMA user_version={_VERSION};"
 
 _REASONS = {
@@ -181,7 +179,7 @@ class Store:
         )
         return [{}, *(dict(zip(charged, row, strict=False)) for row in rows)]
 
-    def each(self, run: str | None = None) -> dict[str, dict[int, int]]:
+    def tallies(self, run: str | None = None) -> dict[str, dict[int, int]]:
         """What every charged person has spent alone, in all or in one run: event id → uses."""
         owns: dict[str, dict[int, int]] = {}
         rows = self.connection.execute(

@@ -32,10 +32,7 @@ _PIECE = 2**20  # values in work at a time: their buffers stay in a core's cache
 
 @dataclass(frozen=True)
 class DuchiValue:
-    """One value in [−1, 1] as ±B.
-
-    Guarantee: ε-LDP, unbiased.
-    """
+    """One value in [−1, 1] as ±B. Guarantee: ε-LDP, unbiased."""
 
     epsilon: float
 
@@ -59,10 +56,7 @@ class DuchiValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Duchi(MeanMechanism):
-    """A vector as one vector of {−B, B}^d.
-
-    Guarantee: ε-LDP for the whole vector; unbiased for the clipped one.
-    """
+    """A vector as one vector of {−B, B}^d. Guarantee: ε-LDP for the whole vector; unbiased for the clipped one."""
 
     @property
     def agreeing(self) -> float:

@@ -64,19 +64,19 @@ class NearestCodes(LocalMechanism):
         return next(one for one in tried if one.length >= _NEARLY * most)
 
     @cached_property
-    def kept(self) -> int:
+    def kept_reports(self) -> int:
         """How many of 2⁶² reports name a near codeword."""
         return kept_share(self.near, self.codes, self.epsilon)
 
     @property
     def odds(self) -> Fraction:
         """How much likelier a near codeword is named than another one."""
-        return exact_odds(self.kept, self.near, self.codes)
+        return exact_odds(self.kept_reports, self.near, self.codes)
 
     @cached_property
     def length(self) -> float:
         """How long the named codeword is, on the mean, along the person's own vector of length 1."""
-        named = self.kept / GRAIN
+        named = self.kept_reports / GRAIN
         return _largest(self.codes, self.near) * (named - (1 - named) * self.near / (self.codes - self.near))
 
     def __call__(self, scores: Tensor, rng: Rng) -> Tensor:
@@ -85,7 +85,7 @@ class NearestCodes(LocalMechanism):
             raise ValueError(f"scores must be those of {self.codes} codewords. Nothing was drawn.")
         n = len(scores)
         order = torch.nan_to_num(scores, nan=-torch.inf).argsort(dim=1, descending=True, stable=True)
-        hit = rng.integers(GRAIN, n) < self.kept
+        hit = rng.integers(GRAIN, n) < self.kept_reports
         near, far = rng.integers(self.near, n), self.near + rng.integers(self.codes - self.near, n)
         return order[torch.arange(n), torch.where(hit, near, far)]
 

@@ -143,7 +143,7 @@ class SampledMean(MeanMechanism, ABC):
         whole(sampled=self.count)
         if self.count > self.dims:
             raise ConfigError(f"sampled must be at most dims={self.dims}, not {self.sampled}.")
-        _ = self.each  # a part of epsilon that is too small is found here
+        _ = self.single  # a part of epsilon that is too small is found here
 
     @property
     def count(self) -> int:
@@ -151,34 +151,31 @@ class SampledMean(MeanMechanism, ABC):
 
     @property
     @abstractmethod
-    def each(self) -> Callable[[Tensor, Rng], Tensor]:
+    def single(self) -> Callable[[Tensor, Rng], Tensor]:
         """The mechanism for every one of the coordinates, under ε / count."""
 
     def report(self, updates: Tensor, rng: Rng) -> Report:
         updates = cohort(updates, self.dims)
         indices = distinct(rng, self.dims, len(updates), self.count, updates.device)
-        answers = self.each(within(updates.gather(1, indices), self.clip), rng)
-        scale = self.dims / self.count * self.clip
-        return Report(
-            dims=self.dims, values=answers.to(torch.float32), indices=indices.to(torch.int32), scale=scale
-        )
+        answers = self.single(within(updates.gather(1, indices), self.clip), rng)
+        return self.claims(answers, indices, self.dims / self.count * self.clip)
 
 
 class Piecewise(SampledMean):
     @property
-    def each(self) -> PiecewiseValue:
+    def single(self) -> PiecewiseValue:
         return PiecewiseValue(self.epsilon / self.count, inner=self.cells)
 
 
 class PmSub(SampledMean):
     @property
-    def each(self) -> PiecewiseValue:
+    def single(self) -> PiecewiseValue:
         return PiecewiseValue(self.epsilon / self.count, window=1 / 3, inner=self.cells)
 
 
 class Hybrid(SampledMean):
     @property
-    def each(self) -> HybridValue:
+    def single(self) -> HybridValue:
         return HybridValue(self.epsilon / self.count, self.cells)
 
 
@@ -215,9 +212,4 @@ class FedSel(MeanMechanism):
         updates = cohort(updates, self.dims)
         indices = torch.cat([self.choice.choose(updates[rows].abs(), rng) for rows in chunks(updates)])
         answers = self.value(within(updates.gather(1, indices), self.clip), rng)
-        return Report(
-            dims=self.dims,
-            values=answers.to(torch.float32),
-            indices=indices.to(torch.int32),
-            scale=self.clip,
-        )
+        return self.claims(answers, indices, self.clip)

@@ -120,6 +120,10 @@ class MeanMechanism(LocalMechanism):
         whole(dims=self.dims)
         check_clip(self.clip)
 
+    def claims(self, values: Tensor, indices: Tensor, scale: float) -> Report:
+        values, indices = values.to(torch.float32), indices.to(torch.int32)
+        return Report(dims=self.dims, values=values, indices=indices, scale=scale)
+
 
 def kept_share(named: int, options: int, epsilon: float) -> int:
     """How many of 2⁶² reports name one of so many of the options, so that each is e^ε times likelier than another.

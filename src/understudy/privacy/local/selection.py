@@ -103,22 +103,22 @@ class Naive(Selection):
     def __post_init__(self) -> None:
         super().__post_init__()
         whole(chosen=self.chosen)
-        _ = self.each  # a part of epsilon that is too small is found here
+        _ = self.single  # a part of epsilon that is too small is found here
 
     @cached_property
-    def each(self) -> Ps:
+    def single(self) -> Ps:
         return Ps(dims=self.dims, top=self.top, epsilon=self.epsilon / self.chosen)
 
     @property
     def share(self) -> float:
-        return self.each.share
+        return self.single.share
 
     def log_probability(self, hits: int) -> float:
         """Of one given sequence with `hits` of its places in the top set."""
-        return hits * self.each.log_probability(1) + (self.chosen - hits) * self.each.log_probability(0)
+        return hits * self.single.log_probability(1) + (self.chosen - hits) * self.single.log_probability(0)
 
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
-        outside = float(self.each.law[0])
+        outside = float(self.single.law[0])
         inside = fine(rng, len(scores), self.chosen, device=scores.device) >= outside
         return TopSets.of(scores, self.top).pick(inside, rng, repeat=True)
 

@@ -2,7 +2,7 @@
 
 Ye, Barg, "Optimal schemes for discrete distribution estimation under locally differential privacy" (IEEE Trans. Inf.
 Theory 2018), §III: optimal in squared error at every ε. Paper → code: k → cells, d → size, e^ε d/(e^ε d + k − d) → the
-share `kept`/2⁶² of reports that hold the person's own cell. At size 1 it is randomized response over K cells.
+share `kept_reports`/2⁶² of reports that hold the person's own cell. At size 1 it is randomized response over K cells.
 
 A report is all subsets of one size, so that P(report | cell) ∝ 1 + (e^ε − 1)·[cell ∈ report]: a likelihood that any
 model of the cells can be fitted to.
@@ -52,14 +52,14 @@ class SubsetSelection(LocalMechanism):
         return max(1, round(self.cells / (1 + math.exp(self.epsilon))))
 
     @cached_property
-    def kept(self) -> int:
+    def kept_reports(self) -> int:
         """How many of 2⁶² reports hold the person's own cell."""
         return kept_share(self.size, self.cells, self.epsilon)
 
     @property
     def odds(self) -> Fraction:
         """How much likelier a report is for a cell that it names than for another one."""
-        return exact_odds(self.kept, self.size, self.cells)
+        return exact_odds(self.kept_reports, self.size, self.cells)
 
     @property
     def lift(self) -> float:
@@ -69,13 +69,13 @@ class SubsetSelection(LocalMechanism):
     @property
     def most_weight(self) -> float:
         """By how much one report can move the unbiased estimate of a cell's count: 1/(P(in | own) − P(in | other))."""
-        own = Fraction(self.kept, GRAIN)
+        own = Fraction(self.kept_reports, GRAIN)
         other = (self.size - own) / (self.cells - 1)
         return float(1 / (own - other))
 
     def probability(self, *, named: bool) -> Fraction:
         """Of one report, for a cell that it names or for one that it does not."""
-        share, others = Fraction(self.kept, GRAIN), self.cells - 1
+        share, others = Fraction(self.kept_reports, GRAIN), self.cells - 1
         return (share if named else 1 - share) / math.comb(others, self.size - named)
 
     def __call__(self, cells: Tensor, rng: Rng) -> Tensor:
@@ -87,7 +87,7 @@ class SubsetSelection(LocalMechanism):
         return torch.cat(parts) if parts else torch.zeros(0, self.size, dtype=torch.int64)
 
     def _drawn(self, own: Tensor, rng: Rng) -> Tensor:
-        kept = rng.integers(GRAIN, len(own)) < self.kept
+        kept = rng.integers(GRAIN, len(own)) < self.kept_reports
         others = self._others(len(own), rng)  # numbers among the cells that are not the person's own
         named = others + (others >= own[:, None])
         named[:, -1] = torch.where(kept, own, named[:, -1])

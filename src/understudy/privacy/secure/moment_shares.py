@@ -113,13 +113,7 @@ class Vectors:
         """The words of each part: e, m, s; bits, the products of each group's, κ times the entries, κ times bits."""
         own = (self.classes, self.classes * self.features, self.triangles * self.triangle)
         told = self.all_bits - 1 - self.features
-        return (
-            *own,
-            told,
-            self.groups * len(PAIRS),
-            REPEATS * self.entries,
-            REPEATS * self.all_bits,
-        )
+        return (*own, told, self.groups * len(PAIRS), REPEATS * self.entries, REPEATS * self.all_bits)
 
     @property
     def words(self) -> int:

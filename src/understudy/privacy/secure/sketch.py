@@ -79,11 +79,8 @@ class Judging(ABC):
     def look(self, share: Uploads) -> tuple[Numbers, Numbers, Numbers]:
         """This side's Z and Y, (n, blocks, repeats), and its share of the sum over these people."""
         shape, prime = (len(share), self.cells.blocks, REPEATS), np.uint64(self.field.prime)
-        z, y, total = (
-            np.empty(shape, np.uint64),
-            np.empty(shape, np.uint64),
-            np.zeros(self.cells.count, np.uint64),
-        )
+        z, y = (np.empty(shape, np.uint64) for _ in range(2))
+        total = np.zeros(self.cells.count, np.uint64)
         for start in range(0, len(share), _PEOPLE):
             some = slice(start, start + _PEOPLE)
             z[some], y[some] = self._squares(share.only(some), total)

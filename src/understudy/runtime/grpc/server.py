@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -161,9 +160,7 @@ class GrpcParties(RemoteParties):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         refused = _refusal(error)
         hurry = refused is not None and refused is not error
         self.close(over=error is None, off="" if refused is None else str(refused), hurry=hurry)

@@ -122,7 +122,7 @@ class Streams:
     async def join(self, _: Any, context: Any) -> None:
         name = "?"
         try:
-            name, pem = self._known(context)
+            name, pem = self._identified(context)
             head, body = await asyncio.wait_for(receive(context.read, limit=TEXT), self.limits.hello)
             if expect(head, "hello", "enrol") == "enrol":
                 await self._enrol(name, pem, bytes(body), context)
@@ -163,7 +163,7 @@ class Streams:
                 self._turned.add(link.reading)
                 link.reading.cancel()
 
-    def _known(self, context: Any) -> tuple[str, bytes]:
+    def _identified(self, context: Any) -> tuple[str, bytes]:
         """Who shows a certificate that is on the roster, before a byte of theirs is read."""
         (pem,) = context.auth_context().get("x509_pem_cert", [b""])
         name, roster = common_name(pem), self.identity.roster
