@@ -37,8 +37,8 @@ from understudy.data.samples import rand_health
 from understudy.data.schema import Categorical, Ordinal, Schema
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.rates import LEVEL
-from understudy.evaluate.comparison import Outsiders, attack_groups
-from understudy.evaluate.holdings import Holdings, open_holdings
+from understudy.evaluate.comparison import attack_groups
+from understudy.evaluate.holdings import Holdings, Outsiders, open_holdings
 from understudy.runs.runfile import RunFile
 
 QUICK = quick()

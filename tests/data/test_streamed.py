@@ -23,7 +23,7 @@ from understudy.data.samples import toy
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import StreamedTable, Table, check_table, open_table, read_table
 from understudy.evaluate import holdings
-from understudy.evaluate.own_rows import own_rows, raw_rows
+from understudy.evaluate.holdings import own_rows, raw_rows
 from understudy.ground.errors import AlignmentError, PartyError, SchemaError
 from understudy.network.holder import _people as holder_people
 from understudy.privacy.accounts.budget import Budget

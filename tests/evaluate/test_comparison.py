@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
-from understudy.evaluate.comparison import Outsiders, column_shares, compare, one_row_each
+from understudy.evaluate.comparison import column_shares, compare, one_row_each
+from understudy.evaluate.holdings import Outsiders
 
 pytestmark = pytest.mark.usefixtures("few_draws")
 

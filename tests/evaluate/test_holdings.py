@@ -4,8 +4,7 @@ import pandas as pd
 import pytest
 
 from understudy.data.schema import Boolean, Integer, Schema
-from understudy.evaluate.holdings import Holdings, open_holdings
-from understudy.evaluate.own_rows import read_rows
+from understudy.evaluate.holdings import Holdings, open_holdings, read_rows
 
 CLINIC = Schema(columns=(Integer(name="age", low=0, high=99),), person="id")
 INSURER = Schema(columns=(Boolean(name="ill"),), person="number")

@@ -38,6 +38,10 @@ def people(rows, seed):
 TRAIN, HOLDOUT = people(500, 0), people(500, 1)
 
 
+def leaks(found):
+    return {attack.name for attack in found.attacks if attack.leaks}
+
+
 def test_every_attack_is_there_with_its_control():
     found = attack_tables(TRAIN, HOLDOUT, people(500, 2), SCHEMA, owners=OWNERS, targets=300)
     assert [attack.name for attack in found.attacks] == [
@@ -45,7 +49,7 @@ def test_every_attack_is_there_with_its_control():
         *("closer_to_train", "singling_out_univariate", "singling_out_3", "linkability"),
         *(f"inference_{name}" for name in SCHEMA.names),
     ]
-    assert not found.leaks
+    assert not leaks(found)
     assert [figure.name for figure in found.closeness] == ["dcr", "dcr_p5", "nndr", "nndr_p5"]
     for line in "\n".join(map(str, found.attacks)).splitlines():
         assert "control" in line or "cannot be computed, because" in line
@@ -53,8 +57,8 @@ def test_every_attack_is_there_with_its_control():
 
 def test_a_copy_leaks_by_every_kind_of_attack():
     found = attack_tables(TRAIN, HOLDOUT, TRAIN, SCHEMA, owners=OWNERS, targets=300)
-    assert {"mia", "mia_nearest", "closer_to_train", "singling_out_3", "linkability"} <= set(found.leaks)
-    assert any(name.startswith("inference_") for name in found.leaks)
+    assert {"mia", "mia_nearest", "closer_to_train", "singling_out_3", "linkability"} <= leaks(found)
+    assert any(name.startswith("inference_") for name in leaks(found))
 
 
 def test_tables_and_frames_are_alike_and_named_secrets_alone_are_inferred():
@@ -63,7 +67,7 @@ def test_tables_and_frames_are_alike_and_named_secrets_alone_are_inferred():
     frames = attack_tables(*(table.frame for table in tables), SCHEMA, secrets=["ill"], targets=50)
     assert found.attacks == frames.attacks
     assert [attack.name for attack in found.attacks][-1] == "inference_ill"
-    assert "fewer than two parties" in found["linkability"].reason
+    assert "fewer than two parties" in {a.name: a for a in found.attacks}["linkability"].reason
 
 
 def test_three_parties_are_linked_each_to_the_others():
@@ -90,5 +94,3 @@ def test_names_that_are_unknown_are_refused_with_a_hint():
         attack_tables(TRAIN, HOLDOUT, TRAIN, SCHEMA, secrets=["wieght"])
     with pytest.raises(ConfigError, match='no column "height"'):
         attack_tables(TRAIN, HOLDOUT, TRAIN, SCHEMA, owners={"height": "bank"})
-    with pytest.raises(ConfigError, match='Did you mean "mia"'):
-        attack_tables(TRAIN[:0], HOLDOUT, TRAIN, SCHEMA)["mai"]

@@ -16,7 +16,7 @@ from understudy.data.reading.writing import OTHER, coarsen
 from understudy.data.schema import BOUGHT, Schema
 from understudy.data.table import read_table
 from understudy.evaluate.comparison import Comparison
-from understudy.evaluate.own_rows import UNLISTED
+from understudy.evaluate.holdings import UNLISTED
 from understudy.report.marks import OFF, column_mark
 from understudy.report.page import write_evaluation_page
 from understudy.report.verdict import Finding, verdict

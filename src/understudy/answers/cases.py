@@ -84,17 +84,13 @@ class Split:
     def later(self) -> bool:
         """Whether something is left to be looked at in what was drawn."""
         kept = len(self._people) + sum(
-            len(self._events(part)) + len(self._both(part)) for part in self._parts
+            len(self._events(part)) + len(self._both(part)) for part in self.schema.parts
         )
         return kept < len(self.schema.rules) or self._untold
 
     @property
-    def _parts(self) -> tuple[VisitSchema, ...]:
-        return self.schema.parts
-
-    @property
     def _untold(self) -> bool:
-        times = {part.time for part in self._parts}
+        times = {part.time for part in self.schema.parts}
         return self.condition is not None and not times.isdisjoint(columns(self.condition))
 
     @property
@@ -137,7 +133,7 @@ class Split:
         asked: Condition | bool = True if self._untold or self.condition is None else self.condition
         kept = [
             (rule.condition, place)
-            for place, part in enumerate(self._parts)
+            for place, part in enumerate(self.schema.parts)
             for rule in self._both(part)
             if rule.condition is not None
         ]
@@ -148,7 +144,7 @@ class Split:
             people = _boxes(self.people, person)
             if wanted is False or not people[0]:
                 continue
-            rules: list[list[Condition | bool]] = [[] for _ in self._parts]
+            rules: list[list[Condition | bool]] = [[] for _ in self.schema.parts]
             for place, rule in zip(places, needed, strict=True):
                 rules[place].append(rule)
             for more, ways in self._told(wanted):
@@ -173,7 +169,7 @@ class Split:
 
     def _told(self, wanted: Condition | bool) -> Iterator[tuple[list[Condition], list[Asked]]]:
         """What is left of a condition, by kinds of events: who has which, and what is asked of each."""
-        nothing = [Asked() for _ in self._parts]
+        nothing = [Asked() for _ in self.schema.parts]
         if self.whatever(wanted):
             yield [], nothing
             return

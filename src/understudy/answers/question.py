@@ -142,8 +142,7 @@ class Question:
             parts[rest] = parts[rest] | mask if rest in parts else mask
         return parts
 
-    def _each(self, condition: Condition, drawn: Mapping[int, NDArray[np.integer]] | None = None) -> Mask:
-        """Whether each row, or without rows each piece of the condition's only column, meets it."""
+    def _each(self, condition: Condition, drawn: Mapping[int, NDArray[np.integer]]) -> Mask:
         if isinstance(condition, Not):
             return ~self._each(condition.part, drawn)
         if isinstance(condition, And | Or):
@@ -151,8 +150,7 @@ class Question:
             return np.asarray(join.reduce([self._each(part, drawn) for part in condition.parts]))
         assert not isinstance(condition, Order)
         j = self.place[condition.column]
-        mask = holds(condition, self.pieces[j])
-        return mask if drawn is None else mask[drawn[j]]
+        return np.asarray(holds(condition, self.pieces[j])[drawn[j]])
 
 
 class TooManyError(Exception):

@@ -22,7 +22,7 @@ from understudy.data.table import read_table
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.leakage import Leakage, attack_tables
 from understudy.evaluate.figure import Figure, What
-from understudy.evaluate.own_rows import Loss, People, read_rows
+from understudy.evaluate.holdings import Loss, Outsiders, People, read_rows
 from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.downstream import MODELS
 from understudy.evaluate.utility.fidelity import Evaluation, evaluate_tables
@@ -52,36 +52,6 @@ class Shares:
     def labels(self) -> tuple[str, ...]:
         """A text for each level."""
         return (*self.column.labels, *(("missing",) if self.column.nullable else ()))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Outsiders:
-    """Training rows and rows of the same kind that no training saw, in the columns of `schema`."""
-
-    inside: pd.DataFrame
-    outside: pd.DataFrame
-    schema: Schema
-    label: str = ""
-
-    def only(self, columns: Sequence[str]) -> "Outsiders | None":
-        """The same in these columns alone; None where it has none of them."""
-        names = [name for name in self.schema.names if name in columns]
-        return replace(self, schema=self.schema.select(names)) if names else None
-
-    def attack(
-        self, synthetic: pd.DataFrame, owners: Mapping[str, str] | None, target: str | None, seed: int
-    ) -> Leakage:
-        """Every attack that needs tables alone, named with the label; columns that are inferred: the target."""
-        names = self.schema.names
-        whose = {name: owners[name] for name in names} if owners is not None else None
-        secrets = [target] if target is not None and target in names and len(names) > 1 else []
-        found = attack_tables(
-            self.inside, self.outside, synthetic, self.schema, owners=whose, secrets=secrets, seed=seed
-        )
-        several = len(set((whose or {}).values())) > 1
-        ran = [a for a in found.attacks if several or a.what.measure != "linkability"]
-        group = (self.label,) if self.label else ()
-        return replace(found, attacks=tuple(replace(a, what=a.what.about(*group)) for a in ran))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -243,8 +213,24 @@ def attack_groups(
     target: str | None = None,
     seed: int = 0,
 ) -> dict[str, Leakage]:
-    """Every attack of a page, by the label of its group. What one page shows is judged together (`judge`)."""
-    return {group.label: group.attack(synthetic, owners, target, seed) for group in groups}
+    """Every attack that needs tables alone, by the label of its group; of columns, the target is inferred.
+
+    What one page shows is judged together (`judge`).
+    """
+    leakages = {}
+    for group in groups:
+        names = group.schema.names
+        whose = {name: owners[name] for name in names} if owners is not None else None
+        secrets = [target] if target is not None and target in names and len(names) > 1 else []
+        found = attack_tables(
+            group.inside, group.outside, synthetic, group.schema, owners=whose, secrets=secrets, seed=seed
+        )
+        several = len(set((whose or {}).values())) > 1
+        ran = [a for a in found.attacks if several or a.what.measure != "linkability"]
+        label = (group.label,) if group.label else ()
+        attacks = tuple(replace(a, what=a.what.about(*label)) for a in ran)
+        leakages[group.label] = replace(found, attacks=attacks)
+    return leakages
 
 
 def column_shares(

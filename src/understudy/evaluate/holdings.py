@@ -1,33 +1,84 @@
-"""The real rows that may be read here, side by side as a run had them.
+"""The real rows that may be read here, as they came, side by side as a run had them.
 
-Where parties hold columns of the same people, their tables are joined by the person, or row by row where no
-schema names one; people whom only one party holds took no part, and are kept as outsiders for attacks. Where
+A schema that was bought cuts bounds, merges texts and leaves columns out, and a run sees the rows through it. Whoever
+judges what was made compares with the rows as they came: the schema is widened here until it holds them (`own_rows`),
+by a bin below and above its bounds and a level for all texts that it does not list, and what it could not say is
+counted. The widened schema is a draft (`origin="rows"`), which everything that leaves a holder refuses.
+
+Where parties hold columns of the same people, their tables are joined by the person (`open_holdings`), or row by row
+where no schema names one; people whom only one party holds took no part, and are kept as outsiders for attacks. Where
 parties hold rows of the same columns, tables are put one under the other. Over a grid both: first the tables of each
 group of holders, then the groups.
 
-The result holds rows: it is for a process of their holder, or of a simulation on public rows. Edges: a table that
-cannot be read or joined is left out with the reason; when none is left, so is everything.
+The result holds rows: it is for a process of their holder, or of a simulation on public rows.
+Edges: a cell that is not of its column's kind → SchemaError, as everywhere; a table that cannot be read or joined is
+left out with the reason; when none is left, so is everything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from understudy.data.reading.files import Raw, Source
+from understudy.data.column import Binned, Categorical, Column, Ordinal, Real
+from understudy.data.reading.cells import distinct, floats, missing_words, numbers_in, texts
+from understudy.data.reading.files import Raw, Source, batches_of, is_long, open_source
 from understudy.data.reading.sources import in_database
-from understudy.data.schema import Grid, Schema, join
-from understudy.data.table import Table
-from understudy.evaluate.comparison import Outsiders
-from understudy.evaluate.own_rows import Loss, OwnRows, People, own_rows, raw_rows
+from understudy.data.reading.writing import OTHER
+from understudy.data.schema import Grid, Schema, join, was_bought
+from understudy.data.table import Table, judged, readers_of, wanted
 from understudy.ground.errors import ConfigError, UnderstudyError
+
+People = NDArray[Any] | None
+"""Whose each row is; None where that is not known, and each row counts as a person."""
 
 NOT_OPENED = (
     "its rows are in a database, and a page opens none. Export them to a file, and name it: "
     "write_report(…, tables={…})."
 )
 MOST = 100_000  # rows of a long table that are compared
+UNLISTED = "(not in the schema)"  # the level of all texts that a schema does not list
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What a schema could not say of a column, and how many of the rows it concerns. `gone`: all of the column."""
+
+    column: str
+    people: int
+    rows: int
+    said: str
+    gone: bool = False
+
+    def __str__(self) -> str:
+        return f"“{self.column}”: {self.said}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Outsiders:
+    """Training rows and rows of the same kind that no training saw, in the columns of `schema`."""
+
+    inside: pd.DataFrame
+    outside: pd.DataFrame
+    schema: Schema
+    label: str = ""
+
+    def only(self, columns: Sequence[str]) -> "Outsiders | None":
+        """The same in these columns alone; None where it has none of them."""
+        names = [name for name in self.schema.names if name in columns]
+        return replace(self, schema=self.schema.select(names)) if names else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnRows:
+    """Tables of one schema as they came, the schema that holds them all, and what the public one could not say."""
+
+    tables: tuple[Table, ...]
+    schema: Schema
+    losses: tuple[Loss, ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,6 +95,163 @@ class Holdings:
     notes: tuple[str, ...] = ()
     people: People = None
     losses: tuple[Loss, ...] = ()
+
+
+def raw_rows(source: Source, schema: Schema, name: str | None, most: int | None) -> tuple[Raw, int]:
+    """The columns of the schema as they came, and how many rows there are: of a long table at most about `most`."""
+    want = wanted(readers_of(schema, one_row_each=False))
+    if most is None or not is_long(source, len(want)):
+        raw = open_source(source, want, name)
+        return raw, len(raw.numbers)
+    total = sum(len(raw.numbers) for raw in batches_of(source, want, long=True))
+    rng, parts = np.random.default_rng(0), []
+    for raw in batches_of(source, want, long=True):
+        drawn = np.flatnonzero(rng.random(len(raw.numbers)) < min(1.0, most / max(1, total)))
+        columns = {c: cells.iloc[drawn] for c, cells in raw.columns.items()}
+        parts.append(replace(raw, columns=columns, numbers=raw.numbers[drawn]))
+    full = [part for part in parts if part.columns] or parts
+    joined = {c: pd.concat([part.columns[c] for part in full], ignore_index=True) for c in full[0].columns}
+    numbers = np.concatenate([part.numbers for part in full])
+    return replace(parts[-1], columns=joined, numbers=numbers), total
+
+
+def read_rows(source: Source, schema: Schema) -> tuple[pd.DataFrame, People, OwnRows]:
+    """Rows in the columns of the schema, and whose each is: None where no column says so. People may have several.
+
+    They come as they are: the schema of the third may be wider, and says what the given one could not.
+    """
+    raw, _ = raw_rows(source, schema, None, None)
+    found = own_rows([raw], schema, one_row_each=False)
+    (table,) = found.tables
+    people = None if table.schema.person is None else table.people
+    return table.frame[list(schema.names)], people, found
+
+
+def own_rows(raws: Sequence[Raw], schema: Schema, *, one_row_each: bool) -> OwnRows:
+    """Tables that share a schema, typed and checked, in one schema that is wide enough for all of them.
+
+    Where people may have several rows, a table without the person's column is read as one row each.
+    """
+    rows = sum(len(raw.numbers) for raw in raws)
+    columns, losses = list[Column](), list[Loss]()
+    for column in schema.columns:
+        cells = [raw.columns[column.name] for raw in raws if column.name in raw.columns]
+        wide, said = _widened(column, pd.concat(cells, ignore_index=True)) if cells else (column, {})
+        columns.append(wide)
+        losses += [
+            Loss(column=column.name, people=n, rows=rows, said=f"{n:,} of {rows:,} people {words}")
+            for words, n in said.items()
+        ]
+    if was_bought(schema):
+        known = {*schema.names, schema.person}
+        absent = dict.fromkeys(str(c) for raw in raws for c in raw.header if c not in known)
+        losses += [
+            Loss(column=c, people=rows, rows=rows, said="left out of all that was made", gone=True)
+            for c in absent
+        ]
+    wide_schema = schema
+    if tuple(columns) != schema.columns:
+        wide_schema = replace(schema, columns=tuple(columns), origin="rows", rules=())
+    tables = tuple(_read(raw, wide_schema, one_row_each) for raw in raws)
+    return OwnRows(tables=tables, schema=wide_schema, losses=tuple(losses))
+
+
+def _read(raw: Raw, schema: Schema, one_row_each: bool) -> Table:
+    if not one_row_each and schema.person not in raw.header:
+        schema = replace(schema, person=None)  # each row counts as a person then
+    cells = judged(_listed(raw, schema), readers_of(schema, one_row_each))
+    return Table(pd.DataFrame(cells), schema, raw.name)
+
+
+def _widened(column: Column, cells: "pd.Series[Any]") -> tuple[Column, dict[str, int]]:
+    """The column with room for all cells of its kind, and of how many cells the public one could not say what."""
+    where, seen = distinct(cells, missing_words(column))
+    there = where[where >= 0]
+    said: dict[str, int] = {}
+    if not column.nullable and len(there) < len(where):
+        column, said["have no value, and the schema allows for none"] = (
+            replace(column, nullable=True),
+            len(where) - len(there),
+        )
+    if isinstance(column, Binned):
+        column, more = _with_ends(column, numbers_in(column, seen)[there])
+    elif isinstance(column, Categorical):
+        column, more = _with_categories(column, seen, there)
+    else:
+        more = {}
+    return column, {words: n for words, n in (said | more).items() if n}
+
+
+def _with_ends(column: Binned, numbers: Any) -> tuple[Binned, dict[str, int]]:
+    """A bin more on the side on which numbers lie outside the bounds."""
+    numbers = numbers[np.isfinite(numbers)]
+    whole = column.edges.dtype.kind == "i"
+    low, high = column.edges[0], column.edges[-1] - whole
+    below, above = int((numbers < low).sum()), int((numbers > high).sum())
+    if not below and not above:
+        return column, {}
+    said: dict[str, int] = {}
+    edges = [column.bound_at(edge) for edge in column.edges[:-1]]
+    last = column.high
+    if below:
+        first = column.bound_at(numbers.min())
+        edges.insert(0, first)
+        said[f"lie below {column.low}, down to {first}"] = below
+    if above:
+        most = column.bound_at(numbers.max())
+        said[f"lie above {last}, up to {most}"] = above
+        # The bin that was the last holds its end; a bin of whole numbers has two of them, so that edges increase.
+        start = high + 1 if whole else np.nextafter(high, np.inf)
+        edges.append(column.bound_at(start))
+        end = numbers.max(), start + 1 if whole else np.nextafter(start, np.inf)
+        last = column.bound_at(max(end))
+    changes: dict[str, Any] = {"decimals": None, "ends": False} if isinstance(column, Real) else {}
+    return replace(column, low=edges[0], high=last, bins=(*edges, last), **changes), said
+
+
+def _with_categories(
+    column: Categorical, seen: "pd.Series[Any]", there: Any
+) -> tuple[Categorical, dict[str, int]]:
+    """One category more for all texts that are not listed, or the numbers that are not."""
+    if isinstance(column.categories[0], str):
+        words = pd.Series(texts(seen), dtype=object)
+        strange = (words.notna() & ~words.isin(column.categories)).to_numpy()[there]
+        if not strange.any():
+            return column, {}
+        different = words.to_numpy(object)[there][strange]
+        stands = f": “{OTHER}” stands for them" if OTHER in column.categories else " that the schema lacks"
+        count = len(set(different))
+        said = f"have {'one of ' if count > 1 else ''}{count:,} text{'s' * (count > 1)} that did not show{stands}"
+        return replace(column, categories=(*column.categories, UNLISTED)), {said: int(strange.sum())}
+    numbers = floats(seen)[there]
+    strange = np.isfinite(numbers) & ~np.isin(numbers, list(column.categories))
+    if not strange.any():
+        return column, {}
+    whole = all(isinstance(v, int) for v in column.categories) and (numbers == np.floor(numbers)).all()
+    more = [int(v) if whole else float(v) for v in np.unique(numbers[strange])]
+    both = (*column.categories, *more)
+    shown = f"have a number that the schema lacks (from {min(more):g} to {max(more):g})"
+    listed = sorted(both) if isinstance(column, Ordinal) else both
+    return replace(column, categories=tuple(listed)), {shown: int(strange.sum())}
+
+
+def _listed(raw: Raw, schema: Schema) -> Raw:
+    """The rows with texts as the widened schema lists them, all others as one level."""
+    columns = dict(raw.columns)
+    for column in schema.columns:
+        if not isinstance(column, Categorical) or not isinstance(column.categories[0], str):
+            continue
+        if (cells := columns.get(column.name)) is not None:
+            where, seen = distinct(cells, missing_words(column))
+            words = texts(seen)
+            fits = pd.Series(words, dtype=object).isin(column.categories).to_numpy(bool)
+            others = UNLISTED if UNLISTED in column.categories else seen.to_numpy(object)
+            cells_of = np.append(np.where(fits, words, others), np.array([None], dtype=object))
+            columns[column.name] = pd.Series(cells_of[where])
+    return replace(raw, columns=columns)
+
+
+# Tables of several holders
 
 
 def open_holdings(

@@ -17,9 +17,8 @@ from understudy.data.reading.sources import WRITTEN, TableSource, in_database, i
 from understudy.data.schema import Schema
 from understudy.evaluate.comparison import Comparison, compare, evaluate
 from understudy.evaluate.figure import Figure
-from understudy.evaluate.holdings import NOT_OPENED, open_holdings
+from understudy.evaluate.holdings import NOT_OPENED, open_holdings, read_rows
 from understudy.evaluate.other_rows import array_figures, opened, together
-from understudy.evaluate.own_rows import read_rows
 from understudy.evaluate.utility.visits import visit_tables
 from understudy.ground.errors import ConfigError, UnderstudyError
 from understudy.report import view

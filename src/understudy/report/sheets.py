@@ -8,7 +8,7 @@ Edges: rows that are missing, or do not fit their schema, are no sheets.
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
-from understudy.data.images import ImageSchema, png
+from understudy.data.images import png
 from understudy.data.kinds import IMAGES, SERIES, kind_of
-from understudy.data.series import SeriesSchema
 from understudy.ground.errors import UnderstudyError
 from understudy.report.artefacts import Artefacts
 from understudy.report.plots import tag
@@ -105,7 +104,7 @@ def drawn_arrays(run: Artefacts) -> dict[str, pd.DataFrame]:
 
 
 def _both(
-    drawing: "Drawing", drawn: ArrayTable[Any], real: ArrayTable[Any] | None, code: int | None
+    drawing: "_Images", drawn: ArrayTable[Any], real: ArrayTable[Any] | None, code: int | None
 ) -> list[tuple[str, Markup]]:
     """Drawn rows of a class, and real ones where there are any."""
     some = {}
@@ -115,29 +114,18 @@ def _both(
     return drawing.pictures(some, drawn.schema)
 
 
-class Drawing(Protocol):
-    """How one kind of arrays is drawn on a page."""
+class _Images:
+    """How one kind of arrays is drawn on a page: some rows of each class, a row for each that was drawn (None where
+    that is not known), and drawn rows in [0, 1], with real ones where there are any, as names and pictures.
+    """
 
     def some(self, frame: pd.DataFrame, schema: Any) -> pd.DataFrame:
-        """The first rows of each class."""
-
-    def one_each(self, frame: pd.DataFrame, schema: Any) -> pd.DataFrame | None:
-        """A row for each that was drawn; None where that is not known."""
-
-    def pictures(self, rows: Mapping[str, NDArray[np.float32]], schema: Any) -> list[tuple[str, Markup]]:
-        """Drawn rows in [0, 1], and real ones where there are any: names and pictures."""
-
-
-class _Images:
-    def some(self, frame: pd.DataFrame, schema: ImageSchema) -> pd.DataFrame:
         return frame.groupby(schema.label).head(EACH) if schema.label in frame else frame.head(EACH)
 
-    def one_each(self, frame: pd.DataFrame, schema: ImageSchema) -> pd.DataFrame | None:
+    def one_each(self, frame: pd.DataFrame, schema: Any) -> pd.DataFrame | None:
         return frame
 
-    def pictures(
-        self, rows: Mapping[str, NDArray[np.float32]], schema: ImageSchema
-    ) -> list[tuple[str, Markup]]:
+    def pictures(self, rows: Mapping[str, NDArray[np.float32]], schema: Any) -> list[tuple[str, Markup]]:
         some = {which: values[:EACH] for which, values in rows.items() if len(values)}
         return [
             (which if len(rows) > 1 else "", _sheet(values, f"{len(values)} {which} images"))
@@ -145,21 +133,20 @@ class _Images:
         ]
 
 
-class _Series:
-    def some(self, frame: pd.DataFrame, schema: SeriesSchema) -> pd.DataFrame:
+class _Series(_Images):
+    def some(self, frame: pd.DataFrame, schema: Any) -> pd.DataFrame:
         """Whole series of them."""
         if (first := self.one_each(frame, schema)) is None:
             return frame
         first = first.groupby(schema.label).head(COUNTED) if schema.label in frame else first.head(COUNTED)
-        return frame[frame[schema.series].isin(first[schema.series])]
+        name = str(schema.series)
+        return frame[frame[name].isin(first[name])]
 
-    def one_each(self, frame: pd.DataFrame, schema: SeriesSchema) -> pd.DataFrame | None:
+    def one_each(self, frame: pd.DataFrame, schema: Any) -> pd.DataFrame | None:
         """Of series the table has a row for every step."""
         return frame.drop_duplicates(schema.series) if schema.series in frame else None
 
-    def pictures(
-        self, rows: Mapping[str, NDArray[np.float32]], schema: SeriesSchema
-    ) -> list[tuple[str, Markup]]:
+    def pictures(self, rows: Mapping[str, NDArray[np.float32]], schema: Any) -> list[tuple[str, Markup]]:
         some = {which: values[:EACH] for which, values in rows.items() if len(values)}
         lines = [
             (
@@ -172,7 +159,7 @@ class _Series:
         return lines + _counted(rows, schema.names)
 
 
-_DRAWN: dict[str, Drawing] = {IMAGES.name: _Images(), SERIES.name: _Series()}
+_DRAWN: dict[str, _Images] = {IMAGES.name: _Images(), SERIES.name: _Series()}
 
 
 def _counted(series: Mapping[str, NDArray[np.float32]], names: Sequence[str]) -> list[tuple[str, Markup]]:

@@ -14,7 +14,7 @@ from understudy.evaluate.attacks.attack import LEAST, Attack
 from understudy.evaluate.attacks.rates import LEVEL
 from understudy.evaluate.comparison import Comparison, Shares
 from understudy.evaluate.figure import Figure, What
-from understudy.evaluate.own_rows import Loss
+from understudy.evaluate.holdings import Loss
 from understudy.evaluate.utility.fidelity import Evaluation
 from understudy.report.marks import (
     BLUR,

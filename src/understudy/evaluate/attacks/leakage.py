@@ -40,17 +40,6 @@ class Leakage:
     attacks: tuple[Attack, ...]
     closeness: tuple[Figure, ...]
 
-    def __getitem__(self, name: str) -> Attack:
-        known = {attack.name: attack for attack in self.attacks}
-        if name not in known:
-            raise ConfigError(f'there is no attack "{name}".{nearest(name, known)}')
-        return known[name]
-
-    @property
-    def leaks(self) -> tuple[str, ...]:
-        """The attacks that beat their control by more than chance, judged together."""
-        return tuple(attack.name for attack in self.attacks if attack.leaks)
-
 
 def attack_tables(
     train: Rows,

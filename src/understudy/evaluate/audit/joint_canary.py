@@ -16,9 +16,9 @@ discloses, differs by one between the worlds. Of several hosts before two aggreg
 there is one upload more is public, and not looked at. The fit is left out: it is post-processing.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -38,55 +38,83 @@ from understudy.privacy.secure.moments import bounded
 from understudy.protocols.aggregators import moments, protocol
 from understudy.protocols.aggregators.first import FirstAggregator
 from understudy.protocols.aggregators.moments import MomentsPlan
-from understudy.protocols.aggregators.terms import Settings
-from understudy.protocols.core import Parties, Party, Reply
+from understudy.protocols.core import Parties, Party
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.party import AlignedJointParty, JointParty
 from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import Holding, Study
 from understudy.protocols.protocol import Protocol
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True)
-class JointAudit:
-    """A study of these parties with so many made-up people: one party over rows, all of them over columns.
+class SumsAudit:
+    """Parties with so many made-up people each, whose released sums are searched."""
 
-    `stages`: those that are searched; none for all.
-    """
-
-    study: type[Study[Any]]
     config: Any
     schemas: Mapping[str, Any]
     budgets: Mapping[str, Budget]
     target: str
     people: int
+
+    def searched(
+        self, release: Callable[[Parties], T], evidence: Callable[[T], float], who: str, what: str
+    ) -> Case:
+        """One person, with all rows, there or not; `evidence` speaks for them, of what was released."""
+        heard: list[T] = []
+
+        def train(parties: Parties) -> object:
+            heard[:] = [release(parties)]
+            return heard[0]
+
+        return Case(
+            target=self.target,
+            parties=self.seats,
+            train=train,
+            scores={f"{SERVER}, {who}": lambda party, replies: evidence(heard[0])},
+            notes=(what, UNREAD),
+        )
+
+    def seats(self, present: bool, trial: int) -> dict[str, Party]:
+        """Fresh parties, with or without the canary."""
+        return {
+            name: self.party(name, present, trial * len(self.schemas) + number)
+            for number, name in enumerate(self.schemas)
+        }
+
+    def party(self, name: str, present: bool, seed: int) -> Party:
+        """With the canary, or without."""
+        raise NotImplementedError
+
+    def rows(self, name: str, first: int, last: int) -> Any:
+        """These people; the canary is the first of all."""
+        schema = self.schemas[name]
+        return kind_of(schema).made_up(schema, self.people).take(np.arange(first, last))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointAudit(SumsAudit):
+    """A study of one party over rows, of all over columns. `stages`: those that are searched; none for all."""
+
+    study: type[Study[Any]]
     stages: tuple[str, ...] = ()
 
     def case(self) -> Case:
-        """One person, with all rows, there or not, searched by whoever sees the released sums."""
+        """Searched by whoever sees what the server puts together."""
         if not self.config.private:
             raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
         study = self.made()
         if study.grid.partition == "grid":
             raise ConfigError("an audit is of rows or of columns; a grid needs ids, and these are made up.")
         canary, others = self._seen(0, 1), self.others()
-        heard: list[Found] = []
-
-        def train(parties: Parties) -> object:
-            heard[:] = [measure(study, parties)]
-            return heard[0]
-
-        def score(party: Any, replies: list[Reply]) -> float:
-            return evidence(heard[0], canary, others, self.people, self.stages)
-
-        return Case(
-            target=self.target,
-            parties=self.seats,
-            train=train,
-            scores={f"{SERVER}, by what the canary would add": score},
-            notes=(f"{study.family} over {study.grid.partition}, {self.people} people", UNREAD),
-            tight=self.tight,
+        case = self.searched(
+            lambda parties: measure(study, parties),
+            lambda found: evidence(found, canary, others, self.people, self.stages),
+            "by what the canary would add",
+            f"{study.family} over {study.grid.partition}, {self.people} people",
         )
+        return replace(case, tight=self.tight)
 
     def tight(self, seed: int = 0, seconds: float = 30.0) -> Tightness:
         """How near the claim is to what the canary moves, over the noise. ConfigError where noise is not Gaussian."""
@@ -101,13 +129,6 @@ class JointAudit:
 
         return tightness(worlds, lambda found: counted(found, others, self.people - 1), seconds=seconds)
 
-    def seats(self, present: bool, trial: int) -> dict[str, Party]:
-        """Fresh parties, with or without the canary."""
-        return {
-            name: self._party(name, present, trial * len(self.schemas) + number)
-            for number, name in enumerate(self.schemas)
-        }
-
     def made(self) -> Study[Any]:
         """The study, as the server has it."""
         return self.study(self.config, self.schemas)
@@ -120,19 +141,14 @@ class JointAudit:
         study = self.made()
         return {name: study.rows(self._held(name, first, last)) for name in self.schemas}
 
-    def _rows(self, name: str, first: int, last: int) -> Any:
-        """These people; the canary is the first of all."""
-        schema = self.schemas[name]
-        return kind_of(schema).made_up(schema, self.people).take(range(first, last))
-
     def _held(self, name: str, first: int, last: int) -> Holding:
-        rows = self._rows(name, first, last)
+        rows = self.rows(name, first, last)
         roster = kind_of(rows.schema).roster(rows, several=True).frame if len(self.schemas) > 1 else None
         return Holding(name, rows, roster, SecureRng)
 
-    def _party(self, name: str, present: bool, seed: int) -> Party:
+    def party(self, name: str, present: bool, seed: int) -> Party:
         kind = AlignedJointParty if len(self.schemas) > 1 else JointParty
-        rows = self._rows(name, 0 if present else 1, self.people)
+        rows = self.rows(name, 0 if present else 1, self.people)
         return kind(self.study, name, rows, **seat(name, self.budgets[name], seed))
 
 
@@ -238,52 +254,30 @@ class _Moments(MomentsPlan):
         return torch.from_numpy(self.cells.counted(classes, q.astype(np.int64)).sum(0)) * self.weights
 
 
-@dataclass(frozen=True, kw_only=True)
-class AggregatorsAudit:
+class AggregatorsAudit(SumsAudit):
     """A run of `two-aggregators` or `shared-moments` in which each host has so many made-up people."""
 
-    config: Settings
-    schemas: Mapping[str, Any]
-    budgets: Mapping[str, Budget]
-    target: str
-    people: int
-
     def case(self) -> Case:
-        """One person there or not, searched by the server."""
+        """Searched by the server, which leaves its own noise away."""
         if self.people < 2:
             raise ConfigError("an audit of two aggregators needs two people. Nothing was audited.")
         config = replace(self.config, key="", least_people=1, at_least=None)
-        tables = isinstance(config, protocol.Config)
-        schemas = {
-            name: replace(schema, person=None) if tables else schema for name, schema in self.schemas.items()
-        }
-        server: Any = _Tables.joint(config, schemas) if tables else _Moments.joint(config, schemas)
+        plan: Any = _Moments
+        schemas = self.schemas
+        if isinstance(config, protocol.Config):
+            plan, schemas = _Tables, {name: replace(own, person=None) for name, own in schemas.items()}
+        hosted, server = replace(self, schemas=schemas), plan.joint(config, schemas)
         own, rest = (
-            server.counted(self._rows(schemas[self._host], there)).double()
-            for there in (slice(0, 1), slice(1, None))
+            server.counted(hosted.rows(self._host, first, last)).double()
+            for first, last in ((0, 1), (1, self.people))
         )
         rest = rest * (len(schemas) - 1)  # every host has the same people beside the canary
-        read: list[Tensor] = []
-
-        def train(parties: Parties) -> object:
-            found = FirstAggregator.open(server, parties, schemas).released()
-            read[:] = [found["sums"]]  # type: ignore[list-item]
-            return found
-
         weights = own / torch.from_numpy(server.scales) ** 2
-
-        def score(party: Any, replies: list[Reply]) -> float:
-            return float(((read[0].double() - rest - own / 2) * weights).sum())
-
-        return Case(
-            target=self.target,
-            parties=lambda present, trial: {
-                name: self._party(name, schemas[name], present, trial * len(schemas) + number)
-                for number, name in enumerate(schemas)
-            },
-            train=train,
-            scores={f"{SERVER}, its own noise left away": score},
-            notes=(f"two aggregators, {self.people} people at each host", UNREAD),
+        return hosted.searched(
+            lambda parties: FirstAggregator.open(server, parties, schemas).released()["sums"],
+            lambda sums: float(((sums.double() - rest - own / 2) * weights).sum()),  # type: ignore[union-attr]
+            "its own noise left away",
+            f"two aggregators, {self.people} people at each host",
         )
 
     @property
@@ -292,11 +286,9 @@ class AggregatorsAudit:
         hosts = [name for name in self.schemas if name != self.config.aggregator]
         return self.target if self.target in hosts else hosts[0]
 
-    def _rows(self, schema: Any, who: slice) -> Any:
-        return kind_of(schema).made_up(schema, self.people).take(np.arange(self.people)[who])
-
-    def _party(self, name: str, schema: Any, present: bool, seed: int) -> Party:
+    def party(self, name: str, present: bool, seed: int) -> Party:
         of: Protocol = (protocol if isinstance(self.config, protocol.Config) else moments).PROTOCOL
         first = 0 if present and name == self._host else 1
-        rows = NoRows(schema) if name == self.config.aggregator else self._rows(schema, slice(first, None))
+        aggregates = name == self.config.aggregator
+        rows = NoRows(self.schemas[name]) if aggregates else self.rows(name, first, self.people)
         return of.build(name, rows, **seat(name, self.budgets[name], seed))
