@@ -15,9 +15,7 @@ from understudy.privacy.accounts.budget import shown
 from understudy.report.words import at_price, chance, right_about, size
 
 if TYPE_CHECKING:
-    from understudy.protocols.sgde.kinds import Held
     from understudy.protocols.sgde.offer import Requirements
-    from understudy.protocols.sgde.recipe import Recipe
 
 Labels = Annotated[list[str] | None, option("Only this class; may be repeated.", "--label")]
 ALL = "all"  # classes together: what is offered of sums
@@ -89,8 +87,10 @@ def train(
     """Train a generator for each class, as the pool requires. The price is charged to the ledger; nothing is sent."""
     from understudy.generators.generator import Generator
     from understudy.privacy.accounts.budget import Budget
+    from understudy.protocols.sgde.kinds import pooled
     from understudy.protocols.sgde.offer import check_price
     from understudy.protocols.sgde.party import train_offers
+    from understudy.protocols.sgde.recipe import RECIPES
     from understudy.runs.federation import open_ledger
 
     with as_member(at, token_file, ca) as (client, name, silo):
@@ -100,10 +100,12 @@ def train(
     epsilon = required.epsilon if epsilon is None else epsilon
     budget = Budget(epsilon, required.delta if delta is None else delta)
     check_price(required, budget.epsilon, budget.delta)
-    held, recipe = _read(rows, required, person)
+    schema = required.schema if person is None else replace(required.schema, person=person)
+    held = pooled(schema).read(rows, schema, required.target, required.labels)
     asked: dict[str, Any] = {"kind": kind, "steps": steps, "quality_epsilon": quality_epsilon}
     asked = {key: value for key, value in asked.items() if value is not None}
-    recipe = replace(recipe, upright=upright or recipe.upright, **asked)
+    usual = RECIPES[schema.kind]
+    recipe = replace(usual, upright=upright or usual.upright, **asked)
     with open_ledger(ledger, silo, budget) as book:
         offers = train_offers(
             silo, held, book, required, budget=budget, run=f"exchange {name}", recipe=recipe
@@ -236,15 +238,6 @@ def draw(
     arrays: dict[str, Any] = {target if target not in ("images", "file") else "label": np.array(labels)}
     np.savez_compressed(to, images=images, **arrays)
     out.print(f"{rows:,} images and their classes written to {to}")
-
-
-def _read(path: Path, required: "Requirements", person: str | None) -> "tuple[Held, Recipe]":
-    """A silo's rows by the pool's schema, and how such rows are trained on."""
-    from understudy.protocols.sgde.kinds import pooled
-    from understudy.protocols.sgde.recipe import RECIPES
-
-    schema = required.schema if person is None else replace(required.schema, person=person)
-    return pooled(schema).read(path, schema, required.target, required.labels), RECIPES[schema.kind]
 
 
 def _chosen(required: "Requirements", words: list[str] | None) -> list[Any]:

@@ -34,6 +34,7 @@ app = typer.Typer(
     help="A federation of holders on machines of their own: create it, invite parties, renew, revoke.",
 )
 FolderOption = Annotated[Path, option("The federation's folder.", "--folder")]
+InvitedDays = Annotated[int, option("For how many days the invitation is valid.", min=1)]
 FEDERATION = Path("federation")
 
 
@@ -61,7 +62,7 @@ def init(
 def invite(
     party: Annotated[str, argument("The party's name.")],
     folder: FolderOption = FEDERATION,
-    days: Annotated[int, option("For how many days the invitation is valid.", min=1)] = INVITED_DAYS,
+    days: InvitedDays = INVITED_DAYS,
     finished: Annotated[
         bool, option("Include the key, for a party that never connects to `understudy serve`.", "--finished")
     ] = False,
@@ -71,21 +72,19 @@ def invite(
     With --finished, the file is the party's identity itself: the party keeps it as identity.toml in its home. Anyone
     who sees it on the way can pose as that party to the server.
     """
-    from understudy.runtime.identity import Authority
-
-    authority = Authority(folder)
+    authority = _authority(folder)
     if party in authority.roster.parties:
         raise ConfigError(
             f"{party} was invited before. `understudy federation renew {party}` invites it again, and from then on "
             "refuses its old certificate. Nothing was changed."
         )
-    if finished:
-        path = authority.issue(party).save(folder / "invitations" / f"{party}.toml")
-        out.print(
-            f"Hand {path} to {party} in secret, and delete it here. It is {party}'s identity, with its key."
-        )
+    if not finished:
+        _invited(authority, party, days)
         return
-    _invited(authority, party, days)
+    path = authority.issue(party).save(folder / "invitations" / f"{party}.toml")
+    out.print(
+        f"Hand {path} to {party} in secret, and delete it here. It is {party}'s identity, with its key."
+    )
 
 
 @app.command("renew")
@@ -93,12 +92,10 @@ def renew(
     party: Annotated[str | None, argument("The party that gets a new invitation.")] = None,
     server: Annotated[bool, option("Renew the server's own certificate.", "--server")] = False,
     folder: FolderOption = FEDERATION,
-    days: Annotated[int, option("For how many days the invitation is valid.", min=1)] = INVITED_DAYS,
+    days: InvitedDays = INVITED_DAYS,
 ) -> None:
     """Renew a party (a new invitation; its old certificate is refused from now on) or the server's certificate."""
-    from understudy.runtime.identity import Authority
-
-    authority = Authority(folder)
+    authority = _authority(folder)
     if server:
         authority.renew_server()
         out.print("The server has a new certificate: restart `understudy serve`. Parties need to do nothing.")
@@ -116,18 +113,14 @@ def revoke(
     folder: FolderOption = FEDERATION,
 ) -> None:
     """Refuse a party from now on, also on a server that is running."""
-    from understudy.runtime.identity import Authority
-
-    Authority(folder).revoke(party)
+    _authority(folder).revoke(party)
     out.print(f"{party} is refused from now on.")
 
 
 @app.command("show")
 def show(folder: FolderOption = FEDERATION) -> None:
     """Who is on the roster."""
-    from understudy.runtime.identity import Authority
-
-    roster = Authority(folder).roster
+    roster = _authority(folder).roster
     out.print(f"{roster.name}, at {roster.address}")
     cells = (
         (name, "invited" if entry.get("once") else "enrolled", entry["expires"],
@@ -135,6 +128,12 @@ def show(folder: FolderOption = FEDERATION) -> None:
         for name, entry in roster.read()["parties"].items()
     )  # fmt: skip
     print_table(("party", "is", "until", "certificate"), cells)
+
+
+def _authority(folder: Path) -> "Authority":
+    from understudy.runtime.identity import Authority
+
+    return Authority(folder)
 
 
 def _invited(authority: "Authority", party: str, days: int) -> None:

@@ -69,28 +69,18 @@ class Checkers:
         self._lost: list[object] = []
 
     def check(
-        self,
-        path: str | Path,
-        requirements: Requirements,
-        *,
-        seed: int | None = None,
-        seconds: float = SECONDS,
+        self, path: str | Path, required: Requirements, *, seed: int | None = None, seconds: float = SECONDS
     ) -> Checked:
         """Look at a file; with a `seed`, draw a preview. Raises what the checks raise, ArtefactError beyond limits."""
-        answer = self.look(path, requirements, seed=seed, seconds=seconds)
+        answer = self.look(path, required, seed=seed, seconds=seconds)
         return _checked(answer, Path(path).stat().st_size, seconds)
 
     def look(
-        self,
-        path: str | Path,
-        requirements: Requirements,
-        *,
-        seed: int | None = None,
-        seconds: float = SECONDS,
+        self, path: str | Path, required: Requirements, *, seed: int | None = None, seconds: float = SECONDS
     ) -> dict[str, Any]:
         """What the process answers, refusals too, and the `peak` of its memory in bytes."""
         job = {
-            "path": str(Path(path).absolute()), "requirements": requirements.to_dict(), "seed": seed,
+            "path": str(Path(path).absolute()), "requirements": required.to_dict(), "seed": seed,
             "memory": allowed(Path(path).stat().st_size), "seconds": seconds,
         }  # fmt: skip
         with self._free:
