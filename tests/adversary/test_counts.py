@@ -27,7 +27,7 @@ from understudy.privacy.noise.rng import SecureRng
 from understudy.privacy.secure.counts import gram_matrix, needed_noise, noise, release_event, triple_table
 from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import blind, noise_share
-from understudy.protocols.dplt.study import Config, LatentTree
+from understudy.protocols.dplt.protocol import Config, LatentTree
 from understudy.protocols.dplt.tree import association
 from understudy.protocols.sgde.offering import levels
 

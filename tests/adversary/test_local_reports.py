@@ -24,7 +24,7 @@ from understudy.privacy.local.piecewise import FedSel, Hybrid, Piecewise, Piecew
 from understudy.privacy.local.reporter import LEAST_EPSILON, MOST_EPSILON, cohort, within
 from understudy.privacy.local.selection import Naive, Proportional, Ps
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.dplt import study as dplt_study
+from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.people import class_means, fed_stdg, fed_wae, lopub, sign_ds, wake_sleep
 from understudy.protocols.people.host import Begin, Round
 from understudy.protocols.people.one_report import protocol as one_report
@@ -255,9 +255,9 @@ def test_a_party_believes_no_settings_of_a_server_and_nothing_is_charged(name, v
         (class_means, {"epsilon_total": math.inf}),
         (class_means, {"features": 10**9}),
         (class_means, {"share": math.nan}),
-        (dplt_study, {"split": (1e308, 1e308, 1e308)}),
-        (dplt_study, {"split": (1e-300, 1.0, 1.0)}),
-        (dplt_study, {"split": (math.nan, 1.0, 1.0)}),
+        (dplt, {"split": (1e308, 1e308, 1e308)}),
+        (dplt, {"split": (1e-300, 1.0, 1.0)}),
+        (dplt, {"split": (math.nan, 1.0, 1.0)}),
     ],
     ids=str,
 )

@@ -25,7 +25,7 @@ from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.dplt import tree as trees
-from understudy.protocols.dplt.study import Config, LatentTree
+from understudy.protocols.dplt.protocol import Config, LatentTree
 from understudy.protocols.dplt.tree import (
     association,
     choices,

@@ -26,8 +26,9 @@ schema, so no bin or level is read from rows.
 Sensitivity (add or remove one person with all their columns). Step 1: `tree.association` is proven to move by
 at most 1, a sum of g of them by at most g; a choice at ε₁/choices each. Step 2: a person is in one cell of each table,
 so all P tables move by P in L1: discrete Laplace of scale P/ε₂ (and P is smaller in DPLT+). Step 4: likewise with the
-b − 1 tables of a tree of b attributes. The three add up to ε (`study.PurePricing`).
+b − 1 tables of a tree of b attributes. The three add up to ε (`PurePricing`).
 
+Every holder adds noise of the full scale to each table that one of its attributes is in.
 Guarantee: ε-DP, δ = 0, for a person with all their columns at all parties, in one joint release, against an outsider,
 the server, any party, and several parties together. Each party's ledger is charged that whole price, for the same
 release: a person pays it once.
@@ -37,9 +38,263 @@ keys, they would part there, and nothing is charged. A server that speaks for ho
 not found out so; the contract of a run over the network names the schemas, and the ledgers name the keys.
 """
 
-from understudy.protocols.dplt.study import Config as Config
-from understudy.protocols.dplt.study import LatentTree
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import accumulate, chain, combinations
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from dp_accounting import NonPrivateDpEvent
+from torch import Tensor
+
+from understudy.data.encoding.codec import Codec
+from understudy.data.schema import Grid, Schema, join
+from understudy.ground.check import in_range
+from understudy.ground.errors import ConfigError, MessageError, PrivacyError
+from understudy.ground.settings import TRUTH, WHOLE, Takes, setting
+from understudy.privacy.accounts.accounting import DpEvent, PureDp
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise import DiscreteLaplaceNoise, Exponential, Rng, rounded_up
+from understudy.privacy.secure.ring import Ring
+from understudy.protocols.core import settings as usual
+from understudy.protocols.core.settings import OverColumns
+from understudy.protocols.dplt import tree
+from understudy.protocols.dplt.tree import Array, Edge, Grouping, Rows, Tables
 from understudy.protocols.joint import run
+from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.pricing import BlockSpec, Pricing
+from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
+
+_EPSILONS = (1e-9, 1e9)
+_FAR = 64  # noise beyond so many scales would wrap around: once in e^64
+
+
+def _check_weights(split: Any) -> None:
+    if not isinstance(split, tuple | list) or len(split) != 3:
+        raise ConfigError(f"split must be three weights, not {split!r}.")
+    in_range(1e-6, 1e6, **{f"split[{i}]": weight for i, weight in enumerate(split)})
+
+
+WEIGHTS = Takes("three weights", _check_weights, tuple)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(OverColumns):
+    """The settings of DPLT and, with `plus`, of DPLT+."""
+
+    plus: bool = setting(False, TRUTH, "DPLT+ in place of DPLT")
+    group: int = setting(3, WHOLE, "binary attributes to a latent one")
+    split: tuple[float, float, float] = setting(
+        (1.0, 1.0, 1.0),
+        WEIGHTS,
+        "weights by which ε goes to latent attributes, correlations and tree parameters",
+    )
+    seed: int = usual.seed()
+
+
+@dataclass(frozen=True)
+class PurePricing(Pricing):
+    """A release's noise is 1/ε of one choice, or the scale of discrete Laplace on each table; ε of all add up.
+
+    `moved`: what a person, with all columns at all holders, has a part in: choices, pairs of latent attributes, tables
+    of the tree. `split`: the weights of the three.
+    """
+
+    moved: tuple[int, ...] = ()
+    split: tuple[float, ...] = ()
+
+    def needed(self, budget: Budget, people: int | None) -> list[float]:
+        if budget.epsilon == math.inf:
+            raise PrivacyError("an ε is needed; `private=False` rehearses without. Nothing was charged.")
+        in_range(*_EPSILONS, epsilon=budget.epsilon)
+        weights = [weight if moved else 0 for weight, moved in zip(self.split, self.moved, strict=True)]
+        step = budget.epsilon * (1 - 1e-12) / sum(weights)  # rounding must not lift the sum above ε
+        return [
+            float(rounded_up(moved / (step * weight))) if moved else 1.0
+            for moved, weight in zip(self.moved, weights, strict=True)
+        ]
+
+    def spend(self, release: int, noise: float) -> Counter[DpEvent]:
+        if not noise:
+            return Counter([NonPrivateDpEvent()])
+        moved = self.moved[release]
+        price = math.nextafter(float(moved / rounded_up(noise)), math.inf) if moved else 0.0
+        return Counter([PureDp(price)])
+
+    def sigmas(self, release: int, blocks: Mapping[str, BlockSpec], noise: float) -> dict[str, float]:
+        """Edges: more tables than are paid for → PrivacyError."""
+        if sum(block.sensitivity for block in blocks.values()) > self.moved[release]:
+            raise PrivacyError("more would be released than was agreed on. Nothing was charged or sent.")
+        return dict.fromkeys(blocks, noise)
+
+    def check_parties(self, parties: int) -> None:
+        if parties < 2:
+            raise ConfigError("dplt needs two parties or more, of the same people. Nothing was charged.")
+
+    def deviation(self, sigma: float, holders: int) -> float:
+        return math.sqrt(holders * DiscreteLaplaceNoise(rounded_up(sigma)).variance) if sigma else 0.0
+
+    def noise(self, block: BlockSpec, sigma: float, holders: int, rng: Rng) -> Tensor:
+        if not sigma:
+            return torch.zeros(block.shape, dtype=torch.int64)
+        return DiscreteLaplaceNoise(rounded_up(sigma)).draw(math.prod(block.shape), rng).view(block.shape)
+
+
+class LatentTree(Study[Rows]):
+    """Holders of other columns of the same people, each a group of its own.
+
+    `sizes`, `bits` and `latents`: each holder's levels per column, and how many binary and latent attributes it has.
+    """
+
+    family: ClassVar = "dplt"
+    settings: ClassVar = Config
+    settled: ClassVar = ("plus", "group", "split", "private")
+    least: ClassVar = 3
+    lasting: ClassVar = ("pairs",)
+    releases: ClassVar[Mapping[str, str]] = {
+        "groups": "step 1 of 3, latent attributes",
+        "pairs": "step 2 of 3, correlations",
+        "tree": "step 3 of 3, tree parameters",
+    }
+
+    def __init__(self, config: Config, schemas: Mapping[str, Schema]) -> None:
+        super().__init__(config, schemas)
+        self.names = tuple(schemas)
+        self.sizes = {name: Codec(schema).sizes for name, schema in schemas.items()}
+        self.bits = {name: sum(map(tree.digits, sizes)) for name, sizes in self.sizes.items()}
+        if bare := [name for name, bits in self.bits.items() if not bits]:
+            raise ConfigError(
+                f"{bare[0]} has no column of two levels or more: there is nothing to publish. Nothing was charged."
+            )
+        self.latents = {name: -(-bits // config.group) for name, bits in self.bits.items()}
+
+    @cached_property
+    def grid(self) -> Grid:
+        return Grid(tuple((name,) for name in self.names))
+
+    @cached_property
+    def pricing(self) -> PurePricing:
+        plus, each = self.config.plus, self.latents.values()
+        chosen = sum(tree.choices(bits, self.config.group, index=plus) for bits in self.bits.values())
+        pairs = math.comb(sum(each), 2)
+        if plus:  # of all within a holder, its index alone
+            pairs -= sum(math.comb(own, 2) - (own - 1) for own in each)
+        return PurePricing(moved=(chosen, pairs, sum(self.bits.values()) - 1), split=self.config.split)
+
+    def check_noise(self, noise: Sequence[float], parties: int) -> None:
+        """What cannot be drawn by is refused before anything is paid for."""
+        one, *others = noise
+        if one:
+            Exponential(rounded_up(one), max(1, self.config.group - 1))
+        for scale in filter(None, others):
+            DiscreteLaplaceNoise(rounded_up(scale))
+
+    def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
+        return Ring(64) if people is None else Ring.holding(people + 2 * _FAR * max(noise))
+
+    def rows(self, holding: Holding) -> Rows:
+        codec, aligned = Codec(holding.rows.schema), holding.aligned
+        assert aligned is not None  # each holder is a group
+        bits = cache(lambda: tree.to_bits(codec.codes(aligned), codec.sizes))
+        return Rows(self.grid.group_of(holding.name), bits)
+
+    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Stage[Rows]:
+        if name == "groups":
+            expect(terms)
+            return Grouping(self.config.group, self.config.plus)
+        if name == "pairs":
+            expect(terms, *self.names)
+            for holder in self.names:
+                self._check_chosen(holder, terms[holder])
+            groups = {holder: terms[holder]["groups"] for holder in self.names}
+            return Tables(groups, self._pairs(terms), along_tree=False)
+        expect(terms, "edges")
+        told, nodes = terms["edges"], sum(self.latents.values())
+        good = (
+            isinstance(told, Tensor) and told.dtype == torch.int64 and told.ndim == 2 and told.shape[1] == 2
+        )
+        edges = [(known, new) for known, new in told.tolist()] if good else []
+        if not good or not tree.is_tree(edges, nodes):
+            raise MessageError("these edges are no tree. Nothing was charged or sent.")
+        pairs = before["pairs"]
+        assert isinstance(pairs, Tables)
+        return Tables(pairs.groups, tree.split_edges(edges, self.latents), along_tree=True)
+
+    def _check_chosen(self, holder: str, told: Any) -> None:
+        """MessageError unless all of a holder's attributes are in groups as large as due, with an index where due."""
+        known = isinstance(told, Mapping) and told.keys() == {"groups", "index"}
+        if not known or not all(_lists_of_numbers(told[key]) for key in told):
+            raise MessageError(
+                f"groups and index of {holder} were due as lists of numbers. Nothing was charged or sent."
+            )
+        groups, index, size, bits = told["groups"], told["index"], self.config.group, self.bits[holder]
+        due = [min(size, bits - start) for start in range(0, bits, size)]
+        if [*map(len, groups)] != due or sorted(chain(*groups)) != [*range(bits)]:
+            raise MessageError(f"these are no groups of {holder}'s attributes. Nothing was charged or sent.")
+        many = len(due) - 1 if self.config.plus else 0
+        if len(index) != many or any(len(e) != 2 or not 0 <= e[0] < e[1] < len(due) for e in index):
+            raise MessageError(f"this is no index of {holder}'s. Nothing was charged or sent.")
+
+    def _pairs(self, chosen: Mapping[str, Any]) -> dict[tuple[str, str], list[Edge]]:
+        """The pairs of latent attributes that step 2 measures, by the two holders that they are of (`split_edges`).
+
+        Within a holder these are all, or in DPLT+ the edges of its index.
+        """
+        pairs: dict[tuple[str, str], list[Edge]] = {}
+        for name, many in self.latents.items():
+            index = [(a, b) for a, b in chosen[name]["index"]]
+            pairs[name, name] = index if self.config.plus else [*combinations(range(many), 2)]
+        for one, other in combinations(self.names, 2):
+            pairs[one, other] = [(a, b) for a in range(self.latents[one]) for b in range(self.latents[other])]
+        return pairs
+
+    # What the server makes of releases
+
+    def terms(self, name: str, found: Found) -> Terms:
+        if name == "groups":
+            return {}
+        if name == "pairs":
+            return dict(found["groups"])
+        # Step 3: a maximum spanning tree of the latent attributes.
+        weights = np.full((sum(self.latents.values()),) * 2, -np.inf)
+        for (one, other), table in found["pairs"].items():
+            weights[one, other] = weights[other, one] = tree.information(table)
+        return {"edges": torch.tensor(tree.spanning_tree(weights)).view(-1, 2)}
+
+    def tables(self, found: Found) -> dict[Edge, Array]:
+        """The tables of the whole tree, by (parent, child), numbered over all holders' attributes; the root's first."""
+        released, groups = found["tree"], found.stage("pairs").groups  # type: ignore[attr-defined]
+        starts = dict(zip(self.bits, accumulate(self.bits.values(), initial=0), strict=False))
+        latent = [starts[name] + members[0] for name in self.names for members in groups[name]]
+        tables = {
+            (latent[known], latent[new]): released[known, new] if known < new else released[new, known].T
+            for known, new in found.record.terms["tree"]["edges"].tolist()
+        }
+        for name in self.names:
+            for parent, leaf in tree.leaves_of(groups[name]):
+                tables[starts[name] + parent, starts[name] + leaf] = released[name, (parent, leaf)]
+        return tables
+
+    def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
+        """A generator of the tree."""
+        from understudy.generators.parts import GeneratorParts
+
+        tables, sizes = self.tables(found), [size for sizes in self.sizes.values() for size in sizes]
+        network = tree.network_of(sizes, tables, next(iter(tables))[0])
+        owners = {column: name for name, held in self.schemas.items() for column in held.names}
+        return GeneratorParts(
+            network.eval(), join(self.schemas), {"owners": owners}
+        ), found.record.people or 0
+
+
+def _lists_of_numbers(told: Any) -> bool:
+    rows = told if isinstance(told, list) else [None]
+    return all(isinstance(row, list) and all(type(one) is int for one in row) for row in rows)
+
 
 PROTOCOL = run.family(LatentTree, paper=__doc__, same_people=True, one_release=True, forecast=None)
 train = PROTOCOL.train

@@ -216,7 +216,6 @@ class GanParty(AlignedParty):
 
     def work_state(self) -> dict[str, Any]:
         """What of the rounds is saved, once there was a `Begin`."""
-        assert self.begun is not None
         return {"begin": dict(vars(self.begun)), "noise_multiplier": self.noise_multiplier}
 
     def load_work(self, state: Mapping[str, Any]) -> None:

@@ -86,8 +86,8 @@ class Server:
     def run(self, learn: Callable[[int], None], watch: Watcher | None) -> Outcome:
         """All rounds: `learn` asks the parties and leaves the generator's gradient in its parameters.
 
-        Ends early, with what it has, when a party's budget is spent. It saves every `checkpoint_every` rounds and
-        when it is interrupted.
+        Ends early, with what it has, when a party's budget is spent. With a checkpoint it saves every
+        `checkpoint_every` rounds and when it is interrupted, and goes on from there when it is resumed.
         """
 
         def step(round: int) -> None:
@@ -141,12 +141,7 @@ class Server:
         plain = {column: name for name, part in self.schemas.items() for column in part.names}
         owners = getattr(schema, "owners", plain)
         card = {
-            "protocol": self.config.protocol,
-            "config": asdict(self.config),
-            "rounds": self.done,
-            "ended": ended,
-            "owners": owners,
-            "people": people,
-            "privacy": privacy.to_dict(),
-        }
+            "protocol": self.config.protocol, "config": asdict(self.config), "rounds": self.done, "ended": ended,
+            "owners": owners, "people": people, "privacy": privacy.to_dict(),
+        }  # fmt: skip
         return Outcome(GeneratorParts(self.network.cpu().eval(), schema, card), privacy, people)

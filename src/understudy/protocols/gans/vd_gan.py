@@ -132,15 +132,14 @@ class Config(Settings):
 class DpSgdParty(VdGanParty, CriticParty):
     """A critic trained by clipped and noised steps. Its opinion of public rows is post-processing.
 
-    Guarantee: a critic step is a Poisson-sampled Gaussian mechanism with noise `noise_multiplier`. Synthetic
-    rows are public, so which of them meets a person must not follow from the person's place in the batch: with
-    one person less, all those behind would meet another, and the sum would move by more than C. Each drawn
-    person gets a synthetic row and a mixing weight by secret draws instead, independent of all else. Given
-    those, a person's clipped gradient depends on that person's row alone. The draws of all others are
-    distributed alike with and without the person, so hold them fixed in both worlds: the sums then differ by
-    the person's own gradient, of norm C at most, present at the sampling rate. That is the mechanism charged,
-    whatever was held fixed, and therefore on average over it too.
-    Edges: an empty batch is noise alone. Warm-up steps see rows, so they are charged, with the first round.
+    Guarantee: that of `CriticParty`. Synthetic rows are public, so which of them meets a person must not follow from
+    the person's place in the batch: with one person less, all those behind would meet another, and the sum would move
+    by more than C. Each drawn person gets a synthetic row and a mixing weight by secret draws instead, independent of
+    all else. Given those, a person's clipped gradient depends on that person's row alone. The draws of all others are
+    distributed alike with and without the person, so hold them fixed in both worlds: the sums then differ by the
+    person's own gradient, of norm C at most, present at the sampling rate. That is the mechanism charged, whatever was
+    held fixed, and therefore on average over it too.
+    Edges: warm-up steps see rows, so they are charged, with the first round.
     """
 
     config_type = Config
@@ -180,11 +179,7 @@ def train(
     resume: bool = False,
     watch: Watcher | None = None,
 ) -> Outcome:
-    """Train one generator over the parties' columns, whichever way they judge its rows.
-
-    Ends early, with what it has, when a party's budget is spent. With a `checkpoint` folder it saves every
-    `checkpoint_every` rounds and when it is interrupted, and `resume=True` continues from there.
-    """
+    """Train one generator over the parties' columns, whichever way they judge its rows (`Server.run`)."""
     server = Server(config, parties, schemas, checkpoint=checkpoint, device=pick_device(config.device))
     network, settings = server.network, asdict(config)
     server.begin(lambda name: Begin(config=settings), resume=resume)

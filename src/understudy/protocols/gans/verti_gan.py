@@ -70,11 +70,7 @@ def train(
     watch: Watcher | None = None,
     align: Callable[[Parties], object] = align_people,
 ) -> Outcome:
-    """Train one generator over the parties' columns.
-
-    Ends early, with what it has, when a party's budget is spent. With a `checkpoint` folder it saves every
-    `checkpoint_every` rounds and when it is interrupted, and `resume=True` continues from there.
-    """
+    """Train one generator over the parties' columns (`Server.run`)."""
     server = Server(config, parties, schemas, checkpoint=checkpoint, device=pick_device(config.device))
     network, settings = server.network, asdict(config)
 

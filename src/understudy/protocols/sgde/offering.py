@@ -75,12 +75,18 @@ class Offering(ABC):
     """
 
     words: ClassVar[str]  # what of each class a ledger says it is
+    for_tables: ClassVar[bool | None] = (
+        None  # whether it is for tables alone, or for images and series; None: for all
+    )
+    said: ClassVar[str] = ""  # where rows are none of these
 
     def __init__(
         self, requirements: Requirements, recipe: Recipe, budget: Budget | None, figure: float = 0.0
     ) -> None:
         self.requirements, self.recipe, self.budget, self.figure = requirements, recipe, budget, figure
         self.schema: Any = requirements.schema
+        if self.for_tables not in (None, TABLE.describes(self.schema)):
+            raise ConfigError(f'kind="{recipe.kind}" is for {self.said}. Nothing was charged.')
         self.pooled = pooled(self.schema)
 
     @property
@@ -138,11 +144,10 @@ class Networks(Offering):
 
 class Marginals(Offering):
     words = "counts of levels for each"
+    for_tables, said = True, "tables: images have no levels"
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        if not TABLE.describes(self.schema):
-            raise ConfigError('kind="marginals" is for tables: images have no levels. Nothing was charged.')
         self.columns = len(self.schema.columns) - 1
         self.sigma = 0.0 if self.budget is None else needed_noise(self.columns, self.budget)
 
@@ -173,16 +178,27 @@ def levels(rows: Tensor, codes: Tensor, classes: int, sigma: float, rng: Rng) ->
     return noisy.clamp_(min=0).double() + _LEAST * max(sigma, 1.0)
 
 
-class PairCounts(Offering):
+class _Sums(Offering):
+    """One offer of all classes: `blank` is it with its noise stated, and nothing counted."""
+
+    blank: Any
+
+    def describe(self) -> dict[str, Any]:
+        return self.blank.describe()  # type: ignore[no-any-return]
+
+    def _filled(self, sums: dict[str, Tensor]) -> Sequence[nn.Module]:
+        offer = type(self.blank).from_description(self.describe())
+        offer.load_state_dict(sums)
+        return [offer]
+
+
+class PairCounts(_Sums):
     words = "counts of all pairs of levels, and so"
+    for_tables, said = True, 'tables: kind="moments" is for images and series'
     shares = (0.8, 0.2)  # of the budget: cells of the class, and all others
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        if not TABLE.describes(self.schema):
-            raise ConfigError(
-                'kind="gram" is for tables: kind="moments" is for images and series. Nothing was charged.'
-            )
         m = len(self.schema.columns)
         self.moved = (m, m * (m - 1) // 2)  # cells that a person moves: of the class, and others
         releases = tuple(
@@ -197,9 +213,6 @@ class PairCounts(Offering):
     def spend(self) -> Counter[DpEvent]:
         return spend_of(zip(self.blank.noise, self.moved, strict=True))
 
-    def describe(self) -> dict[str, Any]:
-        return self.blank.describe()
-
     def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
         layout = Layout({"silo": self.schema})
         held = GramRows(rows.first_of_each(), layout, 0)
@@ -210,23 +223,17 @@ class PairCounts(Offering):
             stage = Pairs(layout, wanted, (), Spread.even(layout, int(wanted.sum())))
             noisy = released_alone(stage, held, sigma, rng)
             counts = counts + stage.read(noisy, dict.fromkeys(noisy, sigma)).gram
-        offer = OfferedGram.from_description(self.describe())
-        offer.load_state_dict({"gram": packed(counts)})
-        return [offer]
+        return self._filled({"gram": packed(counts)})
 
 
-class MomentSums(Offering):
+class MomentSums(_Sums):
     words = "counts, means and second moments"
+    for_tables, said = False, 'images and series: kind="gram" is for tables'
     shares = (0.5, 0.3, 0.2)  # of the budget: means, second moments of all rows, and of each class
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        if TABLE.describes(self.schema):
-            raise ConfigError(
-                'kind="moments" is for images and series: kind="gram" is for tables. Nothing was charged.'
-            )
-        recipe = self.recipe
-        frame = Frame.of(self.schema, recipe.features, upright=recipe.upright)
+        frame = Frame.of(self.schema, self.recipe.features, upright=self.recipe.upright)
         self.multiplier = 0.0 if self.budget is None else _multiplier_within(self.budget, self.figure)
         each = [self.multiplier / share**0.5 for share in self.shares]
         scales = [finest(one, 1) for one in each[1:]]
@@ -239,9 +246,6 @@ class MomentSums(Offering):
     def spend(self) -> Counter[DpEvent]:
         return Counter({moments_event(self.multiplier): 1})
 
-    def describe(self) -> dict[str, Any]:
-        return self.blank.describe()
-
     def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
         """Each release about what the first gave: a silo is alone, and knows no other centre."""
         blank, frame, classes = self.blank, self.blank.frame, self.blank.classes
@@ -253,16 +257,10 @@ class MomentSums(Offering):
         first = released(start := First(frame, classes), 0)
         centre, radius = middle(start.read_sums(first, blank.noise[0]), frame)
         means, basis = centre.expand(classes, -1), UNIT * torch.eye(d, dtype=torch.int64)
-        sums = {
-            "first": first,
-            "pooled": released(Pooled(means, radius, d, blank.scales[0]), 1),
-            "cells": released(Within(means, basis, radius, 0, blank.scales[1]), 2).view(classes, -1),
-            "centre": centre,
-            "radius": torch.tensor([radius]),
-        }
-        offer = OfferedMoments.from_description(self.describe())
-        offer.load_state_dict(sums)
-        return [offer]
+        pooled = released(Pooled(means, radius, d, blank.scales[0]), 1)
+        cells = released(Within(means, basis, radius, 0, blank.scales[1]), 2).view(classes, -1)
+        sums = {"first": first, "pooled": pooled, "cells": cells, "centre": centre}
+        return self._filled(sums | {"radius": torch.tensor([radius])})
 
 
 @lru_cache(maxsize=64)
