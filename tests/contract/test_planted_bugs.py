@@ -20,7 +20,7 @@ from understudy.data.schema import Boolean, Ordinal, Schema
 from understudy.evaluate.audit.auditing import audit_protocol
 from understudy.evaluate.audit.canaries import VertiGanAudit
 from understudy.ground.errors import BudgetExceeded
-from understudy.models.nets.sparse import sparsify
+from understudy.models.nets.gan import sparsify
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients import critic
 from understudy.privacy.noise.rng import FastRng, Rng, SecureRng, poisson_samples

@@ -5,7 +5,7 @@ import torch
 
 from understudy.ground.errors import MessageError
 from understudy.ground.pack import pack
-from understudy.models.nets.sparse import densify, sparsify
+from understudy.models.nets.gan import densify, sparsify
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 100, 1001])

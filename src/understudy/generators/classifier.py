@@ -49,7 +49,6 @@ class Classifier(ClassifierParts):
 
     @classmethod
     def of(cls, parts: ClassifierParts) -> "Classifier":
-        """The classifier that is made of these."""
         return cls(parts.network, parts.weights, parts.features, parts.card)
 
     @property

@@ -36,7 +36,6 @@ class Generator(GeneratorParts):
 
     @classmethod
     def of(cls, parts: GeneratorParts) -> "Generator":
-        """The generator that is made of these."""
         return cls(parts.network, parts.schema, parts.card, parts.levels, parts.release)
 
     def sample(

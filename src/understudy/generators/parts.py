@@ -51,7 +51,6 @@ class GeneratorParts:
 
     @property
     def module(self) -> nn.Module:
-        """The network, as torch has it."""
         if not isinstance(self.network, nn.Module):
             raise TypeError("a generator's network is a torch module")
         return self.network

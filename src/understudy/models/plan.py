@@ -53,7 +53,6 @@ class Plan:
 
     @property
     def shapes(self) -> Shapes:
-        """The tensors as a file has to hold them."""
         return {name: (self.dtype, shape) for name, shape in self.tensors.items()}
 
 

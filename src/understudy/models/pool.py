@@ -67,7 +67,6 @@ class Pool(Network):
 
     @property
     def each(self) -> list[Network]:
-        """The members by their own type."""
         return cast(list[Network], list(self.members))
 
     def describe(self) -> dict[str, Any]:

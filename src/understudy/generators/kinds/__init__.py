@@ -36,7 +36,6 @@ class Asked:
 
     @property
     def conditioned(self) -> bool:
-        """Whether rows are asked for by what is in them."""
         return self.where is not None or self.weights is not None or self.like is not None
 
     def check(self) -> None:

@@ -45,7 +45,6 @@ class Lstm:
 
     @classmethod
     def room(cls, clients: int, steps: int, rows: int, hidden: int, like: Tensor) -> "Lstm":
-        """Buffers for so many."""
         new = like.new_zeros
         return cls(
             new(clients, steps, rows, 4 * hidden),
@@ -68,7 +67,6 @@ class Lstm:
         return self.states[:, 1:]
 
     def forward_in_steps(self, recurrent: Tensor) -> None:
-        """The same in tensor operations."""
         hidden, last = self.hidden, self.gates[..., 3 * self.hidden :]
         last.mul_(2)
         doubled = recurrent.clone()
@@ -93,7 +91,6 @@ class Lstm:
         return self.gates
 
     def backward_in_steps(self, to_states: Tensor, recurrent: Tensor) -> None:
-        """The same in tensor operations."""
         hidden = self.hidden
         through, kept = self._slopes()
         back = recurrent.mT.contiguous()

@@ -43,7 +43,6 @@ class Adam:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor]) -> None:
-        """Descend along the parameters' gradients, in their order."""
         torch._foreach_add_(self._steps, 1)
         torch._fused_adam_(
             self._parameters, [gradient.contiguous() for gradient in gradients], self._means, self._squares, [],
@@ -68,7 +67,6 @@ class RmsProp:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Descend along the parameters' gradients."""
         moving = [
             (parameter, parameter.grad, square)
             for parameter, square in zip(self.parameters, self.squares, strict=True)
@@ -87,7 +85,6 @@ class RmsProp:
             torch._foreach_addcdiv_(parameters, gradients, roots, -self.lr)
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
         for parameter in self.parameters:
             parameter.grad = None
 

@@ -1,3 +1,1 @@
-"""Gaussians in a public frame, one for each class or for each cell of a class, and how they are fitted to released
-moments.
-"""
+"""Gaussians in a public frame, one for each class or cell of a class, and how they are fitted to released moments."""

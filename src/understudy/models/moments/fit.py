@@ -114,7 +114,6 @@ class Centres:
 
     @property
     def radius(self) -> int:
-        """Where rows are pulled in to."""
         return max(1, round(self.pull * math.sqrt(self.spread)))
 
 
@@ -169,7 +168,6 @@ class Directions:
 
     @property
     def radius(self) -> int:
-        """Where rows are pulled in to in the subspace."""
         return max(1, round(self.pull * math.sqrt(float(self.values.sum()))))
 
     def bits(self, people: Tensor, multiplier: float, most: int) -> int:

@@ -54,7 +54,6 @@ class FrameValues(nn.Module):
     frame: Frame
 
     def make_frame(self, frame: Frame, cells: int, directions: int) -> None:
-        """Fresh weights."""
         self.frame = frame
         self.factors = nn.Parameter(torch.zeros(cells, directions, directions))
         self.basis = nn.Parameter(torch.zeros(frame.features, directions))
@@ -87,7 +86,6 @@ class FrameValues(nn.Module):
         return torch.stack(mapped, 2).clamp(0, 1)
 
     def take_map(self, points: tuple[Tensor, Tensor]) -> None:
-        """Map values through these from now on."""
         self.inner.copy_(points[0])
         self.outer.copy_(points[1])
 
@@ -117,7 +115,6 @@ class CellGaussians(FrameValues, InFrame):
         return torch.searchsorted(ends, at, right=True).clamp(max=len(ends) - 1)
 
     def classes_of(self, z: Tensor) -> Tensor:
-        """The class of each latent point: (n,)."""
         return self.pick(z) // self.cells
 
     def aimed(self, z: Tensor, one: int) -> Tensor:

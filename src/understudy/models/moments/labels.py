@@ -58,7 +58,6 @@ class Labels:
 
     @property
     def levels(self) -> int:
-        """Of all labels."""
         return sum(self.sizes)
 
     @property
@@ -74,7 +73,6 @@ class Labels:
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Every two labels."""
         return tuple(combinations(range(len(self.sizes)), 2))
 
     @property

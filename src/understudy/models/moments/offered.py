@@ -72,7 +72,6 @@ class OfferedMoments(InFrame):
 
     @cached_property
     def fit(self) -> CellGaussians:
-        """The Gaussians that these numbers alone give."""
         return added([self])
 
     @property
@@ -83,7 +82,6 @@ class OfferedMoments(InFrame):
         return self.fit.rows(z)
 
     def classes_of(self, z: Tensor) -> Tensor:
-        """The class of each latent point: (n,)."""
         return self.fit.classes_of(z)
 
 

@@ -1,3 +1,1 @@
-"""The papers' networks: GANs, autoencoders, decoders, recurrent ones, and what trains them. No rows, no privacy, no
-loop.
-"""
+"""The papers' networks: GANs, autoencoders, decoders, recurrent ones. No rows, no privacy, no loop."""

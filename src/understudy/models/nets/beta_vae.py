@@ -63,7 +63,6 @@ class BetaVae(ABC):
         return self.surprise(x, self.decode(z, taps)) + beta * divergence
 
     def to(self, device: torch.device) -> "BetaVae":
-        """The same on another device."""
         self.parameters = [parameter.to(device) for parameter in self.parameters]
         return self
 
@@ -186,7 +185,6 @@ class ImageVae(BetaVae):
         return functional.binary_cross_entropy_with_logits(logits, x, reduction="none").sum((2, 3))
 
     def decoder(self, number: int) -> "ClassImageDecoder":
-        """The decoder of a class."""
         decoder = ClassImageDecoder(self.latent, self.channels, self.sides[0])
         return filled(decoder, [learned[number : number + 1] for learned in self.parameters[self.cut :]])
 

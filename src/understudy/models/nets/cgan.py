@@ -30,7 +30,6 @@ class ConditionalGan:
         self.critic = _layers(rng, clients, (features + classes, hidden, 1))
 
     def to(self, device: torch.device) -> "ConditionalGan":
-        """The same on another device."""
         self.generator = [part.to(device) for part in self.generator]
         self.critic = [part.to(device) for part in self.critic]
         return self

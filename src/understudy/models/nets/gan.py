@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.ground.check import in_range, one_of, whole
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.padding import padded, pays
 from understudy.models.kernels.softmax import BlockSoftmax
 from understudy.models.network import Network, check_weights, each_whole
@@ -78,7 +78,6 @@ class ImageCritic(nn.Module):
         self.last = nn.Linear(coarse * -(-shape[0] // 4) * -(-shape[1] // 4), 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows (n, height · width) → scores (n,)."""
         x = functional.pad(x.view(-1, 1, *self.shape), (0, self.spare[1], 0, self.spare[0]))
         for layer in (self.first, self.second):
             x = functional.leaky_relu(layer(x), self.slope)
@@ -165,7 +164,6 @@ class BranchedGenerator(Network):
 
     @property
     def widths(self) -> dict[str, int]:
-        """Each party's width: of its one-hot blocks, or of its values."""
         return {name: width_of(output) for name, (_, output) in self.parties.items()}
 
     def forward(self, z: Tensor) -> dict[str, Tensor]:
@@ -224,7 +222,6 @@ class BranchedGenerator(Network):
 
 
 def width_of(output: Output) -> int:
-    """How many numbers a row has."""
     return output.width if isinstance(output, Values) else sum(output)
 
 
@@ -253,7 +250,6 @@ class Linear(nn.Linear):
     """`nn.Linear`, padded where that pays."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows (…, in) → (…, out)."""
         if not pays(self.weight):
             return super().forward(x)
         bias = padded(self.bias[None], rows=False)[0]
@@ -279,7 +275,6 @@ class Critic(nn.Module):
         return [(linear.weight, linear.bias) for linear in self._linears()]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows (n, width) → scores (n,)."""
         *first, last = self._linears()
         for linear in first:
             x = functional.leaky_relu(linear(x), self.slope)
@@ -291,5 +286,45 @@ class Critic(nn.Module):
 
 
 def _stack(*sizes: int) -> nn.Sequential:
-    """Linear layers of these sizes, a ReLU after each."""
     return nn.Sequential(*(layer for a, b in pairwise(sizes) for layer in (Linear(a, b), nn.ReLU())))
+
+
+def sparsify(vector: Tensor, share: float) -> dict[str, Any]:
+    """The largest entries of a vector in magnitude, and where they are; all of them when the share is 1 (§7.2).
+
+    Places go as one bit for each entry of the vector, not as a number for each entry sent: with numbers of 32 bits half
+    of a gradient would take as many bytes as all of it.
+    """
+    if share == 1:
+        return {"values": vector}
+    places = vector.abs().topk(max(1, round(share * vector.numel()))).indices.sort().values
+    bits = torch.zeros(-(-vector.numel() // 8) * 8, dtype=torch.uint8, device=vector.device)
+    bits[places] = 1
+    return {
+        "values": vector[places],
+        "places": (bits.view(-1, 8) << _shifts(vector)).sum(1, dtype=torch.uint8),
+    }
+
+
+def densify(sparse: Mapping[str, Any], size: int) -> Tensor:
+    """The inverse of `sparsify`, with zeros where nothing was sent. Values or places that do not fit → MessageError.
+
+    Places on a GPU came over no wire, and are not looked at: the host would wait for them.
+    """
+    values: Tensor = sparse["values"]
+    if "places" not in sparse:
+        if values.numel() != size:
+            raise MessageError(f"{values.numel():,} values came for a vector of {size:,}.")
+        return values.reshape(size)
+    packed: Tensor = sparse["places"]
+    if packed.dtype != torch.uint8 or packed.numel() != -(-size // 8):
+        raise MessageError(f"the places of values are not those of a vector of {size:,}.")
+    bits = ((packed.reshape(-1, 1) >> _shifts(packed)) & 1).bool().flatten()
+    on_host = packed.device.type == "cpu"
+    if on_host and (bool(bits[size:].any()) or int(bits.sum()) != values.numel()):
+        raise MessageError(f"{values.numel():,} values did not come with as many places of {size:,}.")
+    return values.new_zeros(size).masked_scatter_(bits[:size], values.flatten())
+
+
+def _shifts(like: Tensor) -> Tensor:
+    return torch.arange(8, dtype=torch.uint8, device=like.device)

@@ -122,7 +122,6 @@ class TableWae(Autoencoder):
 
     @property
     def width(self) -> int:
-        """How many slots a row has."""
         return sum(slot_counts(self.sizes))
 
     @property

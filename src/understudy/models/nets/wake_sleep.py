@@ -25,7 +25,6 @@ _KEPT = 0.95  # of the squared spread, at each batch of dreams
 
 
 def decoder_size(network: TableWae) -> int:
-    """How many numbers of the model the decoder has."""
     return network.size - encoder_size(network)
 
 

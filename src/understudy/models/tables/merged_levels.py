@@ -52,7 +52,6 @@ MOST_CELLS = 4096  # of a three-way table
 
 
 def most_width(columns: int) -> int:
-    """How many levels so many columns may have together."""
     return max(MOST_WIDTH, 3 * columns)
 
 
@@ -198,7 +197,6 @@ class Coarse:
         return matrix.new_zeros(sum(self.sizes), *matrix.shape[1:]).index_add_(0, self.group, matrix)
 
     def parted(self, mixture: "MixtureOfProducts") -> "MixtureOfProducts":
-        """The mixture on all levels."""
         own = (self.all_sizes, mixture.components, mixture.target, mixture.together)
         full = type(mixture)(*own).to(self.share.device)
         with torch.no_grad():
@@ -210,7 +208,6 @@ class Coarse:
 
 
 def fitted_width(sizes: Sequence[int]) -> int:
-    """How many levels are fitted of columns with so many."""
     most = _levels_each(sizes, sum(sizes))
     return sum(min(size, most) for size in sizes)
 

@@ -56,7 +56,6 @@ class OfferedGram(Network):
 
     @cached_property
     def fit(self) -> MixtureOfProducts:
-        """The mixture that these counts alone give, to be looked at."""
         return added_grams([self], **LOOK)
 
     def rows(self, z: Tensor) -> Tensor:

@@ -60,7 +60,6 @@ class TiedArray(FrameValues):
         return self.turned_back(self.varied(self.mean + t @ self.slope, classes, g, v))
 
     def means(self) -> Tensor:
-        """The mean value of each channel."""
         return self.turned_back(self.mean[None])[0].mean(0)
 
 
@@ -88,7 +87,6 @@ class TiedGaussians(Network):
 
     @property
     def own(self) -> list[TiedArray]:
-        """The arrays, in the order of their parties."""
         return cast(list[TiedArray], list(self.arrays))
 
     def levels(self, z: Tensor) -> Tensor:

@@ -167,7 +167,6 @@ class MixtureOfChains(Network):
 
     @property
     def each(self) -> "tuple[MixtureOfChains, ...]":
-        """The kinds of events: this one (`ChainsTogether` has more)."""
         return (self,)
 
     def person_odds(self) -> tuple[Tensor, Tensor]:
@@ -273,7 +272,6 @@ class MixtureOfChains(Network):
         return self.draw_of(some_kinds(n, self.kinds, uniform), uniform)
 
     def draw_of(self, kind: Tensor, uniform: Callable[[int], Tensor]) -> VisitCodes:
-        """People of these kinds, and their events."""
         odds = torch.cat(self.person_odds(), 1)
         people = by_kind(kind, _split(odds, self.people), uniform)
         level = people[:, -1].long()

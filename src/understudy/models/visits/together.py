@@ -76,7 +76,6 @@ class ChainsTogether(Network):
 
     @property
     def each(self) -> tuple[MixtureOfChains, ...]:
-        """The members by their own type."""
         return tuple(member for member in self.members if isinstance(member, MixtureOfChains))
 
     def rows(self, z: Tensor) -> Tensor:

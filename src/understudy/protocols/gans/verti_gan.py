@@ -27,7 +27,7 @@ from torch.nn.utils import parameters_to_vector
 from understudy.data.described import AnySchema, Rows
 from understudy.data.schema import Schema
 from understudy.models.device import pick_device
-from understudy.models.nets.sparse import densify
+from understudy.models.nets.gan import densify
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.alignment import align_people

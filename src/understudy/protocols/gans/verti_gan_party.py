@@ -11,8 +11,7 @@ from torch import Tensor
 
 from understudy.ground.errors import MessageError, PartyError
 from understudy.ground.settings import SHARE, between, choice, setting
-from understudy.models.nets.gan import BranchedGenerator
-from understudy.models.nets.sparse import sparsify
+from understudy.models.nets.gan import BranchedGenerator, sparsify
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.ledger import Receipt
 from understudy.privacy.gradients import sound_weights
