@@ -4,7 +4,7 @@ import pytest
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from understudy.privacy.noise.chacha import ChaCha20, fused
+from understudy.privacy.noise.ciphers import ChaCha20, fused
 
 
 def reference(key: bytes, nonce: bytes, size: int) -> bytes:

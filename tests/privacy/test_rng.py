@@ -13,8 +13,7 @@ from scipy import stats
 
 from understudy.ground.errors import ConfigError
 from understudy.privacy.noise import rng as rng_module
-from understudy.privacy.noise.aes import SMALL, Keystream, keystream
-from understudy.privacy.noise.chacha import ChaCha20
+from understudy.privacy.noise.ciphers import SMALL, ChaCha20, Keystream, keystream
 from understudy.privacy.noise.rng import FastRng, Rng, SecureRng
 
 KEY = bytes(range(32))

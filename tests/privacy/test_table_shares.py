@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from understudy.ground.errors import ConfigError, MessageError
-from understudy.privacy.noise.aes import keystream
+from understudy.privacy.noise.ciphers import keystream
 from understudy.privacy.secure.channel import KeyPair, seal, unseal
 from understudy.privacy.secure.ring import Field
 from understudy.privacy.secure.sketch import Sketch

@@ -26,7 +26,7 @@ from torch import Tensor
 from understudy.ground.check import in_range, whole
 from understudy.privacy.local.reporter import GRAIN, LocalMechanism, check_epsilon, exact_odds, kept_share
 from understudy.privacy.noise import Rng
-from understudy.privacy.noise.aes import BLOCK, keystream, keystream_at
+from understudy.privacy.noise.ciphers import BLOCK, keystream, keystream_at
 
 MOST_CODES = 1 << 10
 STEP = BLOCK // 2  # a codeword's dimensions are a multiple of it: they are two bytes each

@@ -2,7 +2,7 @@
 
 Noise protects only while nobody can guess it: a 32-bit seed or a Mersenne twister, whose state follows from
 624 outputs, gives the sum under the noise away. `SecureRng` therefore reads the keystream of a cipher under a
-key from the operating system: AES-256-CTR (`aes.py`) on the host, ChaCha20 (`chacha.py`) on a GPU.
+key from the operating system: AES-256-CTR on the host, ChaCha20 on a GPU (`ciphers.py`).
 
 Normals: Box, Muller, "A note on the generation of random normal deviates" (1958). The radius takes 64 bits
 (63 on a GPU) and double precision, so that the tail reaches 9.4 σ and no radius near 0 is skipped: with 32
@@ -26,8 +26,7 @@ from torch import Tensor
 
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError, PrivacyError
-from understudy.privacy.noise.aes import BLOCK, SMALL, Keystream, NeverCopied, keystream
-from understudy.privacy.noise.chacha import ChaCha20
+from understudy.privacy.noise.ciphers import BLOCK, SMALL, ChaCha20, Keystream, NeverCopied, keystream
 
 Device = torch.device | str
 

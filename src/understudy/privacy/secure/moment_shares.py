@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError
-from understudy.privacy.noise.aes import BLOCK
+from understudy.privacy.noise.ciphers import BLOCK
 from understudy.privacy.secure.ring import FIELD, SEED, Field, Numbers
 from understudy.privacy.secure.table_shares import (
     REPEATS,

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.ground.errors import ConfigError, MessageError
-from understudy.privacy.noise.aes import BLOCK, keystream
+from understudy.privacy.noise.ciphers import BLOCK, keystream
 
 Words = NDArray[np.unsignedinteger[Any]]  # numbers of a ring
 Numbers = NDArray[np.uint64]  # of a field

@@ -5,7 +5,7 @@ Bonawitz et al., "Practical secure aggregation for privacy-preserving machine le
 holders share a random pad that one adds and the other takes off; the pads cancel in the sum of all and hide
 everything else. Kairouz, Liu, Steinke, "The distributed discrete Gaussian mechanism" (ICML 2021), Thm 9 and
 Cor. 10, for the noise.
-Paper → code: PRG(s_uv) → `Channel.pad`; n → parties; Cor. 10's τ → `closeness`.
+Paper → code: PRG(s_uv) → `Channel.pad`; n → parties.
 Differs from the papers: no shares of keys are kept for the case that a holder goes away. One that goes before the
 sum is asked for is left out and the pads are agreed anew; one that goes later ends the sum, since recovering its
 pads would let a server that lies about who went away unmask a holder's counts.
@@ -85,16 +85,6 @@ def noise_share(sigma: Fraction, parties: int, *, colluding: int = 1) -> Fractio
     if (honest := parties - colluding) <= 1 or not sigma:
         return sigma
     return rounded_up(max(float(sigma) / math.sqrt(honest) * (1 + 1e-12), _LEAST))
-
-
-def closeness(scale: float, shares: int) -> float:
-    """Cor. 10: log-probabilities of a sum of shares are this near to those of one discrete Gaussian.
-
-    Edges: proven for scales from 1/2 on; smaller → infinity.
-    """
-    if scale < 0.5:
-        return math.inf
-    return 10 * math.fsum(math.exp(-2 * math.pi**2 * scale**2 * k / (k + 1)) for k in range(1, shares))
 
 
 class Dealer:

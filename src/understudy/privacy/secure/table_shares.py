@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from understudy.data.encoding.codec import Codes
-from understudy.privacy.noise.aes import BLOCK, keystream
+from understudy.privacy.noise.ciphers import BLOCK, keystream
 from understudy.privacy.secure.ring import SEED, Field, Numbers
 
 Bytes = NDArray[np.uint8]

@@ -24,7 +24,7 @@ from understudy.data.kinds import population_of
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise.aes import keystream
+from understudy.privacy.noise.ciphers import keystream
 from understudy.privacy.secure.channel import fingerprint
 from understudy.protocols.aggregators.terms import Begin, Terms, Upload
 from understudy.protocols.aggregators.upload import SEED, context_of
