@@ -107,11 +107,11 @@ def test_a_server_that_looks_for_the_canarys_codewords_learns_no_more_than_the_c
 def test_codewords_that_are_named_at_another_price_than_they_are_charged_for_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = NearestCodes.kept.func  # type: ignore[attr-defined]
+    real = NearestCodes.kept_reports.func  # type: ignore[attr-defined]
     best = NearestCodes.best.__wrapped__
     # What is kept for others is not made by a planted bug.
     monkeypatch.setattr(NearestCodes, "best", classmethod(best))
-    monkeypatch.setattr(NearestCodes, "kept", property(lambda self: real(replace(self, epsilon=8.0))))
+    monkeypatch.setattr(NearestCodes, "kept_reports", property(lambda self: real(replace(self, epsilon=8.0))))
     result = coded(0.5, 25)
     assert result.claimed == 0.5
     assert not result.passed

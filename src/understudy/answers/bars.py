@@ -1,7 +1,7 @@
 """Error bars: what was released of a table, and figures of it, each beside what the fit says.
 
-The bars are the noise's alone (`noisy`). What the fit adds is seen in its residuals: where they are larger than noise
-explains, the rest is the fit's own error, and is called its bias.
+The bars are the noise alone (`release.Noisy`). What the fit adds is seen in its residuals: where they are larger than
+noise explains, the rest is the fit's own error, and is called its bias.
 
 A figure (a mean, an odds ratio, a correlation) is a smooth function of counts. Its deviation is to first order that of
 the counts times its slope (the delta method). Where a count that it divides by does not stand out of the noise by

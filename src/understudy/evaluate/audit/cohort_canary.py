@@ -15,7 +15,7 @@ Edges: rounds, cohort and network are cut down, so what breaks only at full size
 the reports; a better one may reach more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -91,22 +91,13 @@ def report_case(config: one_report.Config, schema: Schema, budget: Budget, *, ta
         which = torch.zeros(PEOPLE, dtype=torch.int64)
         parties.ask(one_report_party.Round(round=1, people=torch.arange(PEOPLE), which=which, **sent))
 
-    def named(party: Party, replies: list[Reply]) -> float:
-        (value,) = [reply.reports.value for reply in replies if isinstance(reply, Reported)]
+    def named(value: Any) -> float:
         mechanism = SubsetSelection(cells=asked.cells, epsilon=config.epsilon_total)
-        found, _ = mechanism.decode(value.view(PEOPLE, -1))  # type: ignore[union-attr]
+        found, _ = mechanism.decode(value.view(PEOPLE, -1))
         return float((found[0] == 0).any())
 
-    return Case(
-        target=target,
-        parties=build,
-        train=ask,
-        scores={"a server that asks whether a row is the canary's": named},
-        notes=(
-            f"{PEOPLE} people, each asked once about a set of columns that was made up to find the canary",
-            UNREAD,
-        ),
-    )
+    who = "a server that asks whether a row is the canary's"
+    return _asked_once(target, build, ask, named, who, "about a set of columns")
 
 
 def codes_case(config: class_means.Config, schema: ArraySchema, budget: Budget, *, target: str) -> Case:
@@ -127,20 +118,34 @@ def codes_case(config: class_means.Config, schema: ArraySchema, budget: Budget, 
         centre = torch.zeros(features, dtype=torch.int64)
         parties.ask(class_means.Round(round=1, people=torch.arange(PEOPLE), directions=True, centre=centre))
 
-    def named(party: Party, replies: list[Reply]) -> float:
-        (value,) = [reply.reports.value for reply in replies if isinstance(reply, Reported)]
-        code = int.from_bytes(bytes(value[: class_means.CODE].tolist()), "big")  # type: ignore[index,union-attr]
+    def named(value: Any) -> float:
+        code = int.from_bytes(bytes(value[: class_means.CODE].tolist()), "big")
         return float(code in canarys) - float(code in nobodys)
+
+    who = "a server that looks for the codewords nearest to the canary"
+    return _asked_once(target, build, ask, named, who, "for their direction from a centre")
+
+
+def _asked_once(
+    target: str,
+    parties: Callable[[bool, int], Mapping[str, Party]],
+    ask: Callable[[Parties], None],
+    named: Callable[[Any], float],
+    who: str,
+    what: str,
+) -> Case:
+    """People who report once, and who looks how at the one value that their host sends."""
+
+    def score(party: Party, replies: list[Reply]) -> float:
+        (value,) = [reply.reports.value for reply in replies if isinstance(reply, Reported)]
+        return named(value)
 
     return Case(
         target=target,
-        parties=build,
+        parties=parties,
         train=ask,
-        scores={"a server that looks for the codewords nearest to the canary": named},
-        notes=(
-            f"{PEOPLE} people, each asked once for their direction from a centre that was made up to find the canary",
-            UNREAD,
-        ),
+        scores={who: score},
+        notes=(f"{PEOPLE} people, each asked once {what} that was made up to find the canary", UNREAD),
     )
 
 

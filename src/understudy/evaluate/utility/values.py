@@ -129,28 +129,14 @@ def _column(
     known = [(a, b) for a, b in ((_present(a), _present(b)) for a, b in pairs) if len(a) and len(b)]
     if not len(real) or not len(synthetic) or not known:
         reason = f"the {'synthetic' if len(real) else 'real'} table has too few values of {column.name}."
-        return Numbers(
-            column=column,
-            figures=tuple(Figure.absent(What(n), reason) for n in COLUMN_FIGURES[:3]),
-            shares={},
-        )
-    even = _even(column, len(synthetic))
+        absent = tuple(Figure.absent(What(name), reason) for name in COLUMN_FIGURES[:3])
+        return Numbers(column=column, figures=absent, shares={})
     spike = _spike(real if isinstance(column, Date | Datetime) else real[real != 0], len(real))
-    value = _distances(column, real, synthetic, spike)
-    floor = [_distances(column, a, b, spike) for a, b in known]
-    ceiling = _distances(column, real, even, spike)
-    figures = tuple(
-        Figure(
-            What(name),
-            value=value[name],
-            floor=float(np.mean([f[name] for f in floor])),
-            ceiling=ceiling[name],
-        )
-        for name in value
-    )
-    quantiles = zip(
-        np.quantile(real, QUANTILES).tolist(), np.quantile(synthetic, QUANTILES).tolist(), strict=True
-    )
+    held = [(real, synthetic), (real, _even(column, len(synthetic))), *known]
+    value, high, *floors = (_distances(column, a, b, spike) for a, b in held)
+    low = {name: float(np.mean([floor[name] for floor in floors])) for name in value}
+    figures = tuple(Figure(What(n), value=value[n], floor=low[n], ceiling=high[n]) for n in value)
+    quantiles = zip(*(np.quantile(table, QUANTILES).tolist() for table in (real, synthetic)), strict=True)
     before, after = (_shares(column, table, spike) for table in (real, synthetic))
     return Numbers(
         column=column,
