@@ -46,7 +46,7 @@ guard: for-tests ## what got slower than benchmarks/guard/guard.csv says, in thr
 	@$(BIN)/python benchmarks/guard/bench.py $(if $(WRITE),--write)
 
 reference: for-tests ## write docs/settings.md from the protocols' own settings
-	@$(BIN)/python -c 'from understudy.runs.registry import reference; print(reference(), end="")' > docs/settings.md
+	@$(BIN)/python docs/reference.py
 
 tables: for-tests ## make tables [NAME=critic]: the READMEs' tables, from the CSV files beside them
 	@$(BIN)/python benchmarks/common/readme.py $(NAME)
