@@ -37,9 +37,8 @@ from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde import protocol as sgde
 from understudy.protocols.sgde import recipe as sgde_train
 from understudy.protocols.sgde.kinds import pooled
-from understudy.protocols.sgde.messages import Push, Subscribe
 from understudy.protocols.sgde.offer import Requirements, unpack_offer
-from understudy.protocols.sgde.party import train_offers
+from understudy.protocols.sgde.party import Push, Subscribe, train_offers
 from understudy.protocols.sgde.pool import suspicions
 from understudy.protocols.sgde.recipe import Recipe, batches, fit
 from understudy.runs.federation import Federation

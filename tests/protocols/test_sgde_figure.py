@@ -21,9 +21,8 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde import offering as judging
 from understudy.protocols.sgde.kinds import SiloRows
-from understudy.protocols.sgde.messages import Push, Subscribe
 from understudy.protocols.sgde.offer import Requirements, pack_offer, unpack_offer
-from understudy.protocols.sgde.party import FIGURE, SgdeParty, train_offers
+from understudy.protocols.sgde.party import FIGURE, Push, SgdeParty, Subscribe, train_offers
 from understudy.protocols.sgde.pool import pool
 from understudy.protocols.sgde.sums import quality_of
 

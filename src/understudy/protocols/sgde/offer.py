@@ -296,7 +296,7 @@ def pack_offer(card: dict[str, Any], network: nn.Module) -> dict[str, Any]:
 
 
 def pushed_offers(pushed: Any) -> list[dict[str, Any]]:
-    """What a silo offers (`messages.Pushed`), with its figure, if there is one, on the card; not checked yet."""
+    """What a silo offers (`party.Pushed`), with its figure, if there is one, on the card; not checked yet."""
     figure = {} if pushed.quality.value is None else {"quality": pushed.quality.value}
     try:
         return [{**offer, "card": {**offer["card"], **figure}} for offer in pushed.offers.value]

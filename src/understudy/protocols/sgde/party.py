@@ -1,6 +1,8 @@
 """The silo's side of SGDE: it trains one generator per class, or counts sums of all, offers them, and takes the pool.
 
-Lomurno et al., "SGDE" (AIPR 2022), §III-A; the messages stand in `messages`.
+Lomurno et al., "SGDE" (AIPR 2022), §III-A: `Subscribe` states the requirements, `Push` asks for one generator per
+class, `Pull` hands out the pool.
+Paper → code: G_k → `Pushed.offers`, g_k^y → one of them, the pool → `Pull.offers`.
 
 Guarantee: a silo's offers together are (ε, δ)-DP for each of its people, against everyone who reads the pool, the
 server included. A person counts with one row (the first, where several are theirs), and a row is of one class, so the
@@ -33,11 +35,10 @@ from understudy.privacy.accounts.accounting import ACCOUNTANTS, DpEvent, Spend, 
 from understudy.privacy.accounts.budget import Budget, rehearsed
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.counts import spend_of
-from understudy.protocols.core import Ask, Message, Paid, Party, Public, Reply
+from understudy.protocols.core import Ask, Message, Opening, Paid, Party, Public, Reply
 from understudy.protocols.joint.pricing import composed
 from understudy.protocols.sgde import offer as offered
 from understudy.protocols.sgde.kinds import Held, SiloRows, pooled
-from understudy.protocols.sgde.messages import Pull, Pulled, Push, Pushed, Subscribe, Subscribed
 from understudy.protocols.sgde.offer import Requirements, check_price, check_schema, offer_card
 from understudy.protocols.sgde.offering import OFFERINGS, figure, figure_noise
 from understudy.protocols.sgde.recipe import Recipe
@@ -46,6 +47,47 @@ from understudy.protocols.sgde.sums import ADDED, MOVED, check_noise, quality_of
 FIGURE = "a figure of quality: about how many of its people a classifier made of the offer is right"
 LIES = ("none", "flip", "random")
 LIMITS = ("target", "epsilon", "delta", "networks", "largest")  # of a pool, as they stand in a run's settings
+
+
+class Subscribe(Opening, kind="sgde.subscribe"):
+    """The settings for a silo's training, and what the pool requires. `poison` makes this silo lie, in a rehearsal."""
+
+    requirements: dict[str, Any]
+    poison: str = "none"
+
+
+NO_FIGURE = Public(None, "no figure of quality was asked for")
+
+
+class Subscribed(Reply, kind="sgde.subscribed"):
+    """What the silo's holder allows, its source of noise, and the (ε, δ) that its offers will have."""
+
+    budget: Public
+    noise: Public
+    price: Public
+
+
+class Push(Ask, kind="sgde.push"):
+    """Train one generator per class, and send them."""
+
+
+class Pushed(Reply, kind="sgde.pushed"):
+    """An offer for each class: its card and its weights. A figure of quality has a receipt of its own."""
+
+    offers: Paid
+    quality: Paid | Public = NO_FIGURE
+
+
+class Pull(Ask, kind="sgde.pull"):
+    """The pool: cards and weights of every offer that was taken in."""
+
+    offers: list[dict[str, Any]]
+
+
+class Pulled(Reply, kind="sgde.pulled"):
+    """How many of them passed this silo's own check."""
+
+    sound: Public
 
 
 class SgdeParty(Party):

@@ -2,7 +2,7 @@
 
 Lomurno et al., "SGDE: Secure Generative Data Exchange for Cross-Silo Federated Learning" (AIPR 2022), §III-A, §IV-C,
 §IV-E.
-Paper → code: K clients → parties ("silos"), Subscribe, Push, Pull → `messages`, 𝒴 → `target`'s
+Paper → code: K clients → parties ("silos"), Subscribe, Push, Pull → `party`, 𝒴 → `target`'s
 labels, (ε, δ) → `epsilon`, `delta`, the synthetic dataset → rows of the pool's generator, as many of each class.
 Differs from the paper: its RDP bound is undefined, so ε is computed, stated and charged; sampling rates do not follow
 the private class counts (`fit`); what looks poisoned is left out by a rule (`suspects`). The server, not
@@ -34,9 +34,8 @@ from understudy.protocols.core.loop import Checkpoint, Outcome, Present
 from understudy.protocols.moments.settings import common
 from understudy.protocols.protocol import Protocol
 from understudy.protocols.sgde.kinds import image_schema, pooled
-from understudy.protocols.sgde.messages import Pull, Push, Subscribe
 from understudy.protocols.sgde.offer import NETWORKS, Requirements, pushed_offers, unpack_offer
-from understudy.protocols.sgde.party import LIES, LIMITS, SgdeParty
+from understudy.protocols.sgde.party import LIES, LIMITS, Pull, Push, SgdeParty, Subscribe
 from understudy.protocols.sgde.pool import Suspicion, pool, suspicions
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.sums import ADDED
