@@ -13,6 +13,7 @@ Edges: a bug can be overlooked by bad luck; each is looked at up to three times,
 """
 
 import argparse
+import math
 import secrets
 import sys
 import tempfile
@@ -33,6 +34,7 @@ import numpy as np
 import pytest
 import tomli_w
 import torch
+from scipy.stats import beta
 from test_given_rules import CASES, as_a_law_and_as_zeros, furthest_pair
 
 from understudy.data.arrays import ArrayTable
@@ -44,7 +46,10 @@ from understudy.evaluate.audit.audit_file import case_of_run
 from understudy.evaluate.audit.auditing import Case, Seen, audit_protocol
 from understudy.evaluate.audit.joint_canary import JointAudit
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.noise import DiscreteGaussianNoise
+from understudy.privacy.local.em_mds import EmMds
+from understudy.privacy.local.nearest_codes import NearestCodes
+from understudy.privacy.local.subset_selection import SubsetSelection
+from understudy.privacy.noise import DiscreteGaussianNoise, SecureRng
 from understudy.privacy.secure import counts as secure_counts
 from understudy.privacy.secure import moments as secure_moments
 from understudy.privacy.secure import ring
@@ -140,6 +145,34 @@ def tight_audit(run: str, epsilon: float) -> JointAudit:
         study=protocol.study, config=protocol.configured(one.settings), schemas=one.schemas, target=TARGET,
         budgets=dict.fromkeys(one.schemas, Budget(epsilon, 1e-6)), people=PEOPLE,
     )  # fmt: skip
+
+
+REPORTS = 100_000
+
+
+def _named(epsilon: float, person: int, rng: Any) -> torch.Tensor:
+    """Of one-report: whether the first cell is named and the second not, by people of the one or the other."""
+    reports = SubsetSelection(epsilon=epsilon, cells=24)(torch.full((REPORTS,), person), rng)
+    return (reports == 0).any(1) & ~(reports == 1).any(1)
+
+
+def _chosen(epsilon: float, person: int, rng: Any) -> torch.Tensor:
+    """Of sign-ds: whether enough indices are of the first half and too few of the second."""
+    mechanism = EmMds(epsilon=epsilon, dims=16, top=8, chosen=4)
+    half = torch.arange(16) // 8 == person
+    indices = mechanism.choose(half.float().expand(REPORTS, -1), rng)
+    first, second = (indices < 8).sum(1), (indices >= 8).sum(1)
+    return (first >= mechanism.threshold) & (second < mechanism.threshold)
+
+
+def _coded(epsilon: float, person: int, rng: Any) -> torch.Tensor:
+    """Of class-means: whether a codeword is named that is near for the one person and not for the other."""
+    mechanism = NearestCodes(epsilon=epsilon, codes=16, near=4)
+    near = torch.arange(16) // 4 == person
+    return mechanism(near.float().expand(REPORTS, -1), rng) < 4
+
+
+LOCAL = {"one-report": _named, "sign-ds": _chosen, "class-means": _coded}
 
 
 # Bugs. Each is planted where all protocols go through, so that it does not matter how a party is built.
@@ -278,6 +311,22 @@ def no_more_than_claimed(run: str, seed: int, trials: int, doubt: float) -> tupl
     return broken < many, f"{broken} of {many} runs tell more than was claimed"
 
 
+def local_is_tight(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
+    """Reports of two worst people are told apart by nine tenths of ε, or more, and by no more than ε."""
+    good, words = True, []
+    for price in (1.0, 4.0):
+        rng = SecureRng.from_seed(seed)
+        likely = [LOCAL[run](price, person, rng).double().mean().item() for person in (0, 1)]
+        quantiles = (doubt / 4, 1 - doubt / 4)  # Clopper and Pearson
+        hits = [round(share * REPORTS) for share in likely]
+        low = beta.ppf(quantiles[0], hits[0], REPORTS - hits[0] + 1)
+        high = beta.ppf(quantiles[1], hits[1] + 1, REPORTS - hits[1])
+        found = math.log(low / high)
+        good = good and 0.9 * price <= found <= price
+        words.append(f"ε = {price:g}, observed ≥ {found:.3f}")
+    return good, f"{'; '.join(words)}; {REPORTS:,} reports of each"
+
+
 def masks_are_used_once(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
     """No stream of a seed hides two messages: it is drawn by those who share it alone."""
     honest, drawn = ring.keystream, Counter[tuple[bytes, int]]()
@@ -377,6 +426,7 @@ def jobs(seed: int, only: str = "") -> list[Job]:
     found: list[tuple[str, str | None, Check]] = [(run, None, claim_is_kept) for run in RUNS]
     found += [(run, None, masks_are_used_once) for run in MASKED]
     found += [(run, None, claim_is_tight) for run in TIGHT]
+    found += [(run, None, local_is_tight) for run in LOCAL]
     found += [("a law given rules", None, laws_are_found)]
     found += [(run, bug, check) for bug, (check, _, names) in PLANTED.items() for run in names]
     each = [Job(*one, seed + len(LOOKS) * number) for number, one in enumerate(found)]
