@@ -39,7 +39,7 @@ from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.rounds import LearningParty
 from understudy.protocols.sgde import offering as sgde_offering
 from understudy.protocols.sgde import recipe as sgde_recipe
-from understudy.protocols.tied.vectors import Numbers
+from understudy.protocols.tied.stages import Numbers
 from understudy.protocols.visits import study as visits_study
 
 SLACK = 1e-3  # of a bound: what float32 sums round

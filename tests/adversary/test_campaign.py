@@ -12,7 +12,7 @@ from understudy.data.visits import counts
 from understudy.privacy.gradients import critic, dp_sgd
 from understudy.protocols.gans.party import GanParty
 from understudy.protocols.people.host import HostParty
-from understudy.protocols.tied import vectors
+from understudy.protocols.tied import stages as vectors
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 Patch = pytest.MonkeyPatch

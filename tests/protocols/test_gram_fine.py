@@ -32,7 +32,6 @@ from gram_cases import (
 from torch import Tensor
 
 from understudy.data.column import Boolean, Categorical, Date, Integer, Real
-from understudy.data.encoding.fine import fine_schema
 from understudy.data.encoding.levels import Levels
 from understudy.data.samples import toy
 from understudy.data.schema import Grid, Schema
@@ -42,7 +41,7 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.events import DiscreteGaussian
 from understudy.privacy.noise import FastRng
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.trees import trees_of
+from understudy.protocols.gram.layout import Layout
 from understudy.protocols.joint.messages import Propose
 from understudy.runtime.local import LocalParties
 
@@ -140,7 +139,7 @@ def test_all_releases_together_cost_the_budget_once_and_each_its_share(cut: Any)
 
 
 def test_a_person_moves_one_node_in_each_layer_and_no_more_than_is_paid_for() -> None:
-    (trees,) = trees_of([WIDE], fine_schema(WIDE))
+    (trees,) = Layout({"a": WIDE}).trees
     assert trees.moved == MOVED
     cells = trees.cells(FRAME)
     every = trees.count(cells)

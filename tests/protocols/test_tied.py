@@ -37,8 +37,8 @@ from understudy.protocols.joint.stage import block_name
 from understudy.protocols.tied import protocol as tied
 from understudy.protocols.tied import reading
 from understudy.protocols.tied.reading import classwise_of
+from understudy.protocols.tied.stages import ArrayPeople
 from understudy.protocols.tied.study import TiedStudy
-from understudy.protocols.tied.vectors import ArrayPeople
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties

@@ -6,7 +6,6 @@ same: it is a sum of parts, one of every holder in them. Over rows there is one 
 columns every block has one holder or two.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +23,7 @@ from understudy.data.schema import Block, Grid, Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.models.tables.merged_levels import MOST_CELLS, most_width
 from understudy.privacy.secure.counts import movable
-from understudy.protocols.gram.trees import Trees, trees_of
+from understudy.protocols.gram.trees import Trees
 
 WIDEST = 8192  # levels of all columns together
 Names = tuple[str, str, str]
@@ -77,7 +76,8 @@ class Layout:
     @cached_property
     def trees(self) -> tuple[Trees, ...]:
         """What is counted of each group's columns for the fine tables."""
-        return trees_of([*self.grid.one_each(self.schemas).values()], fine_schema(self.joint))
+        fine, schemas = fine_schema(self.joint), self.grid.one_each(self.schemas).values()
+        return tuple(Trees(schema, fine.select(schema.names)) for schema in schemas)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -171,7 +171,8 @@ class Layout:
 
     def marked_in(self, block: Block, wanted: Tensor) -> int:
         """How many columns and pairs of a block are marked: so many of its cells a person moves."""
-        return int(wanted[self._span(block[0]), self._span(block[1])].sum())
+        rows, columns = (slice(self._starts[group], self._starts[group + 1]) for group in block)
+        return int(wanted[rows, columns].sum())
 
     def cells(self, block: Block, wanted: Tensor) -> Tensor:
         """Which cells of the block are marked, (rows, columns). Within a group: the upper triangle."""
@@ -232,19 +233,9 @@ class Layout:
             return None
         return Place((groups[0], groups[-1]), tuple(found[name] for name in names))
 
-    def check_table(self, names: Sequence[str]) -> None:
-        """ConfigError unless they are three columns of one group."""
-        place = self.place(names)
-        if place is None or place.across:
-            raise ConfigError(f"{', '.join(names)} are not three columns of one holder. Nothing was charged.")
-
     def shape_of(self, place: Place) -> tuple[int, ...]:
         """The levels along each axis of a three-way table."""
         return tuple(self.group_sizes[group][number] for group, number in place.columns)
-
-    def count_pairs(self) -> int:
-        """How many pairs of columns there are."""
-        return math.comb(self.columns, 2)
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:
@@ -253,6 +244,3 @@ class Layout:
     @cached_property
     def _columns(self) -> tuple[int, ...]:
         return tuple(len(schema.columns) for schema in self.grid.one_each(self.schemas).values())
-
-    def _span(self, group: int) -> slice:
-        return slice(self._starts[group], self._starts[group + 1])

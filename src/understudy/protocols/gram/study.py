@@ -6,10 +6,10 @@ with a `target`, and those that are strongest by the first release, with three-w
 is paid for the last release is fixed before any of it is chosen.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -20,16 +20,15 @@ from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Block, Grid
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure.counts import scaled
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.rows import Rows
 from understudy.protocols.gram.settings import AGAIN, Config, again_share
 from understudy.protocols.gram.stages import FineTables, Pairs, Spread
-from understudy.protocols.gram.trees import FineTables as Trees
+from understudy.protocols.gram.trees import TreesRead
 from understudy.protocols.joint.found import Found
-from understudy.protocols.joint.pricing import CellPricing
+from understudy.protocols.joint.pricing import BlockSpec, CellPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 
 _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
@@ -76,7 +75,10 @@ class Gram(Study[Rows]):
         super().__init__(config, schemas)
         self.layout = Layout(schemas, config.fine > 0)
         for names in config.triples:
-            self.layout.check_table(names)
+            if (place := self.layout.place(names)) is None or place.across:
+                raise ConfigError(
+                    f"{', '.join(names)} are not three columns of one holder. Nothing was charged."
+                )
         self.layout.check_width()
         self.grid.check_most_holders(config.most_holders)
         self.twice = config.refined + len(self.layout.pairs_with(config.target))
@@ -105,7 +107,7 @@ class Gram(Study[Rows]):
         Edges: nothing to release, or more to refine than there are pairs → ConfigError.
         """
         layout, triples, colluding = self.layout, self.config.triples, self.config.colluding
-        if self.twice > (pairs := layout.count_pairs()):
+        if self.twice > (pairs := math.comb(layout.columns, 2)):
             raise ConfigError(
                 f"there are {pairs:,} pairs of columns, those with a target among them, and no more can be measured "
                 "twice. Nothing was charged."
@@ -136,13 +138,9 @@ class Gram(Study[Rows]):
         return GramPricing(config.colluding, config.most_holders, moved, config, self.layout.buys, again)
 
     def check_noise(self, noise: Sequence[float], parties: int) -> None:
-        """In every share that a holder may have of it."""
-        for spread, sigma in zip(self.spreads.values(), noise, strict=True):
-            for block, factor in spread.factors.items():
-                holders = min(parties, len(self.grid.holders(block)))
-                share = self.pricing.share(scaled(sigma, factor), holders)
-                for scale in {Fraction(sigma), share} - {Fraction(0)}:
-                    DiscreteGaussianNoise(scale)
+        for number, (spread, sigma) in enumerate(zip(self.spreads.values(), noise, strict=True)):
+            blocks = {str(one): BlockSpec(one, (), 0.0, factor=own) for one, own in spread.factors.items()}
+            self.pricing.check(number, blocks, sigma, self.grid, parties)
 
     def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
         if people is None:
@@ -204,11 +202,11 @@ class Gram(Study[Rows]):
             tables = self.chooser.tables(so_far, among, self.most_triples, self.loudest(found, "again"))
         return {"pairs": pairs, "tables": tables}
 
-    def fine_tables(self, found: Found) -> Trees:
+    def fine_tables(self, found: Found) -> TreesRead:
         """What the trees of all columns say."""
         sums, noise = found["fine"]
-        made: Trees = found.once(
-            "fine tables", lambda: Trees.of(self.layout.trees, sums, noise, found.record.people)
+        made: TreesRead = found.once(
+            "fine tables", lambda: TreesRead.of(self.layout.trees, sums, noise, found.record.people)
         )
         return made
 

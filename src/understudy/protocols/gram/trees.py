@@ -122,7 +122,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class FineTables:
+class TreesRead:
     """What the trees of all groups say: the number of people, each column's fine table, and the noise of one count."""
 
     people: float
@@ -133,7 +133,7 @@ class FineTables:
     @classmethod
     def of(
         cls, trees: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float], people: int | None
-    ) -> "FineTables":
+    ) -> "TreesRead":
         """From every group's nodes and the deviation of their noise; `people` where their number is known."""
         split = [group.split(nodes.double()) for group, nodes in zip(trees, sums, strict=True)]
         each = [(one, sigma) for columns, sigma in zip(split, noise, strict=True) for one in columns]
@@ -173,11 +173,6 @@ class FineTables:
             cells = torch.from_numpy(np.bincount(group)).double()
             spread.append(sigma * cells.sqrt().clamp(max=_SPREAD))
         return torch.cat(counts), torch.cat(spread)
-
-
-def trees_of(schemas: Sequence[Schema], fine: Schema) -> tuple[Trees, ...]:
-    """Of each group's columns, in the fine cells of all columns together."""
-    return tuple(Trees(schema, fine.select(schema.names)) for schema in schemas)
 
 
 def _total(each: Sequence[tuple[Nodes, float]]) -> float:

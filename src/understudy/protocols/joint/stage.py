@@ -73,8 +73,12 @@ class Stage(ABC, Generic[R]):
         raise NotImplementedError
 
     def across(self, shares: Shares) -> dict[str, Tensor]:
-        """This holder's parts of the blocks of two groups, from its shares of products: Σ v_g v_hᵀ, g below h."""
-        return {}
+        """This holder's parts of the blocks of two groups, from its shares of products: Σ v_g v_hᵀ, g below h.
+
+        By default all of the last product, where there was one.
+        """
+        last = [*shares.values()][-1] if self.product is not None else {}
+        return {block_name(groups): part for groups, part in last.items()}
 
     @abstractmethod
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Any:

@@ -2,7 +2,7 @@
 every array by class; before them, where bounds on norms are bought, how long rows are.
 
 Every release is one Gaussian mechanism whose price is split among its blocks by weights. What a person moves in each
-stands in `privacy.secure.tied`; the people's vectors in `vectors`. What the server chooses between two releases
+stands in `stages`, with the people's vectors. What the server chooses between two releases
 (norms, centres, radii, directions) changes no sensitivity.
 """
 
@@ -30,8 +30,7 @@ from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, block
 from understudy.protocols.moments.rows import Lengths, Sums
 from understudy.protocols.moments.stages import First, check_basis, check_means, check_radius, finest, pulled
 from understudy.protocols.tied.settings import Config
-from understudy.protocols.tied.stages import Alone, Classes, Joint, Label, People
-from understudy.protocols.tied.vectors import ArrayPeople, TablePeople
+from understudy.protocols.tied.stages import Alone, ArrayPeople, Classes, Joint, Label, People, TablePeople
 
 # Of the joint release: a table's own pairs need little, since counts are large beside their noise.
 _ARRAY, _ARRAYS, _TIE, _TABLE, _TABLES = 1.0, 1.0, 0.8, 0.1, 0.2

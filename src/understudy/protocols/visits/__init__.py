@@ -1,5 +1,4 @@
 """Visits: tables of people and of their events are released once, under noise, and chains of events are fitted to them.
 
-`protocol` has the settings and `train`; `party` is a holder's side, `releases` the server's, `terms` what both see
-alike.
+`study` is what is released, `columns` who counts which table, `fit` what is fitted, and said of it before a run.
 """

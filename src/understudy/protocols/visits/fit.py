@@ -24,7 +24,6 @@ from understudy.models.visits.fit import VisitTables, VisitTies, fit_visits
 from understudy.models.visits.together import ChainsTogether
 from understudy.protocols.core.forecast import Error, Forecast, Stage
 from understudy.protocols.joint.found import Found
-from understudy.protocols.visits.settings import Config
 from understudy.protocols.visits.wide import wide_columns
 
 FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
@@ -32,7 +31,7 @@ FITTED = ("kinds", "chains", "states", "steps", "rate", "seed")
 
 
 def fit_tables(
-    config: Config, schema: VisitSchema | SeveralVisits, tables: VisitTables, look: Callable[[], None]
+    config: Any, schema: VisitSchema | SeveralVisits, tables: VisitTables, look: Callable[[], None]
 ) -> MixtureOfChains | ChainsTogether:
     """Of one kind of events a mixture of chains, of several such mixtures that share their people."""
     settings: dict[str, Any] = {key: getattr(config, key) for key in FITTED}
@@ -56,7 +55,7 @@ def fitted_ties(schema: VisitSchema | SeveralVisits, part: VisitSchema) -> Visit
     return VisitTies(both=left((*people, *events)), people=left(declared), events=left(events))
 
 
-def check_fit(config: Config, schema: VisitSchema | SeveralVisits) -> None:
+def check_fit(config: Any, schema: VisitSchema | SeveralVisits) -> None:
     """Refuse, before anything is paid for, what the fit would refuse: too few states, or too much memory."""
     for part in schema.parts:
         layout = VisitLayout.of(part)

@@ -23,7 +23,7 @@ Edges: levels and bounds are those of the schema; how many events count (`most_e
 """
 
 from understudy.protocols.joint import run
-from understudy.protocols.visits.settings import Config as Config
+from understudy.protocols.visits.study import Config as Config
 from understudy.protocols.visits.study import VisitStudy
 
 PROTOCOL = run.family(

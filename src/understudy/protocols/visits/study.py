@@ -30,12 +30,14 @@ from understudy.data.visits import (
 )
 from understudy.data.visits.counts import Block, person_vectors
 from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.settings import POSITIVE, WHOLE, setting
 from understudy.privacy.secure.moments import LARGEST
+from understudy.protocols.core import settings as usual
+from understudy.protocols.core.settings import RULES, OverColumns, OverRows
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
-from understudy.protocols.joint.stage import Holding, Product, Shares, Stage, Study, Terms, block_name, expect
+from understudy.protocols.joint.stage import Holding, Product, Stage, Study, Terms, block_name, expect
 from understudy.protocols.visits.columns import Split, grid_of
-from understudy.protocols.visits.settings import Config
 
 if TYPE_CHECKING:
     from understudy.models.visits.fit import VisitTables
@@ -45,6 +47,24 @@ if TYPE_CHECKING:
 UNITS = (27_720, 5_040, 2_520, 840, 360, 120, 60, 24, 12, 6, 2, 1)
 ROOTS = (180, 120, 84, 60, 36, 24, 12, 6, 4, 2, 1)
 Layout = VisitLayout | SeveralLayout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(OverRows, OverColumns):
+    """Nothing is measured for `rules`: the fit knows what they forbid, and what is drawn keeps them."""
+
+    kinds: int = setting(256, WHOLE, "how many kinds of people the fit may tell apart")
+    chains: int = setting(256, WHOLE, "how many chains of events these share")
+    states: int = setting(6, WHOLE, "kinds of events of each chain")
+    steps: int = setting(1200, WHOLE, "the most steps of the fit")
+    rate: float = setting(0.2, POSITIVE, "learning rate of the fit")
+    rules: tuple[dict[str, Any], ...] = setting(
+        (),
+        RULES,
+        "what every event keeps with its person, besides the rules of the schemas, where columns are split",
+    )
+    device: str = usual.device()
+    seed: int = usual.seed()
 
 
 @dataclass(frozen=True)
@@ -103,9 +123,6 @@ class Tables(Stage[Rows]):
         assert self.split is not None
         root = math.isqrt(self.unit)
         return person_vectors(rows.codes(), self.split.own(rows.group), root, start, stop)
-
-    def across(self, shares: Shares) -> dict[str, Tensor]:
-        return {block_name(groups): part for groups, part in shares.get("tables", {}).items()}
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> "VisitTables":
         """In people."""
