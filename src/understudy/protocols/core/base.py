@@ -61,7 +61,6 @@ class Message:
 
     @classmethod
     def kind(cls) -> str:
-        """The name on the wire: `verti-gan.round`."""
         if not cls._kind:
             raise MessageError(f"{cls.__name__} has no kind and cannot be sent.")
         return cls._kind

@@ -76,13 +76,11 @@ class Expectation:
 
     @property
     def of_pairs(self) -> float:
-        """The same of a pair of columns."""
         mean = math.fsum(min(levels, _OF_PAIRS) for levels in self.levels) / len(self.levels)
         return min(_OF_PAIRS, _HALF * mean**2) * self.pair / max(1, self.people)
 
     @property
     def columns(self) -> int:
-        """How many there are."""
         return len(self.levels)
 
     @property
@@ -129,7 +127,6 @@ class Forecast:
 
     @property
     def seconds(self) -> float | None:
-        """All of it, where it can be guessed."""
         return sum(self.takes.values()) if self.takes else None
 
     def _repr_html_(self) -> str:

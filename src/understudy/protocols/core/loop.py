@@ -109,7 +109,6 @@ class Present:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those who are still there, in order."""
         return tuple(name for name in self.parties.names if name not in self.gone)
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
@@ -152,7 +151,6 @@ class Checkpoint:
 
     @property
     def round(self) -> int | None:
-        """The newest saved round, or None."""
         rounds = [int(file.stem.removeprefix("server-")) for file in self.folder.glob("server-*.safetensors")]
         return max(rounds, default=None)
 

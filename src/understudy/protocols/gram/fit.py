@@ -56,7 +56,6 @@ class Measured:
 
     @classmethod
     def of(cls, found: Found) -> "Measured":
-        """All that a run has found."""
         study: Any = found.study  # Gram, which chooses by this
         releases = [
             [scaled(found.noise(name), factor), cells]
@@ -113,7 +112,6 @@ class Chooser:
         self.config, self.schema = config, with_rules(layout.joint, config.rules)
 
     def fit(self, measured: Measured, **more: Any) -> MixtureOfProducts:
-        """The mixture."""
         config, codec, device = self.config, self.codec(measured), pick_device(self.config.device)
         if measured.triples:
             more["triples"] = [

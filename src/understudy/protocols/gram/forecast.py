@@ -105,7 +105,6 @@ def _stages(study: Any, shares: Sequence[float], noise: Sequence[Mapping[Block, 
 
 
 def _words(study: Any) -> list[str]:
-    """What each release is of, in words."""
     layout, config = study.layout, study.config
     pairs = f"{math.comb(layout.columns, 2):,} pairs"
     columns = f"{layout.columns} column{'s' if layout.columns > 1 else ''}"

@@ -81,7 +81,6 @@ class Layout:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """The levels of every column."""
         if self.levels is not None:
             return tuple(self.levels.sizes)
         schemas = self.grid.one_each(self.schemas).values()
@@ -184,7 +183,6 @@ class Layout:
         return marked
 
     def corner(self, block: Block) -> tuple[slice, slice]:
-        """Where the block is in the matrix."""
         starts = [*accumulate(self.widths, initial=0)]
         g, h = block
         return slice(starts[g], starts[g + 1]), slice(starts[h], starts[h + 1])

@@ -58,7 +58,6 @@ class Trees:
 
     @cached_property
     def codec(self) -> Codec:
-        """The encoding of rows by fine cells."""
         return Codec(self.fine)
 
     @property
@@ -74,7 +73,6 @@ class Trees:
 
     @property
     def nodes(self) -> int:
-        """How many there are in all."""
         return sum(self.sizes)
 
     @cached_property
@@ -103,7 +101,6 @@ class Trees:
         return torch.cat(counts)
 
     def split(self, nodes: Tensor) -> list["Nodes"]:
-        """The inverse, column by column."""
         columns, start = [], 0
         for layers, (own, column) in zip(self.layers, self.columns, strict=True):
             sizes = [*layers, int(column.nullable), end_cells(own)]

@@ -36,7 +36,6 @@ class Record:
 
     @property
     def people(self) -> int | None:
-        """How many are shared, where columns are split."""
         return sum(int(people) for people, _ in self.cells) if self.cells else None
 
     @property
@@ -64,7 +63,6 @@ class Found(Mapping[str, Any]):
         return self.once(f"release {name}", lambda: self.stage(name).read(sums, self.deviations(name)))
 
     def stage(self, name: str) -> Stage[Any]:
-        """The stage of a release that was made."""
         if name not in self._stages:
             self._stages[name] = self.next(name, self.record.terms[name])
         return self._stages[name]

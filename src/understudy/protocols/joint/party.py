@@ -301,7 +301,6 @@ class JointParty(Party):
         return ()
 
     def _shared_people(self) -> pd.DataFrame | None:
-        """The shared people, where columns are split."""
         return None
 
     def _shared_with(self, chunks: list[Chunk]) -> dict[str, bytes]:

@@ -164,7 +164,6 @@ class CellPricing(Pricing):
 
 
 def composed(spend: Spend) -> DpEvent:
-    """All uses as one event."""
     if list(spend.values()) == [1]:
         return next(iter(spend))
     return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in spend.items()])

@@ -90,8 +90,6 @@ def measure(
 
 
 class _Gone(PartyError):  # noqa: N818  (a state, not a fault)
-    """Who did not answer."""
-
     def __init__(self, names: list[str]) -> None:
         super().__init__(f"{', '.join(names)} went away")
         self.names = names
@@ -132,7 +130,6 @@ class _Server:
         return record
 
     def _agreements(self, record: Record) -> dict[str, Agree]:
-        """What each holder is told, where columns are split."""
         cells, keys = record.shared, {name: info["key"] for name, info in record.begun.items()}
         bits = self.study.ring(record.people, record.noise).bits
         return {

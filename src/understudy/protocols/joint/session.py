@@ -114,7 +114,6 @@ class Session:
 
     @property
     def noise(self) -> float:
-        """Of the release that is due."""
         return float(self.agree.noise[self.released])
 
     @property

@@ -35,8 +35,6 @@ _PIECE = 1 << 11  # rows at a time
 
 @dataclass(frozen=True)
 class Rows:
-    """A holder's rows in the public frame."""
-
     coefficients: Whole  # (rows, features)
     histograms: Whole  # (rows, channels · bins)
     classes: Places  # (rows,)
@@ -81,7 +79,6 @@ class Sums(Stage[Callable[[], Rows]]):
         return {"sums": self.sums(rows())}
 
     def sums(self, rows: Rows) -> Tensor:
-        """int64 (size,)."""
         return in_pieces(self._sums_of, rows)
 
     @abstractmethod
@@ -103,13 +100,7 @@ class Lengths(Sums):
 
     frame: Frame
 
-    @property
-    def sensitivity(self) -> float:
-        return float(COUNT)
-
-    @property
-    def size(self) -> int:
-        return CELLS
+    sensitivity, size = float(COUNT), CELLS
 
     def _sums_of(self, rows: Rows) -> Tensor:
         with np.errstate(all="ignore"):
@@ -119,7 +110,6 @@ class Lengths(Sums):
         return cell_sums(ones, cells, CELLS, rows.crowd).flatten()
 
     def read_sums(self, total: Tensor, noise: float) -> Released:
-        """As `read_lengths`."""
         return read_lengths(total, even(noise, total))
 
 

@@ -32,7 +32,6 @@ from understudy.models.moments.released import (
     FIRST,
     SCALE,
     Released,
-    bins_of,
     first_size,
     levels_sensitivity,
     levels_size,
@@ -65,14 +64,7 @@ class First(Sums):
     frame: Frame
     classes: int
 
-    @property
-    def bins(self) -> int:
-        """Of a channel's histogram."""
-        return bins_of(self.frame)
-
-    @property
-    def sensitivity(self) -> float:
-        return FIRST
+    sensitivity = FIRST
 
     @property
     def size(self) -> int:
@@ -85,7 +77,6 @@ class First(Sums):
         return torch.cat([sums.flatten(), of_all(self.frame, q, rows)])
 
     def read_sums(self, total: Tensor, noise: float) -> Released:
-        """As `read_first`."""
         return read_first(self.frame, self.classes, total, even(noise, total))
 
 
@@ -123,7 +114,6 @@ class Levels(Sums):
         return torch.cat([*sums, *tables, of_all(self.frame, q, rows)])
 
     def read_sums(self, total: Tensor, noise: float) -> Released:
-        """As `read_levels`."""
         return read_levels(self.frame, self.labels, total, even(noise, total))
 
 
@@ -264,7 +254,6 @@ def check_means(means: Any, classes: int, features: int) -> None:
 
 
 def check_basis(basis: Any, features: int) -> None:
-    """Directions in the frame: refused before anything is charged."""
     shape = tuple(getattr(basis, "shape", ()))
     if len(shape) != 2 or not 1 <= shape[1] <= min(shape[0], MOST_DIRECTIONS) or shape[0] > features:
         raise MessageError(f"these are not directions in {features} features. Nothing was charged.")
@@ -280,5 +269,4 @@ def _whole(what: str, value: Any, shape: tuple[int, ...], most: int) -> None:
 
 
 def _about(means: Tensor, rows: Rows) -> Whole:
-    """Rows about the means of their classes."""
     return np.asarray(rows.coefficients - means.numpy().astype(np.float64)[rows.classes])

@@ -135,13 +135,11 @@ class Moments(Study[Callable[[], Rows]]):
         return self._pulled(found.record.terms["means"])
 
     def centres(self, found: Found) -> Any:
-        """What the first release says."""
         from understudy.models.moments.fit import centres
 
         return found.once("centres", lambda: centres(found["means"], self.framed(found), self.labels))
 
     def directions(self, found: Found) -> Any:
-        """What the second says."""
         from understudy.models.moments.fit import directions
 
         return directions(found["pooled"], self.centres(found))

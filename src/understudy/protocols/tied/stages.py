@@ -99,7 +99,6 @@ class ArrayPeople:
         return Rows(self.coefficients, shades, nowhere, Crowd.of(self.starts))
 
     def joint(self, centre: Tensor, radius: int, scale: int) -> Numbers:
-        """About the centre, pulled in."""
         return Numbers(bounded(self._about(centre), float(radius), scale), scale, self.starts)
 
     def turned(self, centre: Tensor, basis: Tensor, radius: int, scale: int) -> Numbers:
@@ -126,7 +125,6 @@ class TablePeople:
         return Numbers(rows, scale, np.arange(len(rows) + 1))
 
     def classes(self, column: int) -> Bits:
-        """One-hot classes by this column."""
         return one_hot(self.codes[:, [column]], (self.sizes[column],))
 
 
@@ -139,7 +137,6 @@ class People:
     latest: tuple[Any, Any] = field(default=(None, None))
 
     def vectors(self, stage: "Joint | Classes") -> Any:
-        """Of the stage: made once."""
         if self.latest[0] is not stage:
             self.latest = stage, stage.vectors_of(self.group, self.made())
         return self.latest[1]
@@ -249,7 +246,6 @@ class Classes(Stage[People]):
 
     @property
     def directions(self) -> dict[int, int]:
-        """How many each array has."""
         return {array: int(basis.shape[1]) for array, basis in self.basis.items()}
 
     def vectors_of(self, group: int, people: ArrayPeople | TablePeople) -> Any:

@@ -112,7 +112,6 @@ class TiedStudy(Study[People]):
         return VectorPricing(shares=tuple(shares[name] for name in self.releases))
 
     def width(self, group: int) -> int:
-        """The length of a holder's vector in the joint release."""
         return self.frames[group].features if group in self.frames else sum(self.sizes[group])
 
     @cached_property
@@ -224,7 +223,6 @@ class TiedStudy(Study[People]):
         return {due[name]: value for name, value in told.items()}
 
     def _pulled(self, terms: Terms) -> dict[int, Frame]:
-        """The frames with the norms that were bought, if they were."""
         told = self._by_group("norms", terms["norms"]) if self.config.norms else {}
         return {group: pulled(frame, told[group]) if told else frame for group, frame in self.frames.items()}
 

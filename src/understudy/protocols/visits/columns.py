@@ -110,7 +110,6 @@ class Split:
         return f"{kind} {self.layout.titles[self.events.index(group)]}"
 
     def width(self, group: int) -> int:
-        """How long a person's vector is in this group."""
         own = self.own(group)
         return sum(own.people) + sum(own.events)
 

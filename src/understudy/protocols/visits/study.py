@@ -216,7 +216,6 @@ class VisitStudy(Study[Rows]):
         return Tables(self.layout, self.split, unit)
 
     def cell_noise(self, found: Found) -> dict[Block, float]:
-        """The deviation in the cells of each table, in people."""
         stage = self.stage("tables", {}, found.noise("tables"), {})
         return stage.table_noise(found.deviations_of("tables", stage.blocks))
 
