@@ -11,55 +11,61 @@ from understudy.ground.errors import ConfigError, SchemaError
 from understudy.ground.settings import TRUTH, Takes, between, setting, whole_to
 from understudy.models.moments.labels import Labels
 from understudy.protocols.core import settings as usual
-from understudy.protocols.core.settings import OverRows
+from understudy.protocols.core.settings import JointConfig, OverRows
 from understudy.protocols.moments.stages import MOST_BITS
 
 if TYPE_CHECKING:
     from understudy.data.described import ArraySchema
 
 
-def check_norms(norms: Any) -> None:
+def _norms(norms: Any) -> None:
     """Of the budget, for a bound on norms: none, or enough that it can be told."""
     if norms != 0 or type(norms) not in (int, float):
         in_range(0.01, 0.5, norms=norms)
 
 
-def check_shares(shares: Any) -> None:
-    """Of the budget, for the three releases: the third may have none."""
-    if not isinstance(shares, tuple | list) or len(shares) != 3:
-        raise ConfigError(f"shares are three, one for each release, not {shares!r}.")
-    in_range(0.05, 0.9, **{"the first share": shares[0], "the second share": shares[1]})
-    if shares[2]:
-        in_range(0.05, 0.9, **{"the third share": shares[2]})
+def three_shares(least: float, *, last: bool) -> Takes:
+    """Parts of the budget, one for each release; `last`: whether the third must have one, too."""
 
+    def check(shares: Any) -> None:
+        if not isinstance(shares, tuple | list) or len(shares) != 3:
+            raise ConfigError(f"shares are three, one for each release, not {shares!r}.")
+        due = shares if last or shares[2] else shares[:2]
+        in_range(least, 0.9, **{f"share {place}": share for place, share in enumerate(due, 1)})
 
-NORMS = Takes("0, or between 0.01 and 0.5", check_norms)
-SHARES = Takes("a list of three", check_shares, lambda shares: tuple(map(float, shares)))
+    return Takes("a list of three", check, lambda shares: tuple(map(float, shares)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(OverRows):
+class FrameConfig(JointConfig):
+    """What everything takes that measures images or series in a public frame."""
+
+    features: int = setting(
+        300,
+        whole_to(MOST_FEATURES),
+        "the most coefficients of a frame to measure, from the lowest frequency on",
+    )
+    norms: float = setting(
+        0.0,
+        Takes("0, or between 0.01 and 0.5", _norms),
+        "share of the budget that buys the bound on a row's norm; 0: the schema's, or the largest possible",
+    )
+    seed: int = usual.seed()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(FrameConfig, OverRows):
     """`upright` is for what leans, and lies, each in its own way on an even ground, as handwriting does; how it was
     turned is measured, too (`data/encoding/upright.py`). Series, and images with a declared `norm`, are taken as they
     are.
     """
 
-    features: int = setting(
-        300,
-        whole_to(MOST_FEATURES),
-        "the most coefficients of the frame to measure, from the lowest frequency on",
-    )
     upright: bool = setting(
         False, TRUTH, "images are first turned upright and centred, by a rule that reads each image alone"
     )
-    norms: float = setting(
-        0.0,
-        NORMS,
-        "share of the budget that buys the bound on a row's norm; 0: the schema's, or the largest possible",
-    )
     shares: tuple[float, float, float] = setting(
         (0.3, 0.3, 0.4),
-        SHARES,
+        three_shares(0.05, last=False),
         "parts of the budget for the counts and means, for the second moments of all rows, and for those of the "
         "classes; the third may be 0, and all classes then have one covariance",
     )
@@ -69,7 +75,6 @@ class Config(OverRows):
         "each class is cut into cells by the signs of this many leading directions; without it as many as the noise "
         "allows",
     )
-    seed: int = usual.seed()
 
 
 def labels_of(schema: "ArraySchema") -> Labels:

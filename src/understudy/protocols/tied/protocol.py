@@ -18,7 +18,7 @@ docs/secure_products.md says who sees what, docs/tied.md what is fitted.
 """
 
 from understudy.protocols.joint import run
-from understudy.protocols.tied.settings import Config as Config
+from understudy.protocols.tied.study import Config as Config
 from understudy.protocols.tied.study import TiedStudy
 
 PROTOCOL = run.family(

@@ -7,6 +7,7 @@ stands in `stages`, with the people's vectors. What the server chooses between t
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import combinations_with_replacement
 from typing import Any, ClassVar
@@ -20,21 +21,52 @@ from understudy.data.schema import Block as Groups
 from understudy.data.schema import Grid
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.settings import WHOLE, setting, whole_to
 from understudy.models.moments.released import SCALE
 from understudy.privacy.secure.moments import block_multipliers, noise_for, one_for, sensitivity
 from understudy.privacy.secure.ring import Ring
+from understudy.protocols.core import settings as usual
 from understudy.protocols.core.forecast import figure
+from understudy.protocols.core.settings import OverColumns
 from understudy.protocols.joint.found import Found, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, block_name, expect
 from understudy.protocols.moments.rows import Lengths, Sums
-from understudy.protocols.moments.stages import First, check_basis, check_means, check_radius, finest, pulled
-from understudy.protocols.tied.settings import Config
+from understudy.protocols.moments.settings import FrameConfig, three_shares
+from understudy.protocols.moments.stages import (
+    MOST_DIRECTIONS,
+    First,
+    check_basis,
+    check_means,
+    check_radius,
+    finest,
+    pulled,
+)
 from understudy.protocols.tied.stages import Alone, ArrayPeople, Classes, Joint, Label, People, TablePeople
 
 # Of the joint release: a table's own pairs need little, since counts are large beside their noise.
 _ARRAY, _ARRAYS, _TIE, _TABLE, _TABLES = 1.0, 1.0, 0.8, 0.1, 0.2
 _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(FrameConfig, OverColumns):
+    """The levels of a `target` are classes: of each array every class has its own covariance then."""
+
+    target: str | None = usual.target()
+    directions: int = setting(
+        24,
+        whole_to(MOST_DIRECTIONS // 4),
+        "the most leading directions of them; what a holder of images or series sends grows with their square",
+    )
+    shares: tuple[float, float, float] = setting(
+        (0.08, 0.57, 0.35),
+        three_shares(0.02, last=True),
+        "parts of the budget for the means, for all second moments, and for those by class; without a target the first "
+        "two have all of it",
+    )
+    components: int = setting(128, WHOLE, "products in the mixture that is fitted")
+    steps: int = setting(600, WHOLE, "the most steps of the fit")
 
 
 class TiedStudy(Study[People]):
