@@ -192,7 +192,7 @@ def test_over_a_grid_a_departing_server_counts_a_person_as_often_as_every_column
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every two holders share the same people, so that they notice nothing. Noise for one is too little then."""
-    monkeypatch.setattr(alignment, "match_grid", matched_twice)
+    monkeypatch.setattr(alignment.psi, "match_grid", matched_twice)
     free, seen = Budget(math.inf, 0.0), list[Measured]()
     for everywhere in (0, 2):
         fed = two_by_two(everywhere, free)
