@@ -79,11 +79,11 @@ class GrpcParties(RemoteParties):
         bodies = {key: encode(ask, limit=self.contract.message) for key, ask in different.items()}
         asked = {name: bodies[id(ask)] for name, ask in asks.items()}
         answers = self._present(drive(self._ask_all(asks, asked)), at_least)
-        replies = self._replies(asks, asked, answers)
         for name, answer in answers.items():
-            down, up = len(asked[name]), len(answer.body)
-            self.log.write("answer", party=name, ask=asks[name].kind(), down=down, up=up)
-        return replies
+            if answer.status == "reply":
+                down, up = len(asked[name]), len(answer.body)
+                self.log.write("answer", party=name, ask=asks[name].kind(), down=down, up=up)
+        return self._replies(asks, asked, answers)
 
     def wait(
         self,

@@ -242,15 +242,10 @@ class Streams:
 
     async def _leave(self, link: Link, context: Any) -> None:
         """Tell a party why it has nothing to do here: for good, or until it comes back."""
-        run = self.contract.run
         if self.ended and (self.over or self.off):
             link.told = True
-            why = (
-                f"the run {run} is off: {self.off}"
-                if self.off
-                else f"the run {run} is over, without this party."
-            )
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
+            why = f"is off: {self.off}" if self.off else "is over, without this party."
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"the run {self.contract.run} {why}")
         why = f"{_HELD} {self.held}" if self.held and not self.ended else _STOPPED
         await context.abort(grpc.StatusCode.UNAVAILABLE, why)
 
