@@ -29,7 +29,7 @@ from torch import Tensor
 
 from understudy.data.encoding.frame import UNIT, Frame
 from understudy.models.moments.gaussians import CellGaussians
-from understudy.models.moments.labels import Labels, by_labels
+from understudy.models.moments.labels import Labels, Released, by_labels
 
 _PRICE = 2.0  # of a group of levels beside 2 ln(channels)
 
@@ -82,8 +82,6 @@ CLEAR = 1.02  # of the edge: an eigenvalue above it stands out
 SPLIT = 200.0  # how often the noise of its mean a cell's distance from its class must be, squared
 _SMOOTH = 15  # neighbours in frequency on either side
 _LEAST, _STEP = 12, 1.5  # of the features that are looked at: from so many on, by this factor
-
-Released = dict[str, Tensor]
 
 
 @dataclass(frozen=True)

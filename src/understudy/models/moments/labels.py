@@ -8,12 +8,12 @@ one number's in the first case, and about √m of it in the second; the first is
 up to `MOST_JOINT` combinations.
 
 - *How many people a combination has*: where they were counted, that, shrunk towards independent labels by the share of
-the distance from these that is noise (James, Stein 1961), and none below 0. Else the fit of tables (`fit_gram`) to
-pairs of labels.
+  the distance from these that is noise (James, Stein 1961), and none below 0. Else the fit of tables (`fit_gram`) to
+  pairs of labels.
 - *The mean of a combination*: the mean of all, an effect of each level, and, where it was measured, one of the
-combination itself. All are Gaussian with variances of their own, for each label and for neighbouring frequencies,
-fitted to the sums (evidence by MacKay's iteration, 1992): what does not stand out of noise goes to 0, and a combination
-that nobody has gets what its levels say.
+  combination itself. All are Gaussian with variances of their own, for each label and for neighbouring frequencies,
+  fitted to the sums (evidence by MacKay's iteration, 1992): what does not stand out of noise goes to 0, and a
+  combination that nobody has gets what its levels say.
 
 Guarantee: reads released numbers alone, and is the same for the same numbers.
 """

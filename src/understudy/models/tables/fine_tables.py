@@ -4,16 +4,16 @@ The fine cells of a column are the leaves of a tree (`fan` children a node), and
 noise: a range of cells is then a few nodes, not thousands of leaves, each with its own noise.
 
 - *Upwards*, a node is the mean of its own count and of its children's sum, weighted by 1/variance (Hay, Rastogi,
-Miklau, Suciu, VLDB 2010, §4.2).
+  Miklau, Suciu, VLDB 2010, §4.2).
 - *Downwards*, the children of a node are projected onto the non-negative tables with the node's count: so noise on
-empty regions does not add up. (Clipping negative leaves gives every empty leaf half of its noise.)
+  empty regions does not add up. (Clipping negative leaves gives every empty leaf half of its noise.)
 - *What noise alone can explain* is not told as if it were known. Where the children that stand out of the noise, and
-those beside them that nearly do, hold nearly all of a node's people, the others have none: bounds that are far too wide
-would else put a few people a thousand times too far out. Where they hold fewer, those that stand out less are taken in,
-step by step. Below the top this is for nodes far beyond all that stand out (`_within_reach`). Children are drawn to
-even ones, by as much as noise explains their differences (James, Stein 1961), but for those that stand out of their
-siblings: else people would stand on one or two cells of each node. Of a long list of categories those that stand out
-have what was counted, and all others together the rest, evenly.
+  those beside them that nearly do, hold nearly all of a node's people, the others have none: bounds that are far too
+  wide would else put a few people a thousand times too far out. Where they hold fewer, those that stand out less are
+  taken in, step by step. Below the top this is for nodes far beyond all that stand out (`_within_reach`). Children are
+  drawn to even ones, by as much as noise explains their differences (James, Stein 1961), but for those that stand out
+  of their siblings: else people would stand on one or two cells of each node. Of a long list of categories those that
+  stand out have what was counted, and all others together the rest, evenly.
 
 Differs from the paper: its second pass is least squares and may be negative.
 Guarantee: reads released counts alone.

@@ -3,19 +3,19 @@
 The Gram matrix Σ x xᵀ of one-hot rows x holds every one-way table (on its diagonal) and every two-way table.
 
 - *Totals and one-way tables* by weighted least squares: each is measured on the diagonal and again in every two-way
-table; then the projection onto non-negative tables with the right total.
+  table; then the projection onto non-negative tables with the right total.
 - *Two-way tables* by empirical Bayes (`priors`): they lie around what independent columns would give and what all pairs
-say together, as far from it as a pair's own cells show. Pairs without visible dependence are drawn there, strong ones
-stay. Cells that seem empty are drawn to 0 (`empty_cells`).
+  say together, as far from it as a pair's own cells show. Pairs without visible dependence are drawn there, strong ones
+  stay. Cells that seem empty are drawn to 0 (`empty_cells`).
 - *The mixture* by gradient descent on the sum of both parts, measurement over noise variance and prior over its own,
-from jittered one-way tables (Aydore et al., ICML 2021; Liu, Vietri, Wu, NeurIPS 2021, GEM, fit a network likewise). A
-table weighs the more the farther it is from its noise (`loss`). Three-way tables that were released besides enter as
-they are; where a column is to be predicted, all tables of three with it are drawn to what the pairs say, and rows draw
-it by effects of the others (`target`).
+  from jittered one-way tables (Aydore et al., ICML 2021; Liu, Vietri, Wu, NeurIPS 2021, GEM, fit a network likewise). A
+  table weighs the more the farther it is from its noise (`loss`). Three-way tables that were released besides enter as
+  they are; where a column is to be predicted, all tables of three with it are drawn to what the pairs say, and rows
+  draw it by effects of the others (`target`).
 - *Stop* when the residual over the noise is smaller than the truth's could be (Morozov's discrepancy principle, 1966):
-its mean square is 1 with variance 2/cells. That is asked of all cells together and of every table by itself, since many
-tables without dependence would outvote a strong one. Where empty cells still hold people it waits for these, up to a
-tenth of the steps; so long it always waits where there are rules, whose pairs are the strongest, and come last.
+  its mean square is 1 with variance 2/cells. That is asked of all cells together and of every table by itself, since
+  many tables without dependence would outvote a strong one. Where empty cells still hold people it waits for these, up
+  to a tenth of the steps; so long it always waits where there are rules, whose pairs are the strongest, and come last.
 
 *Public rules* (`given_rules`): what is fitted is the mixture's law given the rules. That the mixture itself should not
 have much where they forbid, so that most draws keep them, is a small part of the loss: −log of the probability that

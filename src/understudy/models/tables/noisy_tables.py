@@ -20,7 +20,13 @@ from understudy.ground.errors import ConfigError
 from understudy.models.tables.empty_cells import empty_cells, ordered_means, surest
 from understudy.models.tables.fine_tables import to_simplex
 from understudy.models.tables.given_rules import Ruled, Tie
-from understudy.models.tables.priors import common_share, level_prior, pooled_tables, with_margins
+from understudy.models.tables.priors import (
+    common_share,
+    drawn_noise,
+    level_prior,
+    pooled_tables,
+    with_margins,
+)
 
 _CAUTION = 0.3  # share of the prior's precision that enters: the mixture itself pools what pairs share
 _TIGHTEST = 20.0  # the prior is at most so many times as precise as the measurement
@@ -83,7 +89,9 @@ def read_tables(
         independent = with_margins(Ruled.of(ways[None] / total, sizes, ties).gram() * total, ways, columns)
     apart, nobody = ordered_means(counts, known, open_cells, ways, columns, independent * measured)
     expected = ways.clamp(min=1) / total**0.5  # a level that nobody seems to have may have a person
-    heard = torch.where(never & measured, _drawn(known), counts)  # as if all cells were measured alike
+    heard = torch.where(
+        never & measured, drawn_noise(known, 1), counts
+    )  # as if all cells were measured alike
     prior = level_prior(heard - apart, known, measured, expected, columns)
 
     def pool(cells: Tensor, noise: float = 1.0) -> Tensor:
@@ -120,13 +128,6 @@ def forbidden(sizes: Sequence[int], ties: Sequence[Tie], device: torch.device) -
     column = torch.repeat_interleave(torch.tensor(sizes, device=device))
     counted = (column[:, None] != column) | torch.eye(len(column), dtype=torch.bool, device=device)
     return (Ruled.of(anything, sizes, ties).gram() == 0) & counted
-
-
-def _drawn(variance: Tensor) -> Tensor:
-    """Symmetric noise of this variance, always the same: (width, width)."""
-    generator = torch.Generator().manual_seed(1)
-    draw = torch.randn(variance.shape, generator=generator, dtype=torch.float64).to(variance.device)
-    return variance.sqrt() * (draw.triu() + draw.triu(1).T)
 
 
 def most_of(cells: Tensor, tables: int | None = None) -> Tensor:
@@ -191,9 +192,5 @@ def checked(gram: Tensor, sizes: Sequence[int], noise: float | Tensor) -> tuple[
     counts = torch.where(spread.isfinite(), gram.double(), 0)
     if not bool(counts.triu().isfinite().all()):
         raise ConfigError("the Gram matrix holds a value that is no number in a measured cell.")
-    return _mirrored(counts), _mirrored(spread.square())
-
-
-def _mirrored(matrix: Tensor) -> Tensor:
-    upper = matrix.triu()
-    return torch.where(torch.ones_like(matrix).triu() > 0, upper, upper.T)
+    variance = spread.square()
+    return counts.triu() + counts.triu(1).T, variance.triu() + variance.triu(1).T

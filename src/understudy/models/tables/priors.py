@@ -86,9 +86,7 @@ def common_share(
     pool: Callable[[Tensor], Tensor],
 ) -> float:
     """α ∈ [0, 1], 0 without noise; `pool` reads what tables share out of counts with twice the `noise`."""
-    generator = torch.Generator().manual_seed(0)  # the same matrix gives the same tables
-    draw = torch.randn(counts.shape, generator=generator, dtype=torch.float64).to(counts.device)
-    fresh = torch.where(measured, noise.sqrt() * (draw.triu() + draw.triu(1).T), 0)
+    fresh = torch.where(measured, drawn_noise(noise, 0), 0)
     first, second = counts + fresh, counts - fresh
     weight = torch.where(measured & (noise > 0), 1 / noise.clamp(min=_TINY), 0)
     # What the first measurement does not overrule.
@@ -97,6 +95,13 @@ def common_share(
     miss = prior.turned(torch.where(measured, second - first, 0))
     miss += prior.turned(torch.where(measured, first - independent, 0)) * left
     return float(((way * miss * weight).sum() / (way.square() * weight).sum().clamp(min=_TINY)).clamp(0, 1))
+
+
+def drawn_noise(variance: Tensor, seed: int) -> Tensor:
+    """Symmetric noise of this variance, always the same, so that one matrix gives one fit: (width, width)."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = torch.randn(variance.shape, generator=generator, dtype=torch.float64).to(variance.device)
+    return variance.sqrt() * (draw.triu() + draw.triu(1).T)
 
 
 class _Pairs:

@@ -5,13 +5,13 @@ are sums over people in steps of the frames (arrays) and in people (tables). Eve
 
 - Tables: a mixture of products, as Gram fits one (`tables.fit_gram`).
 - Arrays given the tables: the line E[q | t] = c + (t − t̄) slope, by least squares from Σ t tᵀ and Σ t qᵀ. In the
-principal directions of the fitted tables its coefficients are shrunk frequency by frequency by the share of their size
-that is not noise (empirical Bayes, as `moments.fit`).
+  principal directions of the fitted tables its coefficients are shrunk frequency by frequency by the share of their
+  size that is not noise (empirical Bayes, as `moments.fit`).
 - What is left of an array: its covariance less that of the line; what stands out of the noise is kept (`moments.fit`).
 - What is left between two arrays: the same of Σ q_a q_bᵀ, in the kept directions of both; singular values above the
-edge of the noise only, shrunk (Gavish, Donoho 2017, Frobenius norm).
+  edge of the noise only, shrunk (Gavish, Donoho 2017, Frobenius norm).
 - Classes: a class's second moments in the kept directions, less those of the line within that class, shrunk towards the
-pooled covariance. How arrays go together is the same in all classes, beyond their own covariances.
+  pooled covariance. How arrays go together is the same in all classes, beyond their own covariances.
 """
 
 import math
