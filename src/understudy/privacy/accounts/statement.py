@@ -277,9 +277,8 @@ class PrivacyStatement:
     def _reason(self) -> str:
         if not self.same_people and self.most_holders > 1:
             many = f"up to {self.most_holders} of the parties hold a person, as the holders state"
-            return many + (
-                "; the parties' charges are for one release" if self.one_release else ": prices compose"
-            )
+            how = "; the parties' charges are for one release" if self.one_release else ": prices compose"
+            return many + how
         if self.one_release:
             return "one release; the parties' charges are for the same release"
         if self.same_people and self.common_steps is not None and len(self.parties) > 1:
