@@ -22,6 +22,7 @@ from understudy.ground.errors import (
     PrivacyError,
     SchemaError,
 )
+from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
@@ -263,6 +264,10 @@ def test_the_noise_is_what_the_price_says_and_each_release_is_charged_once() -> 
         assert party.agreement is party.pair is None, "with the last release the keys are gone"
     privacy = statement(found, LocalParties(inside))
     assert all(3.9 < privacy.epsilon(name, "server") <= 4.0 for name in inside)
+    for said in privacy.to_dict()["parties"]:
+        assert said["rounds"] == 3, "one for each release"
+        dearest = max(epsilon(study.pricing.spend(n, found.record.noise[n]), 1e-5) for n in range(3))
+        assert said["epsilon_round"]["server"] == dearest < said["epsilon"]["server"]
 
 
 class Crooked(LocalParties):
