@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from understudy.protocols.core.forecast import figure
@@ -69,7 +70,8 @@ class Found(Mapping[str, Any]):
 
     def next(self, name: str, terms: Terms) -> Stage[Any]:
         """The stage of this name and these terms, after those before it."""
-        before = {one: self.stage(one) for one in self.study.lasting if one != name and one in self}
+        earlier = takewhile(lambda one: one != name, self.study.releases)
+        before = {one: self.stage(one) for one in earlier if one in self.study.lasting}
         return self.study.stage(name, terms, self.noise(name), before)
 
     def once(self, what: str, make: Callable[[], Any]) -> Any:

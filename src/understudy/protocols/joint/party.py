@@ -195,9 +195,8 @@ class JointParty(Party):
         """The stage that is due, of these terms, or as it was proposed; where nothing was, without terms."""
         name = session.due
         if name not in session.stages:
-            before = {one: session.stages[one] for one in self.study.lasting if one in session.stages}
             with refusing(self.name):
-                stage = self.study.stage(name, terms or {}, session.noise, before)
+                stage = self.study.stage(name, terms or {}, session.noise, session.lasting)
             session.begin(name, terms or {}, stage)
         return session.stages[name]
 

@@ -122,6 +122,11 @@ class Session:
         return digest(self.released, self.due, self.noise, self.terms[self.due])
 
     @property
+    def lasting(self) -> dict[str, Stage[Any]]:
+        """The stages that were released and are looked at by later ones."""
+        return {name: stage for name, stage in self.stages.items() if name in self.study.lasting}
+
+    @property
     def ring(self) -> Ring:
         return Ring(self.agree.bits)
 
@@ -166,7 +171,7 @@ class Session:
 
     def begin(self, name: str, terms: Terms, stage: Stage[Any]) -> None:
         """This stage is due. Nothing stays of those before it that no later one looks at."""
-        past = self.stages.keys() - set(self.study.lasting)
+        past = self.stages.keys() - self.lasting.keys()
         for held in (self.terms, self.stages, self.shares):
             for one in past & held.keys():
                 del held[one]
@@ -192,7 +197,7 @@ class Session:
         self.released, self.word = int(held["released"]), held["word"]
         names = [*self.study.releases]
         for name, terms in held["stages"]:
-            noise, before = self.agree.noise[names.index(name)], dict(self.stages)
+            noise, before = self.agree.noise[names.index(name)], self.lasting
             self.terms[name], self.stages[name] = terms, self.study.stage(name, terms, noise, before)
         self.shares = {
             name: {(g, h): share for g, h, share in shares} for name, shares in held["shares"].items()
