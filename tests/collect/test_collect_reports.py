@@ -24,8 +24,15 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.people.one_report import protocol
-from understudy.protocols.people.one_report.collected import ReportForm, context_of
-from understudy.protocols.people.one_report.party import Begin, ColumnSet, Round, as_sent, read_sets
+from understudy.protocols.people.one_report.party import (
+    Begin,
+    ColumnSet,
+    ReportForm,
+    Round,
+    as_sent,
+    context_of,
+    read_sets,
+)
 from understudy.protocols.people.one_report.plan import first_round
 from understudy.protocols.people.run import own_choices
 from understudy.runs.federation import Federation

@@ -153,10 +153,11 @@ class _Run(Survey):
         }
 
     def hear(self, asks: Mapping[str, Any], answers: Mapping[str, Reported]) -> None:
-        self.reports += [
-            _checked(reply.reports.value, len(asks[name].people), self.mechanism)
-            for name, reply in answers.items()
-        ]
+        for name, reply in answers.items():
+            value, shape = reply.reports.value, (len(asks[name].people), math.ceil(self.mechanism.width / 8))
+            if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.shape != shape:
+                raise MessageError(f"a party's reports are not {shape} bytes. They were discarded.")
+            self.reports.append(value)
 
     def to_save(self) -> dict[str, Any]:
         self.reports = [torch.cat(self.reports)]
@@ -189,13 +190,6 @@ class _Run(Survey):
             "flip_rate": self.mechanism.flip_rate,
             "epsilon_of_a_report": {"charged": self.mechanism.epsilon, "tight": self.mechanism.tight},
         }
-
-
-def _checked(value: Any, people: int, mechanism: Rappor) -> Tensor:
-    shape = (people, math.ceil(mechanism.width / 8))
-    if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.shape != shape:
-        raise MessageError(f"a party's reports are not {shape} bytes. They were discarded.")
-    return value
 
 
 train = _Run.train

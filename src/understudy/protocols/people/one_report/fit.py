@@ -181,7 +181,9 @@ class _Term:
             else torch.nn.functional.one_hot(group, size).float().to(device)
             for group, size in zip(about.groups, about.sizes, strict=True)
         ]
-        self.listed = None if about.listed is None else _indicators(about.listed, about.sizes).to(device)
+        self.listed = None  # of each listed cell the groups that it is made of: (all groups, cells)
+        if about.listed is not None:
+            self.listed = one_hot(about.listed, about.sizes).T.contiguous().to(device)
 
     def odds(self, odds: Tensor) -> list[Tensor]:
         """Each column's odds by groups."""
@@ -266,10 +268,6 @@ def noise_edge(
     free = torch.eye(len(flat)) - along @ along.T
     edges = torch.linalg.eigvalsh((free @ (rises * torch.outer(root, root)) @ free).double())[:, -1] / 2
     return max(0.0, float(edges.mean()))
-
-
-def _indicators(listed: Tensor, sizes: Sequence[int]) -> Tensor:
-    return one_hot(listed, sizes).T.contiguous()
 
 
 def _outer(one: Tensor, other: Tensor) -> Tensor:

@@ -33,11 +33,11 @@ from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
 from understudy.protocols.core import Parties
-from understudy.protocols.people.one_report.collected import CollectingReports
 from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_ways
 from understudy.protocols.people.one_report.given_target import fit_given_target
 from understudy.protocols.people.one_report.party import (
     Begin,
+    CollectingReports,
     Config,
     OneReportParty,
     Round,
