@@ -192,13 +192,11 @@ class _Run(TwoRounds):
         self.divide(self.config.share)
 
     def asks(self, round: int) -> dict[str, Round]:
-        stage, start = self.turns[round - 1]
-        part = slice(start, start + self.config.batch)
+        stage, _, asked = self.turn(round)
         centre = self.centre() if stage else torch.zeros(self.terms.frame.features, dtype=torch.int64)
         return {
-            name: Round(round=round, people=who[stage][part], directions=bool(stage), centre=centre)
-            for name, who in self.who.items()
-            if len(who[stage][part])
+            name: Round(round=round, people=who, directions=bool(stage), centre=centre)
+            for name, who in asked.items()
         }
 
     def centre(self) -> Tensor:
@@ -217,8 +215,7 @@ class _Run(TwoRounds):
         blocks = self.terms.classes if stage else 1
         total, reports, refused = np.zeros((blocks, self.terms.width)), 0, 0
         for turn, name, sent in self.sent(stage):
-            start = self.turns[turn - 1][1]
-            people = self.who[name][stage][start : start + self.config.batch]
+            people = self.turn(turn)[2][name]
             if len(sent) != CODE * len(people):
                 refused += len(people)
                 continue

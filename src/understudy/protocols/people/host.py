@@ -104,9 +104,8 @@ class HostParty(Party):
     """A holder of many people, or a single phone. Subclasses say what a report is.
 
     Guarantee: see the module. Edges: an ask for an unknown person, for one twice, or for one who has reported
-    `cap` times → PartyError. A person whose budget is too small for `cap` reports stays out of the run, which says
-    how many do, and a party without anybody left does not begin: BudgetExceeded. Nobody is charged then, and nothing
-    is computed.
+    `cap` times → PartyError. Who has too little left for `cap` reports stays out of the run, which says how many do; a
+    party without anybody left does not begin: BudgetExceeded. Nobody is charged then.
     """
 
     begin_type: ClassVar[type[Opening]] = Begin

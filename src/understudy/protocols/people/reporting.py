@@ -58,10 +58,6 @@ class Poison:
         in_range(0, 1, share=self.share)
         positive(scale=self.scale)
 
-    @classmethod
-    def of(cls, told: "Poison | Mapping[str, Any]") -> "Poison":
-        return told if isinstance(told, Poison) else cls(**told)
-
     def liars(self, people: int, seed: int) -> Tensor:
         """True for each of the people who lies: the same ones for the same seed, (people,)."""
         liars = np.zeros(people, dtype=bool)
@@ -86,7 +82,9 @@ def _check(poison: Any) -> None:
         raise ConfigError(f"poison says who lies by kind, share and scale; it is not {poison!r}.")
 
 
-POISON = Takes("none, or a table of keys", _check, Poison.of)
+POISON = Takes(
+    "none, or a table of keys", _check, lambda told: told if isinstance(told, Poison) else Poison(**told)
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -284,6 +284,13 @@ class TwoRounds(Survey):
     def asked(self) -> dict[str, Spend]:
         return {name: {PureDp(self.config.epsilon_total): 1} for name in self.begun}
 
+    def turn(self, round: int) -> tuple[int, slice, dict[str, Tensor]]:
+        """In which of the two rounds a turn is, which part of it, and whom of each party it asks, if anybody."""
+        stage, start = self.turns[round - 1]
+        part = slice(start, start + self.config.batch)
+        asked = {name: who[stage][part] for name, who in self.who.items()}
+        return stage, part, {name: who for name, who in asked.items() if len(who)}
+
     def sent(self, stage: int) -> Iterator[tuple[int, str, Tensor]]:
         """All bytes that came in one of the two rounds: in which turn, from which party."""
         for number, (turn, answers) in enumerate(zip(self.turns, self.answers, strict=False), 1):

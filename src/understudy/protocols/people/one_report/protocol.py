@@ -84,14 +84,13 @@ class _Run(TwoRounds):
         self.divide(self.plan.share)
 
     def asks(self, round: int) -> dict[str, Round]:
-        stage, start = self.turns[round - 1]
+        stage, part, asked = self.turn(round)
         asking = self._asking(stage)
         sent, asks = as_sent(asking.groups, asking.sets), {}
         for number, (name, who) in enumerate(self.who.items()):
             dealt = asking.deal(len(who[stage]), np.random.default_rng((self.config.seed, 1, stage, number)))
-            part = slice(start, start + self.config.batch)
-            if len(people := who[stage][part]):
-                asks[name] = Round(round=round, people=people, which=dealt[part], **sent)
+            if name in asked:
+                asks[name] = Round(round=round, people=asked[name], which=dealt[part], **sent)
         return asks
 
     def _asking(self, stage: int) -> Asking:
