@@ -286,7 +286,7 @@ def test_a_devices_report_has_the_shape_and_the_law_of_the_mechanism(
     sent = [phone.randomized(3, 5, epsilon) for _ in range(3000)]
     named, none = mechanism.decode(torch.tensor([list(one) for one in sent], dtype=torch.uint8))
     assert not none.any()
-    share = float(mechanism.kept / 2**62)
+    share = float(mechanism.kept_reports / 2**62)
     assert float((named == 3).any(1).double().mean()) == pytest.approx(share, abs=0.05)
     others = torch.bincount(named[named != 3], minlength=5)[[0, 1, 2, 4]].double()
     assert float(others.min()) > 0.7 * float(others.mean()) - 3, "each other cell alike"
