@@ -177,7 +177,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(Numbers, "words", _short(sites, Numbers.words))
         patch.setattr(dplt_tree, "pair_tables", _counts(sites, dplt_tree.pair_tables, "two-way tables"))
         patch.setattr(dplt_tree, "_choose", _choice(sites, dplt_tree._choose))
-        patch.setattr(LearningParty, "told", _told(sites, LearningParty.told))
+        patch.setattr(LearningParty, "told_updates", _told(sites, LearningParty.told_updates))
         patch.setattr(Rappor, "__call__", _bits(sites, Rappor.__call__))
         patch.setattr(UploadParty, "uploaded", _split(sites, UploadParty.uploaded))
         patch.setattr(one_report_party, "randomized", _subsets(sites, one_report_party.randomized))

@@ -52,10 +52,10 @@ class UploadParty(HostParty):
             raise ConfigError(
                 f"{self.name}: these uploads are of {self.terms.rows_are}. Nothing was charged."
             )
-        plan = self.told(ask, self.data.schema)
+        plan = self.terms_told(ask, self.data.schema)
         return Hosting(population_of(self.data), plan.event, 1)
 
-    def told(self, ask: Begin, schema: AnySchema) -> Terms:
+    def terms_told(self, ask: Begin, schema: AnySchema) -> Terms:
         """What the run is about, by the server's word, held to what is known here."""
         self.plan = plan = self.terms.of(ask.config, ask.schemas, self.name, schema)
         if len(ask.key) != 32 or plan.aggregator == self.name:
@@ -79,7 +79,7 @@ class UploadParty(HostParty):
 
     def uploaded(self, people: Tensor) -> Tensor:
         """What their uploads are about: a line each."""
-        return self.plan.own(self.data, self.population, *self.drawn(people))
+        return self.plan.lines_of(self.data, self.population, *self.drawn(people))
 
     def randomness(self, people: Tensor, own: NDArray[Any]) -> NDArray[np.uint8]:
         """The secret bytes of these people's uploads, which are about the lines of `own`: uint8, (people, …)."""
@@ -134,7 +134,7 @@ class CollectingParty(PassingOn, UploadParty):
 
     def open(self, ask: Begin) -> Hosting:
         schema: Any = self.schema
-        plan = self.told(ask, schema)
+        plan = self.terms_told(ask, schema)
         self._within(plan.event, 1)
         ticket = {
             "run": self.run,

@@ -97,7 +97,7 @@ class MomentsPlan(Terms):
         found: ArraySchema = replace(schema, note="")
         return found
 
-    def own(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
+    def lines_of(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
         """The class and the vector of a row, pulled in to the norm that the price is for, whatever it holds: int64,
         (people, 1 + features); no class, −1, and zeros of who has none.
         """

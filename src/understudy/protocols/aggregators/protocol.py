@@ -116,7 +116,7 @@ class Plan(Terms):
             raise ConfigError(f'nobody has a column "{config.target}". Nothing was charged.')
         return Schema(columns=schema.columns)
 
-    def own(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
+    def lines_of(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
         """The levels of a row: in a table everybody has one."""
         return population.rows[places].to(torch.int32)
 

@@ -149,7 +149,7 @@ class Terms(ABC):
         return self.sketched(self.cells, coin, self.field)
 
     @abstractmethod
-    def own(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
+    def lines_of(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
         """What uploads are about, of people with the rows at these places, if they have `some`: a line each."""
 
     @property

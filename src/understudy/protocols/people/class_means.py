@@ -250,7 +250,7 @@ class _Run(TwoRounds):
     def parts(self, found: Tensor, card: dict[str, Any]) -> GeneratorParts | ClassifierParts:
         return ClassifierParts(self.network, found, DeclaredFeatures(self.schema), card)
 
-    def told(self) -> dict[str, Any]:
+    def card_extra(self) -> dict[str, Any]:
         mechanism, (_, reports, refused) = self.terms.mechanism, zip(*self.heard.values(), strict=True)
         codewords = {**asdict(mechanism), "length": mechanism.length}
         return {**self.counted(sum(reports), sum(refused)), "codewords": codewords}

@@ -132,7 +132,7 @@ class FedStdgParty(FedWaeParty):
             return super().reports(ask)
         reports, flags = [], []
         for part in torch.split(ask.people, max(1, CHUNK // len(ask.weights))):
-            updates = self.told(part, ask.weights)
+            updates = self.told_updates(part, ask.weights)
             reports.append(self.reporter.report(updates, self.rng))  # line 20
             flags.append(magnitude.flags(updates, ask.rate, self.rng).cpu())  # line 21
         return to_message(reports) | {"flags": torch.cat(flags)}
@@ -180,15 +180,15 @@ class FedStdg(FedWae):
             "windows is not covered by these figures, but by their sum"
         )
 
-    def told(self) -> dict[str, Any]:
+    def card_extra(self) -> dict[str, Any]:
         config, share = self.config, getattr(self.reporter, "share", None)
         if share is None:
-            return super().told()
+            return super().card_extra()
         sent = {"indices": getattr(self.reporter, "chosen", 1), "of them expected in the top set": share}
         if config.adapts:
             flag = config.epsilon_report - config.epsilon_indices
             sent["epsilon"] = {"of indices": config.epsilon_indices, "of flag": flag}
-        return super().told() | {"report": sent}
+        return super().card_extra() | {"report": sent}
 
 
 def _flags(reports: Any, people: int) -> Tensor:

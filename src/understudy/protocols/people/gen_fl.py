@@ -325,7 +325,7 @@ class GenFl(Classifying):
         # Made-up rows are paid for in one round: no part of the whole bounds what that round costs.
         return 1 if self.config.share else max(1, self.cohorts.most()[name])
 
-    def told(self) -> dict[str, Any]:
+    def card_extra(self) -> dict[str, Any]:
         return {"noise_multiplier": needed_noise(self.config), **self.notes}
 
     def card(self, privacy: PrivacyStatement) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class _Run(Survey):
             self.estimates, threshold=config.threshold, clique=config.clique, cells=config.cells
         ).eval()
 
-    def told(self) -> dict[str, Any]:
+    def card_extra(self) -> dict[str, Any]:
         return {
             "reports": {"all": self.estimates.reports, "of the busiest person": self.times},
             "bits": self.mechanism.width,

@@ -100,9 +100,11 @@ class LearningParty(HostParty):
 
     def reports(self, ask: Round) -> Value:
         parts = torch.split(ask.people, max(1, CHUNK // len(ask.weights)))
-        return to_message([self.reporter.report(self.told(part, ask.weights), self.rng) for part in parts])
+        return to_message(
+            [self.reporter.report(self.told_updates(part, ask.weights), self.rng) for part in parts]
+        )
 
-    def told(self, people: Tensor, weights: Tensor) -> Tensor:
+    def told_updates(self, people: Tensor, weights: Tensor) -> Tensor:
         """The updates that the mechanism gets: finite, and lies where people lie."""
         updates = cohort(self.updates(people, weights))
         if self.poison is not None:
@@ -288,7 +290,7 @@ class ReportRounds(Rounds):
     def asked(self) -> dict[str, Spend]:
         return {name: {self.event: times} for name, times in self.cohorts.most().items()}
 
-    def told(self) -> dict[str, Any]:
+    def card_extra(self) -> dict[str, Any]:
         asked = self.cohorts.asked
         reports = {"all": int(asked.sum()), "of the busiest person": int(asked.max())}
         return {"dims": len(self.weights), "reports": reports, **self.notes}

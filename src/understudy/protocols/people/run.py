@@ -130,7 +130,7 @@ class Run(ABC):
         """The artefact of what was found."""
 
     @abstractmethod
-    def told(self) -> dict[str, Any]:
+    def card_extra(self) -> dict[str, Any]:
         """What else the card says; asked for after the fit."""
 
     def save(self) -> None:
@@ -175,7 +175,7 @@ class Run(ABC):
             "gone": self.parties.gone,
             "people": sum(self.hosted.values()),
             "left_out": left_out(self.begun),
-            **self.told(),
+            **self.card_extra(),
             "privacy": privacy.to_dict(),
         }
 

@@ -300,7 +300,7 @@ class CollectingReports(PassingOn, OneReportParty):
                 f"{self.name}: batch={config.batch:,}, and {len(people):,} people have codes here: a round is one "
                 "collection, of all of them at once. Nothing was charged or sent."
             )
-        self.epsilon, self.levels, self.told = config.epsilon_total, Codec(schema).sizes, ask
+        self.epsilon, self.levels, self.opened_by = config.epsilon_total, Codec(schema).sizes, ask
         return Hosting(elsewhere(schema, np.array(people)), PureDp(self.epsilon), 1)
 
     def _round(self, ask: Call) -> Reported:
@@ -321,8 +321,8 @@ class CollectingReports(PassingOn, OneReportParty):
         return {
             "run": self.run,
             "round": ask.round,
-            "config": self.told.config,
-            "schema": self.told.schema,
+            "config": self.opened_by.config,
+            "schema": self.opened_by.schema,
             "sizes": list(self.levels),
             "groups": ask.groups.tolist(),
             "columns": ask.columns,

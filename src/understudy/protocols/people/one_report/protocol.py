@@ -136,7 +136,7 @@ class _Run(TwoRounds):
             seed=config.seed, device=pick_device(config.device),
         ).eval()  # fmt: skip
 
-    def told(self) -> dict[str, Any]:
+    def card_extra(self) -> dict[str, Any]:
         reports = sum(heard.reports for heard in self.all_heard)
         weights = [heard.mechanism.most_weight for heard in self.all_heard if heard.reports]
         return {
