@@ -48,7 +48,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)
     series = job["dataset"] in SERIES
     rows, test = held_series(job) if series else held_images(job)
-    frame = Frame.of(rows.schema, FEATURES)
+    frame = Frame.from_schema(rows.schema, FEATURES)
     coefficients = frame.coefficients(rows.values)
     if job["bound"] == "declared":
         longest = np.quantile(np.linalg.norm(coefficients, axis=1), QUANTILE) / frame.reach

@@ -154,7 +154,7 @@ def figures(case: Case, made: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 def distances(case: Case, real: VisitCodes, other: VisitCodes, kinds: tuple[str, ...]) -> dict[str, float]:
     """Mean distances of two-way tables of the declared columns, kind by kind."""
-    layout, (own, mine) = VisitLayout.of(case.schema), declared(case)
+    layout, (own, mine) = VisitLayout.from_schema(case.schema), declared(case)
     before, after = (
         layout.split(count_visits(codes, layout, UNIT).astype(np.float64)) for codes in (real, other)
     )
@@ -172,7 +172,7 @@ def distances(case: Case, real: VisitCodes, other: VisitCodes, kinds: tuple[str,
 
 def second(case: Case, real: VisitCodes, other: VisitCodes) -> float:
     """The mean distance of tables of a column and itself two events later."""
-    layout, (_, mine) = VisitLayout.of(case.schema), declared(case)
+    layout, (_, mine) = VisitLayout.from_schema(case.schema), declared(case)
     found = []
     for column in range(mine):
         tables = []

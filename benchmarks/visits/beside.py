@@ -76,7 +76,7 @@ def rows_split(case: Case, epsilon: float | None, seed: int, settings: dict[str,
 def independent(case: Case, epsilon: float | None, seed: int, settings: dict[str, Any]) -> Made:
     """One-way tables under Gaussian noise of the price, rounded; people, and events, drawn column by column."""
     rng, schema = np.random.default_rng([seed, 2]), case.schema
-    layout = replace(VisitLayout.of(schema), even=True)
+    layout = replace(VisitLayout.from_schema(schema), even=True)
     counts = layout.split(count_visits(read_visits(dict(case.frames), schema).codes(), layout, UNIT))
     single = {block: table.astype(float) / UNIT for block, table in counts.items() if table.ndim == 1}
     deviation = needed_multipliers(publication.budget(epsilon), (1.0,))[0] * len(single) ** 0.5

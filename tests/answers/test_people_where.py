@@ -217,7 +217,7 @@ def test_the_fit_has_the_law_that_is_drawn() -> None:
     people, rows = made.visits(12_000, seed=1)
     assert people.attrs["kept"] == 1.0
     drawn = VisitTables.exact(
-        read_visits({"people": people, "events": rows}, ruled).codes(), VisitLayout.of(ruled)
+        read_visits({"people": people, "events": rows}, ruled).codes(), VisitLayout.from_schema(ruled)
     )
     laid = {"person": tables.people, "across": tables.across, "event": tables.events}
     starts = {"p": np.cumsum((0, *network.people)), "e": np.cumsum((0, *network.events))}

@@ -60,7 +60,7 @@ def test_rules_pass_where_some_row_keeps_them_and_meets_each_when() -> None:
         kept = each_keeps(schema, rows)
         whens = [Rule(always=rule["when"]) for rule in rules if "when" in rule]
         declared = {column.name: column for column in COLUMNS}
-        right = kept.any() and all((kept & when.kept(rows, declared)).any() for when in whens)
+        right = kept.any() and all((kept & when.rows_that_keep(rows, declared)).any() for when in whens)
         found[bool(right)] += 1
         if right:
             check_rules(schema)

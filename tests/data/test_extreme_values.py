@@ -83,7 +83,7 @@ def test_a_value_of_any_type_is_scaled_into_the_unit_interval_or_refused_by_what
         assert np.isfinite(scaled).all()
         assert ((scaled >= 0) & (scaled <= 1)).all()
         table = (Images if kind == "image" else Series).from_array(rows, schema)
-        frame = Frame.of(schema, 4)
+        frame = Frame.from_schema(schema, 4)
         assert (np.abs(frame.coefficients(table.values)) <= frame.reach).all()
         assert (frame.histograms(table.values, 8).sum(1) == np.prod(schema.shape)).all()
     else:
@@ -103,7 +103,7 @@ def test_rows_that_nobody_scaled_do_not_become_a_table(kind: str, value: float) 
 def test_a_histogram_counts_every_value_whatever_it_is() -> None:
     schema = schema_of("image", 0, 1)
     odd = np.array([[[np.nan, np.inf, -np.inf]], [[0.0, 1.0, 0.5]]], dtype=np.float32)
-    counts = Frame.of(schema, 3).histograms(odd, 4)
+    counts = Frame.from_schema(schema, 3).histograms(odd, 4)
     assert (counts.sum(1) == 3).all()
     assert (counts[1] == [1, 0, 1, 1]).all()
 

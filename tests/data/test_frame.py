@@ -23,7 +23,7 @@ def test_coefficients_are_those_of_the_cosine_transform_slow_ones_first() -> Non
 
 def test_of_series_the_time_alone_is_transformed_and_channels_stay_together() -> None:
     values, schema = sines(7, length=8, channels=3)
-    frame = Frame.of(schema, 13)
+    frame = Frame.from_schema(schema, 13)
     assert frame.features == 12, "four frequencies of three channels: a fifth would not fit"
     assert frame.order.tolist() == list(range(12))
     wanted = dctn(values.astype(float) - 0.5, axes=1, norm="ortho").reshape(7, -1)[:, :12]
@@ -51,8 +51,8 @@ def test_no_row_of_bounded_values_reaches_beyond_the_bound(shape: tuple[int, int
 
 def test_a_declared_norm_is_for_who_asks_for_it() -> None:
     schema = ImageSchema(height=4, width=4, norm=0.25)
-    assert Frame.of(schema, 16) == Frame((4, 4), 2, 16)
-    small, whole = Frame.declared(schema, 16).reach, Frame.of(schema, 16).reach
+    assert Frame.from_schema(schema, 16) == Frame((4, 4), 2, 16)
+    small, whole = Frame.declared(schema, 16).reach, Frame.from_schema(schema, 16).reach
     assert whole / 4 <= small <= whole / 4 + 16
 
 
@@ -67,5 +67,5 @@ def test_what_is_too_large_is_refused_before_anything_is_charged() -> None:
     for shape, features in (((MOST_VALUES, 2), 4), ((256, 256), 4), ((28, 28), 2000)):
         with pytest.raises(ConfigError, match="Nothing was charged"):
             Frame(shape, 2, features)
-    assert Frame.of(ImageSchema(height=4, width=4), 400).features == 16
-    assert Frame.of(ImageSchema(height=64, width=64, channels=3), 400).channels == 3
+    assert Frame.from_schema(ImageSchema(height=4, width=4), 400).features == 16
+    assert Frame.from_schema(ImageSchema(height=64, width=64, channels=3), 400).channels == 3

@@ -85,7 +85,7 @@ ROWS = pd.DataFrame(
 def test_a_row_keeps_a_rule_or_breaks_it(rule: Any, kept: list[bool]) -> None:
     own = schema(rule)
     declared = {column.name: column for column in COLUMNS}
-    assert own.rules[0].kept(ROWS, declared).tolist() == kept
+    assert own.rules[0].rows_that_keep(ROWS, declared).tolist() == kept
     assert broken(own.rules, ROWS, COLUMNS) == [kept.count(False)]
 
 
@@ -103,7 +103,7 @@ def test_rules_are_written_read_selected_and_joined() -> None:
     one, two = own.select(["sex", "pregnant"]), own.select(["came", "left"])
     assert join({"one": one, "two": two}).rules == own.rules[:2]
     other = replace(two, rules=({"always": "left > came"},))
-    assert len(Grid.of({"a": two, "b": other}).join({"a": two, "b": other}).rules) == 2
+    assert len(Grid.from_schemas({"a": two, "b": other}).join({"a": two, "b": other}).rules) == 2
 
 
 def test_a_file_says_rules_as_tables(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_any_text_as_a_rule_is_read_or_refused_in_words(text: str) -> None:
         try:
             own = schema({key: text if key == "always" else [text]})
             check_rules(own)
-            own.rules[0].kept(ROWS, {column.name: column for column in COLUMNS})
+            own.rules[0].rows_that_keep(ROWS, {column.name: column for column in COLUMNS})
         except UnderstudyError:
             continue
 

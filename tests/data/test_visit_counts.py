@@ -127,7 +127,7 @@ def test_columns_that_follow_from_the_schema_are_public_levels() -> None:
     schema = clinic()
     assert schema.person_schema.names == ("sex", "smoker", "first_day", "number_of_events")
     assert schema.event_schema.names == ("severity", "ward", "day_gap")
-    layout = VisitLayout.of(schema)
+    layout = VisitLayout.from_schema(schema)
     assert layout.people == (2, 2, 4 + 1, 4)
     assert layout.events == (4, 2 + 1, 6 + 1)  # gaps of 0, 1, 2–3, 4–7, 8–15, 16–30 days, and none
     assert clinic(gaps=(0, 1, 8)).event_schema.column("day_gap").labels == ("0", "1–7", "8–30")

@@ -75,7 +75,7 @@ def test_events_that_are_drawn_are_a_uniform_part_of_a_persons_own() -> None:
 def test_no_other_persons_rows_change_what_a_person_counts(cut: str) -> None:
     """Whoever is taken away, what is left counts as before but for that person's own part."""
     visits = read(clinic(cut=cut, most_events=5))  # nobody has more: nothing is drawn
-    layout = VisitLayout.of(visits.schema)
+    layout = VisitLayout.from_schema(visits.schema)
     whole = count_visits(visits.codes(), layout, 60)
     alone = [count_visits(visits.take(np.array([i])).codes(), layout, 60) for i in range(visits.rows)]
     assert np.array_equal(np.sum(alone, axis=0), whole)

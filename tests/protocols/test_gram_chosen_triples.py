@@ -75,7 +75,7 @@ def test_chosen_tables_are_exact_without_noise(cut: Any) -> None:
     parties = all_parties(tables, schemas, budget=FREE)
     plan = replace(PLAN, private=False, chosen_triples=6)
     found = release(LocalParties(parties), schemas, plan, choose_triples=mixed, chunk=7)
-    names, chosen = Grid.of(schemas).join(schemas).names, mixed(found, beside(schemas), 6, 0.0)
+    names, chosen = Grid.from_schemas(schemas).join(schemas).names, mixed(found, beside(schemas), 6, 0.0)
     assert len(found.triples) == len(chosen) == 6
     for one, pair in zip(found.triples, chosen.tolist(), strict=True):
         assert one["columns"] == [*pair, names.index(TARGET)]
@@ -264,7 +264,7 @@ def test_a_table_across_holders_has_the_noise_of_both_and_what_crosses_is_in_the
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
     found = release(LocalParties(parties), schemas, PLAN, choose_triples=crossing)
-    joint, layout = Grid.of(schemas).join(schemas).names, Layout(schemas)
+    joint, layout = Grid.from_schemas(schemas).join(schemas).names, Layout(schemas)
     crossed = set[str]()
     for one in found.triples:
         place = layout.place([joint[column] for column in one["columns"]])

@@ -87,7 +87,7 @@ every_cut = pytest.mark.parametrize("cut", [rows, columns, grid])
 
 
 def joint(schemas: Schemas) -> Schema:
-    return Grid.of(schemas).join(schemas)
+    return Grid.from_schemas(schemas).join(schemas)
 
 
 def found(cut: Any, plan: Plan, **more: Any) -> tuple[Released, Levels]:

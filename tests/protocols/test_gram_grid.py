@@ -56,14 +56,14 @@ class Across(Gram):
 
 def test_the_schemas_show_the_grid() -> None:
     _, schemas = by_grid(firsts=2, seconds=3)
-    assert Grid.of(schemas).groups == (("a0", "a1"), ("b0", "b1", "b2"), ("c0",))
-    assert Grid.of(schemas).partition == "grid"
-    assert Grid.of(by_rows(3)[1]).partition == "rows"
-    assert Grid.of(by_columns(3)[1]).partition == "columns"
-    assert Grid.of(schemas).join(schemas).columns == SCHEMA.columns
+    assert Grid.from_schemas(schemas).groups == (("a0", "a1"), ("b0", "b1", "b2"), ("c0",))
+    assert Grid.from_schemas(schemas).partition == "grid"
+    assert Grid.from_schemas(by_rows(3)[1]).partition == "rows"
+    assert Grid.from_schemas(by_columns(3)[1]).partition == "columns"
+    assert Grid.from_schemas(schemas).join(schemas).columns == SCHEMA.columns
     twice = {"a": SCHEMA, "b": SCHEMA.select(SCHEMA.names[:2])}
     with pytest.raises(SchemaError, match="must differ"):
-        Grid.of(twice).join(twice)
+        Grid.from_schemas(twice).join(twice)
 
 
 @pytest.mark.parametrize(("firsts", "seconds", "chunk"), [(2, 1, 1000), (3, 2, 2), (2, 2, 5)])
@@ -192,7 +192,7 @@ def test_every_two_who_have_a_part_in_a_block_pad_it_and_no_pad_is_used_twice(
     tables, schemas = by_grid()
     release(LocalParties(all_parties(tables, schemas)), schemas)
     (about,) = {about for *_, about in drawn}
-    grid = Grid.of(schemas)
+    grid = Grid.from_schemas(schemas)
     assert drawn == Counter(
         (own, peer, place, about)
         for place, block in enumerate(grid.blocks)

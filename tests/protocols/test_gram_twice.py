@@ -52,8 +52,8 @@ from understudy.runtime.local import LocalParties
 @pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(3), by_grid])
 def test_refined_pairs_and_triples_are_exact_without_noise(cut: Any) -> None:
     tables, schemas = cut()
-    columns = [*Grid.of(schemas).join(schemas).names]
-    one = Grid.of(schemas).groups[0][0]
+    columns = [*Grid.from_schemas(schemas).join(schemas).names]
+    one = Grid.from_schemas(schemas).groups[0][0]
     triple = tuple(schemas[one].names[:3])
     found = measured(
         tables, schemas, Plan(private=False, refined=3, scouting=0.5, triples=(triple,)), choose=pick
@@ -82,7 +82,7 @@ def test_both_releases_together_cost_the_budget_once(cut: Any) -> None:
 
 def test_a_refined_pair_is_the_weighted_mean_of_two_measurements() -> None:
     tables, schemas = by_columns(2)
-    plan, true = Plan(refined=3, scouting=0.3), true_gram(Grid.of(schemas).join(schemas))
+    plan, true = Plan(refined=3, scouting=0.3), true_gram(Grid.from_schemas(schemas).join(schemas))
     errors = []
     for seed in range(4):
         found = measured(tables, schemas, plan, choose=pick, seed=seed)
@@ -257,7 +257,7 @@ WITH_TARGET = torch.tensor([[0, 2], [1, 2], *([2, n] for n in range(3, len(SCHEM
 def test_pairs_with_the_target_are_exact_without_noise(cut: Any) -> None:
     tables, schemas = cut()
     found = measured(tables, schemas, Plan(private=False, target=TARGET, scouting=0.5))
-    assert torch.equal(found.gram.long(), true_gram(Grid.of(schemas).join(schemas)))
+    assert torch.equal(found.gram.long(), true_gram(Grid.from_schemas(schemas).join(schemas)))
 
 
 @pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(3), by_grid])
@@ -266,7 +266,7 @@ def test_pairs_with_the_target_have_less_noise_at_the_price_of_the_others(cut: A
     parties = all_parties(tables, schemas)
     found = release(LocalParties(parties), schemas, Plan(target=TARGET, scouting=0.6))
     plain = measured(tables, schemas, Plan())
-    joint = Grid.of(schemas).join(schemas)
+    joint = Grid.from_schemas(schemas).join(schemas)
     column = torch.repeat_interleave(torch.tensor(Codec(joint).sizes))
     place = joint.names.index(TARGET)
     with_it = ((column == place)[:, None] ^ (column == place)[None, :]) & found.measured

@@ -123,7 +123,7 @@ class Numbers(Study[Any]):
 
     @cached_property
     def grid(self) -> Grid:
-        return Grid.of(self.schemas)
+        return Grid.from_schemas(self.schemas)
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -115,7 +115,7 @@ def test_a_bought_norm_is_paid_for_once_and_means_have_less_noise() -> None:
     pixels, off = np.random.default_rng(0).integers(108, 148, (1000, 12, 12)), []
     pixels[0] = 0
     schema = ImageSchema(height=12, width=12)
-    rows = Frame.of(schema, 144).coefficients((pixels[1:] / 255).astype(np.float32))
+    rows = Frame.from_schema(schema, 144).coefficients((pixels[1:] / 255).astype(np.float32))
     for norms in (0.0, 0.1):
         held = {f"silo {n}": Images.from_array(pixels[n::2], schema) for n in range(2)}
         fed = Federation.rehearsal(held, {}, budget=Budget(0.5, 1e-5), seed=3, same_people=False)
@@ -131,7 +131,7 @@ def test_a_bought_norm_is_paid_for_once_and_means_have_less_noise() -> None:
             "the budget is spent either way, and no more"
         )
     card = result.generator.card
-    assert np.linalg.norm(rows, axis=1).max() / Frame.of(schema, 144).reach < card["norm"] < 0.5
+    assert np.linalg.norm(rows, axis=1).max() / Frame.from_schema(schema, 144).reach < card["norm"] < 0.5
     assert list(card["noise"]) == ["norms", "means", "pooled"]
     assert off[1] < 0.6 * off[0]
 
@@ -399,7 +399,7 @@ def test_a_release_is_made_once_and_in_turn() -> None:
 
 def test_the_noise_is_what_the_price_says() -> None:
     """Two rehearsals with other seeds differ by noise alone, of the stated deviation."""
-    config, stage = moments.Config(**SMALL), First(Frame.of(SCHEMA, 20), 2)
+    config, stage = moments.Config(**SMALL), First(Frame.from_schema(SCHEMA, 20), 2)
     sums = []
     for seed in (1, 2):
         pixels, labels = signs(40)

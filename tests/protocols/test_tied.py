@@ -156,7 +156,7 @@ def test_what_is_drawn_is_tied_across_holders(tmp_path: Path) -> None:
 
 def test_a_network_is_checked_without_the_compiler(forker: Forker, tmp_path: Path) -> None:
     """To load torch's takes seconds."""
-    parts = [{"sizes": [3, 2]}, {**Frame.of(IMAGE, 10).describe(), "directions": 4}]
+    parts = [{"sizes": [3, 2]}, {**Frame.from_schema(IMAGE, 10).describe(), "directions": 4}]
     (script := tmp_path / "check.py").write_text(
         "import json, sys\n"
         "from understudy.generators.parts import network_class\n"
@@ -355,7 +355,7 @@ def test_no_vector_is_longer_than_the_scale_whatever_a_server_asks_for(
 ) -> None:
     """The first person has two rows: what counts is their average, and the average of their squares."""
     table = Images.from_array(values * 255, IMAGE, np.array([0, 0, 1]))
-    held = ArrayPeople.of(Frame.of(IMAGE, 10), table, np.arange(2))
+    held = ArrayPeople.of(Frame.from_schema(IMAGE, 10), table, np.arange(2))
     weights = np.where(on_diagonal(4).numpy(), 0.5, 1.0)
     for made in (
         held.joint(torch.from_numpy(centre), radius, scale),

@@ -75,7 +75,7 @@ def test_without_noise_the_release_is_the_tables_of_all_holders_rows(count: int)
     found = released(clinics(count, budget=AMPLE), config)
     who, events = frames()
     whole = read_visits({"people": who, "events": events}, clinic()).codes()
-    exact = VisitTables.exact(whole, VisitLayout.of(clinic()))
+    exact = VisitTables.exact(whole, VisitLayout.from_schema(clinic()))
     assert found.noise == dict.fromkeys(exact.tables, 0.0)
     for block, table in exact.tables.items():
         torch.testing.assert_close(found.tables[block], table, rtol=0, atol=0)
@@ -89,7 +89,7 @@ def test_the_noise_is_what_the_price_says(count: int) -> None:
     found = released(fed, config)
     who, events = frames()
     whole = read_visits({"people": who, "events": events}, clinic()).codes()
-    exact = VisitTables.exact(whole, VisitLayout.of(clinic()))
+    exact = VisitTables.exact(whole, VisitLayout.from_schema(clinic()))
     beside = torch.cat(
         [((found.tables[b] - exact.tables[b]) / found.noise[b]).flatten() for b in exact.tables]
     )
@@ -310,7 +310,7 @@ def test_parts_are_as_fine_as_the_noise_allows_and_never_change_it() -> None:
         sigma, unit = noise_of(multiplier)
         seen.add(unit)
         assert unit in UNITS
-        least = multiplier * VisitLayout.of(clinic()).sensitivity(unit)
+        least = multiplier * VisitLayout.from_schema(clinic()).sensitivity(unit)
         if multiplier * unit > 10:
             assert sigma == pytest.approx(least, rel=1e-2)
         assert sigma >= least
@@ -408,6 +408,6 @@ def test_counts_do_not_depend_on_the_order_of_the_files() -> None:
         days = days.drop_duplicates(["patient", "day"]).sort_index() if seed is None else days
         keep = tables[0][1] if tables else days.index
         read = read_visits({"people": who, "events": days.loc[days.index.isin(keep)]}, clinic())
-        tables.append((VisitTables.exact(read.codes(), VisitLayout.of(clinic())), keep))
+        tables.append((VisitTables.exact(read.codes(), VisitLayout.from_schema(clinic())), keep))
     for block, table in tables[0][0].tables.items():
         assert np.array_equal(table, tables[1][0].tables[block])

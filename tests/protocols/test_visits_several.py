@@ -49,7 +49,7 @@ def shared() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
 def by_hand(schema: SeveralVisits) -> dict[tuple[str, int, int], np.ndarray]:
     """All tables, person by person, from averages of each person's events."""
     people, events = shared()
-    layout = SeveralLayout.of(schema)
+    layout = SeveralLayout.from_schema(schema)
     alone = [replace(part, people=schema.people, person="patient") for part in schema.parts]
     codes = [read_visits({"people": people, "events": events[part.title]}, part).codes() for part in alone]
     declared = 0 if schema.people is None else len(schema.people.columns)
@@ -77,7 +77,7 @@ def by_hand(schema: SeveralVisits) -> dict[tuple[str, int, int], np.ndarray]:
                 continue
             found[block] += first if len(layout.shape(block)) == 1 else np.outer(first, second)
     own = [
-        VisitTables.exact(part, replace(VisitLayout.of(s), even=True))
+        VisitTables.exact(part, replace(VisitLayout.from_schema(s), even=True))
         for part, s in zip(codes, alone, strict=True)
     ]
     for title, tables in zip(layout.titles, own, strict=True):

@@ -43,7 +43,7 @@ def test_a_plan_warns_of_a_bound_that_holds_every_outlier_and_not_of_one_where_a
 
 def test_the_uncertainty_is_that_of_the_best_estimate_from_all_tables_of_the_column() -> None:
     other = Integer(name="days", low=0, high=3)
-    layout = VisitLayout.of(schema(WIDE, other))
+    layout = VisitLayout.from_schema(schema(WIDE, other))
     noise = {block: 3.0 if block[0] == "event" else 2.0 for block in layout.blocks}
     rng, draws, levels = np.random.default_rng(0), 20_000, WIDE.size
     # its own table, one with days (4 levels), and with sex (2) and the number of events (6)
@@ -74,5 +74,5 @@ def test_of_several_kinds_of_events_each_is_told_by_its_own_tables_and_what_may_
 
 
 def test_without_noise_nothing_is_uncertain() -> None:
-    layout = VisitLayout.of(schema(WIDE))
+    layout = VisitLayout.from_schema(schema(WIDE))
     assert not list(wide_columns(schema(WIDE), layout, dict.fromkeys(layout.blocks, 0.0), 100))

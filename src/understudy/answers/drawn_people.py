@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from understudy.answers.cases import Split
 from understudy.answers.question import left_of
-from understudy.data.arrays import Places, starts_of, taken
 from understudy.data.column import Column
 from understudy.data.conditions import Condition, Order, Test, tests
 from understudy.data.encoding.values import numbers_of, typed
 from understudy.data.rules import about, met
+from understudy.data.table import Places, starts_of, taken
 from understudy.data.visits import VisitSchema
 
 
@@ -89,7 +89,7 @@ def meets(drawn: Drawn, split: Split) -> NDArray[np.bool_]:
     good = np.ones(len(drawn.people), dtype=np.bool_)
     alone = about(schema.rules, schema.person_schema.names)
     for rule in alone:
-        good &= rule.kept(drawn.people, every)
+        good &= rule.rows_that_keep(drawn.people, every)
     for kind, part in enumerate(schema.parts):
         names = [column.name for column in part.event_columns]
         own = [rule for rule in schema.rules if rule not in alone and set(rule.columns) & set(names)]
@@ -99,7 +99,7 @@ def meets(drawn: Drawn, split: Split) -> NDArray[np.bool_]:
                 [drawn.people.iloc[owner].reset_index(drop=True), drawn.events[kind][names]], axis=1
             )
             for rule in own:
-                good[owner[~rule.kept(rows, every)]] = False
+                good[owner[~rule.rows_that_keep(rows, every)]] = False
     if split.condition is not None:
         good &= _meet(split.condition, drawn, split)
     return good

@@ -89,7 +89,7 @@ def each_keeps(schema: Schema, frame: pd.DataFrame) -> NDArray[np.bool_]:
     kept = np.ones(len(frame), dtype=np.bool_)
     for rule in schema.rules:
         if rule.condition is not None:
-            kept &= rule.kept(frame, declared)
+            kept &= rule.rows_that_keep(frame, declared)
     return kept
 
 
@@ -98,7 +98,7 @@ def all_keep(schema: Schema, frame: pd.DataFrame) -> NDArray[np.bool_]:
     declared, kept = {column.name: column for column in schema.columns}, each_keeps(schema, frame)
     for rule in schema.rules:
         if rule.unique:
-            kept[kept] = rule.kept(frame[kept], declared)
+            kept[kept] = rule.rows_that_keep(frame[kept], declared)
     return kept
 
 

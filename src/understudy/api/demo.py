@@ -149,7 +149,7 @@ def _visits_comparison(
     schema = next(iter(schemas.values()))
     real = {part: pd.concat([held[part] for held in tables.values()]) for part in ("people", "events")}
     drawn = {part: pd.read_parquet(folder / "synthetic" / f"{part}.parquet") for part in real}
-    layout = VisitLayout.of(schema)
+    layout = VisitLayout.from_schema(schema)
     ours, theirs = (
         VisitTables.exact(read_visits(frames, schema).codes(), layout).tables for frames in (drawn, real)
     )

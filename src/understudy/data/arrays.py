@@ -25,11 +25,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from understudy.data.column import Categorical, Category
 from understudy.data.document import Document
+from understudy.data.table import Places, starts_of, taken
 from understudy.ground.check import known_keys, repeated
 from understudy.ground.errors import ConfigError, SchemaError
 
 Values = NDArray[np.float32]
-Places = NDArray[np.int64]
 Codes = Places  # among classes
 # several columns; kept in the second form
 Declared = Mapping[str, Sequence[Category]] | tuple[Categorical, ...]
@@ -86,6 +86,15 @@ class ArraySchema(Document):
     @abstractmethod
     def where(self, place: tuple[int, ...], value: str) -> str:
         """A value that is no good, and its place (row, *place), in words."""
+
+    @property
+    def flat_names(self) -> list[str]:
+        """A name for each number of a row, in their order."""
+        return list(self.names)
+
+    def as_drawn(self) -> Self:
+        """The schema of what a generator writes, where every row stands for itself."""
+        return replace(self, person=None)
 
     def require_public(self, which: str = "this schema") -> None:
         """Bounds of arrays are always declared: nothing drafts them from rows."""
@@ -268,8 +277,7 @@ class ArrayTable(Generic[S]):
 
     values: Values = field(repr=False)  # (rows, *schema.shape), person after person
     ids: NDArray[Any] = field(repr=False)  # one for each person
-    # (people + 1,): person i has the rows starts[i] … starts[i + 1]
-    starts: Places = field(repr=False)
+    starts: Places = field(repr=False)  # (people + 1,): person i has the rows starts[i] … starts[i + 1]
     schema: S = field(repr=False)
     source: str
     # (rows,), as places among the declared ones; of several columns among all combinations
@@ -287,7 +295,6 @@ class ArrayTable(Generic[S]):
 
     @property
     def people(self) -> NDArray[Any]:
-        """Who each row is."""
         return np.repeat(self.ids, np.diff(self.starts))
 
     def codes(self, label: str) -> Codes:
@@ -344,15 +351,3 @@ class ArrayTable(Generic[S]):
             row = f"row {int(missing.argmax()) + 1:,}"
             raise SchemaError(f"{source}: {row} belongs to no person. Nothing was read further.")
         return cls.grouped(scaled, owner, np.asarray(ids), schema, source, classes)
-
-
-def starts_of(numbers: NDArray[np.integer[Any]]) -> Places:
-    """Where each person's rows begin, and where all end, of rows that stand person after person: (people + 1,)."""
-    return np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
-
-
-def taken(starts: Places, people: NDArray[Any]) -> tuple[Places, Places]:
-    """Of these people alone, in this order: where the rows of each begin, and the places of all rows now."""
-    numbers = np.diff(starts)[people]
-    begin = starts_of(numbers)
-    return begin, np.arange(begin[-1]) + np.repeat(starts[people] - begin[:-1], numbers)

@@ -22,17 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data import column as kinds
-from understudy.data.column import (
-    Binned,
-    Boolean,
-    Categorical,
-    Column,
-    Date,
-    Datetime,
-    Integer,
-    Ordinal,
-    Real,
-)
+from understudy.data.column import Binned, Boolean, Categorical, Column, Date, Datetime, Integer, Real
 from understudy.data.conditions import (
     And,
     Compare,
@@ -44,10 +34,10 @@ from understudy.data.conditions import (
     Order,
     Test,
     Value,
-    columns,
     parse,
-    tests,
 )
+from understudy.data.conditions import columns as columns_in
+from understudy.data.conditions import tests as tests_in
 from understudy.data.encoding.values import Pieces, cut, numbers_of, places_of
 from understudy.data.reading.forms import read_time
 from understudy.ground.check import known_keys, nearest, repeated
@@ -87,18 +77,18 @@ class Rule:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.unique if self.condition is None else columns(self.condition)
+        return self.unique if self.condition is None else columns_in(self.condition)
 
     def check(self, declared: Mapping[str, Column]) -> None:
         """SchemaError where it makes no sense for these columns."""
-        for test in () if self.condition is None else tests(self.condition):
+        for test in () if self.condition is None else tests_in(self.condition):
             if isinstance(test, Order):
                 _check_order(test, declared)
             else:
                 cuts(test, declared[test.column])
 
-    def kept(self, frame: pd.DataFrame, declared: Mapping[str, Column]) -> Mask:
-        """Which rows of a frame keep it; of rows that `unique` forbids to be alike, the first does."""
+    def rows_that_keep(self, frame: pd.DataFrame, declared: Mapping[str, Column]) -> Mask:
+        """Which rows of a frame do; of rows that `unique` forbids to be alike, the first does."""
         if self.condition is None:
             return ~frame.duplicated(list(self.unique)).to_numpy()
         return met(self.condition, frame, declared)
@@ -139,7 +129,7 @@ def about(rules: Iterable[Rule], names: Iterable[str]) -> tuple[Rule, ...]:
 def broken(rules: Sequence[Rule], frame: pd.DataFrame, declared: Iterable[Column]) -> list[int]:
     """How many rows break each rule. It is computed from rows: for their holder alone."""
     by_name = {column.name: column for column in declared}
-    return [int((~rule.kept(frame, by_name)).sum()) for rule in rules]
+    return [int((~rule.rows_that_keep(frame, by_name)).sum()) for rule in rules]
 
 
 def _read(text: str) -> Condition:
@@ -152,7 +142,11 @@ def _read(text: str) -> Condition:
 def _check_order(test: Order, declared: Mapping[str, Column]) -> None:
     one, other = declared[test.column], declared[test.other]
     days = [isinstance(column, Date | Datetime) for column in (one, other)]
-    ordinal = isinstance(one, Ordinal) and isinstance(other, Ordinal) and one.categories == other.categories
+    ordinal = (
+        isinstance(one, kinds.Ordinal)
+        and isinstance(other, kinds.Ordinal)
+        and one.categories == other.categories
+    )
     same = type(one) is type(other) if any(days) else isinstance(one, Binned) and isinstance(other, Binned)
     if isinstance(one, Datetime) and isinstance(other, Datetime) and one.resolution != other.resolution:
         same = False

@@ -225,7 +225,7 @@ class Grid:
     groups: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def of(cls, schemas: Mapping[str, Schema]) -> "Grid":
+    def from_schemas(cls, schemas: Mapping[str, Schema]) -> "Grid":
         """As the schemas show it: the same columns in the same order make a group."""
         return cls.alike({name: schema.columns for name, schema in schemas.items()})
 

@@ -26,7 +26,7 @@ what is left of a stretch after its last whole window is not used.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
@@ -111,6 +111,15 @@ class SeriesSchema(ArraySchema):
         """The columns that say which series, and when, in a table of sampled series."""
         return self.series or "series", self.time or "time"
 
+    @property
+    def flat_names(self) -> list[str]:
+        return [f"{channel}.{step}" for step in range(self.length) for channel in self.names]
+
+    def as_drawn(self) -> Self:
+        """Series are whole."""
+        series, time = self._places
+        return replace(self, person=None, series=series, time=time, stride=None, windows_are_people=False)
+
     @cached_property
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         low, high = np.array([(channel.low, channel.high) for channel in self.channels]).T
@@ -187,7 +196,7 @@ def read_series(source: Source, schema: SeriesSchema, name: str | None = None) -
     if schema.time is not None:
         readers[schema.time] = Reader(True, partial(_read_times, schema.time))
     raw, cells = read_columns(source, readers, name)
-    rows = _Rows.of(schema, cells, raw.name)
+    rows = _Rows.in_order(schema, cells, raw.name)
     first = rows.windows()
     steps = rows.order[first[:, None] + np.arange(schema.length)]  # (windows, L): rows of the table
     values = np.stack([cells[channel].to_numpy() for channel in schema.names], axis=1)[steps]
@@ -209,7 +218,7 @@ class _Rows:
     fresh: NDArray[np.bool_]  # true where a new stretch begins: a series, or what follows a gap
 
     @classmethod
-    def of(cls, schema: SeriesSchema, cells: Mapping[str, "pd.Series[Any]"], source: str) -> Self:
+    def in_order(cls, schema: SeriesSchema, cells: Mapping[str, "pd.Series[Any]"], source: str) -> Self:
         count = len(cells[schema.names[0]])
         # Without a series column, a person's rows are one long series.
         column = schema.series or schema.person

@@ -38,6 +38,7 @@ from understudy.data.schema import Column, Integer, Real, Schema
 from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError
 
+Places = NDArray[np.int64]
 LISTED = '; "understudy schema check" lists all'
 
 
@@ -331,3 +332,15 @@ def _show(value: object) -> str:
     """A value as it stands in a message: numbers bare, text in quotes, nothing longer than a line."""
     text = f"{value:.15g}" if isinstance(value, float) else str(value)[:40]
     return f'"{text}"' if isinstance(value, str) and not re.fullmatch(r"[-+.\deE]+", text) else text
+
+
+def starts_of(numbers: NDArray[np.integer[Any]]) -> Places:
+    """Where each person's rows begin, and where all end, of rows that stand person after person: (people + 1,)."""
+    return np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
+
+
+def taken(starts: Places, people: NDArray[Any]) -> tuple[Places, Places]:
+    """Of these people alone, in this order: where the rows of each begin, and the places of all rows now."""
+    numbers = np.diff(starts)[people]
+    begin = starts_of(numbers)
+    return begin, np.arange(begin[-1]) + np.repeat(starts[people] - begin[:-1], numbers)

@@ -298,7 +298,7 @@ def open_holdings(
 
 
 def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | str:
-    groups = Grid.of({party: table.schema for party, table in tables.items()}).groups
+    groups = Grid.from_schemas({party: table.schema for party, table in tables.items()}).groups
     first = {", ".join(group): tables[group[0]].schema for group in groups}
     indexed = {
         party: table.frame[list(table.schema.names)].set_axis(pd.Index(table.people), axis=0)

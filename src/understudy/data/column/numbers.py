@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from functools import cached_property
@@ -97,6 +97,13 @@ class Binned(Column):
     def _bound(self, value: Any) -> Any:
         """A bound or an edge in this kind's own type, or an error."""
 
+    def _from_text(self, value: Any, read: Callable[[str], Any], said: str) -> Any:
+        """What a text stands for, as `read` has it; any other value as it is."""
+        try:
+            return read(value) if isinstance(value, str) else value
+        except ValueError:
+            raise self.error(f"{value!r} is not {said}.") from None
+
     def _number(self, bound: Any) -> int:
         """A bound on the column's own scale."""
         return int(bound)
@@ -122,14 +129,12 @@ class Integer(Binned):
 
     def __post_init__(self) -> None:
         if self.written not in (None, *TIME_FORMS):
-            raise self.error(
-                f"written must be one of {shorten(list(TIME_FORMS), ' | ')}, not {self.written!r}."
-            )
+            known = shorten(list(TIME_FORMS), " | ")
+            raise self.error(f"written must be one of {known}, not {self.written!r}.")
         super().__post_init__()
         if self.written and not (self.low >= 0 and self.high < forms.A_DAY // TIME_FORMS[self.written]):
-            raise self.error(
-                f"a time of day lies from 00:00 on and before 24:00, not {self.low} to {self.high}."
-            )
+            span = f"{self.low} to {self.high}"
+            raise self.error(f"a time of day lies from 00:00 on and before 24:00, not {span}.")
 
     def said(self, value: int) -> str:
         return str(value) if self.written is None else forms.write_time(value, self.written)
@@ -181,7 +186,8 @@ class Real(Binned):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_decimals()
+        if self.decimals is not None:
+            self._check_decimals(self.decimals)
         if not isinstance(self.ends, bool):
             raise self.error(f"ends must be true or false, not {self.ends!r}.")
         if self.ends and (self.decimals not in (1, 2) or self.bins is not None):
@@ -189,10 +195,7 @@ class Real(Binned):
         if self.written not in (None, *NUMBER_FORMS):
             raise self.error(f"written must be one of {shorten(NUMBER_FORMS, ' | ')}, not {self.written!r}.")
 
-    def _check_decimals(self) -> None:
-        most = self.decimals
-        if most is None:
-            return
+    def _check_decimals(self, most: int) -> None:
         if isinstance(most, bool) or not isinstance(most, int) or not 0 <= most <= MOST_DECIMALS:
             raise self.error(f"decimals must be a whole number from 0 to {MOST_DECIMALS}, not {most!r}.")
         if max(abs(self.low), abs(self.high)) * 10**most > EXACT:
@@ -280,11 +283,7 @@ class Date(Binned):
         return numbers.astype("datetime64[D]")
 
     def _bound(self, value: Any) -> date:
-        if isinstance(value, str):
-            try:
-                value = date.fromisoformat(value)
-            except ValueError:
-                raise self.error(f"{value!r} is not a date (YYYY-MM-DD).") from None
+        value = self._from_text(value, date.fromisoformat, "a date (YYYY-MM-DD)")
         if isinstance(value, datetime) or not isinstance(value, date):
             raise self.error(f"bounds and edges must be dates without a time, not {value!r}.")
         if not FIRST_DAY <= value <= LAST_DAY:
@@ -329,11 +328,7 @@ class Datetime(Binned):
         return (numbers * self.step).astype("datetime64[s]")
 
     def _bound(self, value: Any) -> datetime:
-        if isinstance(value, str):
-            try:
-                value = datetime.fromisoformat(value)
-            except ValueError:
-                raise self.error(f"{value!r} is not a time (YYYY-MM-DD HH:MM:SS).") from None
+        value = self._from_text(value, datetime.fromisoformat, "a time (YYYY-MM-DD HH:MM:SS)")
         if not isinstance(value, datetime) or value.tzinfo is not None:
             raise self.error(f"bounds and edges must be days with a time and without a zone, not {value!r}.")
         if not FIRST_DAY <= value.date() <= LAST_DAY:

@@ -30,7 +30,7 @@ from torch import Tensor
 from understudy.data.arrays import ArraySchema, ArrayTable, class_codes
 from understudy.data.column import Binned, Boolean, Categorical, Category, Column, Date, Datetime
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.values import numbers_of
+from understudy.data.encoding.values import codes_of, numbers_of
 from understudy.data.reading.files import Source
 from understudy.data.schema import Schema
 from understudy.data.table import Table, read_table
@@ -105,12 +105,14 @@ class TableFeatures:
         frame = self._read(source, self._columns)
         out = np.empty((len(frame), len(self._columns)), dtype=np.float32)
         for place, column in enumerate(self._columns):
-            out[:, place] = _scaled(column, frame) if isinstance(column, Binned) else _levels(column, frame)
+            cells = frame[column.name]
+            out[:, place] = _scaled(column, cells) if isinstance(column, Binned) else codes_of(column, cells)
         return torch.from_numpy(out)
 
     def codes(self, source: Source | Table) -> Tensor:
         column = self.schema.column(self.target)
-        return torch.from_numpy(_levels(column, self._read(source, (column,))).astype(np.int64))
+        cells = self._read(source, (column,))[column.name]
+        return torch.from_numpy(codes_of(column, cells).astype(np.int64))
 
     def expand(self, rows: Tensor) -> Tensor:
         starts = torch.tensor(self._starts[:-1])
@@ -207,12 +209,12 @@ class DeclaredFeatures:
     def rows(self, source: Any) -> Tensor:
         if isinstance(source, np.ndarray | Tensor):
             return torch.from_numpy(self.schema.scaled(tensor(source).numpy(), "the array"))
-        return torch.from_numpy(self._read(source).values)
+        return torch.from_numpy(self.schema.read(source).values)
 
     def codes(self, source: Any) -> Tensor:
         if isinstance(source, np.ndarray | Tensor):
             return ArrayFeatures(self.shape, self.labels).codes(source)
-        return torch.from_numpy(self._read(source).codes(self.target or self.schema.label))
+        return torch.from_numpy(self.schema.read(source).codes(str(self.target or self.schema.label)))
 
     def expand(self, rows: Tensor) -> Tensor:
         return rows.to(torch.float32)
@@ -220,21 +222,14 @@ class DeclaredFeatures:
     def describe(self) -> dict[str, Any]:
         return {"kind": self.schema.kind} | ({} if self.target is None else {"target": self.target})
 
-    def _read(self, source: Any) -> Any:
-        return self.schema.read(source)
-
 
 def tensor(values: ArrayLike | Tensor) -> Tensor:
     """An array as a tensor on the host, in its own dtype."""
     return values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
 
 
-def _levels(column: Column, frame: pd.DataFrame) -> NDArray[np.int32]:
-    return Codec(Schema(columns=(column,))).codes(frame)[:, 0]
-
-
-def _scaled(column: Binned, frame: pd.DataFrame) -> NDArray[np.float64]:
-    numbers, low, high = numbers_of(column, frame[column.name]), column.low, column.high
+def _scaled(column: Binned, cells: "pd.Series[Any]") -> NDArray[np.float64]:
+    numbers, low, high = numbers_of(column, cells), column.low, column.high
     if isinstance(column, Date | Datetime):
         low, high = column.edges[0], column.edges[-1] - 1
     return np.asarray((numbers - low) / (high - low))

@@ -62,7 +62,7 @@ class Frame:
             )
 
     @classmethod
-    def of(cls, schema: ArraySchema, features: int, *, upright: bool = False) -> "Frame":
+    def from_schema(cls, schema: ArraySchema, features: int, *, upright: bool = False) -> "Frame":
         """The frame of these images or series. Of a series all channels of a frequency are kept, or none.
 
         With `upright`, images are turned before, and the numbers for it come on top; not those whose schema declares a
@@ -78,7 +78,7 @@ class Frame:
         """The same with the norm that the schema declares: for sums that pull longer rows in, and for nothing that
         takes a row's length for granted.
         """
-        return replace(cls.of(schema, features, upright=upright), norm=schema.norm or 1.0)
+        return replace(cls.from_schema(schema, features, upright=upright), norm=schema.norm or 1.0)
 
     @property
     def _slow(self) -> int:

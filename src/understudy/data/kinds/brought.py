@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.arrays import ArrayTable, starts_of
+from understudy.data.arrays import ArrayTable
 from understudy.data.described import AnyRows, AnySchema, PublicSchema, Rows
 from understudy.data.document import Document, read
 from understudy.data.kinds.kind import IMAGES, SERIES, TABLE, Family, Flat, Kind, placed
 from understudy.data.reading.files import Source
 from understudy.data.schema import Grid, Schema, join
-from understudy.data.table import Table, Violation
+from understudy.data.table import Table, Violation, starts_of
 from understudy.data.visits import SeveralVisits, TwoSources, Visits, VisitSchema, read_visits
 from understudy.data.visits.reading import number_bounds
 from understudy.ground.check import known_keys, nearest, repeated
@@ -34,8 +34,8 @@ _MORE = 5  # events of the person who is made up to have more than count
 
 
 class VisitKind(Kind[VisitSchema, Visits]):
-    name: ClassVar[str] = VisitSchema.kind
-    plural: ClassVar[str] = "people with events"
+    name = VisitSchema.kind
+    plural = "people with events"
 
     def read(
         self, source: Any, schema: VisitSchema, name: str | None = None, *, one_row_each: bool = True
@@ -212,7 +212,7 @@ class MixedSchema(Document):
 def distinct(parts: Mapping[str, AnySchema]) -> dict[str, AnySchema]:
     """One holder for each set of columns; whatever is no table stays as it is."""
     tables = TABLE.among(parts)
-    first = {group[0] for group in Grid.of(tables).groups}
+    first = {group[0] for group in Grid.from_schemas(tables).groups}
     return {name: part for name, part in parts.items() if name in first or name not in tables}
 
 

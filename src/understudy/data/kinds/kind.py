@@ -8,13 +8,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.arrays import ArrayTable
+from understudy.data.arrays import ArraySchema, ArrayTable
 from understudy.data.column import Integer
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
@@ -58,9 +58,9 @@ class Family(Generic[S, R]):
 class Kind(Family[S, R], ABC):
     """One kind of rows that a holder may bring."""
 
-    name: ClassVar[str]  # as a schema says it
-    plural: ClassVar[str] = "rows"  # what such rows are called
-    nobody: ClassVar[str] = "These people do not exist."  # of those that are drawn
+    name: str  # as a schema says it
+    plural: str = "rows"  # what such rows are called
+    nobody: str = "These people do not exist."  # of those that are drawn
 
     @abstractmethod
     def read(self, source: Any, schema: S, name: str | None = None, *, one_row_each: bool = True) -> R:
@@ -99,9 +99,9 @@ class Flat(Kind[S, R]):
         """The schema of what a generator writes, where every row stands for itself."""
         return replace(schema, person=None)  # type: ignore[type-var]
 
-    @abstractmethod
     def shape(self, schema: S) -> tuple[int, ...]:
         """The shape of a row as numbers."""
+        return self.sizes(schema)
 
     def width(self, schema: S) -> int:
         """How many numbers a row is."""
@@ -147,7 +147,7 @@ def places(aligned: pd.DataFrame) -> NDArray[np.int64]:
 
 
 class TableKind(Flat[Schema, Table]):
-    name: ClassVar[str] = Schema.kind
+    name = Schema.kind
 
     def read(
         self, source: Any, schema: Schema, name: str | None = None, *, one_row_each: bool = True
@@ -207,12 +207,23 @@ def _codec(schema: Schema) -> "Codec":
 TABLE = TableKind(Schema, Table)
 
 
-A = TypeVar("A", ImageSchema, SeriesSchema)
-ARRAYS: Family[ImageSchema | SeriesSchema, ArrayTable[Any]] = Family(ImageSchema | SeriesSchema, ArrayTable)
+A = TypeVar("A", bound=ArraySchema)
+ARRAYS: Family[ArraySchema, ArrayTable[Any]] = Family(ArraySchema, ArrayTable)
 
 
 class ArrayKind(Flat[A, ArrayTable[A]]):
-    """Either of them."""
+    """Images, or series."""
+
+    def __init__(self, schema: type[A], plural: str) -> None:
+        super().__init__(schema, ArrayTable)
+        self.name, self.plural = schema.kind, plural
+        self.nobody = f"Nobody's {schema.kind} is among them."
+
+    def as_drawn(self, schema: A) -> A:
+        return schema.as_drawn()
+
+    def names(self, schema: A, party: str) -> list[str]:
+        return [f"{party}.{name}" for name in schema.flat_names]
 
     def read(
         self, source: Any, schema: A, name: str | None = None, *, one_row_each: bool = True
@@ -228,9 +239,6 @@ class ArrayKind(Flat[A, ArrayTable[A]]):
         return placed(rows.ids[np.diff(rows.starts) > 0], rows.schema.person, rows.source)
 
     def sizes(self, schema: A) -> tuple[int, ...]:
-        return schema.shape
-
-    def shape(self, schema: A) -> tuple[int, ...]:
         return schema.shape
 
     def encode(self, rows: ArrayTable[A], aligned: pd.DataFrame, device: Any = "cpu") -> "Tensor":
@@ -267,30 +275,5 @@ class ArrayKind(Flat[A, ArrayTable[A]]):
         return ArrayTable(values, np.arange(people), np.arange(people + 1), schema, "made-up rows", classes)
 
 
-class ImageKind(ArrayKind[ImageSchema]):
-    name: ClassVar[str] = ImageSchema.kind
-    plural: ClassVar[str] = "images"
-    nobody: ClassVar[str] = "Nobody's image is among them."
-
-    def names(self, schema: ImageSchema, party: str) -> list[str]:
-        return [f"{party}.{pixel}" for pixel in schema.names]
-
-
-IMAGES = ImageKind(ImageSchema, ArrayTable)
-
-
-class SeriesKind(ArrayKind[SeriesSchema]):
-    name: ClassVar[str] = SeriesSchema.kind
-    plural: ClassVar[str] = "series"
-    nobody: ClassVar[str] = "Nobody's series is among them."
-
-    def as_drawn(self, schema: SeriesSchema) -> SeriesSchema:
-        """Series are whole."""
-        series, time = schema.series or "series", schema.time or "time"
-        return replace(schema, person=None, series=series, time=time, stride=None, windows_are_people=False)
-
-    def names(self, schema: SeriesSchema, party: str) -> list[str]:
-        return [f"{party}.{channel}.{step}" for step in range(schema.length) for channel in schema.names]
-
-
-SERIES = SeriesKind(SeriesSchema, ArrayTable)
+IMAGES = ArrayKind(ImageSchema, "images")
+SERIES = ArrayKind(SeriesSchema, "series")

@@ -205,7 +205,7 @@ def require_no_secret(text: str) -> None:
             "the database's URL has a password in it, or something that may be one and would be kept beside the "
             f"artefacts; it looks like postgresql://user@host:port/name?sslmode=require. {_INSTEAD}"
         )
-    if not all(map(_known, parse_qsl(parts["keys"] or "", keep_blank_values=True))):
+    if not all(map(_is_plain_key, parse_qsl(parts["keys"] or "", keep_blank_values=True))):
         raise ConfigError(
             'what follows the "?" of the database\'s URL may be a password, and is kept beside the artefacts; only '
             f"these may stand there, each with a plain value: {', '.join(KEYS)}. {_INSTEAD}"
@@ -242,6 +242,6 @@ def _odd(parts: re.Match[str]) -> bool:
     )
 
 
-def _known(item: tuple[str, str]) -> bool:
+def _is_plain_key(item: tuple[str, str]) -> bool:
     key, value = item
     return key.lower() in KEYS and bool(value) and not re.search(r"[;=@{}]", value)

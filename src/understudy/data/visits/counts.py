@@ -35,8 +35,8 @@ from itertools import accumulate, combinations, combinations_with_replacement, p
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.data.arrays import Places, taken
 from understudy.data.encoding.values import Codes
+from understudy.data.table import Places, taken
 from understudy.data.visits.schema import SeveralVisits, VisitSchema
 from understudy.ground.errors import SchemaError
 
@@ -149,7 +149,7 @@ class VisitLayout(Blocks):
         self.check_size()
 
     @classmethod
-    def of(cls, schema: VisitSchema) -> "VisitLayout":
+    def from_schema(cls, schema: VisitSchema) -> "VisitLayout":
         people, events = (
             tuple(column.size for column in part.columns)
             for part in (schema.person_schema, schema.event_schema)
@@ -209,8 +209,10 @@ class SeveralLayout(Blocks):
         self.check_size()
 
     @classmethod
-    def of(cls, schema: SeveralVisits) -> "SeveralLayout":
-        return cls(tuple(part.title for part in schema.parts), tuple(map(VisitLayout.of, schema.parts)))
+    def from_schema(cls, schema: SeveralVisits) -> "SeveralLayout":
+        return cls(
+            tuple(part.title for part in schema.parts), tuple(map(VisitLayout.from_schema, schema.parts))
+        )
 
     @cached_property
     def people(self) -> tuple[int, ...]:

@@ -23,12 +23,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.arrays import Places, starts_of, taken
 from understudy.data.column import Column
 from understudy.data.encoding.values import Codes, codes_of, numbers_of, typed
 from understudy.data.reading.files import Source
 from understudy.data.reading.sources import SUFFIX, TableSource
-from understudy.data.table import Table, id_reader, read_columns, read_table
+from understudy.data.table import Places, Table, id_reader, read_columns, read_table, starts_of, taken
 from understudy.data.visits.counts import VisitCodes
 from understudy.data.visits.schema import VisitSchema
 from understudy.ground.check import known_keys
@@ -90,7 +89,7 @@ class Visits:
 
         `rng` is what events are drawn by. Edges: the rule draws and there is no `rng` → ConfigError.
         """
-        kept = self.kept(rng)
+        kept = self.counted_events(rng)
         owner = np.repeat(np.arange(self.rows), self.numbers)[kept]
         numbers = np.bincount(owner, minlength=self.rows)
         starts = starts_of(numbers)
@@ -109,7 +108,7 @@ class Visits:
         columns.append(_levels(schema.person_schema.columns[-1], numbers, np.zeros(self.rows, dtype=bool)))
         return VisitCodes(np.concatenate(columns, axis=1), np.concatenate(events, axis=1), starts)
 
-    def kept(self, rng: "Uniform | None") -> Places:
+    def counted_events(self, rng: "Uniform | None") -> Places:
         """The events that count, as places among all, in their order."""
         most, numbers = self.schema.most_events, self.numbers
         if (numbers <= most).all():

@@ -145,7 +145,7 @@ def event_codes(frames: Mapping[str, pd.DataFrame], schema: Events, seed: int = 
 
 def event_layouts(schema: Events) -> tuple[VisitLayout, ...]:
     """Which tables are compared of each kind of events."""
-    each = [VisitLayout.of(part) for part in schema.parts]
+    each = [VisitLayout.from_schema(part) for part in schema.parts]
     declared = 0 if schema.people is None else len(schema.people.columns)
     own, derived = each[0].people[:declared], [each[0].people[declared:], *(one.people for one in each[1:])]
     return tuple(

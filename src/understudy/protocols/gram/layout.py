@@ -58,7 +58,7 @@ class Layout:
 
     @cached_property
     def grid(self) -> Grid:
-        return Grid.of(self.schemas)
+        return Grid.from_schemas(self.schemas)
 
     @cached_property
     def joint(self) -> Schema:

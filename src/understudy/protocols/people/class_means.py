@@ -102,7 +102,7 @@ class Terms:
             raise ConfigError(
                 f"{self.classes:,} classes are more than {_MOST_BLOCKS:,}. Nothing was charged."
             )
-        self.frame = Frame.of(schema, config.features)
+        self.frame = Frame.from_schema(schema, config.features)
         self.mechanism = NearestCodes.best(config.epsilon_total)
         self.width = -(-(self.frame.features + 1) // STEP) * STEP
 

@@ -254,5 +254,5 @@ def _framed(schema: ArraySchema, network: Mapping[str, Any]) -> bool:
     """Whether sums are in the frame of these rows, upright or not."""
     said = {key: network[key] for key in ("shape", "sides", "features", "upright") if key in network}
     turned = said.get("upright", False)
-    frame = Frame.of(schema, said["features"] - (POSES if turned else 0), upright=turned)
+    frame = Frame.from_schema(schema, said["features"] - (POSES if turned else 0), upright=turned)
     return frame.describe() == said

@@ -233,7 +233,7 @@ class MomentSums(_Sums):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        frame = Frame.of(self.schema, self.recipe.features, upright=self.recipe.upright)
+        frame = Frame.from_schema(self.schema, self.recipe.features, upright=self.recipe.upright)
         self.multiplier = 0.0 if self.budget is None else _multiplier_within(self.budget, self.figure)
         each = [self.multiplier / share**0.5 for share in self.shares]
         scales = [finest(one, 1) for one in each[1:]]

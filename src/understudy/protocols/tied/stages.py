@@ -19,10 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.arrays import ArrayTable, Values, taken
+from understudy.data.arrays import ArrayTable, Values
 from understudy.data.encoding.codec import Codes
 from understudy.data.encoding.frame import UNIT, Frame, on_diagonal, packed
 from understudy.data.schema import Block as Groups
+from understudy.data.table import taken
 from understudy.models.moments.released import bins_of
 from understudy.privacy.secure.counts import one_hot
 from understudy.privacy.secure.moments import (

@@ -80,8 +80,8 @@ class Split:
     def layout(self) -> VisitLayout | SeveralLayout:
         """All are measured alike: what two groups count is a product of vectors in parts of one root."""
         if isinstance(self.schema, SeveralVisits):
-            return SeveralLayout.of(self.schema)
-        return replace(VisitLayout.of(self.schema), even=True)
+            return SeveralLayout.from_schema(self.schema)
+        return replace(VisitLayout.from_schema(self.schema), even=True)
 
     def first(self, group: int) -> str:
         """Who stands for the group where one is named."""

@@ -58,7 +58,7 @@ def fitted_ties(schema: VisitSchema | SeveralVisits, part: VisitSchema) -> Visit
 def check_fit(config: Any, schema: VisitSchema | SeveralVisits) -> None:
     """Refuse, before anything is paid for, what the fit would refuse: too few states, or too much memory."""
     for part in schema.parts:
-        layout = VisitLayout.of(part)
+        layout = VisitLayout.from_schema(part)
         with torch.device("meta"):
             MixtureOfChains(
                 layout.people,

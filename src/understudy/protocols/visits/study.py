@@ -180,7 +180,9 @@ class VisitStudy(Study[Rows]):
         self.schema: VisitSchema | SeveralVisits = (
             first_of_all if self.split is None else self.split.schema
         )  # of all together
-        self.layout: Layout = VisitLayout.of(first_of_all) if self.split is None else self.split.layout
+        self.layout: Layout = (
+            VisitLayout.from_schema(first_of_all) if self.split is None else self.split.layout
+        )
         self.grid.check_most_holders(config.most_holders)
 
     @cached_property
