@@ -20,12 +20,14 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import Frame, unpacked
-from understudy.models.moments.labels import Labels, Released
+from understudy.models.moments.labels import Labels
 
 SCALE = 1 << 12  # of the means: the norm that the longest row has in whole numbers
 CELLS = 32  # of norms, where a bound on them is bought
 COUNT = ENERGY = SHADES = SCALE // 4  # what a row counts, and adds at most to energy and histograms
 FIRST = math.sqrt(SCALE**2 + COUNT**2 + ENERGY**2 + SHADES**2) * (1 + 2.0**-40)  # what a person moves of it
+
+Released = dict[str, Tensor]
 
 
 def bins_of(frame: Frame) -> int:
