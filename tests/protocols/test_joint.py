@@ -264,6 +264,7 @@ def test_the_noise_is_what_the_price_says_and_each_release_is_charged_once() -> 
         assert party.agreement is party.pair is None, "with the last release the keys are gone"
     privacy = statement(found, LocalParties(inside))
     assert all(3.9 < privacy.epsilon(name, "server") <= 4.0 for name in inside)
+    assert "3 joint releases; the parties' charges are for the same ones" in str(privacy)
     for said in privacy.to_dict()["parties"]:
         assert said["rounds"] == 3, "one for each release"
         dearest = max(epsilon(study.pricing.spend(n, found.record.noise[n]), 1e-5) for n in range(3))

@@ -75,9 +75,7 @@ class PartyPrivacy:
     noise: str
     people: int | None
     rounds: int = 1
-    each: tuple[
-        Spend, ...
-    ] = ()  # the uses of every round, where they may differ: the dearest is a round's price
+    each: tuple[Spend, ...] = ()  # uses of every round, where they may differ: a round costs the dearest
     rehearsal: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -280,7 +278,9 @@ class PrivacyStatement:
             how = "; the parties' charges are for one release" if self.one_release else ": prices compose"
             return many + how
         if self.one_release:
-            return "one release; the parties' charges are for the same release"
+            many = len(self.parties[0].each)
+            what, same = ("one release", "release") if many < 2 else (f"{many:,} joint releases", "ones")
+            return f"{what}; the parties' charges are for the same {same}"
         if self.same_people and self.common_steps is not None and len(self.parties) > 1:
             return "the parties hold the same people in common samples: their noise is combined before sampling counts"
         if self.same_people:
