@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.data.arrays import public_of
 from understudy.data.column import Real
+from understudy.data.document import public_of
 from understudy.data.images import Images, ImageSchema
 from understudy.data.kinds import load_schema, read_rows
 from understudy.data.series import SeriesSchema, read_series

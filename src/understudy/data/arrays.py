@@ -230,13 +230,6 @@ class ArraySchema(Document):
         return self.combined(codes)
 
 
-def public_of(schema: Any) -> dict[str, Any]:
-    """What of a schema of images or series has to be alike at all holders: not how each reads its own file."""
-    sizes = ("height", "width", "length", "channels")
-    alike = ("kind", *sizes, "low", "high", "label", "classes", "labels", "norm")
-    return {key: value for key, value in schema.to_dict().items() if key in alike}
-
-
 def _class_column(label: object, classes: object) -> Categorical | None:
     """The declared column of classes, checked; None where there is none."""
     if label is None and not classes:

@@ -78,3 +78,10 @@ def _suffix(path: Path) -> str:
     if path.suffix.lower() not in (".toml", ".json"):
         raise SchemaError(f"{path.name}: a schema is kept in a .toml or .json file.")
     return path.suffix.lower()
+
+
+def public_of(schema: Any) -> dict[str, Any]:
+    """What of a schema of images or series has to be alike at all holders: not how each reads its own file."""
+    sizes = ("height", "width", "length", "channels")
+    alike = ("kind", *sizes, "low", "high", "label", "classes", "labels", "norm")
+    return {key: value for key, value in schema.to_dict().items() if key in alike}

@@ -278,8 +278,8 @@ class PrivacyStatement:
             how = "; the parties' charges are for one release" if self.one_release else ": prices compose"
             return many + how
         if self.one_release:
-            many = len(self.parties[0].each)
-            what, same = ("one release", "release") if many < 2 else (f"{many:,} joint releases", "ones")
+            made = len(self.parties[0].each)
+            what, same = ("one release", "release") if made < 2 else (f"{made:,} joint releases", "ones")
             return f"{what}; the parties' charges are for the same {same}"
         if self.same_people and self.common_steps is not None and len(self.parties) > 1:
             return "the parties hold the same people in common samples: their noise is combined before sampling counts"

@@ -17,8 +17,8 @@ import torch
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
-from understudy.data.arrays import public_of
 from understudy.data.described import AnySchema
+from understudy.data.document import public_of
 from understudy.data.encoding.population import Population
 from understudy.data.kinds import TABLE, Family, schema_from
 from understudy.generators.parts import GeneratorParts

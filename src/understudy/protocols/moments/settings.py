@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from understudy.data.arrays import public_of
+from understudy.data.document import public_of
 from understudy.data.encoding.frame import MOST_FEATURES
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError, SchemaError

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from typing import Any, ClassVar
 
-from understudy.data.arrays import public_of
+from understudy.data.document import public_of
 from understudy.data.encoding.frame import Frame
 from understudy.data.schema import Grid
 from understudy.ground.check import in_range, whole

@@ -27,8 +27,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.arrays import public_of
 from understudy.data.described import ArraySchema, one_label
+from understudy.data.document import public_of
 from understudy.data.encoding.features import DeclaredFeatures
 from understudy.data.encoding.frame import MOST_FEATURES, UNIT, Frame
 from understudy.data.kinds import ARRAYS, population_of, schema_from

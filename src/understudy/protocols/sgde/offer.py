@@ -33,9 +33,9 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from understudy.data.arrays import public_of
 from understudy.data.column import shorten
 from understudy.data.described import AnySchema, one_label
+from understudy.data.document import public_of
 from understudy.data.encoding.features import Label
 from understudy.data.images import ImageSchema
 from understudy.data.kinds import FLAT, TABLE, kind_of, one_kind_of_row, schema_from
