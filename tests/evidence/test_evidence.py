@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,17 @@ import pyshacl
 import pytest
 import tomli_w
 import yaml
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rdflib import Graph
@@ -27,7 +38,7 @@ from understudy.evidence.deployment import SHAPE
 from understudy.evidence.facts import BLANK, About, read_facts
 from understudy.evidence.folder import write_evidence
 from understudy.evidence.signing import EvidenceError, new_key, sign_folder, verify_folder
-from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
+from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, UnderstudyError
 from understudy.runtime import certificates
 
 DCAT_AP = """
@@ -292,3 +303,123 @@ def test_the_commands_write_sign_and_verify(run: Path, tmp_path: Path) -> None:
     done = call.invoke(app, ["verify", folder, "--trusted", str(trusted)])
     assert done.exit_code == 0, done.output
     assert "clinic, insurer" in done.output
+
+
+def _command(*words: str | Path) -> str:
+    """What a command that refuses says: one line of an error of ours, which `main` prints instead of a traceback."""
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert isinstance(done.exception, UnderstudyError), (done.exception, done.output)
+    said = str(done.exception)
+    assert "\n" not in said
+    return said
+
+
+def _files(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+def _rsa(folder: Path) -> tuple[Path, Path]:
+    key = rsa.generate_private_key(65537, 2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "clinic")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+    folder.mkdir()
+    (folder / "rsa.key").write_bytes(pem)
+    (folder / "clinic.pem").write_bytes(made.sign(key, SHA256()).public_bytes(Encoding.PEM))
+    return folder / "rsa.key", folder / "clinic.pem"
+
+
+def test_keys_that_cannot_be_used_are_told_in_one_line_and_nothing_is_signed(
+    signed: tuple[Path, Path], run: Path, tmp_path: Path
+) -> None:
+    folder, trusted = signed
+    private, certificate = _rsa(tmp_path / "rsa")
+    shutil.rmtree(folder / "signatures")
+    good = (tmp_path / "keys" / "clinic.key").read_bytes()
+    for name, body in {
+        "half.key": good[:60],
+        "none.key": b"",
+        "public.key": (trusted / "clinic.pub").read_bytes(),
+        "locked.key": load_pem_private_key(good, None).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x")
+        ),
+        "bent.key": good.replace(b"M", b"*"),
+    }.items():
+        (tmp_path / name).write_bytes(body)
+        assert f"{name} is no private key" in _command("sign", folder, "--key", tmp_path / name)
+    assert "is no private key" in _command("sign", folder, "--key", private)
+    for place in ("nowhere.key", "keys"):
+        assert "the key cannot be read" in _command("sign", folder, "--key", tmp_path / place)
+    book = tmp_path / "half.key"
+    assert "not a ledger" in _command(
+        "sign", folder, "--key", tmp_path / "keys" / "hub.key", "--ledger", book
+    )
+    assert not (folder / "signatures").exists()
+    for body, word in (
+        ((tmp_path / "keys" / "clinic.key").read_bytes(), "holds a private key"),
+        (certificate.read_bytes(), "only Ed25519 keys"),
+        (b"-----BEGIN CERTIFICATE-----\nno\n-----END CERTIFICATE-----\n", "neither a public key nor"),
+    ):
+        (trusted / "clinic.pem").write_bytes(body)
+        assert word in _command("verify", folder, "--trusted", trusted)
+    (trusted / "clinic.pem").unlink()
+    (trusted / "clinic.pem").mkdir()
+    assert "neither a public key nor" in _command("verify", folder, "--trusted", trusted)
+    (tmp_path / "empty").mkdir()
+    assert "no public keys" in _command("verify", folder, "--trusted", tmp_path / "empty")
+
+
+def test_folders_that_are_no_evidence_are_told_in_one_line_and_nothing_is_written(
+    signed: tuple[Path, Path], run: Path, tmp_path: Path
+) -> None:
+    folder, trusted = signed
+    other, key = tmp_path / "other", tmp_path / "keys" / "hub.key"
+    other.mkdir()
+    shutil.copytree(run / "out", tmp_path / "rehearsed")
+    body = (
+        (run / "out" / "privacy.json").read_text().replace('"rehearsal": null', '"rehearsal": "A rehearsal."')
+    )
+    (tmp_path / "rehearsed" / "privacy.json").write_text(body)
+    (tmp_path / "about.toml").write_text("title = ")
+    before = _files(tmp_path) | _files(run)
+    assert "holds no run" in _command("evidence", other)
+    assert "rehearsal" in _command("evidence", tmp_path / "rehearsed")
+    assert "cannot be written" in _command("evidence", run / "out", "--out", key / "x")
+    assert "not a valid TOML" in _command("evidence", run / "out", "--about", tmp_path / "about.toml")
+    for place in (other, run / "out"):
+        assert "is no folder of evidence" in _command("verify", place, "--trusted", trusted)
+        assert "is no folder of evidence" in _command("sign", place, "--key", key)
+        assert "is no folder of evidence" in _command("sign", place, "--key", other / "fresh.key", "--new")
+    assert "cannot be written" in _command("sign", folder, "--key", key / "fresh.key", "--new")
+    for name, text, word in (
+        ("run.json", "[]", "damaged"),
+        ("privacy.json", "{}", "damaged"),
+        ("privacy.json", body, "rehearsal"),
+    ):
+        was = (folder / name).read_text()
+        (folder / name).write_text(text)
+        assert word in _command("sign", folder, "--key", key)
+        assert word in _command("verify", folder, "--trusted", trusted)
+        (folder / name).write_text(was)
+    assert _files(tmp_path) | _files(run) == before
+
+
+@pytest.mark.parametrize(
+    "body", ['url = ["https://a"]', 'curators = "A"', "region = 7", 'title = ["a"]', "authors = [1]"]
+)
+def test_what_people_say_is_text_or_a_list_of_texts(tmp_path: Path, body: str) -> None:
+    (tmp_path / "about.toml").write_text(body)
+    with pytest.raises(ConfigError, match="about: "):
+        About.load(tmp_path / "about.toml")
+
+
+def test_a_holder_called_hub_pays_like_any_other(signed: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, trusted = signed
+    stated = json.loads((folder / "privacy.json").read_text())
+    stated["parties"] = [stated["parties"][0] | {"name": "hub"}]
+    (folder / "privacy.json").write_text(json.dumps(stated))
+    shutil.rmtree(folder / "signatures")
+    sign_folder(folder, tmp_path / "keys" / "hub.key")
+    with pytest.raises(EvidenceError, match="receipts"):
+        verify_folder(folder, trusted)

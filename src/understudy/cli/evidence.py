@@ -45,9 +45,10 @@ def sign(
 ) -> None:
     """Sign a folder of evidence, as the holder of a ledger or as the hub."""
     _need_libraries()
-    from understudy.evidence.signing import new_key, sign_folder
+    from understudy.evidence.signing import new_key, sign_folder, statement_to_sign
 
     if new:
+        statement_to_sign(folder, ledger=ledger)  # a folder that cannot be signed needs no key
         out.print(f"A new key: {key}. Hand out {new_key(key)}, and keep the key.", soft_wrap=True)
     out.print(f"Signed: {sign_folder(folder, key, ledger=ledger)}", soft_wrap=True)
 

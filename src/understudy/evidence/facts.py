@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.ground.check import known_keys, plain_names
-from understudy.ground.durable import read_toml
+from understudy.ground.durable import load_toml
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
 from understudy.privacy.accounts.budget import ADJACENCY
 from understudy.privacy.accounts.guessing import in_words, right_guesses
@@ -44,21 +44,21 @@ class About:
     authors: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            for text in value if isinstance(value, tuple) else (value,):
-                if text is not None and (
-                    not isinstance(text, str) or not _clean(text) or len(text) > _LONGEST
-                ):
-                    raise ConfigError(
-                        f"about: {name} must be text of up to {_LONGEST} letters, and no control characters. {NOTHING}"
-                    )
+        for field in fields(self):
+            value, several = getattr(self, field.name), isinstance(field.default, tuple)
+            texts = value if several else () if value is None and field.default is None else (value,)
+            if not isinstance(texts, tuple) or not all(map(_is_text, texts)):
+                raise ConfigError(
+                    f"about: {field.name} must be {'a list of texts' if several else 'text'} of up to {_LONGEST} "
+                    f"letters, and no control characters. {NOTHING}"
+                )
         if not self.url.startswith(("https://", "http://")):
             raise ConfigError(f"about: url must begin with https://. {NOTHING}")
 
     @classmethod
     def load(cls, path: str | Path) -> "About":
         """From a TOML file."""
-        body = read_toml(Path(path))
+        body = load_toml(Path(path), "what people say of the release")
         known_keys(body, [field.name for field in fields(cls)], f"keys of {path}")
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in body.items()}
         return cls(**values)
@@ -185,6 +185,10 @@ def read_facts(folder: str | Path, about: About | None = None, *, made: date | N
             f"{run.folder}: the privacy statement cannot be read ({error!r}). {NOTHING}"
         ) from error
     return facts
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and _clean(value) and len(value) <= _LONGEST
 
 
 def _clean(text: str) -> bool:

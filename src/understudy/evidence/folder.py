@@ -34,14 +34,17 @@ def write_evidence(
     facts, out = read_facts(run, about, made=made), Path(out)
     if out.exists():
         raise ArtefactError(f"{out} is there already. {NOTHING}")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".evidence-") as place:
-        folder = Path(place) / "evidence"
-        folder.mkdir()
-        _copy(facts.artefacts.folder, folder)
-        write_report(facts.artefacts.folder, out=folder / "report.html", publish=True)
-        _write_files(facts, folder)
-        folder.rename(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=".evidence-") as place:
+            folder = Path(place) / "evidence"
+            folder.mkdir()
+            _copy(facts.artefacts.folder, folder)
+            write_report(facts.artefacts.folder, out=folder / "report.html", publish=True)
+            _write_files(facts, folder)
+            folder.rename(out)
+    except OSError as error:
+        raise ArtefactError(f"{out} cannot be written ({error.strerror or error}). {NOTHING}") from error
     return out
 
 

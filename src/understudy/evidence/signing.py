@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from understudy.ground import durable
@@ -35,6 +36,7 @@ HUB = "hub"
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:understudy:release:v1"
 PAYLOAD = "application/vnd.in-toto+json"
+MADE = ("run.json", "privacy.json", "deployment.yaml", "checklist.json")  # what every folder of evidence has
 _MOST = 4 << 20  # bytes of an envelope
 
 
@@ -59,48 +61,68 @@ def new_key(path: str | Path) -> Path:
         raise ConfigError(f"{path} or {public} is there already. Nothing was written.")
     key = Ed25519PrivateKey.generate()
     pem = serialization.Encoding.PEM
-    durable.own_folder(path.parent)
-    durable.replace(
-        path,
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-    )
-    durable.own_files(path)
-    durable.replace(
-        public, key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-    )
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    handed_out = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    try:
+        durable.own_folder(path.parent)
+        durable.replace(path, private)
+        durable.own_files(path)
+        durable.replace(public, handed_out)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}).") from None
     return public
 
 
-def sign_folder(folder: str | Path, key: str | Path, *, ledger: str | Path | None = None) -> Path:
-    """Sign a folder of evidence: as the holder of this ledger, or without one as the hub. Returns the envelope's path.
+def statement_to_sign(folder: str | Path, *, ledger: str | Path | None = None) -> dict[str, Any]:
+    """What whoever signs this folder stands for: the holder of this ledger, or without one the hub.
 
     A holder's ledger is read first: a folder that states uses which the ledger does not hold is not signed.
     """
-    from securesystemslib.dsse import Envelope
-    from securesystemslib.signer._crypto_signer import CryptoSigner
-
     folder = Path(folder)
-    digests, stated = _digests(folder), _stated(folder)
-    run = str(read_json(folder / "run.json")["run"])
+    run, stated = _stated(folder)
     name, receipts = HUB, None
     if ledger is not None:
         with Ledger(ledger) as book:
             name, receipts = book.holder, _receipts(book, run)
         _require_paid(name, receipts, stated)
     plain_name(signer=name)
-    predicate = {"run": run, "signer": name, "receipts": receipts, "rehearsal": None}
-    body = {
+    return {
         "_type": STATEMENT,
         "subject": [
-            {"name": place, "digest": {"sha256": digest}} for place, digest in sorted(digests.items())
+            {"name": place, "digest": {"sha256": digest}}
+            for place, digest in sorted(_digests(folder).items())
         ],
         "predicateType": PREDICATE,
-        "predicate": predicate,
+        "predicate": {"run": run, "signer": name, "receipts": receipts, "rehearsal": None},
     }
-    envelope = Envelope(json.dumps(body, ensure_ascii=False, sort_keys=True).encode(), PAYLOAD, {})
-    private = serialization.load_pem_private_key(Path(key).read_bytes(), password=None)
-    envelope.sign(CryptoSigner(private))
-    place = folder / SIGNATURES / f"{name}.dsse.json"
+
+
+def sign_folder(folder: str | Path, key: str | Path, *, ledger: str | Path | None = None) -> Path:
+    """Sign a folder of evidence, as the holder of this ledger or without one as the hub. Returns the envelope."""
+    try:
+        pem = Path(key).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{key}: the key cannot be read ({error.strerror}). Nothing was signed.") from None
+    return sign_statement(folder, statement_to_sign(folder, ledger=ledger), pem, str(key))
+
+
+def sign_statement(folder: str | Path, statement: Mapping[str, Any], pem: bytes, whose: str) -> Path:
+    """Sign what `statement_to_sign` made of this folder, and put it there; `whose` names the key in a refusal."""
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.signer._crypto_signer import CryptoSigner
+
+    try:
+        private = serialization.load_pem_private_key(pem, password=None)
+        if not isinstance(private, Ed25519PrivateKey | EllipticCurvePrivateKey):
+            raise ValueError("neither Ed25519 nor of an elliptic curve")
+        signer = CryptoSigner(private)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ConfigError(
+            f"{whose} is no private key of Ed25519 or an elliptic curve (PEM, without a password). Nothing was signed."
+        ) from None
+    envelope = Envelope(json.dumps(statement, ensure_ascii=False, sort_keys=True).encode(), PAYLOAD, {})
+    envelope.sign(signer)
+    place = Path(folder) / SIGNATURES / f"{statement['predicate']['signer']}.dsse.json"
     place.parent.mkdir(exist_ok=True)
     return durable.replace_json(place, envelope.to_dict())
 
@@ -108,21 +130,13 @@ def sign_folder(folder: str | Path, key: str | Path, *, ledger: str | Path | Non
 def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
     """Check a folder of evidence by the public keys (NAME.pub) or certificates (NAME.pem) in the folder `trusted`."""
     folder = Path(folder)
-    digests, stated = _digests(folder), _stated(folder)
-    keys = _trusted(Path(trusted))
+    run, stated = _stated(folder)
+    digests, keys, envelopes = _digests(folder), _trusted(Path(trusted)), envelopes_in(folder)
     holders = [str(party["name"]) for party in stated["parties"]]
-    envelopes = {
-        place.name.removesuffix(".dsse.json"): place for place in sorted((folder / SIGNATURES).glob("*"))
-    }
-    if stated.get("rehearsal") or "rehearsal" not in stated:
-        raise EvidenceError(
-            f"{folder}: this was a rehearsal, or does not say that it was none: it is evidence of nothing."
-        )
     if lacking := [name for name in holders if name not in envelopes]:
         raise EvidenceError(f"{folder}: {', '.join(lacking)} did not sign.")
     if foreign := sorted(envelopes.keys() - {*holders, HUB}):
         raise EvidenceError(f"{folder}: {', '.join(foreign)} signed, and is no holder of this run.")
-    run = str(read_json(folder / "run.json").get("run"))
     for name, place in envelopes.items():
         body = _opened(place, name, keys)
         _require_same(name, {one["name"]: one["digest"]["sha256"] for one in body["subject"]}, digests)
@@ -133,15 +147,18 @@ def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
             or predicate.get("rehearsal") is not None
         ):
             raise EvidenceError(f"{place}: it is signed for another holder, another run or a rehearsal.")
-        if name != HUB:
+        if name in holders:
             _require_paid(name, predicate.get("receipts"), stated)
     return Verified(run, tuple(envelopes), len(digests))
 
 
+def envelopes_in(folder: Path) -> dict[str, Path]:
+    """Who is said to have signed, each with the envelope, unchecked."""
+    return {place.name.removesuffix(".dsse.json"): place for place in sorted((folder / SIGNATURES).glob("*"))}
+
+
 def _digests(folder: Path) -> dict[str, str]:
     """The digest of every file but the signatures."""
-    if not folder.is_dir():
-        raise EvidenceError(f"{folder} is no folder.")
     found = {}
     for place in sorted(folder.rglob("*")):
         name = place.relative_to(folder).as_posix()
@@ -153,15 +170,27 @@ def _digests(folder: Path) -> dict[str, str]:
     return found
 
 
-def _stated(folder: Path) -> Mapping[str, Any]:
+def _stated(folder: Path) -> tuple[str, Mapping[str, Any]]:
+    """The run and its statement. EvidenceError where the folder is no evidence, or of a rehearsal."""
+    if missing := [name for name in MADE if not (folder / name).is_file()]:
+        raise EvidenceError(f"{folder} is no folder of evidence: it has no {', '.join(missing)}.")
     try:
-        stated = read_json(folder / "privacy.json")
+        run, stated = str(read_json(folder / "run.json")["run"]), read_json(folder / "privacy.json")
         for party in stated["parties"]:
             plain_name(holder=party["name"])
-            Counter({use["event"]: use["count"] for use in party["uses"]["insider"]})
-    except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
-        raise EvidenceError(f"{folder}: privacy.json is missing or damaged ({error}).") from error
-    return dict(stated)
+            _used(party)
+        rehearsal = stated.get("rehearsal", "not said")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EvidenceError(f"{folder}: run.json or privacy.json is damaged ({error}).") from error
+    if rehearsal is not None:
+        raise EvidenceError(
+            f"{folder}: this was a rehearsal, or does not say that it was none: it is evidence of nothing."
+        )
+    return run, stated
+
+
+def _used(party: Mapping[str, Any]) -> Counter[str]:
+    return Counter({str(use["event"]): int(use["count"]) for use in party["uses"]["insider"]})
 
 
 def _receipts(book: Ledger, run: str) -> list[dict[str, Any]]:
@@ -188,8 +217,7 @@ def _require_paid(name: str, receipts: Any, stated: Mapping[str, Any]) -> None:
             paid.update({event: int(count) for event, count in receipt["uses"].items()})
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise EvidenceError(f"{name}: its receipts cannot be read.") from error
-    used = Counter({use["event"]: use["count"] for use in mine[0]["uses"]["insider"]})
-    if unpaid := used - paid:
+    if unpaid := sum(map(_used, mine), Counter[str]()) - paid:
         raise EvidenceError(
             f"{name}: {sum(unpaid.values()):,} uses of its rows are stated that no entry of its ledger pays for."
         )
@@ -235,18 +263,24 @@ def _trusted(folder: Path) -> dict[str, Any]:
 
     found = {}
     for place in sorted([*folder.glob("*.pub"), *folder.glob("*.pem")]):
-        pem = place.read_bytes()
         try:
+            pem = place.read_bytes()
+            if b"PRIVATE KEY" in pem:
+                raise ConfigError(
+                    f"{place} holds a private key: only its owner may have it. Put its .pub here."
+                )
             key = (
                 x509.load_pem_x509_certificate(pem).public_key()
                 if b"BEGIN CERTIFICATE" in pem
                 else serialization.load_pem_public_key(pem)
             )
-        except ValueError as error:
+            if not isinstance(key, Ed25519PublicKey | EllipticCurvePublicKey):
+                raise ConfigError(f"{place}: only Ed25519 keys and those of elliptic curves are taken.")
+            found[place.stem] = SSlibKey.from_crypto(key)
+        except ConfigError:
+            raise
+        except (OSError, ValueError, UnsupportedAlgorithm) as error:
             raise ConfigError(f"{place} is neither a public key nor a certificate.") from error
-        if not isinstance(key, Ed25519PublicKey | EllipticCurvePublicKey):
-            raise ConfigError(f"{place}: only Ed25519 keys and those of elliptic curves are taken.")
-        found[place.stem] = SSlibKey.from_crypto(key)
     if not found:
         raise ConfigError(f"{folder} holds no public keys (NAME.pub) or certificates (NAME.pem).")
     return found
