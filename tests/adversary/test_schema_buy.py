@@ -23,8 +23,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from understudy.data.column import OTHER
 from understudy.data.reading.files import Source
-from understudy.data.reading.writing import OTHER
 from understudy.privacy import buy_schema as module
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

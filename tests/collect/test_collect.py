@@ -26,6 +26,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, UnderstudyError
 from understudy.ground.pack import pack, unpack
+from understudy.models.tables import fit_gram as fitting
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.channel import KeyPair
 from understudy.privacy.secure.counts import gram_matrix
@@ -144,10 +145,8 @@ def test_what_phones_send_over_tls_is_the_joint_table_of_all_of_them(
     tmp_path: Path, forker: Forker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fitted: list[torch.Tensor] = []
-    real = protocol.fit_gram
-    monkeypatch.setattr(
-        protocol, "fit_gram", lambda gram, *a, **b: fitted.append(gram) or real(gram, *a, **b)
-    )
+    real = fitting.fit_gram
+    monkeypatch.setattr(fitting, "fit_gram", lambda gram, *a, **b: fitted.append(gram) or real(gram, *a, **b))
     cert, key = certificate(tmp_path)
     box = Box(tmp_path / "uploads", codes=CODES)
     whole = federation(box)

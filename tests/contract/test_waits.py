@@ -17,7 +17,7 @@ from understudy.ground.errors import PartyError
 from understudy.models.kernels.taps import Taps
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.gradients import clipped_sums
+from understudy.privacy.gradients.dp_sgd import clipped_sums
 from understudy.privacy.local.reporter import cohort
 from understudy.protocols.core import Progress
 from understudy.protocols.core.alignment import Found

@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import ks_2samp
 
 import understudy as us
-from understudy.data.column import Boolean, Categorical, Column, Date, Integer, Ordinal, Real
-from understudy.data.reading.writing import OTHER, coarsen
+from understudy.data.column import OTHER, Boolean, Categorical, Column, Date, Integer, Ordinal, Real
+from understudy.data.reading.writing import coarsen
 from understudy.data.schema import BOUGHT, Schema
 from understudy.data.table import read_table
 from understudy.evaluate.comparison import Comparison

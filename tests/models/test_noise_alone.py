@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from understudy.api.train import train
-from understudy.data.reading.writing import OTHER
+from understudy.data.column import OTHER
 from understudy.data.schema import BOUGHT, Categorical, Integer, Schema
 from understudy.models.tables.merged_levels import levels_of_none, never_drawn
 from understudy.models.tables.mixture import MixtureOfProducts

@@ -13,11 +13,12 @@ from dp_accounting import GaussianDpEvent, get_epsilon_gaussian
 from scipy.optimize import brentq
 from scipy.stats import binomtest, norm
 
+from understudy.data.column import OTHER
 from understudy.data.encoding.codec import Codec
 from understudy.data.infer import infer_schema
 from understudy.data.reading import files
 from understudy.data.reading.sources import TableSource
-from understudy.data.reading.writing import OTHER, coarsen
+from understudy.data.reading.writing import coarsen
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Ordinal, Schema
 from understudy.data.table import check_table, read_table

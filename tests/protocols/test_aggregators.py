@@ -30,6 +30,7 @@ from understudy.ground.errors import (
     UnderstudyError,
 )
 from understudy.ground.pack import pack, unpack
+from understudy.models.tables import fit_gram as fitting
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
@@ -115,13 +116,13 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 def released(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """The matrices that were fitted."""
     seen: list[Tensor] = []
-    real = protocol.fit_gram
+    real = fitting.fit_gram
 
     def fit(gram: Tensor, *rest: Any, **more: Any) -> Any:
         seen.append(gram)
         return real(gram, *rest, **more)
 
-    monkeypatch.setattr(protocol, "fit_gram", fit)
+    monkeypatch.setattr(fitting, "fit_gram", fit)
     return seen
 
 
@@ -635,7 +636,7 @@ def test_a_sum_that_was_released_is_fitted_again_without_asking_anybody_for_it(
     whole = federation()
     inside, config = parties(whole), Config(**SETTINGS)
     with monkeypatch.context() as broken:
-        broken.setattr(protocol, "fit_gram", interrupted)
+        broken.setattr(fitting, "fit_gram", interrupted)
         with pytest.raises(KeyboardInterrupt):
             protocol.train(config, LocalParties(inside), whole.schemas, checkpoint=tmp_path)
     asked: list[Ask] = []

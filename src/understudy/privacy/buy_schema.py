@@ -42,7 +42,7 @@ from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from numpy.typing import NDArray
 
-from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, day_number
+from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, OTHER, day_number
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, texts
 from understudy.data.reading.files import (
     PLAIN_NUMBERS,
@@ -54,7 +54,6 @@ from understudy.data.reading.files import (
     open_source,
 )
 from understudy.data.reading.forms import ISO_DAY
-from understudy.data.reading.writing import OTHER
 from understudy.data.schema import (
     BOUGHT,
     Boolean,

@@ -22,7 +22,7 @@ class Protocol:
 
     `paper` is its file's docstring: one line that says what it is, its source, and the source's symbols.
     `party(name, rows, ledger, *, run, budget, rng, folder, **agreed)` builds a party; `parties` are the classes of all
-    that it may build, where it is not such a class itself.
+    that it may build, where it is not such a class itself, or a function that loads them.
     `train(config, parties, schemas, *, checkpoint, resume, watch)` asks them. Of an `artefact` that is a "model" it
     takes `holdout` rows, too, and where `public_rows` is true `public` ones to begin from.
     `same_people`: the parties hold columns of the same people (True), rows of different ones (False), or either (None).
@@ -37,7 +37,7 @@ class Protocol:
     paper: str
     config: Callable[..., Any]
     party: Callable[..., Party]
-    parties: tuple[type[Party], ...] = ()
+    parties: tuple[type[Party], ...] | Callable[[], tuple[type[Party], ...]] = ()
     train: Callable[..., Outcome]
     same_people: bool | None
     kinds: tuple[Kind, ...] = ("table",)
@@ -57,7 +57,8 @@ class Protocol:
     @cached_property
     def messages(self) -> tuple[type[Message], ...]:
         """All messages of its parties."""
-        classes = self.parties or (self.party,)
+        listed = self.parties() if callable(self.parties) else self.parties
+        classes = listed or (self.party,)
         every = (kind for party in classes for kind in party.messages)  # type: ignore[union-attr]
         return tuple(dict.fromkeys(every))
 

@@ -6,6 +6,7 @@ becomes a date, so that a column reads the same from Python, TOML and JSON.
 
 from understudy.data.column.base import EXACT as EXACT
 from understudy.data.column.base import FALSE_WORDS as FALSE_WORDS
+from understudy.data.column.base import OTHER as OTHER
 from understudy.data.column.base import TRUE_WORDS as TRUE_WORDS
 from understudy.data.column.base import WHOLE_NUMBER as WHOLE_NUMBER
 from understudy.data.column.base import Boolean as Boolean

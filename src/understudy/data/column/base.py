@@ -76,6 +76,9 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
+OTHER = "(other)"  # the category of every text that is none of the others
+
+
 @dataclass(frozen=True, kw_only=True)
 class Categorical(Column):
     """One of a few values: all text, all whole numbers, or all numbers."""

@@ -18,7 +18,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from understudy.data import column as kinds
-from understudy.data.column import Binned, Boolean, Categorical, Column, Date, Datetime, Real
+from understudy.data.column import OTHER, Binned, Boolean, Categorical, Column, Date, Datetime, Real
 from understudy.data.encoding.values import dtype
 from understudy.data.reading.cells import distinct, floats, missing_words, numbers_in, texts
 from understudy.data.reading.files import Raw, Source, as_they_came, batches_of, open_source
@@ -89,9 +89,6 @@ def _written(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
     if isinstance(column, Date | Datetime):
         return pd.Series(cells.dt.strftime(form))
     return cells
-
-
-OTHER = "(other)"  # the category of every text that is none of the others
 
 
 def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataFrame:

@@ -37,7 +37,7 @@ from understudy.ground.errors import ConfigError
 from understudy.models.kernels.optimisers import RmsProp
 from understudy.models.nets.gan import densify
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.gradients import clipped_gradient_sum
+from understudy.privacy.gradients.critic import clipped_gradient_sum
 from understudy.privacy.noise import Normals
 from understudy.protocols.core import Parties, Progress, Reply
 from understudy.protocols.gans import verti_gan

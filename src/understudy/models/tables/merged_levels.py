@@ -32,9 +32,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import Categorical, Column, Integer
+from understudy.data.column import OTHER, Categorical, Column, Integer
 from understudy.data.encoding.fine import is_bought, is_tree
-from understudy.data.reading.writing import OTHER
 from understudy.data.schema import Schema, was_bought
 from understudy.models.tables.given_rules import Tie, blocks_of
 

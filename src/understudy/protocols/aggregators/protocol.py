@@ -28,17 +28,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.answers.release import Release as TableRelease
-from understudy.answers.release import tables_of
-from understudy.answers.rule_boxes import rule_ties
-from understudy.answers.rules import with_rules
 from understudy.data.described import NoRows
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import Population
@@ -49,7 +45,6 @@ from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import POSITIVE, WHOLE, between, setting
 from understudy.models.device import pick_device
-from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -73,6 +68,9 @@ from understudy.protocols.aggregators.upload import Form, Format
 from understudy.protocols.core import settings as usual
 from understudy.protocols.gram.settings import again_share
 from understudy.protocols.protocol import Protocol
+
+if TYPE_CHECKING:
+    from understudy.answers.release import Release as TableRelease
 
 _POWER = 1 / 8
 
@@ -202,11 +200,16 @@ class Plan(Terms):
         return shared_noise(((moved, 1.0),), budget, self.config.most_holders)[0]
 
     def drawn(self, schemas: Mapping[str, Schema]) -> Schema:
+        from understudy.answers.rules import with_rules
+
         return with_rules(self.schema, dict.fromkeys(rule for one in schemas.values() for rule in one.rules))
 
     def fit(
         self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Callable[[], None]
     ) -> GeneratorParts:
+        from understudy.answers.rule_boxes import rule_ties
+        from understudy.models.tables.fit_gram import fit_gram
+
         config, sizes, device = self.config, self.cells.sizes, pick_device(self.config.device)
         gram, spread = self.matrix(saved["sums"].numpy()), mirrored(self.matrix(self.spread))
         network = fit_gram(
@@ -226,8 +229,10 @@ class Plan(Terms):
         card["release"] = found.card
         return GeneratorParts(network.cpu().eval(), schema, card, None, found)
 
-    def _release(self, gram: Tensor, spread: Tensor, card: Mapping[str, Any]) -> TableRelease:
+    def _release(self, gram: Tensor, spread: Tensor, card: Mapping[str, Any]) -> "TableRelease":
         """All counts as they were released, with what they cost."""
+        from understudy.answers.release import Release, tables_of
+
         person, sizes = card["privacy"]["person"], self.cells.sizes
         about = {
             "adjacency": ADJACENCY,
@@ -239,7 +244,7 @@ class Plan(Terms):
         every = torch.ones(len(sizes), len(sizes), dtype=torch.bool)
         kept = tables_of(gram, spread, every, sizes, "pairs")
         kept["sizes"] = torch.tensor(sizes, dtype=torch.int32)
-        return TableRelease.from_tensors(Codec(self.schema), kept, about)
+        return Release.from_tensors(Codec(self.schema), kept, about)
 
 
 def _by_size(cells: int) -> float:

@@ -20,7 +20,7 @@ Guarantee: the release is that of `joint.party`, with its edges: the server deal
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -34,15 +34,19 @@ from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.tables.noisy_tables import read_tables
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.noise import FastRng
-from understudy.protocols.core import Ask, Done, Keep, Message, Public, Reply
+from understudy.protocols.core import Ask, Done, Keep, Message, Parties, Public, Reply
 from understudy.protocols.core.alignment import AlignedParty
+from understudy.protocols.gans.server import Server
 from understudy.protocols.gans.verti_gan_party import Config, Couple, VertiGanParty
 from understudy.protocols.gram.fit import Measured
 from understudy.protocols.gram.settings import Config as GramConfig
 from understudy.protocols.gram.study import Gram
 from understudy.protocols.joint import messages as joint
+from understudy.protocols.joint.found import Found, Record
 from understudy.protocols.joint.messages import Swap
 from understudy.protocols.joint.party import AlignedJointParty
+from understudy.protocols.joint.products import DEALT as DEALT
+from understudy.protocols.joint.server import measure
 
 
 class AcrossTables(Gram):
@@ -127,6 +131,14 @@ class CoupledParty(VertiGanParty):
             self.side.load_state_dict(state["side"])
 
 
+def release_tables(config: Config, server: Server, resume: bool, parties: Parties) -> None:
+    """The parties align their people and release their joint tables, which the server holds from then on."""
+    parties.ask(Couple(config=asdict(config)))
+    secret = None if server.store is None else server.store.secret(resume=resume)
+    found = measure(AcrossTables(config, server.schemas), parties, secret=secret)
+    server.held = {"measured": dict(vars(found.record))}
+
+
 class Coupling:
     """The server's second loss, from what was released."""
 
@@ -141,6 +153,14 @@ class Coupling:
         self.precision, self.noise_weight = (t.float().to(device) for t in (tables.precision, tables.weight))
         self.basis = tables.basis.float().to(device)
         self.cells = max(int(torch.count_nonzero(tables.weight)), 1)
+
+    @classmethod
+    def from_held(cls, config: Config, server: Server) -> "Coupling":
+        """From what the server holds since the release, in this run or in one that is resumed."""
+        study = AcrossTables(config, server.schemas)
+        measured = Measured.of(Found(study, Record(**server.held["measured"])))
+        tables = cast(dict[str, Schema], server.schemas)
+        return cls(measured, tables, weight=config.coupling_weight, device=server.device)
 
     def add_gradient(self, network: BranchedGenerator, seed: int, batch: int) -> None:
         """Add the second gradient to the critics', which is in the parameters already. No host waits for a number."""

@@ -32,8 +32,8 @@ from understudy.models.device import first_weights, pick_device, sent
 from understudy.models.kernels.optimisers import RmsProp, along
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.privacy.accounts.accounting import DpEvent
-from understudy.privacy.gradients import honest, require_sound
-from understudy.privacy.gradients.limits import within_limits
+from understudy.privacy.gradients.critic import require_sound
+from understudy.privacy.gradients.limits import honest, within_limits
 from understudy.protocols.core import Message, Paid, Parties, Watcher
 from understudy.protocols.core.base import VIEWS
 from understudy.protocols.core.loop import Outcome

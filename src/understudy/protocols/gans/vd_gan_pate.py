@@ -23,8 +23,8 @@ from understudy.ground.pack import LIMIT
 from understudy.ground.settings import between, setting
 from understudy.models.nets.gan import Critic
 from understudy.privacy.accounts.accounting import DpEvent
-from understudy.privacy.gradients import GradientVote
 from understudy.privacy.gradients.limits import within_limits
+from understudy.privacy.gradients.pate import GradientVote
 from understudy.protocols.gans.party import Begin
 from understudy.protocols.gans.teachers import Teachers
 from understudy.protocols.gans.vd_gan import Settings, VdGanParty, train

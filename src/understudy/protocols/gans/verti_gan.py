@@ -18,21 +18,20 @@ paper's, buys the parties' joint two-way tables for a share of the budget and ad
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.nn.utils import parameters_to_vector
 
 from understudy.data.described import AnySchema, Rows
-from understudy.data.schema import Schema
 from understudy.models.device import pick_device
 from understudy.models.nets.gan import densify
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.loop import Outcome
-from understudy.protocols.gans.coupling import AcrossTables, CoupledParty, Coupling
 from understudy.protocols.gans.party import split_like
 from understudy.protocols.gans.server import Server
 from understudy.protocols.gans.verti_gan_party import (
@@ -43,20 +42,23 @@ from understudy.protocols.gans.verti_gan_party import (
     Round,
     VertiGanParty,
 )
-from understudy.protocols.gram.fit import Measured
-from understudy.protocols.joint.found import Found, Record
-from understudy.protocols.joint.products import DEALT
-from understudy.protocols.joint.server import measure
 from understudy.protocols.protocol import Protocol
 
-__all__ = ["PROTOCOL", "Begin", "Config", "Couple", "CoupledParty", "Round", "VertiGanParty", "train"]
+__all__ = ["PROTOCOL", "Begin", "Config", "Couple", "Round", "VertiGanParty", "train"]
 
 
 def build_party(
     name: str, table: Rows, ledger: Ledger, *, coupled: bool = False, **more: Any
-) -> VertiGanParty | CoupledParty:
+) -> VertiGanParty:
     """A party of this protocol: one that takes part in a coupling where the holder agreed to one."""
-    return (CoupledParty if coupled else VertiGanParty)(name, table, ledger, **more)
+    return (party_classes()[1] if coupled else VertiGanParty)(name, table, ledger, **more)
+
+
+def party_classes() -> tuple[type[VertiGanParty], type[VertiGanParty]]:
+    """The paper's party, and one that couples: it brings what a joint release needs."""
+    from understudy.protocols.gans.coupling import CoupledParty
+
+    return VertiGanParty, CoupledParty
 
 
 # Algorithm 1
@@ -74,26 +76,17 @@ def train(
     server = Server(config, parties, schemas, checkpoint=checkpoint, device=pick_device(config.device))
     network, settings = server.network, asdict(config)
 
-    def couple(parties: Parties) -> None:
-        parties.ask(Couple(config=settings))
-        secret = None if server.store is None else server.store.secret(resume=resume)
-        found = measure(AcrossTables(config, server.schemas), parties, secret=secret)
-        server.held = {"measured": dict(vars(found.record))}
-
     if config.coupling == "gram":
-        align, server.unguarded = couple, DEALT
+        from understudy.protocols.gans.coupling import DEALT, Coupling, release_tables
+
+        align, server.unguarded = partial(release_tables, config, server, resume), DEALT
     if config.sampling == "shared":
         server.common = config.critic_steps
     server.begin(
         lambda name: Begin(config=settings, network=network.describe(only=name)), resume=resume, align=align
     )
 
-    coupling = None
-    if server.held:
-        study, tables = AcrossTables(config, server.schemas), cast(dict[str, Schema], server.schemas)
-        measured = Measured.of(Found(study, Record(**server.held["measured"])))
-        coupling = Coupling(measured, tables, weight=config.coupling_weight, device=server.device)
-
+    coupling = Coupling.from_held(config, server) if config.coupling == "gram" else None
     parts = {name: list(network.party_parameters(name).values()) for name in parties.names}
 
     def learn(round: int) -> None:
@@ -116,7 +109,7 @@ def train(
 
 
 PROTOCOL = Protocol(
-    name="verti-gan", paper=__doc__, config=Config, party=build_party, parties=(VertiGanParty, CoupledParty),
+    name="verti-gan", paper=__doc__, config=Config, party=build_party, parties=party_classes,
     train=train, same_people=True, kinds=("table", "series", "image"),
     agreed=lambda config: {"coupled": config.coupling == "gram"}, audit="critic",
 )  # fmt: skip

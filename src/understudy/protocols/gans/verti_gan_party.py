@@ -14,8 +14,7 @@ from understudy.ground.settings import SHARE, between, choice, setting
 from understudy.models.nets.gan import BranchedGenerator, sparsify
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.ledger import Receipt
-from understudy.privacy.gradients import sound_weights
-from understudy.privacy.gradients.limits import WEIGHT, within_limits
+from understudy.privacy.gradients.limits import WEIGHT, sound_weights, within_limits
 from understudy.privacy.noise import Rng, SecureRng
 from understudy.protocols.core import Message, Opening, Paid
 from understudy.protocols.gans import party as gan_party

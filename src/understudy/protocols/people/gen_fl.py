@@ -43,8 +43,7 @@ from understudy.privacy.accounts.accounting import (
     flatten,
 )
 from understudy.privacy.accounts.statement import PrivacyStatement
-from understudy.privacy.gradients import sound_weights
-from understudy.privacy.gradients.limits import WEIGHT, within_limits
+from understudy.privacy.gradients.limits import WEIGHT, sound_weights, within_limits
 from understudy.protocols.core import Ask, Paid, Reply
 from understudy.protocols.core import settings as usual
 from understudy.protocols.people.gen_fl_local import Descent, draw, fit_gan, local_models, ratio

@@ -25,7 +25,7 @@ from understudy.models.device import sent
 from understudy.models.kernels.optimisers import Adam
 from understudy.models.kernels.taps import Taps
 from understudy.models.nets.cgan import ConditionalGan
-from understudy.privacy.gradients import clipped_sums, private_sums
+from understudy.privacy.gradients.dp_sgd import clipped_sums, private_sums
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 
 BETAS = (0.5, 0.999)  # Radford, Metz, Chintala (2016), §4

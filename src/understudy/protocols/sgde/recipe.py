@@ -31,7 +31,7 @@ from understudy.models.moments.offered import MOST_FEATURES
 from understudy.models.nets.beta_vae import CHANNELS, BetaVae
 from understudy.privacy.accounts.accounting import DpEvent, calibrate
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.gradients import add_noise, clipped_sums
+from understudy.privacy.gradients.dp_sgd import add_noise, clipped_sums
 from understudy.privacy.gradients.limits import LAYERS, within_limits
 from understudy.privacy.noise import Rng, poisson_samples
 from understudy.protocols.core import settings as usual
