@@ -24,6 +24,7 @@ import os
 import secrets
 import ssl
 import urllib.error
+import urllib.parse
 import urllib.request
 from fractions import Fraction
 from itertools import accumulate, chain, pairwise
@@ -260,9 +261,13 @@ def keep(file: Path, data: bytes, mode: str = "wb") -> None:
 
 
 class Receiver:
-    """Who collects uploads, over HTTPS."""
+    """Who collects uploads, over HTTPS; in a try-out on this machine also without."""
 
     def __init__(self, address: str, code: str, ca: str | None) -> None:
+        parts = urllib.parse.urlsplit(address)
+        near = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost")
+        if parts.scheme != "https" and not near:
+            raise SystemExit(f"{address} could be read on the way: it has to be https. Nothing was sent.")
         self.address, self.code, self.trusted = (
             address.rstrip("/"),
             code,
@@ -303,7 +308,7 @@ def main() -> None:
     parser.add_argument("--code", default="", help="the code that you were given")
     parser.add_argument("--ca", help="certificates to trust, if not the system's")
     args = parser.parse_args()
-    to = Receiver(args.ticket, args.code, args.ca) if args.ticket.startswith("https://") else None
+    to = Receiver(args.ticket, args.code, args.ca) if "://" in args.ticket else None
     ticket = json.loads(Path(args.ticket).read_text() if to is None else to.ask("ticket"))
     levels, alone = [int(text) for text in args.levels.split(",")], "columns" in ticket
     if args.sizes is not None and [int(text) for text in args.sizes.split(",")] != ticket["sizes"]:

@@ -51,13 +51,13 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def send(study: Desk, person: int, port: int, key: str) -> Terminal:
+def send(study: Desk, person: int, port: int, key: str, scheme: str = "https") -> Terminal:
     folder = study.folder / f"phone-{person}"
     folder.mkdir(exist_ok=True)
     levels = ",".join(map(str, Codec(SCHEMA).codes(FRAME)[person].tolist()))
     code = (study.folder / "codes.txt").read_text().split()[person]
     words = [
-        f"https://127.0.0.1:{port}",
+        f"{scheme}://127.0.0.1:{port}",
         levels,
         "upload.bin",
         "--most",
@@ -69,7 +69,7 @@ def send(study: Desk, person: int, port: int, key: str) -> Terminal:
         "--code",
         code,
     ]
-    words += ["--ca", str(study.folder / "cert.pem")]
+    words += ["--ca", str(study.folder / "cert.pem")] if scheme == "https" else []
     (folder / "said.code").unlink(missing_ok=True)
     return study.forker.run(*words, folder=folder, to=folder / "said", program=PHONE)
 
@@ -133,3 +133,36 @@ def test_a_collection_has_an_end_and_an_invitation(study: Desk) -> None:
         terminal = study.run("collect", *words)
         assert terminal.end() == 2
         assert "are needed" in terminal.err or "when the collection is over" in terminal.err
+
+
+def test_without_a_certificate_it_is_a_try_out_on_this_machine_alone_and_ctrl_c_ends_it_in_words(
+    study: Desk,
+) -> None:
+    port = free_port()
+    far = take_part(study, "collect", "phones", "--most", 5, "--listen", f"0.0.0.0:{port}")
+    assert far.end() == 1
+    assert "a try-out without them listens on 127.0.0.1" in " ".join(far.err.split())
+    second = take_part(study, "aggregate", "second")
+    second.says("Key of this aggregator")
+    (key,) = re.findall("[0-9a-f]{64}", second.err)
+    study.change("run.toml", settings__key=key)
+    near = ("--codes", "codes.txt", "--listen", f"127.0.0.1:{port}")
+    phones = take_part(study, "collect", "phones", *near)
+    phones.says("a try-out")
+    phones.says("trying again")  # there is no server yet
+    os.kill(phones.process, signal.SIGINT)
+    assert phones.end() == 130
+    assert "Traceback" not in phones.err
+    phones, server = take_part(study, "collect", "phones", *near), study.serve()
+    phones.says("Collecting uploads")
+    for person in range(5):
+        assert (done := send(study, person, port, key, "http")).end() == 0, done.err
+    for terminal in (server, phones, second):
+        assert terminal.end() == 0, terminal.err
+    for address in ("http://study.example.org:8700", "http://127.0.0.1.example.org"):
+        refused = study.forker.run(
+            address, "0", "upload.bin", folder=study.folder, to=study.folder / "refused", program=PHONE
+        )
+        assert refused.end() == 1
+        assert "it has to be https. Nothing was sent" in refused.err
+        (study.folder / "refused.code").unlink()

@@ -146,6 +146,10 @@ def collect(
                 box, limits=limits, certificate=certificate, key=key, proxied=proxied, **where
             ) as port:
                 err.print(f"Listening for people's devices on port {port}.")
+                if certificate is None and not proxied:
+                    err.print(
+                        "Without a certificate this is a try-out: devices on this machine alone reach it."
+                    )
                 yield box
         finally:
             box.close()

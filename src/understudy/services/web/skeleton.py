@@ -277,7 +277,7 @@ def server_behind_doors(
     if certificate is None and not proxied and not loopback(host):
         raise ConfigError(
             f"on {host} {secret} could be read on the network: give a certificate and its key, "
-            "or say that a proxy in front speaks TLS."
+            "or say that a proxy in front speaks TLS; a try-out without them listens on 127.0.0.1."
         )
     config = uvicorn.Config(  # the doors are made for the sockets of asyncio
         app, http=protocol_for(doors), loop="asyncio", ws="none", host=host, port=port, ssl_certfile=certificate,
