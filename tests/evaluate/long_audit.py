@@ -19,9 +19,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from multiprocessing import get_context
@@ -43,16 +44,22 @@ from understudy.data.schema import Boolean, Integer, Schema
 from understudy.data.table import Table
 from understudy.data.visits import Visits, counts
 from understudy.evaluate.audit.audit_file import case_of_run
-from understudy.evaluate.audit.auditing import Case, Seen, audit_protocol
-from understudy.evaluate.audit.joint_canary import JointAudit
+from understudy.evaluate.audit.auditing import Case, Seen, audit_protocol, seat
+from understudy.evaluate.audit.joint_canary import AggregatorsAudit, JointAudit, SumsAudit
+from understudy.evaluate.audit.white_box import Block, Key, Tightness, tightness
+from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.gradients import critic
 from understudy.privacy.local.em_mds import EmMds
 from understudy.privacy.local.nearest_codes import NearestCodes
 from understudy.privacy.local.subset_selection import SubsetSelection
-from understudy.privacy.noise import DiscreteGaussianNoise, SecureRng
+from understudy.privacy.noise import DiscreteGaussianNoise, Normals, SecureRng
 from understudy.privacy.secure import counts as secure_counts
 from understudy.privacy.secure import moments as secure_moments
 from understudy.privacy.secure import ring
+from understudy.protocols.gans import verti_gan
+from understudy.protocols.gans.critic_round import CriticRound, Drawn
+from understudy.protocols.gans.verti_gan import VertiGanParty
 from understudy.runs.registry import protocol_named
 from understudy.runs.runfile import RunFile
 from visit_cases import clinic
@@ -119,6 +126,72 @@ RUNS = {
 }
 
 
+class TwiceRound(CriticRound):
+    """A party's real critic round, in which every step is taken twice by the same noise, first without one person."""
+
+    def __call__(self, batches: Sequence[torch.Tensor], seed: int) -> torch.Tensor:
+        self.moved, self.left = list[torch.Tensor](), list[torch.Tensor]()
+        return super().__call__(batches, seed)
+
+    def step(
+        self,
+        real: torch.Tensor,
+        fake: torch.Tensor,
+        mix: torch.Tensor,
+        noise: Normals,
+        mask: torch.Tensor | None = None,
+    ) -> None:
+        drawn, before = noise.normal(self._noise(1)), deepcopy(self.state_dict())
+        others = (real != self.rows[0]).any(1)  # the canary is the first, and nobody else is like it
+        assert int((~others).sum()) == 1
+
+        def taken(who: torch.Tensor) -> torch.Tensor:
+            self.load_state_dict(before)
+            CriticRound.step(self, real[who], fake[who], mix[who], Drawn(drawn))
+            parts = [parameter.grad.flatten() for parameter in self.critic.parameters()]
+            return self.batch * torch.cat(parts).double()
+
+        honest, self.noise_multiplier = self.noise_multiplier, 0.0
+        known = taken(others)
+        self.noise_multiplier = honest
+        without = taken(others)
+        self.left.append(without - known)
+        self.moved.append(taken(torch.ones_like(others)) - without)
+
+
+class TwiceParty(VertiGanParty):
+    """All but its critic round is as it is."""
+
+    def make_round(self) -> TwiceRound:
+        return self._round_of(TwiceRound)
+
+
+class CriticAudit(SumsAudit):
+    """A run of `verti-gan` with everybody in every step, so that its steps are Gaussian releases one after another."""
+
+    def party(self, name: str, present: bool, seed: int) -> VertiGanParty:
+        kind = TwiceParty if name == self.target else VertiGanParty
+        return kind(name, self.rows(name, 0, self.people), **seat(name, self.budgets[name], seed))
+
+    def tight(self, seed: int = 0, seconds: float = 30.0) -> Tightness:
+        """How near the claim is to what the canary moves all noised gradients by, over the noise."""
+
+        def look(trial: int) -> tuple[dict[Key, Block], Spend]:
+            seats = self.seats(True, 2**20 * (seed + 1) + trial)
+            verti_gan.train(self.config, Seen(seats), self.schemas)
+            target = seats[self.target]
+            moved, noise = (
+                torch.cat(side).numpy() for side in (target.critic_round.moved, target.critic_round.left)
+            )
+            stated = (target.noise_multiplier * self.config.clip_norm) ** 2
+            return {stated: Block(moved, noise, stated)}, target.ledger.spend()
+
+        return tightness(look, seconds=seconds)
+
+
+FEW_STEPS = {
+    "rounds": 1, "critic_steps": 10, "batch": PEOPLE, "latent": 4, "common": [8], "critic_hidden": [32, 16],
+}  # fmt: skip
 SQUARE = ImageSchema(height=6, width=6, label="c", classes=tuple(range(8)))
 EIGHTS = tuple(Integer(name=f"c{number}", low=0, high=7, bins=8) for number in range(9))
 TIGHT = {
@@ -132,19 +205,26 @@ TIGHT = {
         {"features": 24, "directions": 8, "components": 2, "steps": 1, "target": "c0", "norms": 0.1},
     ),
     "visits": RUNS["visits"],
+    "two-aggregators": Run("two-aggregators", dict.fromkeys((TARGET, "second"), Schema(columns=EIGHTS[:6]))),
+    "shared-moments": Run("shared-moments", dict.fromkeys((TARGET, "second"), SQUARE), {"features": 36}),
+    "verti-gan": Run("verti-gan", {TARGET: Schema(columns=EIGHTS[:2]), "b": Z}, FEW_STEPS),
 }
 PRICES = (1.0, 8.0)
 
 
-def tight_audit(run: str, epsilon: float) -> JointAudit:
+def tight_audit(run: str, epsilon: float) -> JointAudit | AggregatorsAudit | CriticAudit:
     """Such a run at this price, as its server and everybody but one person see it."""
     one = TIGHT[run]
-    protocol = protocol_named(one.protocol)
-    assert protocol.study is not None
-    return JointAudit(
-        study=protocol.study, config=protocol.configured(one.settings), schemas=one.schemas, target=TARGET,
-        budgets=dict.fromkeys(one.schemas, Budget(epsilon, 1e-6)), people=PEOPLE,
-    )  # fmt: skip
+    protocol, settings = protocol_named(one.protocol), one.settings
+    told: dict[str, Any] = {"schemas": one.schemas, "target": TARGET, "people": PEOPLE}
+    told["budgets"] = dict.fromkeys(one.schemas, Budget(epsilon, 1e-6))
+    if protocol.audit == "aggregators":
+        settings = settings | {"aggregator": "second", "epsilon": epsilon, "delta": 1e-6, "least_people": 1}
+        return AggregatorsAudit(config=protocol.configured(settings), **told)
+    config = protocol.configured(settings)
+    if protocol.study is None:
+        return CriticAudit(config=config, **told)
+    return JointAudit(study=protocol.study, config=config, **told)
 
 
 REPORTS = 100_000
@@ -190,6 +270,16 @@ def noise_times(factor: Fraction) -> Callable[[pytest.MonkeyPatch], None]:
             return honest(DiscreteGaussianNoise(less), n, rng, device)
 
         patch.setattr(DiscreteGaussianNoise, "plain", quiet)
+
+    return plant
+
+
+def gradients_noised_by(factor: float) -> Callable[[pytest.MonkeyPatch], None]:
+    """A clipped sum of gradients gets noise of that much of its scale."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        honest = critic.add_noise
+        patch.setattr(critic, "add_noise", lambda sums, deviation, rng: honest(sums, factor * deviation, rng))
 
     return plant
 
@@ -377,8 +467,9 @@ PLANTED: dict[str, tuple[Check, Bug, tuple[str, ...]]] = {
     "a tenth less noise than a person moves": (
         no_more_than_claimed,
         noise_times(Fraction(10, 11)),
-        (*SHARP, "moments", "tied", "visits"),
+        (*SHARP, "moments", "tied", "visits", "two-aggregators", "shared-moments"),
     ),
+    "a tenth less noise on gradients": (no_more_than_claimed, gradients_noised_by(10 / 11), ("verti-gan",)),
     "rows a tenth longer": (no_more_than_claimed, rows_longer_by(1.1), ("moments",)),
     "one person twice, looked at closely": (
         no_more_than_claimed,

@@ -16,9 +16,11 @@ discloses, differs by one between the worlds. Of several hosts before two aggreg
 there is one upload more is public, and not looked at. The fit is left out: it is post-processing.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -29,7 +31,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import kind_of
 from understudy.data.schema import Block as Groups
 from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, Seen, seat
-from understudy.evaluate.audit.white_box import Tightness, tightness
+from understudy.evaluate.audit.white_box import Block, Key, Tightness, blocks_of_release, tightness
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
@@ -120,14 +122,17 @@ class JointAudit(SumsAudit):
         """How near the claim is to what the canary moves, over the noise. ConfigError where noise is not Gaussian."""
         others = self.others()
 
-        def worlds(trial: int) -> tuple[Found, Found, Spend]:
+        def look(trial: int) -> tuple[dict[Key, Block], Spend]:
             number, study, again = 2**20 * (seed + 1) + trial, self.made(), self.made()
             without = measure(study, Seen(self.seats(False, number)))
             again.terms = lambda name, found: without.record.terms[name]  # type: ignore[method-assign]
             seats = self.seats(True, number)
-            return without, measure(again, Seen(seats)), seats[self.target].ledger.spend()
+            blocks = blocks_of_release(
+                without, measure(again, Seen(seats)), counted(without, others, self.people - 1)
+            )
+            return blocks, seats[self.target].ledger.spend()
 
-        return tightness(worlds, lambda found: counted(found, others, self.people - 1), seconds=seconds)
+        return tightness(look, seconds=seconds)
 
     def made(self) -> Study[Any]:
         """The study, as the server has it."""
@@ -227,7 +232,9 @@ def joint_case(
 
 
 class _Tables(protocol.Plan):
-    """As the server has it who adds no noise."""
+    """As the server has it who adds no noise. `unit`: of each cell's noise, beside others of its block."""
+
+    unit = 1.0
 
     def noise(self, rng: Rng) -> Tensor:
         return torch.zeros(self.cells.count, dtype=torch.int64)
@@ -243,6 +250,10 @@ class _Tables(protocol.Plan):
 
 class _Moments(MomentsPlan):
     """The same of images and series."""
+
+    @property
+    def unit(self) -> Tensor:
+        return torch.cat([torch.ones(self._head), 1 + (math.sqrt(2) - 1) * self._diagonal.double()])
 
     def noise(self, rng: Rng) -> Tensor:
         return torch.zeros(self.cells.count, dtype=torch.int64)
@@ -261,24 +272,60 @@ class AggregatorsAudit(SumsAudit):
         """Searched by the server, which leaves its own noise away."""
         if self.people < 2:
             raise ConfigError("an audit of two aggregators needs two people. Nothing was audited.")
-        config = replace(self.config, key="", least_people=1, at_least=None)
-        plan: Any = _Moments
-        schemas = self.schemas
-        if isinstance(config, protocol.Config):
-            plan, schemas = _Tables, {name: replace(own, person=None) for name, own in schemas.items()}
-        hosted, server = replace(self, schemas=schemas), plan.joint(config, schemas)
-        own, rest = (
-            server.counted(hosted.rows(self._host, first, last)).double()
-            for first, last in ((0, 1), (1, self.people))
-        )
-        rest = rest * (len(schemas) - 1)  # every host has the same people beside the canary
-        weights = own / torch.from_numpy(server.scales) ** 2
-        return hosted.searched(
-            lambda parties: FirstAggregator.open(server, parties, schemas).released()["sums"],
-            lambda sums: float(((sums.double() - rest - own / 2) * weights).sum()),  # type: ignore[union-attr]
+        if self._of_tables and any(own.person for own in self.schemas.values()):
+            made_up = {name: replace(own, person=None) for name, own in self.schemas.items()}
+            return replace(self, schemas=made_up).case()
+        own, rest = self._added(0, 1), self.others()
+        weights = own / torch.from_numpy(self._server.scales) ** 2
+        case = self.searched(
+            self._released,
+            lambda sums: float(((sums - rest - own / 2) * weights).sum()),
             "its own noise left away",
             f"two aggregators, {self.people} people at each host",
         )
+        return replace(case, tight=self.tight)
+
+    def tight(self, seed: int = 0, seconds: float = 30.0) -> Tightness:
+        """How near the claim is to what the canary moves, over the second aggregator's noise."""
+        rest, unit = self.others(), self._server.unit
+        scales = (torch.from_numpy(self._server.scales) / unit).numpy().round(9)
+
+        def look(trial: int) -> tuple[dict[Key, Block], Spend]:
+            number = 2**20 * (seed + 1) + trial
+            seats = self.seats(True, number)
+            without = self._released(Seen(self.seats(False, number)))
+            both = self._released(Seen(seats)) - without, without - rest
+            moved, noise = ((side / unit).numpy() for side in both)
+            blocks = {
+                scale: Block(moved[alike], noise[alike], scale**2)
+                for scale in np.unique(scales).tolist()
+                for alike in [scales == scale]
+            }
+            return blocks, seats[self.target].ledger.spend()
+
+        return tightness(look, seconds=seconds)
+
+    def others(self) -> Tensor:
+        """What everybody but the canary adds to the sum: every host has the same people beside it."""
+        return self._added(1, self.people) * (len(self.schemas) - 1)
+
+    def _added(self, first: int, last: int) -> Tensor:
+        added: Tensor = self._server.counted(self.rows(self._host, first, last)).double()
+        return added
+
+    @cached_property
+    def _server(self) -> Any:
+        """The terms, as the server has them who adds no noise."""
+        config = replace(self.config, key="", least_people=1, at_least=None)
+        return (_Tables if self._of_tables else _Moments).joint(config, self.schemas)
+
+    @property
+    def _of_tables(self) -> bool:
+        return isinstance(self.config, protocol.Config)
+
+    def _released(self, parties: Parties) -> Tensor:
+        sums = FirstAggregator.open(self._server, parties, self.schemas).released()["sums"]
+        return cast(Tensor, sums).double()
 
     @property
     def _host(self) -> str:
@@ -287,7 +334,7 @@ class AggregatorsAudit(SumsAudit):
         return self.target if self.target in hosts else hosts[0]
 
     def party(self, name: str, present: bool, seed: int) -> Party:
-        of: Protocol = (protocol if isinstance(self.config, protocol.Config) else moments).PROTOCOL
+        of: Protocol = (protocol if self._of_tables else moments).PROTOCOL
         first = 0 if present and name == self._host else 1
         aggregates = name == self.config.aggregator
         rows = NoRows(self.schemas[name]) if aggregates else self.rows(name, first, self.people)

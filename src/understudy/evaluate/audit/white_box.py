@@ -1,4 +1,4 @@
-"""How tight the claim of a joint release is: what one person moves it by, over the noise that is really there.
+"""How tight a claim is: what one person moves it by, over the noise that is really there.
 
 An audit by guesses needs thousands of runs to say much. Here the auditor sees more: it runs the real parties and the
 real server twice with the same noise, once with the worst-case person, so that the difference is exactly what that
@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,13 +29,23 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, Spend, epsilon, flatten
 from understudy.protocols.joint.found import Found
 
-Key = tuple[str, str]  # a stage and one of its blocks
+Key = tuple[str, str] | float  # a stage and one of its blocks, or the noise of a block
 WIDTH = 1.05  # how far apart the ends of an interval may be
 _ROUNDED = 1e-3  # a σ is rounded up to a part of 1/64
 
 
 class NoGaussianError(ConfigError):
     """A release by another noise than Gaussian."""
+
+
+class Block(NamedTuple):
+    """Numbers of a release with noise of one scale: what the person moves each by, its noise, and the noise's variance
+    as it is stated, by which it is known beforehand how many draws are enough.
+    """
+
+    moved: NDArray[Any]
+    noise: NDArray[Any]
+    variance: float
 
 
 @dataclass(frozen=True)
@@ -79,8 +89,7 @@ def claimed_mu(spend: Spend) -> float:
 
 
 def tightness(
-    worlds: Callable[[int], tuple[Found, Found, Spend]],
-    others: Callable[[Found], Mapping[str, Mapping[str, Tensor]]],
+    look: Callable[[int], tuple[Mapping[Key, Block], Spend]],
     *,
     confidence: float = 0.999,
     seconds: float = 30.0,
@@ -88,28 +97,17 @@ def tightness(
 ) -> Tightness:
     """Measure what one person moves, of all runs the most, and the noise, until the two ends are near each other.
 
-    `worlds(trial)`: what was released without the person, and with, by the same noise, and what the ledger holds.
-    `others`: what everybody else adds to every block. When the ends are near depends on the number of draws,
-    not on what was drawn.
+    `look(trial)`: the blocks of a run with and without the person, by the same noise, and what the ledger holds. When
+    the ends are near depends on the number of draws, not on what was drawn.
     """
     moves, noises, begun = list[dict[Key, float]](), dict[Key, list[NDArray[Any]]](), time.monotonic()
-    left, weights = dict[Key, float](), dict[Key, float]()
     while True:
-        without, with_person, spend = worlds(len(moves))
-        rest = others(without)
-        moves.append({})
-        for name in without:
-            for block, spec in without.stage(name).blocks.items():
-                key, unit = (name, block), torch.ones(spec.shape, dtype=torch.float64)
-                unit += 0 if spec.diagonal is None else (math.sqrt(2) - 1) * spec.diagonal
-                sums = without.record.sums[name][block].double()
-                moves[-1][key] = float(((with_person.record.sums[name][block] - sums) / unit).square().sum())
-                noises.setdefault(key, []).append(
-                    ((sums - rest[name][block].double()) / unit).numpy().ravel()
-                )
-                left[key] = _left(without, name, block)
-                weights[key] = moves[-1][key] / (without.deviations(name)[block] ** 2 * left[key])
+        blocks, spend = look(len(moves))
+        moves.append({key: float(np.square(block.moved).sum()) for key, block in blocks.items()})
+        for key, block in blocks.items():
+            noises.setdefault(key, []).append(block.noise)
         many = {key: sum(map(len, parts)) for key, parts in noises.items()}
+        weights = {key: moves[-1][key] / block.variance for key, block in blocks.items()}
         doubt = (1 - confidence) / (2 * len(many))
         ends = [
             {key: float(quantile(doubt, n)) for key, n in many.items()} for quantile in (chi2.ppf, chi2.isf)
@@ -117,12 +115,31 @@ def tightness(
         low, high = (sum(w * end[key] / many[key] for key, w in weights.items()) for end in ends)
         if high <= WIDTH**2 * low or len(moves) >= most_runs or time.monotonic() > begun + seconds:
             break
-    noise = {key: left[key] * float(np.square(np.concatenate(parts)).sum()) for key, parts in noises.items()}
+    noise = {key: float(np.square(np.concatenate(parts)).sum()) for key, parts in noises.items()}
     least, most = (
         max(sum(square * end[key] / noise[key] for key, square in one.items()) for one in moves)
         for end in ends
     )
     return Tightness(claimed_mu(spend), math.sqrt(least), math.sqrt(most), sum(many.values()))
+
+
+def blocks_of_release(
+    without: Found, with_person: Found, others: Mapping[str, Mapping[str, Tensor]]
+) -> dict[Key, Block]:
+    """Those of a joint release. `others`: what everybody else adds to every block."""
+    blocks: dict[Key, Block] = {}
+    for name in without:
+        for key, spec in without.stage(name).blocks.items():
+            unit = torch.ones(spec.shape, dtype=torch.float64)
+            unit += 0 if spec.diagonal is None else (math.sqrt(2) - 1) * spec.diagonal
+            sums, left = without.record.sums[name][key].double(), _left(without, name, key)
+            moved, noise = with_person.record.sums[name][key] - sums, sums - others[name][key].double()
+            blocks[name, key] = Block(
+                (moved / unit).numpy().ravel(),
+                math.sqrt(left) * (noise / unit).numpy().ravel(),
+                without.deviations(name)[key] ** 2 * left,
+            )
+    return blocks
 
 
 def _left(found: Found, name: str, key: str) -> float:
