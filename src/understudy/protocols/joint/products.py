@@ -174,20 +174,22 @@ def chunks_of(
     `cells`: its people in their order, as [number, the other holders of them]. There are none over rows.
     Edges: other people than were aligned, or not one holder of each other group → an error, and nothing is sent.
     """
-    others = [set(group) for group in groups if name not in group]
-    chunks: list[Chunk] = []
-    start = 0
-    for people, peers in map(_cell, cells):
+    others, told = [set(group) for group in groups if name not in group], [_cell(cell) for cell in cells]
+    for people, peers in told:
         if len(peers) != len(others) or any(len(group.intersection(peers)) != 1 for group in others):
             raise MessageError(f"{name}: one holder of each group must hold each person. Nothing was sent.")
         whole(people=people)
+    total = sum(int(people) for people, _ in told)
+    if total != aligned:  # before a list is made of them: a server may name any number
+        raise MessageError(
+            f"{name}: the run is about {total:,} people, but {aligned:,} were aligned. Nothing was sent."
+        )
+    chunks: list[Chunk] = []
+    start = 0
+    for people, peers in told:
         stop = start + int(people)
         chunks += [(a, min(a + chunk, stop), tuple(peers)) for a in range(start, stop, chunk)]
         start = stop
-    if start != aligned:
-        raise MessageError(
-            f"{name}: the run is about {start:,} people, but {aligned:,} were aligned. Nothing was sent."
-        )
     return chunks
 
 
