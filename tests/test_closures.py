@@ -12,13 +12,12 @@ PROTOCOLS = "understudy.protocols"
 # networks, and how rows are read, which are imported where they are used.
 SMALL = (
     "aggregators.protocol", "dplt.protocol", "gans.vd_gan_pate", "gans.verti_gan", "gram.protocol", "moments.protocol",
-    "people.one_report.protocol", "people.sign_ds", "tied.protocol", "visits.protocol",
+    "people.one_report.protocol", "people.sign_ds", "sgde.protocol", "tied.protocol", "visits.protocol",
 )  # fmt: skip
 MOST = {
     f"{PROTOCOLS}.core": 30,
     f"{PROTOCOLS}.protocol": 30,
     **dict.fromkeys((f"{PROTOCOLS}.{name}" for name in SMALL), 90),
-    f"{PROTOCOLS}.sgde.protocol": 145,
     "understudy.privacy.accounts.accounting": 12,
 }
 

@@ -21,7 +21,7 @@ from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
 from understudy.models.tables.offered import added_grams
-from understudy.protocols.sgde import offering, recipe
+from understudy.protocols.sgde import counted, recipe
 
 FEW = "\n[settings]\ncomponents = 32\nsteps = 20\n"  # how good rows are is not what this is about
 
@@ -213,7 +213,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     def said(classifier: Classifier, rows: Tensor) -> Tensor:
         return classifier.network.forward(classifier.weights, classifier.features.expand(rows)).argmax(1)
 
-    monkeypatch.setattr(offering, "_likeliest", said)
+    monkeypatch.setattr(counted, "_likeliest", said)
     monkeypatch.setitem(recipe.Recipe.__init__.__kwdefaults__, "steps", 2)  # type: ignore[index]
     monkeypatch.setitem(added_grams.__kwdefaults__, "steps", 20)
     monkeypatch.setitem(Generator.classifier.__kwdefaults__, "rows", 500)

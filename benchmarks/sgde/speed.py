@@ -15,6 +15,7 @@ from understudy.models.device import pick_device
 from understudy.models.kernels.taps import Taps
 from understudy.models.nets.beta_vae import DECODER, ENCODER, SLOPE, BetaVae, ImageVae, TableVae
 from understudy.privacy.gradients.dp_sgd import clipped_sums
+from understudy.protocols.sgde.recipe import CHANNELS
 
 CASES = {  # classes, rows of each in a batch
     "table, 2 classes × 200 rows of 12 columns × 8 levels": (2, 200),
@@ -32,7 +33,7 @@ def main(device: str = "auto") -> None:
             vae: BetaVae = TableVae(classes, (8,) * 12, 4).to(place)
             x = torch.eye(8)[torch.randint(8, (classes, rows, 12))].flatten(2).to(place)
         else:
-            vae = ImageVae(classes, (28, 28), 8).to(place)
+            vae = ImageVae(classes, (28, 28), 8, channels=CHANNELS).to(place)
             x = torch.rand(classes, rows, 28, 28, device=place)
         noise = torch.randn(classes, rows, vae.latent, device=place)
         ways: dict[str, Callable[[], Any]] = {

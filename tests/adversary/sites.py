@@ -37,8 +37,9 @@ from understudy.protocols.moments.stages import First, Levels, Pooled, Within
 from understudy.protocols.people import gen_fl, gen_fl_local
 from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.rounds import LearningParty
+from understudy.protocols.sgde import counted as sgde_counted
 from understudy.protocols.sgde import offering as sgde_offering
-from understudy.protocols.sgde import recipe as sgde_recipe
+from understudy.protocols.sgde import training as sgde_training
 from understudy.protocols.tied.stages import Numbers
 from understudy.protocols.visits import study as visits_study
 
@@ -160,10 +161,10 @@ def tapped(sites: Sites) -> Iterator[None]:
             patch.setattr(critic_round, name, _critic(sites, getattr(critic_round, name)))
         patch.setattr(gen_fl_local, "private_sums", _sums(sites, gen_fl_local.private_sums))
         patch.setattr(gen_fl, "ratio", _ratio(sites, gen_fl.ratio))
-        patch.setattr(sgde_recipe, "add_noise", _noised(sites, sgde_recipe.add_noise))
+        patch.setattr(sgde_training, "add_noise", _noised(sites, sgde_training.add_noise))
         patch.setattr(sgde_offering, "levels", _levels(sites, sgde_offering.levels))
         patch.setattr(GradientVote, "decide", _vote(sites, GradientVote.decide))
-        patch.setattr(sgde_offering, "judged", _counts(sites, sgde_offering.judged, "figure of quality"))
+        patch.setattr(sgde_counted, "judged", _counts(sites, sgde_counted.judged, "figure of quality"))
         patch.setattr(gram_rows, "gram_matrix", _counts(sites, gram_rows.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
         patch.setattr(

@@ -23,7 +23,7 @@ from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.base import Ask, Assembly, Message, Opening, Paid, Party, Public
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.people import gen_fl_local
-from understudy.protocols.sgde import recipe as sgde_recipe
+from understudy.protocols.sgde import training as sgde_training
 from understudy.runs.federation import Federation
 from understudy.runs.registry import PROTOCOLS
 from understudy.runtime.contract import Contract, digest_of
@@ -275,7 +275,7 @@ def test_what_decides_about_rows_and_noise_follows_from_no_setting(
         return spied
 
     for module, name in ((gan_party, "poisson_samples"),
-                         (sgde_recipe, "poisson_samples"), (gen_fl_local, "poisson_batches")):  # fmt: skip
+                         (sgde_training, "poisson_samples"), (gen_fl_local, "poisson_batches")):  # fmt: skip
         monkeypatch.setattr(module, name, watched(getattr(module, name)))
     for run in (0, 1):
         federation, config = case.real(tmp_path / str(run)), case.config()

@@ -19,7 +19,7 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.sgde import offering as judging
+from understudy.protocols.sgde import counted as judging
 from understudy.protocols.sgde.kinds import SiloRows
 from understudy.protocols.sgde.offer import Requirements, pack_offer, unpack_offer
 from understudy.protocols.sgde.party import FIGURE, Push, SgdeParty, Subscribe, train_offers

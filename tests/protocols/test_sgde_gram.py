@@ -23,8 +23,8 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.sgde.counted import PairCounts
 from understudy.protocols.sgde.offer import Requirements, pack_offer, unpack_offer
-from understudy.protocols.sgde.offering import PairCounts
 from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.pool import pool, suspicions
 from understudy.protocols.sgde.recipe import Recipe

@@ -37,9 +37,9 @@ from understudy.privacy.secure.counts import noise_on
 from understudy.protocols.joint import pricing
 from understudy.protocols.moments.rows import Rows
 from understudy.protocols.moments.stages import First, Pooled, Within
+from understudy.protocols.sgde.counted import MomentSums
 from understudy.protocols.sgde.kinds import SiloRows
 from understudy.protocols.sgde.offer import Requirements, pack_offer, unpack_offer
-from understudy.protocols.sgde.offering import MomentSums
 from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.pool import pool, suspicions
 from understudy.protocols.sgde.recipe import Recipe

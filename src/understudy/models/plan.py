@@ -21,13 +21,7 @@ from understudy.data.encoding.frame import Frame
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.ground.pack import Shapes
-from understudy.models.moments.fit import MOST_KEPT, MOST_TURNED
-from understudy.models.moments.offered import moment_shapes
-from understudy.models.nets.beta_vae import decoder_shapes, sides_of
-from understudy.models.network import each_whole
-from understudy.models.pool import Pool
-from understudy.models.tables.mixture import MOST_COMPONENTS
-from understudy.models.tables.offered import gram_shapes
+from understudy.models.network import MOST_COMPONENTS, each_whole
 
 MOST_LAYERS = 16
 MOST_UNITS = 1 << 14
@@ -79,7 +73,7 @@ def pieces(network: Any, n: int, *, most: int, numbers: int = _AT_ONCE) -> Itera
 
 def numbers_of(network: Any) -> int:
     """How many numbers a network holds for one row, about. What is no offer is judged by its widest layer."""
-    if isinstance(network, Pool):
+    if getattr(network, "kind", "") == "pool":
         return int(network.latent) + max(map(numbers_of, network.members))
     try:
         return plan_of(network.describe()).numbers
@@ -108,6 +102,8 @@ def _class_decoder(latent: Any, hidden: Any, sizes: Any, label: Any) -> Plan:
 
 
 def _class_image_decoder(latent: Any, channels: Any, shape: Any) -> Plan:
+    from understudy.models.nets.beta_vae import decoder_shapes, sides_of
+
     _, *filters = _layers(latent, channels)
     height, width = _image(shape)
     if not filters:
@@ -174,6 +170,9 @@ def _branch(names: str, stack: tuple[int, ...], branch: Any) -> Plan:
 def _moments(
     shape: Any, sides: Any, features: Any, classes: Any, scales: Any, noise: Any, upright: Any
 ) -> Plan:
+    from understudy.models.moments.fit import MOST_KEPT, MOST_TURNED
+    from understudy.models.moments.offered import moment_shapes
+
     if not all(isinstance(some, list | tuple) for some in (shape, scales, noise)):
         raise ConfigError("moments have lists of sides, of scales and of noise.")
     if len(shape) != 2 and not (len(shape) == 3 and shape[2] == 3 and sides == 2):
@@ -187,6 +186,8 @@ def _moments(
 
 
 def _gram(sizes: Any, target: Any, noise: Any) -> Plan:
+    from understudy.models.tables.offered import gram_shapes
+
     tensors = gram_shapes(sizes, target, noise)
     label = (target, None)  # every level of it
     return Plan(tensors, tuple(sizes), None, 3 * sum(sizes), label, dtype=torch.int64)

@@ -29,9 +29,8 @@ from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.fit import RADIUS, centres, directions, fit_cells, without_noise
 from understudy.models.moments.gaussians import CellGaussians, InFrame, match_shades
-from understudy.models.moments.released import Released, first_size, read_first, read_moments
+from understudy.models.moments.released import MOST_OFFERED, Released, first_size, read_first, read_moments
 
-MOST_FEATURES = 512
 MOST_VALUES = 1 << 14  # of a row
 MOST_SCALE = 1 << 10
 MOST_NOISE = 1 << 52  # its square is still a number
@@ -70,6 +69,19 @@ class OfferedMoments(InFrame):
             read_moments(self.cells, d, radius, self.scales[1], self.noise[2]),
         )
 
+    @property
+    def alike(self) -> Any:
+        """What sums have in common that can be added."""
+        return self.frame, self.classes
+
+    @staticmethod
+    def added(offers: Sequence["OfferedMoments"]) -> CellGaussians:
+        return added(offers)
+
+    def aimed(self, z: Tensor, label: int, rng: Any) -> Tensor:
+        """The latent points, moved to this class."""
+        return self.fit.aimed(z, label)
+
     @cached_property
     def fit(self) -> CellGaussians:
         return added([self])
@@ -91,8 +103,8 @@ def moment_shapes(
     """The tensors of an offer, by arithmetic. ConfigError for what no offer has."""
     whole(classes=classes, sides=frame.sides)
     kept = frame.features - frame.poses
-    if frame.sides not in RADIUS or frame.sides > len(frame.shape) or kept > MOST_FEATURES:
-        raise ConfigError(f"moments are of images or series, in at most {MOST_FEATURES} features.")
+    if frame.sides not in RADIUS or frame.sides > len(frame.shape) or kept > MOST_OFFERED:
+        raise ConfigError(f"moments are of images or series, in at most {MOST_OFFERED} features.")
     if math.prod(frame.shape) > MOST_VALUES or kept > math.prod(frame.shape):
         raise ConfigError(f"moments are of rows of at most {MOST_VALUES:,} values, and no more features.")
     if len(scales) != 2 or len(noise) != 3:
@@ -129,7 +141,7 @@ def middle(first: Released, frame: Frame) -> tuple[Tensor, int]:
 def added(offers: Sequence[OfferedMoments]) -> CellGaussians:
     """One fit to the sums of several silos. They are of one frame and have the same classes: ConfigError if not."""
     one = offers[0]
-    if any((other.frame, other.classes) != (one.frame, one.classes) for other in offers):
+    if any(other.alike != one.alike for other in offers):
         raise ConfigError("moments in another frame, or of other classes, cannot be added.")
     read = [offer.read() for offer in offers]
     first = _summed([each[0] for each in read])

@@ -15,17 +15,22 @@ Guarantee: reads released numbers alone.
 """
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import Frame, unpacked
-from understudy.models.moments.labels import Labels
+
+if TYPE_CHECKING:
+    from understudy.models.moments.labels import Labels
 
 SCALE = 1 << 12  # of the means: the norm that the longest row has in whole numbers
 CELLS = 32  # of norms, where a bound on them is bought
 COUNT = ENERGY = SHADES = SCALE // 4  # what a row counts, and adds at most to energy and histograms
 FIRST = math.sqrt(SCALE**2 + COUNT**2 + ENERGY**2 + SHADES**2) * (1 + 2.0**-40)  # what a person moves of it
+
+MOST_OFFERED = 512  # features of sums that a silo offers
 
 Released = dict[str, Tensor]
 
@@ -40,13 +45,13 @@ def first_size(frame: Frame, classes: int) -> int:
     return classes * (1 + frame.features) + 1 + frame.channels * bins_of(frame)
 
 
-def levels_size(frame: Frame, labels: Labels) -> int:
+def levels_size(frame: Frame, labels: "Labels") -> int:
     """How many numbers the first release has, of levels."""
     tables = sum(labels.sizes[a] * labels.sizes[b] for a, b in labels.pairs)
     return labels.levels * frame.features + tables + 1 + frame.channels * bins_of(frame)
 
 
-def levels_sensitivity(labels: Labels) -> float:
+def levels_sensitivity(labels: "Labels") -> float:
     """By how much a person moves it: with the coefficients once for every label, and once in every table."""
     coefficients, counts = len(labels.sizes) * SCALE**2, len(labels.pairs) * COUNT**2
     return math.sqrt(coefficients + counts + ENERGY**2 + SHADES**2) * (1 + 2.0**-40)
@@ -77,7 +82,7 @@ def read_first(frame: Frame, classes: int, total: Tensor, noise: Tensor) -> Rele
     } | _of_all(frame, total[at:], noise[at:])
 
 
-def read_levels(frame: Frame, labels: Labels, total: Tensor, noise: Tensor) -> Released:
+def read_levels(frame: Frame, labels: "Labels", total: Tensor, noise: Tensor) -> Released:
     """The `sums` of every level's coefficients, (levels, features), and of every two labels the people who have which
     levels, in the blocks `labels.tables` of `pairs`, (levels, levels); energy and shades as of `read_first`.
     """

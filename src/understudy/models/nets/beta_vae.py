@@ -30,7 +30,6 @@ from understudy.models.kernels.taps import SLOPE, Taps, dense_parameters, drawn_
 from understudy.models.network import Network, check_weights, each_whole, filled
 
 ENCODER, DECODER = (64, 32), (64, 128)  # Table II, tabular data
-CHANNELS = (32, 64, 128)  # Table II, image data, divided by four
 _MOST_LAYERS = 16  # of images
 _LOG_VARIANCE = 8.0  # beyond it e^x says nothing more, and overflows in the end
 
@@ -146,7 +145,7 @@ class ImageVae(BetaVae):
         shape: tuple[int, int],
         latent: int,
         *,
-        channels: Sequence[int] = CHANNELS,
+        channels: Sequence[int],
         seed: int = 0,
     ) -> None:
         whole(classes=classes, latent=latent)

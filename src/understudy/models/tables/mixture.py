@@ -23,10 +23,9 @@ from torch import Tensor, nn
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.kernels.softmax import BlockSoftmax
-from understudy.models.network import MOST_WEIGHTS, Network, each_whole
+from understudy.models.network import MOST_COMPONENTS, MOST_WEIGHTS, Network, each_whole
 from understudy.models.tables.given_rules import Ruled
 
-MOST_COMPONENTS = 1 << 20  # beyond it a float32 latent no longer reaches every component evenly
 _LAST = 1 - 2.0**-30  # of [0, 1): a component's number may be added without rounding up to the next
 _GOLDEN = 0.5 * (5**0.5 - 1)
 KEPT = 0.3  # of all rows: so many have the target by the odds of their component

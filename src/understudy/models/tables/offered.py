@@ -54,6 +54,24 @@ class OfferedGram(Network):
         own = of_column(self.sizes, self.target)
         return torch.where(own[:, None] | own, self.noise[0], self.noise[1]).double()
 
+    @property
+    def alike(self) -> Any:
+        """What counts have in common that can be added."""
+        return self.sizes, self.target
+
+    @staticmethod
+    def added(offers: Sequence["OfferedGram"]) -> MixtureOfProducts:
+        return added_grams(offers)
+
+    def aimed(self, z: Tensor, label: int, rng: Any) -> Tensor:
+        """As many latent points, of components that are each as likely as they have this class: (n, 1)."""
+        odds = self.fit.odds()
+        own = odds[:, of_column(self.sizes, self.target)][:, label].double()
+        ends = own.clamp(min=1e-12).cumsum(0)
+        pick = torch.searchsorted(ends, rng.uniform(len(z)) * ends[-1]).clamp(max=len(ends) - 1)
+        points: Tensor = torch.special.ndtri((pick + 0.5) / len(ends))
+        return points[:, None].float()
+
     @cached_property
     def fit(self) -> MixtureOfProducts:
         return added_grams([self], **LOOK)
@@ -90,7 +108,7 @@ def added_grams(
     """One fit, of four components a level (64 to 512) if none are said. ConfigError where silos have other columns."""
     one = offers[0]
     components = components or max(64, min(4 * sum(one.sizes), 512))
-    if any((other.sizes, other.target) != (one.sizes, one.target) for other in offers):
+    if any(other.alike != one.alike for other in offers):
         raise ConfigError("counts of other columns cannot be added.")
     counts = torch.stack([offer.counts for offer in offers]).sum(0).double()
     noise = torch.stack([offer.deviations.square() for offer in offers]).sum(0).sqrt()

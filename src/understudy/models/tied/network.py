@@ -22,9 +22,9 @@ from understudy.data.encoding.frame import Frame
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.gaussians import FrameValues
-from understudy.models.network import MOST_WEIGHTS, Network, each_whole
+from understudy.models.network import MOST_COMPONENTS, MOST_WEIGHTS, Network, each_whole
 from understudy.models.tables.bayes import one_hot
-from understudy.models.tables.mixture import MOST_COMPONENTS, MixtureOfProducts
+from understudy.models.tables.mixture import MixtureOfProducts
 
 _MOST_PARTS = 64
 

@@ -19,7 +19,7 @@ from itertools import accumulate
 
 import numpy as np
 import torch
-from dp_accounting import NonPrivateDpEvent
+from dp_accounting import ComposedDpEvent, NonPrivateDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
@@ -86,6 +86,13 @@ def spend_of(releases: Iterable[tuple[float, int]], by: int = 1) -> Counter[DpEv
     for sigma, cells in releases:
         spend[release_event(sigma, by)] += cells
     return spend
+
+
+def composed(spend: Spend) -> DpEvent:
+    """All of it as one event."""
+    if list(spend.values()) == [1]:
+        return next(iter(spend))
+    return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in spend.items()])
 
 
 def one_hot(codes: Codes, sizes: Sequence[int]) -> Bits:

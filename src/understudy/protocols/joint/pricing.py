@@ -21,17 +21,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
-from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
 from understudy.data.schema import Block as Groups
 from understudy.data.schema import Grid
 from understudy.ground.check import in_range
 from understudy.ground.errors import PrivacyError
-from understudy.privacy.accounts.accounting import DpEvent, Spend
+from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
-from understudy.privacy.secure.counts import Moved, noise_on, scaled, shared_noise, spend_of
+from understudy.privacy.secure.counts import Moved, composed, noise_on, scaled, shared_noise, spend_of
 from understudy.privacy.secure.moments import (
     block_multipliers,
     doubled,
@@ -161,9 +160,3 @@ class CellPricing(Pricing):
         if math.fsum((each.sensitivity / each.factor) ** 2 for each in blocks.values()) > paid * (1 + 1e-9):
             raise PrivacyError("more would be released than was agreed on. Nothing was charged or sent.")
         return {name: scaled(noise, block.factor) for name, block in blocks.items()}
-
-
-def composed(spend: Spend) -> DpEvent:
-    if list(spend.values()) == [1]:
-        return next(iter(spend))
-    return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in spend.items()])

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -28,8 +28,10 @@ from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.table import Table
 from understudy.ground.errors import ConfigError
-from understudy.models.nets.beta_vae import DECODER, BetaVae, ImageVae, TableVae
 from understudy.models.plan import Plan
+
+if TYPE_CHECKING:
+    from understudy.models.nets.beta_vae import BetaVae
 
 Held = Population | Rows
 S = TypeVar("S", bound=AnySchema)
@@ -70,7 +72,7 @@ class Pooled(ABC, Generic[S, R]):
     def fits(self, schema: S, plan: Plan, network: Mapping[str, Any], classes: int) -> bool:
         """Whether a network draws such rows, of so many classes."""
 
-    def vae(self, schema: S, target: str, classes: int, latent: int, **more: Any) -> BetaVae:
+    def vae(self, schema: S, target: str, classes: int, latent: int, **more: Any) -> "BetaVae":
         """The networks of all classes, untrained. `more`: `channels` of images, and `seed`."""
         raise ConfigError(_NO_NETWORK)
 
@@ -116,10 +118,14 @@ class PooledTable(Pooled[Schema, Table]):
     def fits(self, schema: Schema, plan: Plan, network: Mapping[str, Any], classes: int) -> bool:
         return plan.sizes == TABLE.sizes(schema)
 
-    def vae(self, schema: Schema, target: str, classes: int, latent: int, **more: Any) -> BetaVae:
+    def vae(self, schema: Schema, target: str, classes: int, latent: int, **more: Any) -> "BetaVae":
+        from understudy.models.nets.beta_vae import TableVae
+
         return TableVae(classes, TABLE.sizes(schema.drop([target])), latent, seed=more.get("seed", 0))
 
     def decoder(self, schema: Schema, target: str, latent: int, **more: Any) -> dict[str, Any]:
+        from understudy.models.nets.beta_vae import DECODER
+
         sizes, hidden = TABLE.sizes(schema), more.get("hidden", DECODER)
         label = (schema.names.index(target), 0)
         return {"kind": "class-decoder", "latent": latent, "hidden": hidden, "sizes": sizes, "label": label}
@@ -170,7 +176,9 @@ class PooledImages(_PooledArrays[ImageSchema]):
         _require_classes(bool(classes), classes)
         return classes
 
-    def vae(self, schema: ImageSchema, target: str, classes: int, latent: int, **more: Any) -> BetaVae:
+    def vae(self, schema: ImageSchema, target: str, classes: int, latent: int, **more: Any) -> "BetaVae":
+        from understudy.models.nets.beta_vae import ImageVae
+
         return ImageVae(classes, schema.grey_shape, latent, **more)
 
     def decoder(self, schema: ImageSchema, target: str, latent: int, **more: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ the silo's ledger says is the silo's word: no server can verify it, and its peop
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import nn
@@ -45,9 +45,7 @@ from understudy.generators.parts import GeneratorParts, network_class
 from understudy.ground.check import in_range, is_number, one_of, positive, whole
 from understudy.ground.errors import ArtefactError, ConfigError, MessageError, PrivacyError, SchemaError
 from understudy.ground.pack import Shapes, difference
-from understudy.models.moments.offered import OfferedMoments
 from understudy.models.plan import MOST_NAME, pieces, plan_of
-from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.budget import ADJACENCY, rehearsal_of
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.kinds import pooled
@@ -251,10 +249,10 @@ def check_generator(requirements: Requirements, offer: GeneratorParts) -> None:
 
     Guarantee: sampling it gives rows of the schema, and of the class that the card names (in 99 of 100 draws). Sums are
     looked at as they are (`sums`).
-    Edges: ArtefactError for anything else. That its rows resemble anybody's is for `suspects` to judge.
+    Edges: ArtefactError for anything else. That its rows resemble anybody's is for `pool.suspicions` to judge.
     """
-    schema, network, said = requirements.schema, offer.network, said_of(offer.card)
-    if isinstance(network, OfferedMoments | OfferedGram):
+    schema, network, said = requirements.schema, cast(Any, offer.network), said_of(offer.card)
+    if network.kind in ADDED:
         check_sums(offer.card, network, said)
         return  # rows of a fit are cut to the schema, and a fit for every look is slow
     kind, shape = pooled(schema), kind_of(schema).shape(schema)

@@ -1,89 +1,60 @@
 """The kinds of offers that a silo makes: what each will be and what it costs, before a row is read; then the offer.
 
-    beta-vae    the paper's: a decoder for each class, trained under noise (`recipe.fit`)
+    beta-vae    the paper's: a decoder for each class, trained under noise (`training`)
     marginals   one-way tables of each class, as decoders without hidden layers, for silos of some hundred rows: a
                 decoder's bias is the logarithm of noisy shares. Columns are independent within a class, and who learns
                 from such rows learns what a naive Bayes classifier would
     gram        all pairs of a table's columns, one offer for all classes
     moments     counts and means of classes and second moments in a public frame, of images or series, likewise
 
-The last three are not in the paper. Sums of all classes (gram, moments) are stages of the joint families of these names
-(`protocols/gram`, `protocols/moments`) with one holder, who adds the whole noise. A pool adds the sums of all silos,
-and fits once (`models/tables/offered.py`, `models/moments/offered.py`).
+The last three are not in the paper; the last two stand in `counted`.
 
-Guarantee, for add/remove one person. A person is one row, the first, of one class. Marginals: 1 in one cell for each of
-m columns, so m uses of `release_event(σ)`. Gram: 1 in one cell for each column and pair, of which the m with the class
-have noise of one scale and the m(m−1)/2 others of another. Moments: a person counts with the average of all rows, and
-moves three releases by no more than noise of the stated scales covers; they cost one Gaussian mechanism together, whose
-1/z² is the sum of theirs. A figure of quality (`sums`) is two counts more, from the same budget, that a person moves by
-1 at most: its classifier is made of what is offered alone, which was paid for, and a row's class is said by itself,
-whoever else is there; in a batch, how a sum is rounded may depend on how many rows it is made for.
+Guarantee, for add/remove one person. A person is one row, the first, of one class. Networks: that of `training`.
+Marginals: 1 in one cell for each of m columns, so m uses of `release_event(σ)`.
 Edges: a class without rows is noise alone; no count divides anything. A kind that is not for such rows → ConfigError.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
+from importlib import import_module
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from understudy.data.described import Rows
-from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.frame import UNIT, Frame, packed
 from understudy.data.kinds import TABLE
-from understudy.generators.kinds import drawing_of
-from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.check import one_of
-from understudy.ground.errors import ConfigError, PrivacyError
-from understudy.models.device import pick_device
-from understudy.models.moments.offered import OfferedMoments, middle
-from understudy.models.moments.released import FIRST, moments_sensitivity
-from understudy.models.nets.beta_vae import ClassDecoder
+from understudy.ground.errors import ConfigError
 from understudy.models.plan import plan_of
-from understudy.models.tables.offered import OfferedGram
-from understudy.privacy.accounts.accounting import DpEvent, calibrate
+from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure.counts import needed_noise, noise, shared_noise, spend_of
-from understudy.privacy.secure.moments import moments_event, noise_for
-from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.rows import Rows as GramRows
-from understudy.protocols.gram.stages import Pairs, Spread
-from understudy.protocols.joint.pricing import VectorPricing
-from understudy.protocols.joint.stage import Stage
-from understudy.protocols.moments.rows import Rows as MomentRows
-from understudy.protocols.moments.stages import First, Pooled, Within, finest
+from understudy.privacy.secure.counts import needed_noise, noise, spend_of
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.pool import pool
-from understudy.protocols.sgde.recipe import Recipe, fit, needed_multiplier
-from understudy.protocols.sgde.sums import MOVED
+from understudy.protocols.sgde.recipe import Recipe, needed_multiplier
 
-_DRAWN = 20_000  # rows, from which a classifier of a table learns
 _LEAST = 0.2  # of σ: what a level has that nobody was counted at, so that no share is 0
 
 
 class Offering(ABC):
     """An offer that is to be made by a recipe. `budget`: what it may cost; None: it is made without noise.
 
-    `figure`: the σ of a figure of quality, which is paid from the same budget; 0: there is none.
+    `figure`: the σ of a figure of quality, which sums may have, and which is paid from the same budget; 0: none.
     """
 
     words: ClassVar[str]  # what of each class a ledger says it is
-    for_tables: ClassVar[bool | None] = (
-        None  # whether it is for tables alone, or for images and series; None: for all
-    )
+    # Whether it is for tables alone, or for images and series; None: for all.
+    for_tables: ClassVar[bool | None] = None
     said: ClassVar[str] = ""  # where rows are none of these
+    figure: float = 0.0
 
-    def __init__(
-        self, requirements: Requirements, recipe: Recipe, budget: Budget | None, figure: float = 0.0
-    ) -> None:
-        self.requirements, self.recipe, self.budget, self.figure = requirements, recipe, budget, figure
+    def __init__(self, requirements: Requirements, recipe: Recipe, budget: Budget | None) -> None:
+        self.requirements, self.recipe, self.budget = requirements, recipe, budget
         self.schema: Any = requirements.schema
         if self.for_tables not in (None, TABLE.describes(self.schema)):
             raise ConfigError(f'kind="{recipe.kind}" is for {self.said}. Nothing was charged.')
@@ -132,6 +103,9 @@ class Networks(Offering):
         )
 
     def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
+        from understudy.models.device import pick_device
+        from understudy.protocols.sgde.training import fit
+
         recipe, target, device = self.recipe, self.requirements.target, pick_device(self.recipe.device)
         first, codes = self.pooled.first_rows(rows, self.schema, target)
         vae = self.pooled.vae(
@@ -159,6 +133,8 @@ class Marginals(Offering):
         return self.pooled.decoder(self.schema, self.requirements.target, 1, hidden=())
 
     def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
+        from understudy.models.nets.beta_vae import ClassDecoder
+
         classes, place = len(self.requirements.labels), self.schema.names.index(self.requirements.target)
         first, codes = self.pooled.first_rows(rows, self.schema, self.requirements.target)
         made = []
@@ -178,159 +154,14 @@ def levels(rows: Tensor, codes: Tensor, classes: int, sigma: float, rng: Rng) ->
     return noisy.clamp_(min=0).double() + _LEAST * max(sigma, 1.0)
 
 
-class _Sums(Offering):
-    """One offer of all classes: `blank` is it with its noise stated, and nothing counted."""
-
-    blank: Any
-
-    def describe(self) -> dict[str, Any]:
-        return self.blank.describe()  # type: ignore[no-any-return]
-
-    def _filled(self, sums: dict[str, Tensor]) -> Sequence[nn.Module]:
-        offer = type(self.blank).from_description(self.describe())
-        offer.load_state_dict(sums)
-        return [offer]
-
-
-class PairCounts(_Sums):
-    words = "counts of all pairs of levels, and so"
-    for_tables, said = True, 'tables: kind="moments" is for images and series'
-    shares = (0.8, 0.2)  # of the budget: cells of the class, and all others
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        m = len(self.schema.columns)
-        self.moved = (m, m * (m - 1) // 2)  # cells that a person moves: of the class, and others
-        releases = tuple(
-            (((1.0, cells),), share) for cells, share in zip(self.moved, self.shares, strict=True)
-        )
-        beside = ((self.figure, MOVED),) if self.figure else ()
-        sigmas = (0.0, 0.0) if self.budget is None else shared_noise(releases, self.budget, beside=beside)
-        self.target = self.schema.names.index(self.requirements.target)
-        self.blank = OfferedGram(Codec(self.schema).sizes, target=self.target, noise=sigmas)
-
-    @property
-    def spend(self) -> Counter[DpEvent]:
-        return spend_of(zip(self.blank.noise, self.moved, strict=True))
-
-    def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
-        layout = Layout({"silo": self.schema})
-        held = GramRows(rows.first_of_each(), layout, 0)
-        of_class = torch.zeros(layout.columns, layout.columns, dtype=torch.bool)
-        of_class[self.target] = of_class[:, self.target] = True
-        counts, pairs = torch.zeros((), dtype=torch.int64), layout.all_pairs()
-        for wanted, sigma in zip((pairs & of_class, pairs & ~of_class), self.blank.noise, strict=True):
-            stage = Pairs(layout, wanted, (), Spread.even(layout, int(wanted.sum())))
-            noisy = released_alone(stage, held, sigma, rng)
-            counts = counts + stage.read(noisy, dict.fromkeys(noisy, sigma)).gram
-        return self._filled({"gram": packed(counts)})
-
-
-class MomentSums(_Sums):
-    words = "counts, means and second moments"
-    for_tables, said = False, 'images and series: kind="gram" is for tables'
-    shares = (0.5, 0.3, 0.2)  # of the budget: means, second moments of all rows, and of each class
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        frame = Frame.from_schema(self.schema, self.recipe.features, upright=self.recipe.upright)
-        self.multiplier = 0.0 if self.budget is None else _multiplier_within(self.budget, self.figure)
-        each = [self.multiplier / share**0.5 for share in self.shares]
-        scales = [finest(one, 1) for one in each[1:]]
-        reaches = (FIRST, *map(moments_sensitivity, scales))
-        sigmas = [noise_for(one, reach) for one, reach in zip(each, reaches, strict=True)]
-        classes = max(1, len(self.requirements.labels))
-        self.blank = OfferedMoments(frame, classes=classes, scales=scales, noise=sigmas)
-
-    @property
-    def spend(self) -> Counter[DpEvent]:
-        return Counter({moments_event(self.multiplier): 1})
-
-    def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
-        """Each release about what the first gave: a silo is alone, and knows no other centre."""
-        blank, frame, classes = self.blank, self.blank.frame, self.blank.classes
-        held, d = MomentRows.of(rows, frame), frame.features
-
-        def released(stage: First | Pooled | Within, number: int) -> Tensor:
-            return released_alone(stage, lambda: held, blank.noise[number], rng)["sums"]
-
-        first = released(start := First(frame, classes), 0)
-        centre, radius = middle(start.read_sums(first, blank.noise[0]), frame)
-        means, basis = centre.expand(classes, -1), UNIT * torch.eye(d, dtype=torch.int64)
-        pooled = released(Pooled(means, radius, d, blank.scales[0]), 1)
-        cells = released(Within(means, basis, radius, 0, blank.scales[1]), 2).view(classes, -1)
-        sums = {"first": first, "pooled": pooled, "cells": cells, "centre": centre}
-        return self._filled(sums | {"radius": torch.tensor([radius])})
-
-
-@lru_cache(maxsize=64)
-def _multiplier_within(budget: Budget, figure: float) -> float:
-    """The noise multiplier of the three releases as one, within this budget and beside a figure of quality."""
-    beside = spend_of([(figure, MOVED)]) if figure else Counter[DpEvent]()
-    return calibrate(
-        lambda z: Counter({moments_event(z): 1}) + beside, epsilon=budget.epsilon, delta=budget.delta
-    )
-
-
-def released_alone(stage: Stage[Any], rows: Any, sigma: float, rng: Rng) -> dict[str, Tensor]:
-    """The sums of a stage with one holder, who adds the whole noise: nobody else's hides anything."""
-    alone, blocks = VectorPricing(), stage.blocks
-    return {name: part + alone.noise(blocks[name], sigma, 1, rng) for name, part in stage.count(rows).items()}
-
-
-OFFERINGS: Mapping[str, type[Offering]] = {
-    "beta-vae": Networks, "marginals": Marginals, "gram": PairCounts, "moments": MomentSums,
+# Kind → where the class is, in `understudy.protocols.sgde`: one is loaded when a silo makes such offers.
+OFFERINGS = {
+    "beta-vae": "offering.Networks", "marginals": "offering.Marginals",
+    "gram": "counted.PairCounts", "moments": "counted.MomentSums",
 }  # fmt: skip
 
 
-# A figure of quality
-
-
-def figure_noise(epsilon: float, budget: Budget, requirements: Requirements) -> float:
-    """The noise of a figure that costs this ε of the budget. PrivacyError above half of it; ConfigError: no classes."""
-    if len(requirements.labels) < 2:
-        raise ConfigError(
-            "a figure of quality is how often classes are said right, and this pool has no two of them. "
-            "Nothing was charged."
-        )
-    if not epsilon <= budget.epsilon / 2:
-        raise PrivacyError(
-            f"a figure of ε={epsilon:g} leaves too little for the offer: all together may cost "
-            f"ε={budget.epsilon:g}, and the figure half of it. Nothing was charged."
-        )
-    return needed_noise(MOVED, Budget(epsilon, budget.delta))
-
-
-def figure(
-    offer: OfferedGram | OfferedMoments, data: Rows, requirements: Requirements, sigma: float, rng: Rng
-) -> tuple[int, int]:
-    """About how many people a classifier made of the offer is right, and how many there are. It has been paid for."""
-    right, people = (judged(offer, data, requirements) + noise(Fraction(sigma), rng, MOVED)).tolist()
-    return right, people
-
-
-def judged(offer: OfferedGram | OfferedMoments, data: Rows, requirements: Requirements) -> Tensor:
-    """The two counts without noise: (2,), int64."""
-    one = GeneratorParts(offer, requirements.schema, {"silo": "", "label": None})  # type: ignore[arg-type]
-    target = requirements.target if TABLE.holds(data) else None
-    made = pool([one], requirements, {})
-    kind = drawing_of(made.schema)
-    network, weights, features, _ = kind.classifier(made, target or str(kind.label(made)), _DRAWN, 0)
-    classifier = ClassifierParts(network, weights, features, {})
-    if TABLE.holds(data):
-        own = data.first_of_each().frame
-        rows, codes = classifier.features.rows(own), classifier.features.codes(own)
-    else:
-        rows, codes = pooled(data.schema).first_rows(data, data.schema, requirements.target)
-    right = int((_likeliest(classifier, rows) == codes).sum())
-    return torch.tensor([right, len(rows)])
-
-
-@torch.no_grad()
-def _likeliest(classifier: ClassifierParts, rows: Tensor) -> Tensor:
-    """The likeliest class of each row, by itself: (rows,)."""
-    each: list[Any] = [
-        classifier.network.forward(classifier.weights, classifier.features.expand(row[None])).argmax(1)
-        for row in rows
-    ]
-    return torch.cat([torch.zeros(0, dtype=torch.int64), *each])
+def offering_class(kind: str) -> type[Offering]:
+    module, _, name = OFFERINGS[kind].partition(".")
+    found: type[Offering] = getattr(import_module(f"understudy.protocols.sgde.{module}"), name)
+    return found

@@ -24,23 +24,19 @@ from torch import nn
 
 from understudy.data.encoding.population import Population
 from understudy.data.kinds import TABLE
-from understudy.generators.generator_file import write_generator
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import one_of
 from understudy.ground.durable import own_folder
 from understudy.ground.errors import MessageError, PartyError, SchemaError
-from understudy.models.moments.offered import OfferedMoments
-from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, DpEvent, Spend, epsilon
 from understudy.privacy.accounts.budget import Budget, rehearsed
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.secure.counts import spend_of
+from understudy.privacy.secure.counts import composed, spend_of
 from understudy.protocols.core import Ask, Message, Opening, Paid, Party, Public, Reply
-from understudy.protocols.joint.pricing import composed
 from understudy.protocols.sgde import offer as offered
 from understudy.protocols.sgde.kinds import Held, SiloRows, pooled
 from understudy.protocols.sgde.offer import Requirements, check_price, check_schema, offer_card
-from understudy.protocols.sgde.offering import OFFERINGS, figure, figure_noise
+from understudy.protocols.sgde.offering import offering_class
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.sums import ADDED, MOVED, check_noise, quality_of
 
@@ -138,8 +134,8 @@ class SgdeParty(Party):
         price, delta = self.price
         if self.recipe.private:
             check_price(self.requirements, price, delta)
-        if self.figure_noise:  # what whoever takes the offer will look at
-            quality, network = {"noise": self.figure_noise}, self.offering.describe()
+        if self.offering.figure:  # what whoever takes the offer will look at
+            quality, network = {"noise": self.offering.figure}, self.offering.describe()
             check_noise({"network": network, "epsilon": price, "delta": delta, "quality": quality})
         self.ledger.afford(*_as_one(self.spend))
         self.subscribed = ask
@@ -168,12 +164,8 @@ class SgdeParty(Party):
             )
         check_schema(self.requirements, self.silo.schema_beside(self.requirements.schema))
         most = Budget(min(self.budget.epsilon, self.requirements.epsilon), self._delta)
-        self.figure_noise = 0.0  # the σ of a figure of quality; 0: there is none
-        if self.recipe.quality_epsilon is not None:
-            self.figure_noise = figure_noise(self.recipe.quality_epsilon, most, self.requirements)
-        self.offering = OFFERINGS[self.recipe.kind](
-            self.requirements, self.recipe, most if self.recipe.private else None, self.figure_noise
-        )
+        allowed = most if self.recipe.private else None
+        self.offering = offering_class(self.recipe.kind)(self.requirements, self.recipe, allowed)
         self.offering.require_offerable()
         if not TABLE.holds(self.silo.rows) and self.requirements.labels != self.silo.labels:
             # With fewer classes, training would fail where a row is of a missing one, and so tell that there is one.
@@ -183,7 +175,7 @@ class SgdeParty(Party):
 
     @property
     def _figure_spend(self) -> Counter[DpEvent]:
-        return spend_of([(self.figure_noise, MOVED)]) if self.figure_noise else Counter()
+        return spend_of([(self.offering.figure, MOVED)]) if self.offering.figure else Counter()
 
     @property
     def spend(self) -> Spend:
@@ -205,7 +197,7 @@ class SgdeParty(Party):
 
     def _push(self) -> Pushed:
         required, kind = self.requirements, self.recipe.kind
-        if self.figure_noise:  # first, and both are afforded: a refusal leaves everything as it was
+        if self.offering.figure:  # first, and both are afforded: a refusal leaves everything as it was
             self.ledger.afford(*_as_one(self.spend))
             ((event, counts),) = self._figure_spend.items()
             figured = self.ledger.charge(event, count=counts, run=self.run, what=FIGURE, once=True)
@@ -218,7 +210,7 @@ class SgdeParty(Party):
         price, delta = self.price
         said = rehearsed({self.name: self.rehearsal})
         more: dict[str, Any] = {"rehearsal": said} if said else {}
-        paid = {"quality": Paid(self._quality(networks[0]), figured)} if self.figure_noise else {}
+        paid = {"quality": Paid(self._quality(networks[0]), figured)} if self.offering.figure else {}
         offers = []
         for label, network in zip((None,) if kind in ADDED else required.labels, networks, strict=True):
             card = offer_card(
@@ -242,10 +234,11 @@ class SgdeParty(Party):
                 part.copy_(self.rng.normal(*part.shape) * (1.0 if part.is_floating_point() else 1e6))
         return networks
 
-    def _quality(self, offer: nn.Module) -> dict[str, Any]:
+    def _quality(self, offer: Any) -> dict[str, Any]:
         """The figure of the card. It has been paid for."""
-        assert isinstance(offer, OfferedGram | OfferedMoments)
-        sigma = self.figure_noise
+        from understudy.protocols.sgde.counted import figure
+
+        sigma = self.offering.figure
         right, people = figure(offer, self.silo.rows, self.requirements, sigma, self.rng)
         cost = epsilon(self._figure_spend, self._delta)
         return quality_of(right, people, noise=sigma, epsilon=cost, delta=self._delta)
@@ -257,6 +250,8 @@ class SgdeParty(Party):
             offered.unpack_offer(self.requirements, offer, priced=self.recipe.private) for offer in ask.offers
         ]
         if self.folder is not None:
+            from understudy.generators.generator_file import write_generator
+
             pool = own_folder(self.folder / "pool")
             for number, offer in enumerate(offers):
                 write_generator(pool / f"{number:04}", offer)

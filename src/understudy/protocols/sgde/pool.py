@@ -19,7 +19,7 @@ outvoted, and nothing is flagged; a majority of liars who agree with each other 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -29,11 +29,7 @@ from understudy.data.kinds import IMAGES
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import whole
 from understudy.models.kernels.optimisers import Adam
-from understudy.models.moments.gaussians import CellGaussians
-from understudy.models.moments.offered import OfferedMoments, added
 from understudy.models.plan import pieces
-from understudy.models.pool import Pool
-from understudy.models.tables.offered import OfferedGram, added_grams, of_column
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements, label_place
@@ -43,11 +39,6 @@ LEAST_SILOS = 3
 # numbers: how many silos are judged together, so that memory does not grow with their square
 _AT_ONCE = 1 << 22
 _STEPS, _RATE, _DECAY = 60, 0.05, 1e-3
-# sums: which are counted alike, and how these are added up
-_SUMS: dict[type[Any], tuple[Any, Any]] = {
-    OfferedMoments: (lambda one: (one.frame, one.classes), added),
-    OfferedGram: (lambda one: (one.sizes, one.target), added_grams),
-}
 _ROBUST = 1.4826  # a normal distribution's deviation over its median absolute deviation
 _LEAST_DEVIATION = 0.05
 
@@ -61,18 +52,19 @@ def pool(
     is as likely as any other, and within a class every offer. The card lists, as `members`, whose offers they are, in
     the order in which a latent point picks them; several names at one place are added up.
     """
+    from understudy.models.pool import Pool
+
     groups: dict[Any, list[GeneratorParts]] = defaultdict(list)
     for place, offer in enumerate(offers):
-        alike, _ = _SUMS.get(type(offer.network), (None, None))
-        groups[place if alike is None else alike(offer.network)].append(offer)
+        groups[getattr(offer.network, "alike", place)].append(offer)
     whose = [
         {"silo": ", ".join(str(one.card["silo"]) for one in group), "label": group[0].card["label"]}
         for group in groups.values()
     ]
     told = {"members": whose, "classes": list(requirements.labels)}
     members: list[Any] = [
-        _SUMS[type(networks[0])][1](networks) if type(networks[0]) in _SUMS else networks[0]
-        for networks in ([offer.network for offer in group] for group in groups.values())
+        networks[0].added(networks) if hasattr(networks[0], "alike") else networks[0]
+        for networks in ([cast(Any, offer.network) for offer in group] for group in groups.values())
     ]
     if len(members) == 1 and groups.keys().isdisjoint(range(len(offers))):
         return GeneratorParts(members[0], _labelled(requirements), {**card, **told})
@@ -84,7 +76,7 @@ def pool(
     shares = []
     for group, labels, member in zip(groups.values(), drawn, members, strict=True):
         own = [len(group) / counts[label] for label in labels]
-        if isinstance(member, CellGaussians):
+        if member.kind == "gaussians":
             with torch.no_grad():
                 member.shares.copy_(torch.tensor(own).repeat_interleave(member.cells) / member.cells)
         shares.append(sum(own))
@@ -157,25 +149,13 @@ def _features(
     requirements: Requirements, offer: GeneratorParts, label: int, rows: int, rng: FastRng
 ) -> Tensor:
     """What the classifier reads of an offer's class: its odds of everything but the class, (rows, width)."""
-    network = offer.network
+    network: Any = offer.network
     with torch.no_grad():
         points = (rng.normal(count, network.latent) for count in pieces(network, rows, most=rows))
-        if isinstance(network, OfferedMoments):
-            points = (network.fit.aimed(some, label) for some in points)
-        if isinstance(network, OfferedGram):  # those of its components that have most of the class
-            points = (_of_class(network, label, len(some), rng) for some in points)
+        if hasattr(network, "alike"):  # sums of all classes
+            points = (network.aimed(some, label, rng) for some in points)
         drawn = torch.cat([network.rows(some).flatten(1) for some in points])
     return pooled(requirements.schema).without_class(drawn, requirements.schema, requirements.target)
-
-
-def _of_class(network: OfferedGram, label: int, count: int, rng: FastRng) -> Tensor:
-    """Latent points (count, 1) of components, each as likely as it has this class."""
-    odds = network.fit.odds()
-    own = odds[:, of_column(network.sizes, network.target)][:, label].double()
-    ends = own.clamp(min=1e-12).cumsum(0)
-    pick = torch.searchsorted(ends, rng.uniform(count) * ends[-1]).clamp(max=len(ends) - 1)
-    z: Tensor = torch.special.ndtri((pick + 0.5) / len(ends))
-    return z[:, None].float()
 
 
 def _read_by_the_rest(x: Tensor, labels: Tensor, own: Tensor, rows: int, silos: int, classes: int) -> Tensor:

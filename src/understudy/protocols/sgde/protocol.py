@@ -5,7 +5,7 @@ Lomurno et al., "SGDE: Secure Generative Data Exchange for Cross-Silo Federated 
 Paper → code: K clients → parties ("silos"), Subscribe, Push, Pull → `party`, 𝒴 → `target`'s
 labels, (ε, δ) → `epsilon`, `delta`, the synthetic dataset → rows of the pool's generator, as many of each class.
 Differs from the paper: its RDP bound is undefined, so ε is computed, stated and charged; sampling rates do not follow
-the private class counts (`fit`); what looks poisoned is left out by a rule (`suspects`). The server, not
+the private class counts (`training`); what looks poisoned is left out by a rule (`pool`). The server, not
 each silo for itself, builds the one generator that a run returns; each silo gets the whole pool.
 
 The guarantee stands in `party`. Nothing is asked twice: each silo pays once, in one sum, before it trains.
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from understudy.data.described import AnySchema, one_label
+from understudy.data.document import public_of
 from understudy.data.encoding.features import Features, Label, TableFeatures
 from understudy.data.kinds import ARRAYS, IMAGES
 from understudy.generators.parts import GeneratorParts
@@ -29,9 +30,8 @@ from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import Parties, Progress, Watcher, public_values, settled
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.base import VIEWS
-from understudy.protocols.core.common_rule import common_features
+from understudy.protocols.core.common_rule import all_alike, common_features
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present
-from understudy.protocols.moments.settings import common
 from understudy.protocols.protocol import Protocol
 from understudy.protocols.sgde.kinds import image_schema, pooled
 from understudy.protocols.sgde.offer import NETWORKS, Requirements, pushed_offers, unpack_offer
@@ -166,7 +166,8 @@ def requirements_of(config: Config, schemas: Mapping[str, AnySchema | Features])
             return Requirements(schema=rule.schema, target=rule.target, **limits)
         target = config.target or "label"
         return Requirements(schema=image_schema(rule), target=target, classes=rule.labels, **limits)
-    schema = common(arrays)
+    all_alike({name: public_of(one) for name, one in arrays.items()})
+    schema = next(iter(arrays.values()))
     one_label(schema, "a pool")
     if config.target not in (None, schema.label):
         raise ConfigError(

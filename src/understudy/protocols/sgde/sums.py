@@ -23,16 +23,20 @@ Guarantee: reads what was offered alone; loads no accountant, so that the proces
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import on_diagonal
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, UnderstudyError
-from understudy.models.moments.offered import OfferedMoments
 from understudy.models.moments.released import COUNT, ENERGY, FIRST, SCALE, SHADES, moments_sensitivity
-from understudy.models.tables.offered import OfferedGram
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+    from understudy.models.moments.offered import OfferedMoments
+    from understudy.models.tables.offered import OfferedGram
 
 ADDED = ("moments", "gram")  # kinds that are sums over people, of all classes: a pool adds them
 FAR = 12.0  # deviations
@@ -166,12 +170,12 @@ def check_quality(card: Mapping[str, Any]) -> None:
 # Sums that people can have
 
 
-def check_sums(card: Mapping[str, Any], offer: OfferedGram | OfferedMoments, said: str) -> None:
+def check_sums(card: Mapping[str, Any], offer: "OfferedGram | OfferedMoments", said: str) -> None:
     """ArtefactError unless people can have these sums, as many as the figure beside them says, if there is one."""
     sums = offer.state_dict().values()
     held = all(bool(((part <= _MOST) & (part >= -_MOST)).all()) for part in sums)
     require(held, f"{said}: a number beyond 2⁵² is no sum over people.")
-    if isinstance(offer, OfferedMoments):
+    if _of_moments(offer):
         _check_moments(offer, said)
         first = offer.first[: offer.classes * (1 + offer.frame.features)].view(offer.classes, -1)[:, 0]
         counts, sigma = first.double() / COUNT, offer.noise[0] / COUNT
@@ -191,7 +195,11 @@ def check_sums(card: Mapping[str, Any], offer: OfferedGram | OfferedMoments, sai
     )
 
 
-def _check_moments(offer: OfferedMoments, said: str) -> None:
+def _of_moments(offer: "OfferedGram | OfferedMoments") -> "TypeIs[OfferedMoments]":
+    return offer.kind == "moments"
+
+
+def _check_moments(offer: "OfferedMoments", said: str) -> None:
     frame, classes, noise = offer.frame, offer.classes, [FAR * sigma for sigma in offer.noise]
     at = classes * (1 + frame.features)
     table = offer.first[:at].view(classes, -1).double()
@@ -219,7 +227,7 @@ def _check_moments(offer: OfferedMoments, said: str) -> None:
     require(above, f"{said}: the radius, the energy or a histogram is below what there can be.")
 
 
-def _check_counts(offer: OfferedGram, said: str) -> None:
+def _check_counts(offer: "OfferedGram", said: str) -> None:
     counts, far = offer.counts.double(), FAR * offer.deviations
     column = torch.repeat_interleave(torch.tensor(offer.sizes))
     same = (column[:, None] == column) & ~torch.eye(len(column), dtype=torch.bool)

@@ -33,7 +33,7 @@ from understudy.data.schema import Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.ground.pack import Value
 from understudy.ground.settings import WHOLE, Declared, Takes, between, setting, whole_to
-from understudy.models.tables.mixture import MOST_COMPONENTS
+from understudy.models.network import MOST_COMPONENTS
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.reporter import check_epsilon
 from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
