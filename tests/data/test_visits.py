@@ -13,7 +13,7 @@ from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Schema
 from understudy.data.visits import Visits, VisitSchema, count_visits, read_visits
 from understudy.data.visits.counts import VisitLayout
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, SchemaError, UtilityWarning
 from understudy.privacy.noise import FastRng
 from visit_cases import clinic, frames
 
@@ -96,10 +96,11 @@ def test_two_events_at_one_time_keep_the_order_of_the_file() -> None:
     assert clinic().event_schema.columns[-1].labels[codes.events[2, -1]] == "0"
 
 
-def test_events_alone_make_their_people() -> None:
+def test_events_alone_make_their_people_and_say_that_others_cannot_be_counted() -> None:
     _, events = frames()
     schema = VisitSchema(person="patient", events=clinic().events, most_events=3, time="day")
-    visits = read_visits(events, schema)
+    with pytest.warns(UtilityWarning, match="people without an event cannot be counted"):
+        visits = read_rows(events, schema)
     assert sorted(visits.people) == sorted(events["patient"].unique())
     codes = visits.codes()
     assert codes.people.shape == (visits.rows, 2)

@@ -457,6 +457,7 @@ def test_events_of_two_kinds_over_a_grid_are_to_the_bit_what_they_are_over_colum
     assert set(drawn) == {"people", "events", "claims"}
 
 
+@pytest.mark.filterwarnings("ignore:.*people without an event")
 def test_two_holders_of_events_alone_and_one_table_of_all_people_are_a_grid() -> None:
     _, events = frames()
     registry, described = (part["registry"] for part in beside_visits())

@@ -5,6 +5,7 @@ row of it is one person. As a table it has the columns of the tables as they are
 and `monitor.heart_rate.0`, … for the steps of a series.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,9 +24,9 @@ from understudy.data.reading.files import Source
 from understudy.data.schema import Grid, Schema, join
 from understudy.data.table import Table, Violation, starts_of
 from understudy.data.visits import SeveralVisits, TwoSources, Visits, VisitSchema, read_visits
-from understudy.data.visits.reading import number_bounds
+from understudy.data.visits.reading import number_bounds, two_sources
 from understudy.ground.check import known_keys, nearest, repeated
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import SchemaError, UtilityWarning
 
 if TYPE_CHECKING:
     from understudy.data.encoding.population import Population
@@ -40,7 +41,15 @@ class VisitKind(Kind[VisitSchema, Visits]):
     def read(
         self, source: Any, schema: VisitSchema, name: str | None = None, *, one_row_each: bool = True
     ) -> Visits:
-        return read_visits(source, schema, name)
+        rows = read_visits(source, schema, name)
+        if "people" not in two_sources(source, schema):
+            warnings.warn(
+                f"{rows.source}: there is no table of people beside the events, so people without an event cannot be "
+                f'counted. One with the column "{schema.person}" alone is enough.',
+                UtilityWarning,
+                stacklevel=2,
+            )
+        return rows
 
     def check(self, source: Any, schema: VisitSchema) -> tuple[list[Violation], list[str]]:
         """How many people there are, and whose events are cut."""
