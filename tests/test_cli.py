@@ -124,17 +124,19 @@ def test_samples_come_back_in_the_schema_s_dtypes_and_repeat_under_a_seed(unders
     assert 'Did you mean "income"?' in err
 
 
-def test_the_ledger_is_shown_as_a_table(understudy: Run, ran: Path) -> None:
+def test_the_ledger_is_shown_as_a_table(understudy: Run, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal.out, "_width", 120)
     code, out, _ = understudy("ledger", "show", ran / "ledgers" / "clinic.ledger")
     assert code == 0
     for word in ("when", "run", "what", "round 1", "ε alone", "ε in all", "clinic", "Left"):
         assert word in out
 
 
-def test_the_ledger_keeps_its_prices_in_a_narrow_terminal(
-    understudy: Run, ran: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("width", [50, 80])
+def test_the_ledger_keeps_its_prices_and_its_lines_in_a_narrow_terminal(
+    understudy: Run, ran: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    monkeypatch.setattr(terminal.out, "_width", 50)
+    monkeypatch.setattr(terminal.out, "_width", width)
     code, out, _ = understudy("ledger", "show", ran / "ledgers" / "clinic.ledger")
     assert code == 0
     assert re.search(r"\n  round 1.*\n  ε [\d.]+ alone, [\d.]+ in all; \d+ uses, everyone\n", out)

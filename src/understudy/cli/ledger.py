@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from understudy.privacy.accounts.entries import Entry
     from understudy.privacy.accounts.ledger import Ledger
 
-NARROW = 76  # columns of a terminal: with fewer, a table of entries would lose its prices
+NARROW = 110  # columns of a terminal: with fewer, what an entry says would be folded into a thin column
 RUN_HEADS = ("run", "first (UTC)", "last (UTC)", "entries", "ε alone")
 ENTRY_HEADS = (
     "number", "when", "run", "what", "how", "uses", "people", "epsilon_alone", "epsilon_in_all", "budget"
