@@ -15,6 +15,8 @@ from understudy.cli.terminal import err, out, plain, plain_err, wide
 from understudy.data.infer import draft
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
+from understudy.data.visits import VisitSchema
+from understudy.ground.errors import SchemaError
 from understudy.privacy.accounts.budget import Budget, shown
 from understudy.privacy.accounts.ledger import Ledger
 
@@ -190,3 +192,32 @@ def test_names_between_colons_are_printed_as_they_are(capsys: pytest.CaptureFixt
         console.print("column :dog: of :ward:")
     said = capsys.readouterr()
     assert (said.out + said.err).splitlines() == ["column :dog: of :ward:"] * 5
+
+
+def test_people_and_events_are_drafted_from_a_folder_or_two_files_and_refused_until_declared(
+    understudy: Run, tmp_path: Path
+) -> None:
+    people = pd.DataFrame({"patient": range(30), "sex": ["f", "m"] * 15})
+    rows = [(who, f"2020-{1 + k:02d}-10", "ab"[k % 2]) for who in range(1, 30) for k in range(1 + who % 4)]
+    events = pd.DataFrame(rows, columns=["patient", "day", "ward"])
+    people.to_csv(tmp_path / "people.csv", index=False)
+    events.to_csv(tmp_path / "events.csv", index=False)
+    to = tmp_path / "clinic.toml"
+    for tables in ((tmp_path,), (tmp_path / "people.csv", tmp_path / "events.csv")):
+        code, out, err = understudy("schema", "infer", *tables, "--out", to)
+        assert code == 0, err
+        assert "ordered by day; most_events = 4" in out
+        drafted = VisitSchema.load(to)
+        assert (drafted.person, drafted.time, drafted.most_events) == ("patient", "day", 4)
+        assert drafted.names == ("sex", "day", "ward")
+        with pytest.raises(SchemaError, match="read from rows"):
+            drafted.require_public()
+    assert understudy("schema", "check", tmp_path, to)[0] == 0
+    assert understudy("schema", "declare", to, "--because", "the form of 2020")[0] == 0
+    VisitSchema.load(to).require_public()
+    people[["patient"]].to_csv(tmp_path / "people.csv", index=False)
+    assert understudy("schema", "infer", tmp_path, "--out", to)[0] == 0
+    assert VisitSchema.load(to).people is None
+    (tmp_path / "events.csv").unlink()
+    code, _, err = understudy("schema", "infer", tmp_path, "--out", to)
+    assert (code, "no file of events" in err) == (1, True)

@@ -76,18 +76,42 @@ def _broken_by_people(source: Path, schema: Any) -> tuple[Iterable[int], int, st
 
 @app.command("infer")
 def schema_infer(
-    table: RowsArg,
+    tables: Annotated[
+        list[Path],
+        argument("A table; or people and events: a folder with both, or the two files, people first."),
+    ],
     to: Annotated[Path, option("Where to write the draft.", "--out")],
     person: Annotated[str | None, option("The column that identifies people.")] = None,
     missing: MissingOption = None,
 ) -> None:
     """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
-    from understudy.data.infer import draft, write_draft
+    from understudy.data.infer import draft, draft_visits, write_draft
     from understudy.data.reading.sources import with_missing
+    from understudy.data.visits.reading import file_of
 
-    found = draft(with_missing(table, missing or ()), person=person)
-    write_draft(found.schema, to)
-    show_draft(found)
+    if len(tables) > 2:
+        raise ConfigError("a draft is of one table, or of people and events. No draft was made.")
+    if tables[0].is_dir():
+        parts = [file_of(tables[0], part) for part in ("people", "events")]
+        if parts[1] is None:
+            raise ConfigError(f"{tables[0]}: there is no file of events in it. No draft was made.")
+    else:
+        parts = [*tables]
+    people, *events = [None if part is None else with_missing(part, missing or ()) for part in parts]
+    if events:
+        schema, drafts = draft_visits(people, events[0], person)
+        write_draft(schema, to)
+        for part, found in drafts.items():
+            plain.print(part)
+            show_draft(found)
+        order = f"ordered by {schema.time}" if schema.time else "in no order"
+        plain.print(
+            f"Events are {order}; most_events = {schema.most_events} is the most that a person has here."
+        )
+    else:
+        found = draft(people, person=person)
+        write_draft(found.schema, to)
+        show_draft(found)
     out.print(
         f"Draft written to {to}. It was read from rows and is private: read its header before you continue."
     )
@@ -120,10 +144,10 @@ def schema_declare(
     """Declare drafts to be public: each is shown, and you say where it is known from without the rows."""
     from dataclasses import replace
 
-    from understudy.data.schema import Schema
+    from understudy.data.kinds import VISITS, load_schema
 
     for file in drafts:
-        draft = Schema.load(file)
+        draft: Any = load_schema(file)
         plain.print(str(draft))
         if draft.origin == "public":
             plain.print(f"{file} is public already.")
@@ -132,7 +156,11 @@ def schema_declare(
         source = terminal.ask("Where is all of it known from (or nothing)") if because is None else because
         if not source.strip():
             raise ConfigError(f"{file} stays a draft: nobody said where it is publicly known from.")
-        replace(draft, origin="public", note=declared(source)).save(file)
+        if VISITS.describes(draft):
+            tables = {part: replace(own, origin="public", note="") for part, own in draft.tables.items()}
+            replace(draft, note=declared(source), **tables).save(file)
+        else:
+            replace(draft, origin="public", note=declared(source)).save(file)
         plain.print(f"{file} is declared to be public.")
 
 

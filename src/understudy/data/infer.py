@@ -41,6 +41,7 @@ from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats,
 from understudy.data.reading.files import Source, open_source
 from understudy.data.reading.forms import ISO_DAY, TIME_FORMS, day_form
 from understudy.data.schema import Schema
+from understudy.data.visits.schema import MOST_EVENTS, VisitSchema
 from understudy.ground.check import nearest, whole
 from understudy.ground.durable import replace as replace_file
 from understudy.ground.errors import SchemaError
@@ -134,7 +135,33 @@ def draft(
     return Draft(schema=schema, left_out=left, remarks=remarks)
 
 
-def write_draft(schema: Schema, path: str | Path) -> None:
+def draft_visits(
+    people: Source | None, events: Source, person: str | None = None
+) -> tuple[VisitSchema, dict[str, Draft]]:
+    """A draft of people with events, and those of its tables. `person`: the column that both have, unless told.
+
+    What orders events is their first column of dates that is never missing; `most_events` is the most that anybody has.
+    """
+    headers = [open_source(source, {}).header for source in (people, events) if source is not None]
+    common = [column for column in headers[0] if len(headers) > 1 and column in headers[1]]
+    if person is None and len(common) != 1:
+        raise SchemaError(
+            "which column identifies people, in both tables? Say so (--person). No draft was made."
+        )
+    person = common[0] if person is None else person
+    sources = {"people": None if headers[0] == [person] else people, "events": events}
+    found = {part: draft(source, person) for part, source in sources.items() if source is not None}
+    found["events"].remarks.pop(person, None)  # a person may have many
+    moments = (c for c in found["events"].schema.columns if isinstance(c, Date | Datetime) and not c.nullable)
+    most = int(open_source(events, {person: False}).columns[person].value_counts().max())
+    parts = {part: own.schema for part, own in found.items()}
+    schema = VisitSchema(
+        person=person, most_events=min(most, MOST_EVENTS), time=next((c.name for c in moments), None), **parts
+    )
+    return schema, found
+
+
+def write_draft(schema: Schema | VisitSchema, path: str | Path) -> None:
     """Write a draft as TOML, under a header that says what it is and what to do with it."""
     path = Path(path)
     if path.suffix.lower() != ".toml":

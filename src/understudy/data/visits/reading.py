@@ -196,7 +196,7 @@ def two_sources(source: Source | TwoSources, schema: "VisitSchema | SeveralVisit
     elif (place := _folder(source)) is None:
         found = {"events": source}
     else:
-        found = {part: path for part in read if (path := _in(place, part)) is not None}
+        found = {part: path for part in read if (path := file_of(place, part)) is not None}
         if isinstance(source, TableSource):
             found = {part: replace(source, table=str(path)) for part, path in found.items()}
     if lacking := [part for part in wanted if part not in found]:
@@ -219,7 +219,8 @@ def _folder(source: object) -> Path | None:
     return place if place is not None and place.is_dir() else None
 
 
-def _in(folder: Path, part: str) -> Path | None:
+def file_of(folder: Path, part: str) -> Path | None:
+    """The file of people, or of events, in a folder."""
     there = [folder / f"{part}{suffix}" for suffix in _SUFFIXES if (folder / f"{part}{suffix}").exists()]
     if len(there) > 1:
         raise SchemaError(f"{folder}: {there[0].name} and {there[1].name}: which one? Nothing was read.")
