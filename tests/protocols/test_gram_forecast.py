@@ -13,11 +13,12 @@ from torch import Tensor
 
 import understudy as us
 from understudy.api.train import train
-from understudy.data.schema import Boolean, Categorical, Integer, Schema
+from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 from understudy.protocols.core.forecast import Forecast
+from understudy.protocols.gram import forecast
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import WIDEST, Layout
 from understudy.protocols.joint.pricing import BlockSpec, Pricing
@@ -190,3 +191,22 @@ def test_without_noise_a_plan_says_so() -> None:
     said = us.plan("gram", {"one": SCHEMA}, budget=1.0, private=False)
     assert "no noise at all" in said.warnings[0]
     assert "no guarantee" in str(said)
+
+
+def test_a_run_with_more_people_or_more_columns_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "_unit", lambda: 2e-3)  # of this machine, which does more than one thing
+
+    def seconds(people: int, columns: int, holders: int) -> float:
+        schemas = {
+            f"h{h}": Schema(
+                columns=tuple(Real(name=f"h{h}_{i}", low=0, high=100) for i in range(columns)), person="id"
+            )
+            for h in range(holders)
+        }
+        found = us.plan("gram", schemas, budget=1.0, people=people).seconds
+        assert found is not None
+        return found
+
+    for holders in (1, 2):
+        assert seconds(5_000, 10, holders) < seconds(50_000, 10, holders) < seconds(50_000, 40, holders)
+        assert seconds(5_000, 10, holders) < seconds(5_000, 40, holders) < seconds(50_000, 40, holders)

@@ -28,8 +28,10 @@ _UNIT = 512  # a product of two such matrices is the unit of the fit's work
 _READ = 300.0  # units to read the tables, at a width of _UNIT; grows as its cube
 _STEP = 3.6  # units of a step, at a width of _UNIT and so many components; grows as the square
 _LEVEL = 2.2  # the same for each level of a target but one
-_DRAW = 2e-6  # seconds for one number's noise
-_PRODUCT = 1e-9  # seconds for a person and a cell of a block
+_STOPS = 0.25  # of its steps a fit takes about so many: it stops where noise begins
+_BEGIN = 0.25  # seconds of a fit before its first step
+_DRAW = 4e-6  # seconds for one number's noise
+_COUNT, _PRODUCT = 3e-11, 1e-9  # seconds for a person and a cell of a block: of one holder, of two
 _MASK = 1e-4  # seconds to mask an id once
 _CELL, _FITTED_CELL = 60, 210  # bytes of memory for a cell of the joint matrix, and for one that is fitted
 _BASE = 4e8  # bytes for the libraries
@@ -243,23 +245,23 @@ def _takes(
     takes = {}
     if layout.grid.partition != "rows" and many:
         takes["alignment"] = many * holders**2 * _MASK
-    cells = math.fsum(a * b for a, b in combinations(groups, 2)) + math.fsum(g**2 for g in groups)
-    takes["counting"] = many * cells * _PRODUCT + (width**2 / 2 + nodes) * holders * _DRAW
+    across, own = sum(a * b for a, b in combinations(groups, 2)), sum(g**2 for g in groups)
+    takes["counting"] = many * (across * _PRODUCT + own * _COUNT) + (width**2 / 2 + nodes) * holders * _DRAW
     fitted = fitted_width(list(widths.values()))
     scale = fitted / _UNIT
-    steps = config.steps * config.components / _UNIT
+    steps = _STOPS * config.steps * config.components / _UNIT
     levels = 1 if config.target is None else widths[config.target]
     step = _STEP + (_LEVEL * (levels - 1) if levels <= MOST_LEVELS else 0)
-    takes["the fit"] = _unit() * (_READ * scale**3 + step * steps * scale**2)
+    takes["the fit"] = _BEGIN + _unit() * (_READ * scale**3 + step * steps * scale**2)
     return takes, _BASE + _CELL * width**2 + _FITTED_CELL * fitted**2 + _VALUE * many * layout.columns
 
 
 def _unit() -> float:
-    """Seconds of a product of two matrices on this machine, now."""
+    """Seconds of a product of two matrices on this machine, whatever else it does now."""
     one = torch.ones(_UNIT, _UNIT)
     taken = []
     for _ in range(4):
-        begun = time.perf_counter()
+        begun = time.thread_time()
         _ = one @ one
-        taken.append(time.perf_counter() - begun)
+        taken.append(time.thread_time() - begun)
     return min(taken)
