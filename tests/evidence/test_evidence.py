@@ -9,11 +9,9 @@ from typing import Any
 
 import jsonschema
 import mlcroissant
-import numpy as np
 import pandas as pd
 import pyshacl
 import pytest
-import tomli_w
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -26,12 +24,12 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
+from evidence_cases import NAMES, two_holders
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rdflib import Graph
 from typer.testing import CliRunner
 
-import understudy as us
 from understudy.cli import app
 from understudy.evidence.checklists import checklists
 from understudy.evidence.deployment import SHAPE
@@ -52,38 +50,11 @@ DCAT_AP = """
   sh:property [ sh:path dcat:accessURL ; sh:minCount 1 ; sh:nodeKind sh:IRI ],
     [ sh:path dcat:mediaType ; sh:class dct:MediaType ] .
 """
-NAMES = ("clinic", "insurer")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real run of two holders, with ledgers in files."""
-    home = tmp_path_factory.mktemp("run")
-    rng = np.random.default_rng(0)
-    ids = np.arange(300)
-    frames = {
-        "clinic": pd.DataFrame({"id": ids, "ill": rng.integers(0, 2, 300).astype(bool)}),
-        "insurer": pd.DataFrame({"id": ids, "paid": rng.integers(0, 9, 300)}),
-    }
-    columns = {
-        "clinic": [us.Boolean(name="ill")],
-        "insurer": [us.Integer(name="paid", low=0, high=8, bins=9)],
-    }
-    parties = {}
-    for name in NAMES:
-        frames[name].to_csv(home / f"{name}.csv", index=False)
-        us.Schema(columns=tuple(columns[name]), person="id").save(home / f"{name}.toml")
-        parties[name] = {
-            "table": f"{name}.csv", "schema": f"{name}.toml", "epsilon": 1.0, "delta": 1e-6, "ledger": f"{name}.ledger",
-        }  # fmt: skip
-    (home / "run.toml").write_text(
-        tomli_w.dumps(
-            {"protocol": "gram", "out": "out", "settings": {"steps": 20, "components": 8}, "parties": parties}
-        )
-    )
-    done = CliRunner().invoke(app, ["run", str(home / "run.toml")])
-    assert done.exit_code == 0, done.output
-    return home
+    return two_holders(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture

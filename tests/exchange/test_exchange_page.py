@@ -9,6 +9,7 @@ import pytest
 from browser import Browser
 from exchange_cases import LABELS, Served, generator, served
 
+from understudy.privacy.accounts.guessing import in_words, right_at
 from understudy.services.exchange.serve import OPERATOR
 
 WIDTHS = (390, 1280)
@@ -64,6 +65,20 @@ def test_the_page_of_a_pool_says_who_offers_what_at_which_price(
     having = re.search(r"silos in all</th>(.*?)</tr>", page)
     assert having
     assert re.findall(r">(\w+)</td>", having[1]) == ["3", "2"]
+
+
+def test_the_price_of_every_offer_is_said_in_words_and_no_record_of_rows_is_linked(
+    exchange: Served, reader: httpx.Client
+) -> None:
+    pool, offers = reader.get("/pools/ward").text, exchange.exchange.offers(OPERATOR, "ward")
+    for offer in offers:
+        sentence = in_words(right_at(offer.epsilon, offer.delta))
+        page = reader.get(f"/pools/ward/{offer.digest}").text
+        assert sentence in pool
+        assert sentence in page
+        assert page.count('<meter min="50" max="100"') == 1
+    assert pool.count('<meter min="50" max="100"') == len(offers) + 1, "and what the pool takes at most"
+    assert "croissant" not in pool.lower(), "generators are here, and no rows"
 
 
 def test_offers_can_be_chosen_without_a_script(reader: httpx.Client) -> None:

@@ -1,21 +1,14 @@
 """`understudy evidence`, `sign` and `verify`: what a data protection officer files of a run."""
 
-import importlib.util
 from pathlib import Path
 from typing import Annotated
 
 from understudy.cli.terminal import argument, option, out
-from understudy.ground.errors import ConfigError
+from understudy.evidence import need_libraries
 
-_LIBRARIES = ("jsonschema", "mlcroissant", "rdflib", "securesystemslib", "yaml")
 RunArg = Annotated[Path, argument("The folder of a finished run.", exists=True, file_okay=False)]
 FolderArg = Annotated[Path, argument("A folder of evidence.", exists=True, file_okay=False)]
 KeyOption = Annotated[Path, option("The private key to sign with (PEM; Ed25519 or P-256).")]
-
-
-def _need_libraries() -> None:
-    if missing := [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]:
-        raise ConfigError(f"this needs {', '.join(missing)}: pip install 'understudy[evidence]'.")
 
 
 def evidence(
@@ -26,7 +19,7 @@ def evidence(
     ] = None,
 ) -> None:
     """Write what a data protection officer files: registry entry, catalogue records, checklists, published page."""
-    _need_libraries()
+    need_libraries()
     from understudy.evidence.facts import About
     from understudy.evidence.folder import write_evidence
 
@@ -44,7 +37,7 @@ def sign(
     new: Annotated[bool, option("Make the key first, and its public half beside it.", "--new")] = False,
 ) -> None:
     """Sign a folder of evidence, as the holder of a ledger or as the hub."""
-    _need_libraries()
+    need_libraries()
     from understudy.evidence.signing import new_key, sign_folder, statement_to_sign
 
     if new:
@@ -60,7 +53,7 @@ def verify(
     ],
 ) -> None:
     """Check a folder of evidence: every file, every signature, every holder's receipts. No network is needed."""
-    _need_libraries()
+    need_libraries()
     from understudy.evidence.signing import verify_folder
 
     found = verify_folder(folder, trusted)

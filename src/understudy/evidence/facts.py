@@ -19,7 +19,7 @@ from understudy.ground.check import known_keys, plain_names
 from understudy.ground.durable import load_toml
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
 from understudy.privacy.accounts.budget import ADJACENCY
-from understudy.privacy.accounts.guessing import in_words, right_guesses
+from understudy.privacy.accounts.guessing import in_words, stated_guesses
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report.artefacts import Artefacts, load_artefacts
 
@@ -107,13 +107,7 @@ class Facts:
     @property
     def guesses(self) -> str:
         """What the price means to one person."""
-        told = self.statement["person"].get("right_guesses")
-        share = (
-            max(told.values())
-            if told
-            else right_guesses(lambda d: self.worst if d >= self.delta else math.inf)
-        )
-        return in_words(share, self.statement["adjacency"])
+        return in_words(stated_guesses(self.statement), self.statement["adjacency"])
 
     @property
     def pure(self) -> bool:

@@ -123,8 +123,11 @@ def sign_statement(folder: str | Path, statement: Mapping[str, Any], pem: bytes,
     envelope = Envelope(json.dumps(statement, ensure_ascii=False, sort_keys=True).encode(), PAYLOAD, {})
     envelope.sign(signer)
     place = Path(folder) / SIGNATURES / f"{statement['predicate']['signer']}.dsse.json"
-    place.parent.mkdir(exist_ok=True)
-    return durable.replace_json(place, envelope.to_dict())
+    try:
+        place.parent.mkdir(exist_ok=True)
+        return durable.replace_json(place, envelope.to_dict())
+    except OSError as error:
+        raise EvidenceError(f"{place} cannot be written ({error.strerror}).") from None
 
 
 def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
@@ -165,16 +168,19 @@ def _digests(folder: Path) -> dict[str, str]:
         if place.is_symlink():
             raise EvidenceError(f"{folder}: {name} is a link, and evidence holds none.")
         if place.is_file() and not name.startswith(f"{SIGNATURES}/"):
-            with place.open("rb") as file:
-                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+            try:
+                with place.open("rb") as file:
+                    found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise EvidenceError(f"{folder}: {name} cannot be read ({error.strerror}).") from None
     return found
 
 
 def _stated(folder: Path) -> tuple[str, Mapping[str, Any]]:
     """The run and its statement. EvidenceError where the folder is no evidence, or of a rehearsal."""
-    if missing := [name for name in MADE if not (folder / name).is_file()]:
-        raise EvidenceError(f"{folder} is no folder of evidence: it has no {', '.join(missing)}.")
     try:
+        if missing := [name for name in MADE if not (folder / name).is_file()]:
+            raise EvidenceError(f"{folder} is no folder of evidence: it has no {', '.join(missing)}.")
         run, stated = str(read_json(folder / "run.json")["run"]), read_json(folder / "privacy.json")
         for party in stated["parties"]:
             plain_name(holder=party["name"])

@@ -9,6 +9,7 @@ from typing import Any
 
 from understudy.evaluate.figure import What
 from understudy.privacy.accounts.budget import shown
+from understudy.privacy.accounts.guessing import right_at
 
 SETS = {1: "Single columns", 2: "Pairs of columns"}
 SCOPES = {"": "", "within": ", one party", "cross": ", across parties"}
@@ -166,7 +167,7 @@ def best_guess(epsilon: float | None, delta: float, exact: float | None = None) 
     """
     if epsilon is None or math.isinf(epsilon):
         return "always"
-    share = 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
+    share = right_at(epsilon, delta)
     share = share if exact is None else min(share, max(0.5, float(exact)))
     return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %"
 

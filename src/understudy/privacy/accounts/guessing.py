@@ -6,7 +6,8 @@ stands where δ is the distance of the two worlds.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
@@ -16,6 +17,11 @@ from understudy.privacy.accounts.budget import ADJACENCY
 _LEAST, _MOST = math.log(1e-6), math.log(0.999)  # of δ, as logarithms
 
 
+def right_at(epsilon: float | None, delta: float) -> float:
+    """The share of right guesses that one (ε, δ) allows at most; no price (None) → 1."""
+    return 1.0 if epsilon is None else float(expit(epsilon) + delta * expit(-epsilon))
+
+
 def right_guesses(price: Callable[[float], float]) -> float:
     """The largest share of right guesses, from ε at each δ. Every δ gives a bound, so any search is sound.
 
@@ -23,11 +29,21 @@ def right_guesses(price: Callable[[float], float]) -> float:
     """
 
     def bound(log_delta: float) -> float:
-        epsilon = price(math.exp(log_delta))
-        return float(expit(epsilon) + math.exp(log_delta) * expit(-epsilon))
+        return right_at(price(math.exp(log_delta)), math.exp(log_delta))
 
     found = minimize_scalar(bound, bounds=(_LEAST, _MOST), method="bounded", options={"xatol": 0.03})
     return min(1.0, float(found.fun), bound(_LEAST))
+
+
+def stated_guesses(statement: Mapping[str, Any]) -> float:
+    """The largest share that a run's statement tells, against whomever; by its (ε, δ) where it is of an older form."""
+    person = statement["person"]
+    told = person.get("right_guesses") or {
+        who: right_at(price, person["delta"]) for who, price in person["epsilon"].items()
+    }
+    if not 0.5 <= (share := max(map(float, told.values()))) <= 1.0:
+        raise ValueError(f"{share} is no share of right guesses")
+    return share
 
 
 def in_words(share: float, adjacency: str = ADJACENCY) -> str:

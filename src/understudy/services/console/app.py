@@ -15,6 +15,8 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Resp
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
 
+from understudy.evidence import need_libraries
+from understudy.evidence.folder import write_evidence
 from understudy.ground.errors import ArtefactError, UnderstudyError
 from understudy.privacy.accounts.budget import shown, shown_left
 from understudy.privacy.accounts.ledger import Ledger
@@ -39,6 +41,8 @@ SAID = {
     "budget": "The lifetime budget is changed. It stands in the ledger, with your reason.",
     "invited": "The invitation is written. Hand the file over on a channel that both trust, then delete it here.",
     "written": "The report is written, beside the run.",
+    "evidence": "The evidence is written. Each holder signs it now: below is where it lies.",
+    "signed": "The evidence is signed, and the signature lies with it, under signatures.",
     "revoked": "The party is refused from now on, also by a server that is running.",
 }
 # A report is a file that others may have touched: it may look as it likes, and do nothing.
@@ -146,6 +150,39 @@ def write_page(request: Request, desk: The, key: str, form: Form) -> Response:
         raise Turned(409, "This run is not finished. Nothing was written.")
     write_report(run.folder, publish=True)
     return _back(request, "/runs" if desk.holder is not None else "/", "written")
+
+
+@pages.post("/runs/{key}/evidence")
+def write_the_evidence(request: Request, desk: The, key: str, form: Form) -> Response:
+    """Write what a data protection officer files of a finished run, into its folder; a rehearsal has none."""
+    run = desk.run(key)
+    if run.signers is not None or not run.holders:
+        raise Turned(409, "This run has its evidence already, or there is none of it. Nothing was written.")
+    need_libraries()
+    write_evidence(run.folder, run.evidence)
+    return _back(request, "/runs" if desk.holder is not None else "/", "evidence")
+
+
+@pages.get("/evidence")
+def evidence(request: Request, home: Holder) -> Response:
+    """Which folder of evidence is to be signed?"""
+    return _page(request, "evidence.html", folder="", to_sign=None)
+
+
+@pages.post("/evidence")
+def sign_evidence(request: Request, home: Holder, form: Form) -> Response:
+    """Show what would be signed of a folder; with the digest of what was shown, sign that and nothing else."""
+    need_libraries()
+    folder = Path(form.get("folder", ""))
+    if not folder.is_absolute():
+        raise Turned(422, "Which folder? Its whole path is needed. Nothing was signed.")
+    to_sign = home.to_sign(folder)
+    if "digest" not in form:
+        return _page(request, "evidence.html", folder=folder, to_sign=to_sign)
+    if form["digest"] != to_sign.digest:
+        raise Turned(409, "The folder or the ledger has changed since it was shown. Nothing was signed.")
+    home.sign(folder, to_sign)
+    return _back(request, "/evidence", "signed")
 
 
 @pages.post("/ledger")

@@ -1,6 +1,7 @@
 """What one console looks after: a holder's home, or a hub's folder, and output folders of runs beside it.
 
-Guarantee: of an output folder only the status, the contract and the finished pages are read. Of a hub no key is shown;
+Guarantee: of an output folder only what is for everyone is read: status, contract, privacy statement, finished pages,
+and who has signed the evidence. Of a hub no key is shown;
 an invitation is written to a file there, as the command does it, and never into a page.
 """
 
@@ -11,8 +12,11 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+from understudy.evidence.signing import envelopes_in
+from understudy.ground.durable import read_json
 from understudy.ground.errors import ArtefactError
 from understudy.network.status import FILE, GONE, party_word, read_status, served
+from understudy.privacy.accounts.guessing import stated_guesses
 from understudy.runtime.identity import Authority
 from understudy.services.console.holder import HolderHome
 
@@ -35,6 +39,17 @@ class RunFolder:
     parties: tuple[Mapping[str, Any], ...] = ()  # as their server has them, with a word
     pages: tuple[str, ...] = ()
     served: bool = False
+    holders: tuple[str, ...] = ()  # of a finished run that was no rehearsal, as its statement has them
+    guesses: tuple[float, str] | None = (
+        None  # of such a run: the share of right guesses, and between which worlds
+    )
+    signers: tuple[str, ...] | None = (
+        None  # who is said to have signed its evidence; None: there is no evidence
+    )
+
+    @property
+    def evidence(self) -> Path:
+        return self.folder / "evidence"
 
     @property
     def unfinished(self) -> bool:
@@ -56,14 +71,32 @@ def run_folder(key: str, folder: Path) -> RunFolder:
             key=key, folder=folder, run=str(status.get("run", "")), state=str(status["state"]),
             protocol=str(status.get("protocol", "")), round=status.get("round"), rounds=status.get("rounds"),
             error=str(status.get("error", "")), parties=_parties(status), pages=pages, served=True,
+            **(_stated(folder) if status["state"] == "done" else {}),
         )  # fmt: skip
     try:
         told = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         name = str(told["run"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ArtefactError(f"{folder} is not the output folder of a run.") from None
-    done = (folder / "card.json").exists()
-    return RunFolder(key=key, folder=folder, run=name, state="done" if done else "not finished", pages=pages)
+    state = "done" if (folder / "privacy.json").exists() else "not finished"
+    return RunFolder(key=key, folder=folder, run=name, state=state, pages=pages, **_stated(folder))
+
+
+def _stated(folder: Path) -> dict[str, Any]:
+    """What a finished run states for everyone; nothing of a rehearsal, or where the statement cannot be read."""
+    try:
+        stated = read_json(folder / "privacy.json")
+        if stated["rehearsal"] is not None:
+            return {}
+        found = {
+            "holders": tuple(str(party["name"]) for party in stated["parties"]),
+            "guesses": (stated_guesses(stated), str(stated["adjacency"])),
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    if (folder / "evidence").is_dir():
+        found["signers"] = tuple(envelopes_in(folder / "evidence"))
+    return found
 
 
 def _parties(status: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

@@ -3,6 +3,7 @@
 Guarantee: it reads what `understudy join` and the ledger keep in the home, and no row. Nothing here is sent anywhere.
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from understudy.evidence.signing import sign_statement, statement_to_sign
 from understudy.ground.errors import ArtefactError
 from understudy.network.decisions import Queue, known_party
 from understudy.network.status import FILE, Traffic, alive, read_status, traffic
@@ -19,6 +21,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.registry import PROTOCOLS, protocol_named, settings_of
 from understudy.runtime.contract import Contract
+from understudy.runtime.identity import Invitation
 from understudy.runtime.session import ENDED
 
 
@@ -28,6 +31,7 @@ class Standing:
 
     budget: Budget
     spent: float
+    guesses: float  # the largest share of right guesses by all that was spent
 
     @property
     def left(self) -> float:
@@ -106,6 +110,33 @@ class SignedRun:
         return min(1.0, self.charged / self.price.epsilon)
 
 
+@dataclass(frozen=True)
+class ToSign:
+    """What this holder would sign of a folder of evidence; the page shows it, and the digest says that it was shown."""
+
+    statement: Mapping[str, Any]
+    charged: float  # ε of the run by the ledger, at the budget's δ
+    delta: float
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(self.statement, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def run(self) -> str:
+        return str(self.statement["predicate"]["run"])
+
+    @property
+    def files(self) -> list[str]:
+        return [one["name"] for one in self.statement["subject"]]
+
+    @property
+    def receipts(self) -> list[tuple[int, int]]:
+        """Each entry of the ledger: its number, and how many uses it paid for."""
+        told = self.statement["predicate"]["receipts"]
+        return [(one["entry"], sum(one["uses"].values())) for one in told]
+
+
 class HolderHome:
     """The home of one party."""
 
@@ -130,7 +161,21 @@ class HolderHome:
             return None
         with Ledger(path) as book:
             budget = book.budget
-            return Standing(budget=budget, spent=book.spent(against=budget.against))
+            return Standing(budget=budget, spent=book.spent(against=budget.against), guesses=book.guesses())
+
+    def to_sign(self, folder: Path) -> ToSign:
+        """What a signature of this folder would say. EvidenceError where the ledger does not pay for what is stated."""
+        if not (path := self.book()).exists():
+            raise ArtefactError("There is no ledger yet. Nothing was signed.")
+        statement = statement_to_sign(folder, ledger=path)
+        with Ledger(path) as book:
+            delta, spend = book.budget.delta, book.spend(run=statement["predicate"]["run"])
+        return ToSign(statement, epsilon(spend, delta), delta)
+
+    def sign(self, folder: Path, to_sign: ToSign) -> None:
+        """With the key of this party's certificate."""
+        identity = Invitation.load(self.folder / "identity.toml")
+        sign_statement(folder, to_sign.statement, identity.key.encode(), "the party's key")
 
     def offered(self, digest: str | None = None) -> list[Offered]:
         """The contracts that wait, or the one of this digest. ArtefactError if it does not wait."""
