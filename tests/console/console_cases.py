@@ -146,7 +146,7 @@ def visitor(folder: Path, *runs: Path) -> Iterator[Visitor]:
     """A console of this folder, and somebody who has opened its link."""
     with (
         console(folder, *runs) as (link, keys),
-        httpx.Client(follow_redirects=True, trust_env=False) as client,
+        httpx.Client(follow_redirects=True, trust_env=False, timeout=60) as client,
     ):
         client.base_url = link.partition("?")[0]  # type: ignore[assignment]
         client.get(link).raise_for_status()

@@ -13,8 +13,7 @@ from evidence_cases import two_holders
 from understudy.evidence.folder import write_evidence
 from understudy.evidence.signing import verify_folder
 from understudy.network.status import Status
-from understudy.privacy.accounts.accounting import epsilon
-from understudy.privacy.accounts.guessing import in_words, right_at
+from understudy.privacy.accounts.guessing import in_words
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runtime.identity import Invitation
 
@@ -180,4 +179,4 @@ def test_the_sentence_and_the_meter_stand_wherever_a_price_stands(home: Path) ->
             assert '<meter min="50" max="100"' in answer.text
     busy = holder(home.parent.parent / "busy")
     with visitor(busy) as steward, Ledger(busy / "clinic.ledger") as book:
-        assert in_words(right_at(epsilon(book.spend(run="gram-0"), 1e-6), 1e-6)) in steward.see("runs")
+        assert in_words(book.guesses("gram-0")) in steward.see("runs")

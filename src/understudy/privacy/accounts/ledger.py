@@ -336,9 +336,9 @@ class Ledger:
             f"against anyone, ε={shown(figures['outsider'])} against an outsider. Left: {shown_left(left)}."
         )
 
-    def guesses(self) -> float:
-        """How often, at most, a guess at the person with the highest spend is right, by all that was ever released."""
-        return right_guesses(partial(epsilon, self.spend()))
+    def guesses(self, run: str | None = None) -> float:
+        """How often, at most, a guess at the person with the highest spend is right, by all releases, or a run's."""
+        return right_guesses(partial(epsilon, self.spend(run=run)))
 
     def close(self) -> None:
         self._store.close()

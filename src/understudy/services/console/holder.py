@@ -98,6 +98,7 @@ class SignedRun:
     contract: Contract
     price: Budget
     charged: float | None  # ε so far, at the contract's δ; None where there is no ledger
+    guesses: float | None  # the share of right guesses that it allows
     traffic: Traffic
     kept: int  # bytes of recorded answers
     state: str
@@ -117,6 +118,7 @@ class ToSign:
     statement: Mapping[str, Any]
     charged: float  # ε of the run by the ledger, at the budget's δ
     delta: float
+    guesses: float  # the share of right guesses that it allows
 
     @property
     def digest(self) -> str:
@@ -169,8 +171,8 @@ class HolderHome:
             raise ArtefactError("There is no ledger yet. Nothing was signed.")
         statement = statement_to_sign(folder, ledger=path)
         with Ledger(path) as book:
-            delta, spend = book.budget.delta, book.spend(run=statement["predicate"]["run"])
-        return ToSign(statement, epsilon(spend, delta), delta)
+            delta, run = book.budget.delta, statement["predicate"]["run"]
+            return ToSign(statement, epsilon(book.spend(run=run), delta), delta, book.guesses(run))
 
     def sign(self, folder: Path, to_sign: ToSign) -> None:
         """With the key of this party's certificate."""
@@ -196,9 +198,10 @@ class HolderHome:
     ) -> SignedRun:
         contract = Contract.from_text(file.read_text(encoding="utf-8"))
         price, told = contract.budgets[self.party], crossed.get(contract.run, Traffic())
-        charged = None
+        charged = guesses = None
         if book is not None:
             charged = epsilon(book.spend(run=contract.run, against=price.against), price.delta)
+            guesses = book.guesses(contract.run)
         over = told.ended or (file.parent / ENDED).exists()
         running = status.get("run") == contract.run and status.get("state") == "joined"
         state, kept = "over" if over else "running" if running else "not finished", 0
@@ -206,7 +209,13 @@ class HolderHome:
             with suppress(FileNotFoundError):  # a run that ends in this moment deletes them
                 kept += answers.stat().st_size
         return SignedRun(
-            contract=contract, price=price, charged=charged, traffic=told, kept=kept, state=state
+            contract=contract,
+            price=price,
+            charged=charged,
+            guesses=guesses,
+            traffic=told,
+            kept=kept,
+            state=state,
         )
 
 
