@@ -241,7 +241,7 @@ class Answers:
         share, found, said = self._asked(places, where, rng, self.release)
         counts = share.numpy() * self.release.people * said.get("probability", 1.0)
         assert found is not None
-        made = bars.figures(places, counts, found, self.levels)
+        made = bars.figures(places, counts, found, self.levels, self.release)
         frame = (
             pd.DataFrame([vars(one) for one in made]).rename(columns={"name": "figure"}).drop(columns="why")
         )

@@ -1,7 +1,8 @@
 """Error bars: what was released of a table, and figures of it, each beside what the fit says.
 
-The bars are the noise alone (`release.Noisy`). What the fit adds is seen in its residuals: where they are larger than
-noise explains, the rest is the fit's own error, and is called its bias.
+The bars are the noise alone (`release.Noisy`). Those of a mean of a bought column have besides what is not known of the
+values inside its levels (`answers.tails`): of a long tail that is more than the noise. What the fit adds is seen in its
+residuals: where they are larger than noise explains, the rest is the fit's own error, and is called its bias.
 
 A figure (a mean, an odds ratio, a correlation) is a smooth function of counts. Its deviation is to first order that of
 the counts times its slope (the delta method). Where a count that it divides by does not stand out of the noise by
@@ -10,16 +11,17 @@ the counts times its slope (the delta method). Where a count that it divides by 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.answers.completing import bounds
+from understudy.answers.completing import bounds, number_bounds
 from understudy.answers.question import Box, Levels
 from understudy.answers.release import Noisy, Numbers, Release, Z
+from understudy.answers.tails import level_means
 from understudy.data.column import Categorical, Column, Integer, Real
 from understudy.data.encoding.values import Pieces
 
@@ -70,8 +72,13 @@ class Figure:
     why: str = ""
 
 
-def figures(places: Sequence[int], fit: Numbers, found: "Found", levels: Levels) -> list[Figure]:
-    """What a table of counts says in single numbers. Whoever has no value counts in the total alone."""
+def figures(
+    places: Sequence[int], fit: Numbers, found: "Found", levels: Levels, release: Release | None = None
+) -> list[Figure]:
+    """What a table of counts says in single numbers. Whoever has no value counts in the total alone.
+
+    With the `release` a mean has in its interval what is not known of the values inside a level (`answers.tails`).
+    """
     columns = [levels.schema.columns[place] for place in places]
     there = tuple(slice(0, size - column.nullable) for size, column in zip(fit.shape, columns, strict=True))
     values = [_level_values(levels, place) for place in places]
@@ -82,7 +89,7 @@ def figures(places: Sequence[int], fit: Numbers, found: "Found", levels: Levels)
             part, noisy = fit.sum(rest)[there[axis]], _part(found.each[axis], (there[axis],))
             low, high = bounds(levels.pieces(places[axis]))
             ends = float(low.min()), float(high.max())
-            made.append(_figure(f"mean of {column.name}", _mean(own), part, noisy, np.sum, ends))
+            made.append(_mean_figure(f"mean of {column.name}", own, part, noisy, ends, places[axis], release))
     if len(columns) != 2:
         return made
     part, noisy = fit[there], _part(found.table, there)
@@ -139,11 +146,13 @@ def _figure(
     ends: tuple[float, float],
     through: Callable[[float], float] = float,
     alone: Callable[[Tensor, Tensor], Tensor] | None = None,
+    more: float = 0.0,
 ) -> Figure:
     """A function of counts, with its deviation to first order. `divisors` are the counts that it divides by.
 
     The interval is that of the function, and goes with it `through` to the figure. It is cut to what is possible:
     to between the `ends`. `alone` is what noise of this variance adds by itself, cell by cell: it is taken away.
+    `more` is variance besides that of the noise.
     """
 
     def applied(value: float) -> float:
@@ -157,7 +166,7 @@ def _figure(
     counts, noise = torch.tensor(found.counts, requires_grad=True), torch.from_numpy(found.variance.copy())
     value = function(counts)
     (slope,) = torch.autograd.grad(value, counts)
-    level, variance = float(value.detach()), float((slope.square() * noise).sum())
+    level, variance = float(value.detach()), float((slope.square() * noise).sum()) + more
     if alone is not None:
         extra = alone(counts.detach(), noise)
         level, variance = max(0.0, level - float(extra.sum())), variance + 2 * float(extra.square().sum())
@@ -167,6 +176,24 @@ def _figure(
     low, middle, high = (applied(level + step * sd) for step in (-Z, 0.0, Z))
     low_cut, middle, high_cut = (min(max(end, ends[0]), ends[1]) for end in (low, middle, high))
     return Figure(name, said, middle, (high - low) / (2 * Z), low_cut, high_cut)
+
+
+def _mean_figure(
+    name: str,
+    values: Numbers,
+    fit: Numbers,
+    found: Noisy | str,
+    ends: tuple[float, float],
+    place: int,
+    release: Release | None,
+) -> Figure:
+    """A mean: by the fit with the values that it draws, as released with what is known of each level's mean."""
+    if release is None or isinstance(found, str):
+        return _figure(name, _mean(values), fit, found, np.sum, ends)
+    means, variance = level_means(release, place, values, found)
+    share = found.counts / max(float(found.counts.sum()), 1.0)
+    made = _figure(name, _mean(means), fit, found, np.sum, ends, more=float(share**2 @ variance))
+    return replace(made, fit=float(_mean(values)(torch.from_numpy(np.ascontiguousarray(fit)))))
 
 
 def _mean(values: Numbers) -> Callable[[Tensor], Tensor]:
@@ -225,7 +252,7 @@ def _level_values(levels: Levels, place: int) -> Numbers | None:
     if not number:
         return None
     pieces = levels.pieces(place)
-    low, high = bounds(pieces)
+    low, high = number_bounds(pieces)
     level, share = pieces.level[: pieces.there], pieces.share[: pieces.there]
     size = levels.sizes[place] - column.nullable
     return np.bincount(level, weights=share * (low + high) / 2, minlength=size).astype(np.float64)

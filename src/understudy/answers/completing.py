@@ -27,7 +27,7 @@ from torch import Tensor
 
 from understudy.answers.products import Products, pick
 from understudy.answers.question import Levels
-from understudy.data.column import Boolean, Categorical, Column, Date, Datetime
+from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Real
 from understudy.data.encoding.codec import Codes, Uniform
 from understudy.data.encoding.values import Pieces, dtype, labels_of, places_of
 from understudy.ground.check import in_range, nearest, whole
@@ -215,3 +215,11 @@ def bounds(pieces: Pieces) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         raise column.error(f"a {column.kind} column has no mean and no quantiles. See predict_proba.")
     half = 0.5 if pieces.edges.dtype.kind == "i" else 0.0
     return pieces.edges[:-1] - half, pieces.edges[1:] - half
+
+
+def number_bounds(pieces: Pieces) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The same, with numbers of so many decimals ± ½ of the last one: their mean is then the middle of a piece."""
+    low, high = bounds(pieces)
+    decimals = pieces.column.decimals if isinstance(pieces.column, Real) else None
+    half = 0.0 if decimals is None else 0.5 * 10.0**-decimals
+    return low - half, high - half

@@ -195,6 +195,22 @@ class Release:
         shape = [self.levels.sizes[column] for column in columns]
         return Noisy(counts.reshape(shape).astype(np.float64), np.full(shape, variance), whole=True)
 
+    def nodes(self, place: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Noisy] | None:
+        """The nodes of a column's tree that make up its levels, in order: the cell where each begins, its level, and
+        what was counted. None where there is no tree."""
+        own = self.kinds.get("fine")
+        if (
+            own is None
+            or (place,) not in own.places
+            or not is_tree(column := self.levels.schema.columns[place])
+        ):
+            return None
+        number, (level, there, begin) = own.places[place,], _cover(self.levels, place)
+        order = np.argsort(begin)[: len(begin) - column.nullable]
+        counts = own.table(number)[there[order]].astype(np.float64)
+        noise = np.full(len(order), float(own.deviation[number]) ** 2)
+        return begin[order], level[order], Noisy(counts, noise, whole=True)
+
     def tensors(self) -> dict[str, Tensor]:
         """All numbers of it, by name; `from_tensors` reads them."""
         found = {"sizes": torch.tensor(self.levels.sizes, dtype=torch.int32)}
@@ -301,24 +317,33 @@ def _by_level(
     levels: Levels, column: int, nodes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The people of each level by as few nodes as make it up, and how many those are."""
+    level, there, _ = _cover(levels, column)
+    counts = np.zeros(levels.sizes[column], dtype=np.int64)
+    np.add.at(counts, level, nodes[there])
+    return counts, np.bincount(level, minlength=len(counts))
+
+
+def _cover(levels: Levels, column: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """As few nodes as make up all levels: the level of each, its number, and the fine cell where it begins."""
     assert isinstance(levels, BoughtLevels)
     sizes, _ = fine_nodes(levels.schema)[column]
     group = levels.groups[column].astype(np.int64)
     own, *above = [group[: sizes[-1]], *sizes[-2::-1]]
     layers = [own]  # the level of each node, −1 where it is of several; from the top
+    begins = [np.arange(sizes[-1])]
     for size in above:
         padded = np.full(size * FAN, layers[0][-1])
         padded[: len(layers[0])] = layers[0]
         children = padded.reshape(size, FAN)
         layers.insert(0, np.where((children == children[:, :1]).all(1), children[:, 0], -1))
+        begins.insert(0, begins[0][::FAN])
     taken = [layers[0] >= 0]
     for upper, lower in pairwise(layers):
         taken.append((lower >= 0) & (np.repeat(upper, FAN)[: len(lower)] < 0))
-    level = np.concatenate([*layers, group[sizes[-1] :]])
-    there = np.concatenate([*taken, np.ones(len(group) - sizes[-1], dtype=np.bool_)])
-    counts = np.zeros(levels.sizes[column], dtype=np.int64)
-    np.add.at(counts, level[there], nodes[: len(there)][there])  # ends, where there are any, come after these
-    return counts, np.bincount(level[there], minlength=len(counts))
+    level = np.concatenate([*layers, group[sizes[-1] :]])  # ends, where there are any, come after these
+    begin = np.concatenate([*begins, np.arange(sizes[-1], len(group))])
+    there = np.flatnonzero(np.concatenate([*taken, np.ones(len(group) - sizes[-1], dtype=np.bool_)]))
+    return level[there], there, begin[there]
 
 
 def tables_of(

@@ -123,6 +123,7 @@ class Generator(GeneratorParts):
         """What a table says in single numbers: people, means, the correlation and the odds ratio of two columns.
 
         Each by the fit, and as released with its bars, as `table`. NaN where the noise is too large to tell.
+        The mean of a long-tailed column is uncertain beyond the noise, and its interval says so (`answers.tails`).
         ConfigError where what was released is not known.
         """
         return self._ask().figures(columns, where, FastRng(seed))

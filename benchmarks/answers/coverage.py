@@ -1,0 +1,131 @@
+"""How often the 95 % interval of a mean holds the mean of the rows, and how wide it is.
+
+    python benchmarks/answers/coverage.py --people 5000 20000 --rehearsals 260 --named now
+
+Five laws in one table, each column leaning on one hidden number, on which a category of four leans too. Bounds are
+declared and too wide, levels are bought; `gram`, ε = 1, δ = 1e-5, one holder, and hardly a fit: what was released is
+all that counts. Every rehearsal has rows and noise of its own. Each mean is asked for all people, and for those of one
+category (`given`).
+
+    covered   % of rehearsals whose interval holds the mean of the rows
+    off       mean of released over real, less 1, in %
+    width     mean width of the interval, in % of the real mean
+
+Rows of one name (`--named`) are replaced, others stay. QUICK=1 takes two rehearsals and writes nothing unless told to.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtr
+
+from common import publication
+from common.options import options, quick
+from common.rows import read, said, write
+from understudy.api.train import train
+from understudy.data.schema import Categorical, Integer, Real, Schema
+from understudy.generators.generator import Generator
+from understudy.runs.federation import Federation
+
+FIELDS = ("interval", "people", "law", "given", "rehearsals", "covered", "off", "width")
+GIVEN = ("", "group == 'd'")
+SCHEMA = Schema(
+    columns=(
+        Categorical(name="group", categories=tuple("abcd")),
+        Real(name="normal", low=-100, high=300, decimals=1),
+        Integer(name="uniform", low=0, high=20_000),
+        Real(name="exponential", low=0, high=50_000, decimals=2),
+        Integer(name="pareto_or_0", low=0, high=1_000_000),
+        Real(name="lognormal", low=0, high=100_000, decimals=2),
+    )
+)
+LAWS = SCHEMA.names[1:]
+
+
+def drawn(people: int, seed: int) -> pd.DataFrame:
+    """Rows of the five laws; 60 % of `pareto_or_0` are 0, the others from 100 on with the exponent 1.7."""
+    rng = np.random.default_rng([seed, people])
+    group = rng.integers(0, 4, people)
+    hidden = 0.8 * rng.normal(size=people) + 0.5 * (group - 1.5)
+    spread = np.sqrt(0.36 * (0.64 + 0.3125) + 0.64)
+    normal = (0.6 * hidden[:, None] + 0.8 * rng.normal(size=(people, 5))) / spread
+    rank = ndtr(normal)
+    pareto = np.floor(100 * (np.minimum(1 - rank[:, 3], 0.4) / 0.4) ** (-1 / 1.7))
+    columns = (
+        np.round(100 + 15 * normal[:, 0], 1),
+        np.floor(9_000 * rank[:, 1]).astype(np.int64),
+        np.round(-300 * np.log1p(-rank[:, 2]), 2),
+        np.where(rank[:, 3] < 0.6, 0, np.minimum(pareto, 1_000_000)).astype(np.int64),
+        np.round(20 * np.exp(1.2 * normal[:, 4]), 2),
+    )
+    return pd.DataFrame({"group": np.array(list("abcd"))[group]} | dict(zip(LAWS, columns, strict=True)))
+
+
+def rehearsed(rows: pd.DataFrame, seed: int) -> Generator:
+    """A generator that was hardly fitted: its release is what counts."""
+    held = Federation.rehearsal(
+        {"holder": rows}, {"holder": SCHEMA}, budget=publication.budget(1.0), seed=seed
+    )
+    made: Generator = train("gram", held, components=2, steps=1, seed=seed).generator
+    return made
+
+
+def intervals(rows: pd.DataFrame, asked: Generator) -> dict[tuple[str, str], tuple[float, ...]]:
+    """For each law and condition: the mean of the rows, the released one, and its interval."""
+    found = {}
+    for given in GIVEN:
+        some = rows.query(given) if given else rows
+        for law in LAWS:
+            mean = asked.figures(law, where=given or None).set_index("figure").loc[f"mean of {law}"]
+            found[law, given] = (float(some[law].mean()), *map(float, mean[["released", "low", "high"]]))
+    return found
+
+
+def summary(
+    each: list[dict[tuple[str, str], tuple[float, ...]]], about: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """A row for each law and condition. A mean that was not released is not covered, and counts in nothing else."""
+    rows = []
+    for law, given in each[0]:
+        real, released, low, high = np.array([one[law, given] for one in each]).T
+        figures = {
+            "covered": 100 * np.mean((low <= real) & (real <= high)),
+            "off": 100 * np.nanmean(released / real - 1),
+            "width": 100 * np.nanmean((high - low) / real),
+        }
+        rows.append(about | {"law": law, "given": given} | {k: f"{v:.1f}" for k, v in figures.items()})
+    return rows
+
+
+def parser() -> argparse.ArgumentParser:
+    found = options(__doc__, out=Path(__file__).parent / "coverage.csv")
+    found.add_argument("--people", type=int, nargs="+", default=[500] if quick() else [5_000, 20_000])
+    found.add_argument("--rehearsals", type=int, default=2 if quick() else 260)
+    found.add_argument("--named", default="now", help="what the rows are called in the column `interval`")
+    return found
+
+
+def main() -> None:
+    args = parser().parse_args()
+    for people in args.people:
+        each = []
+        for seed in range(args.rehearsals):
+            rows = drawn(people, seed)
+            each.append(intervals(rows, rehearsed(rows, seed)))
+        made = summary(each, {"interval": args.named, "people": people, "rehearsals": args.rehearsals})
+        for row in made:
+            print(said(row), flush=True)
+        others = [
+            row for row in read(args.out) if (row["interval"], row["people"]) != (args.named, str(people))
+        ]
+        write(args.out, [*others, *made], FIELDS)
+
+
+if __name__ == "__main__":
+    main()
