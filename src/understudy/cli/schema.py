@@ -12,6 +12,7 @@ from understudy.ground.errors import ConfigError, PrivacyError
 
 if TYPE_CHECKING:
     from understudy.data.infer import Draft
+    from understudy.data.reading.sources import TableSource
     from understudy.privacy.accounts.ledger import Ledger
 
 MissingOption = Annotated[
@@ -91,15 +92,19 @@ def schema_infer(
 
     if len(tables) > 2:
         raise ConfigError("a draft is of one table, or of people and events. No draft was made.")
-    if tables[0].is_dir():
-        parts = [file_of(tables[0], part) for part in ("people", "events")]
-        if parts[1] is None:
-            raise ConfigError(f"{tables[0]}: there is no file of events in it. No draft was made.")
-    else:
-        parts = [*tables]
-    people, *events = [None if part is None else with_missing(part, missing or ()) for part in parts]
-    if events:
-        schema, drafts = draft_visits(people, events[0], person)
+    people, events = (
+        (file_of(tables[0], part) for part in ("people", "events"))
+        if tables[0].is_dir()
+        else (tables[0], tables[1] if len(tables) > 1 else None)
+    )
+
+    def read(file: Path) -> "TableSource":
+        return with_missing(file, missing or ())
+
+    if tables[0].is_dir() and events is None:
+        raise ConfigError(f"{tables[0]}: there is no file of events in it. No draft was made.")
+    if events is not None:
+        schema, drafts = draft_visits(None if people is None else read(people), read(events), person)
         write_draft(schema, to)
         for part, found in drafts.items():
             plain.print(part)
@@ -109,7 +114,7 @@ def schema_infer(
             f"Events are {order}; most_events = {schema.most_events} is the most that a person has here."
         )
     else:
-        found = draft(people, person=person)
+        found = draft(read(tables[0]), person=person)
         write_draft(found.schema, to)
         show_draft(found)
     out.print(
@@ -157,7 +162,9 @@ def schema_declare(
         if not source.strip():
             raise ConfigError(f"{file} stays a draft: nobody said where it is publicly known from.")
         if VISITS.describes(draft):
-            tables = {part: replace(own, origin="public", note="") for part, own in draft.tables.items()}
+            tables: dict[str, Any] = {
+                part: replace(own, origin="public", note="") for part, own in draft.tables.items()
+            }
             replace(draft, note=declared(source), **tables).save(file)
         else:
             replace(draft, origin="public", note=declared(source)).save(file)

@@ -154,7 +154,7 @@ def draft_visits(
     found["events"].remarks.pop(person, None)  # a person may have many
     moments = (c for c in found["events"].schema.columns if isinstance(c, Date | Datetime) and not c.nullable)
     most = int(open_source(events, {person: False}).columns[person].value_counts().max())
-    parts = {part: own.schema for part, own in found.items()}
+    parts: dict[str, Any] = {part: own.schema for part, own in found.items()}
     schema = VisitSchema(
         person=person, most_events=min(most, MOST_EVENTS), time=next((c.name for c in moments), None), **parts
     )
