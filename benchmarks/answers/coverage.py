@@ -107,6 +107,7 @@ def parser() -> argparse.ArgumentParser:
     found = options(__doc__, out=Path(__file__).parent / "coverage.csv")
     found.add_argument("--people", type=int, nargs="+", default=[500] if quick() else [5_000, 20_000])
     found.add_argument("--rehearsals", type=int, default=2 if quick() else 260)
+    found.add_argument("--first", type=int, default=0, help="the first rehearsal's seed")
     found.add_argument("--named", default="now", help="what the rows are called in the column `interval`")
     return found
 
@@ -115,7 +116,7 @@ def main() -> None:
     args = parser().parse_args()
     for people in args.people:
         each = []
-        for seed in range(args.rehearsals):
+        for seed in range(args.first, args.first + args.rehearsals):
             rows = drawn(people, seed)
             each.append(intervals(rows, rehearsed(rows, seed)))
         made = summary(each, {"interval": args.named, "people": people, "rehearsals": args.rehearsals})

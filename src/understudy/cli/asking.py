@@ -141,6 +141,7 @@ def _about_bars(said: dict[Any, Any]) -> str:
             f"{fit} Nothing released stands beside it: {said.get('released', 'it came without its release')}."
         )
     return (
-        f"{fit} released: as measured, with noise of standard deviation sd; low to high: 95 % of the noise alone. "
+        f"{fit} released: as measured, with noise of standard deviation sd; low to high: 95 % of the noise, and of "
+        "means also of what is not known of values inside a level. "
         f"By its residuals the fit is off by about {said['bias']:.3g} people a cell besides (its bias)."
     )
