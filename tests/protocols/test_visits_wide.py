@@ -36,7 +36,7 @@ def test_a_plan_warns_of_a_bound_that_holds_every_outlier_and_not_of_one_where_a
     (said,) = wide
     assert '"cost" reaches from 0 to 40,000' in said
     assert "Cut amounts" in said
-    more = plan("visits", {"clinic": schema(WIDE)}, budget=Budget(8.0, 1e-5), people=200_000)
+    more = plan("visits", {"clinic": schema(WIDE)}, budget=Budget(8.0, 1e-6), people=200_000)
     assert not more.warnings, "many people and a large budget make up for it"
     assert not plan("visits", {"clinic": schema(WIDE)}, budget=USUAL).warnings, "nobody said how many people"
 
