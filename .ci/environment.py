@@ -97,14 +97,10 @@ def install(venv: Path, layer: str) -> None:
     ]
     ways = [[uv, "pip", "install", "--quiet", "--python", python]] * bool(uv) + [pip]
     if all(subprocess.run([*way, *what]).returncode for way in ways):
-        sys.exit(
-            f"{venv}: what {layer} needs could not be installed, see above. Make tries it again next time."
-        )
+        sys.exit(f"{venv}: what {layer} needs could not be installed, see above. Make tries it again next time.")
     if layer == "tests":
         compiling = [python, "-m", "compileall", "-qq", "-j", "0", *venv.glob("lib/python*/site-packages")]
-        subprocess.run(
-            compiling
-        )  # some templates among the packages are no programs, which it says by its code
+        subprocess.run(compiling)  # some templates among the packages are no programs, which it says by its code
 
 
 def ready(venv: Path, layer: str) -> None:

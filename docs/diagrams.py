@@ -106,25 +106,19 @@ def _box(x: float, y: float, width: float, height: float, said: str, kind: str =
 def _arrow(start: float, end: float, y: float, kind: str) -> Iterable[Markup]:
     back = -8 if end > start else 8
     points = f"{end},{y} {end + back},{y - 4} {end + back},{y + 4}"
-    return tag("line", class_=kind, x1=start, x2=end, y1=y, y2=y), tag(
-        "polygon", class_="head", points=points
-    )
+    return tag("line", class_=kind, x1=start, x2=end, y1=y, y2=y), tag("polygon", class_="head", points=points)
 
 
 def _down(x: float, start: float, end: float) -> Iterable[Markup]:
     points = f"{x},{end} {x - 4},{end - 8} {x + 4},{end - 8}"
-    return tag("line", class_="ask", x1=x, x2=x, y1=start, y2=end), tag(
-        "polygon", class_="head", points=points
-    )
+    return tag("line", class_="ask", x1=x, x2=x, y1=start, y2=end), tag("polygon", class_="head", points=points)
 
 
 def _svg(label: str, height: float, parts: Iterable[Markup]) -> str:
     card = tag("rect", class_="card", x=0.5, y=0.5, width=WIDTH - 1, height=height - 1, rx=8)
     size = {"viewBox": f"0 0 {WIDTH} {height}", "width": WIDTH, "height": height}
     named = {"xmlns": "http://www.w3.org/2000/svg", "role": "img", "aria_label": label}
-    return (
-        str(tag("svg", tag("style", Markup(STYLE)), card, Markup("\n").join(parts), **named, **size)) + "\n"
-    )
+    return str(tag("svg", tag("style", Markup(STYLE)), card, Markup("\n").join(parts), **named, **size)) + "\n"
 
 
 def main() -> None:

@@ -35,9 +35,7 @@ def main() -> None:
         page = chosen.page or run_demo(Path(scratch) / "demo", say=lambda _: None) / "report.html"
         profile = f"--user-data-dir={scratch}/profile"
         goal = f"--screenshot={chosen.out.resolve()}"
-        subprocess.run(
-            [CHROMIUM, *FLAGS, profile, goal, page.resolve().as_uri()], check=True, capture_output=True
-        )
+        subprocess.run([CHROMIUM, *FLAGS, profile, goal, page.resolve().as_uri()], check=True, capture_output=True)
 
 
 if __name__ == "__main__":

@@ -19,13 +19,8 @@ def pages() -> dict[Path, str]:
     found = {ROOT / "README.md": "index.md"}
     found |= {path: path.name for path in sorted((ROOT / "docs").glob("*.md"))}
     found |= {path: f"tutorials/{path.name}" for path in sorted((ROOT / "docs" / "tutorials").glob("*.md"))}
-    found |= {
-        path: f"benchmarks/{path.parent.name}.md" for path in sorted(ROOT.glob("benchmarks/*/README.md"))
-    }
-    found |= {
-        path: f"benchmarks/{path.parent.name}_tables.md"
-        for path in sorted(ROOT.glob("benchmarks/*/TABLES.md"))
-    }
+    found |= {path: f"benchmarks/{path.parent.name}.md" for path in sorted(ROOT.glob("benchmarks/*/README.md"))}
+    found |= {path: f"benchmarks/{path.parent.name}_tables.md" for path in sorted(ROOT.glob("benchmarks/*/TABLES.md"))}
     found |= {
         ROOT / "benchmarks" / "README.md": "benchmarks/index.md",
         ROOT / "examples" / "phone.md": "upload.md",

@@ -226,9 +226,7 @@ class FedAvg(Study[Rows]):
         }
 
 
-PROTOCOL = run.family(
-    FedAvg, aligned=False, paper=__doc__, same_people=False, artefact="model", audit="joint"
-)
+PROTOCOL = run.family(FedAvg, aligned=False, paper=__doc__, same_people=False, artefact="model", audit="joint")
 
 
 def main() -> None:

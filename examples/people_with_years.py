@@ -13,9 +13,7 @@ parser.add_argument("--kinds", type=int, default=256, help="kinds of people that
 parser.add_argument("--steps", type=int, default=1200, help="steps of the fit, at most")
 options = parser.parse_args()
 
-tables, schemas = (
-    rand_years()
-)  # of each insurer a table of people and one of their years, and the public schema
+tables, schemas = rand_years()  # of each insurer a table of people and one of their years, and the public schema
 with tempfile.TemporaryDirectory() as ledgers:  # a real holder keeps its ledger for good
     federation = us.Federation(tables, schemas, budget=us.Budget(epsilon=1, delta=1e-5), ledgers=ledgers)
     print(us.plan("visits", schemas, budget=us.Budget(epsilon=1, delta=1e-5), people=6_000))
@@ -23,7 +21,5 @@ with tempfile.TemporaryDirectory() as ledgers:  # a real holder keeps its ledger
     people, years = result.generator.visits(5_000, where="coinsurance == 0", seed=0)
     print(people.head(3), years.head(5), sep="\n")
     total = years.groupby("zper")["outpatient"].sum().mean()
-    print(
-        f"{len(years) / len(people):.1f} years a person, and {total:.0f} dollars of outpatient care in all of them"
-    )
+    print(f"{len(years) / len(people):.1f} years a person, and {total:.0f} dollars of outpatient care in all of them")
     print(f"one person, with all years: ε ≤ {result.privacy.epsilon():.3f} at δ = {result.privacy.delta}")

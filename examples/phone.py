@@ -107,15 +107,7 @@ def upload(sizes: list[int], levels: list[int], public: bytes, context: bytes) -
     common = np.concatenate(corrections).astype("<u4").tobytes()
     bound = context + key + hashlib.sha256(common).digest()
     words = c.astype("<u4").tobytes()
-    return (
-        key
-        + common
-        + sealed(public, second, bound)
-        + first
-        + b"".join(seeds)
-        + np.packbits(bits).tobytes()
-        + words
-    )
+    return key + common + sealed(public, second, bound) + first + b"".join(seeds) + np.packbits(bits).tobytes() + words
 
 
 def sealed(public: bytes, data: bytes, bound: bytes) -> bytes:
@@ -241,9 +233,7 @@ def made_before(ledger: Path, ticket: dict[str, Any], most: dict[str, float], *f
     price = price_of(ticket)
     for key, sign in (("epsilon", "ε"), ("delta", "δ")):
         if sum(entry[key] for entry in entries) + price[key] > most[key]:
-            raise SystemExit(
-                f"With this upload {sign} would be above {most[key]:g} in all. Nothing was sent."
-            )
+            raise SystemExit(f"With this upload {sign} would be above {most[key]:g} in all. Nothing was sent.")
     return None
 
 
@@ -286,24 +276,18 @@ class Receiver:
             said = refusal.read(1000).decode(errors="replace")
             raise SystemExit(f"Refused, {refusal.code}: {said}") from None
         except OSError as error:
-            raise SystemExit(
-                f"{self.address} was not reached ({error}). The same command tries again."
-            ) from None
+            raise SystemExit(f"{self.address} was not reached ({error}). The same command tries again.") from None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ticket", help="a file, or the address of who collects")
     parser.add_argument("levels", help="one for each column, from 0, with commas between")
     parser.add_argument("out", type=Path)
     parser.add_argument("--ledger", type=Path, default=Path("ledger.jsonl"))
     parser.add_argument("--most", type=float, default=2.0, help="what all uploads may cost: ε")
     parser.add_argument("--delta", type=float, default=1e-5, help="and δ, which two shares have")
-    parser.add_argument(
-        "--sizes", help="how many levels each column has, as you know it: for no other ticket"
-    )
+    parser.add_argument("--sizes", help="how many levels each column has, as you know it: for no other ticket")
     parser.add_argument("--key", help="the second aggregator's key: nothing is sealed to another")
     parser.add_argument("--code", default="", help="the code that you were given")
     parser.add_argument("--ca", help="certificates to trust, if not the system's")

@@ -16,9 +16,7 @@ from understudy.data.series import Series
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40)
     args = parser.parse_args()
     waves, schema = sines(1000, length=12, channels=2)

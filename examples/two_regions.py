@@ -17,9 +17,7 @@ parser.add_argument("--kinds", type=int, default=256, help="kinds of people that
 parser.add_argument("--steps", type=int, default=1200, help="steps of the fit, at most")
 options = parser.parse_args()
 
-tables, described = (
-    rand_years()
-)  # two holders with people of their own, each a table of people and one of their years
+tables, described = rand_years()  # two holders with people of their own, each a table of people and one of their years
 held, schemas = {}, {}
 for region, (name, two) in zip(("north", "south"), tables.items(), strict=True):
     whole = described[name]

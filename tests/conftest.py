@@ -180,9 +180,7 @@ def trained_shortly() -> Iterator[None]:
             patch.setattr(downstream, name, shortened(getattr(downstream, name)))
         patch.setitem(attack_tables.__kwdefaults__, "targets", 50)
         next_step = series.next_step_mae
-        patch.setattr(
-            series, "next_step_mae", lambda *rows, steps, seed: next_step(*rows, steps=20, seed=seed)
-        )
+        patch.setattr(series, "next_step_mae", lambda *rows, steps, seed: next_step(*rows, steps=20, seed=seed))
         yield
 
 
@@ -317,10 +315,7 @@ def home(tmp_path: Path) -> Path:
     for name, columns in held.items():
         frame.loc[rows[name], ["id", *columns]].to_csv(tmp_path / f"{name}.csv", index=False)
         schema.select(columns).save(tmp_path / f"{name}.toml")
-    parties = {
-        name: {"table": f"{name}.csv", "schema": f"{name}.toml", "epsilon": 3.0, "delta": 1e-4}
-        for name in held
-    }
+    parties = {name: {"table": f"{name}.csv", "schema": f"{name}.toml", "epsilon": 3.0, "delta": 1e-4} for name in held}
     small = {"latent": 4, "common": [8], "critic_hidden": [4]}
     settings = {"rounds": 3, "critic_steps": 2, "batch": 8, "checkpoint_every": 2} | small
     body = {"protocol": "verti-gan", "out": "joint", "rows": 50, "settings": settings, "parties": parties}

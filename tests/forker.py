@@ -143,9 +143,7 @@ def _start(place: Path) -> None:
     program = [sys.executable, __file__, str(place / "forker")]
     environment = os.environ | ENVIRONMENT
     with (place / "forker.err").open("w") as said:
-        subprocess.run(
-            program, check=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment
-        )
+        subprocess.run(program, check=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment)
 
 
 def _dialled(path: Path) -> socket.socket | None:
@@ -197,9 +195,7 @@ def play(order: dict[str, Any]) -> None:
     from understudy import cli
     from understudy.privacy.secure import set_intersection
 
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # also where the tests are a shell's background job
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests are a shell's background job
     for number, end in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{order['to']}.{end}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -51,9 +51,7 @@ def same_page(hostile: httpx.Response, plain: httpx.Response) -> None:
     """Hostile texts and plain ones make the same page, whose links stay on it, and turn no line around."""
     theirs, ours = Structure(hostile.text), Structure(plain.text)
     assert theirs.elements == ours.elements
-    assert all(place.startswith(_FINE) and not place.startswith("//") for place in theirs.places), (
-        theirs.places
-    )
+    assert all(place.startswith(_FINE) and not place.startswith("//") for place in theirs.places), theirs.places
     assert not {"script", "iframe", "object", "embed", "base", "link"} & {tag for tag, *_ in theirs.elements}
     assert not any(name.startswith("on") for _, *names in theirs.elements for name in names)
     assert not set("\u202e\u2066\u200b\x00\x1b") & set(hostile.text)

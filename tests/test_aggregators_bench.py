@@ -30,9 +30,7 @@ def test_both_methods_publish_the_same_rows(load_bench: Callable[..., ModuleType
         assert row["tstr_boosting_auc"] > 0.9
 
 
-def test_noise_by_the_size_of_a_table_costs_the_same(
-    load_bench: Callable[..., ModuleType], tmp_path: Path
-) -> None:
+def test_noise_by_the_size_of_a_table_costs_the_same(load_bench: Callable[..., ModuleType], tmp_path: Path) -> None:
     balance = load_bench("aggregators", "balance")
     args = {"data": tmp_path, "device": "cpu", "steps": 5, "most": 200}
     row = balance.measure({"dataset": "toy", "power": "1/4", "epsilon": 8.0, "seed": 0}, args)

@@ -18,9 +18,7 @@ def test_at_most_one_of_eight_pages_raises_an_alarm_where_nothing_can_leak(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(bench.CASES, "made up", lambda rng: bench.made_up(rng, rows=300))
-    assert (
-        sum(bench.one_page(("made up", 0.0, seed))[0] for seed in range(8)) <= 1
-    )  # 2 or more: 6 % at a level of 5 %
+    assert sum(bench.one_page(("made up", 0.0, seed))[0] for seed in range(8)) <= 1  # 2 or more: 6 % at a level of 5 %
 
 
 @pytest.mark.parametrize("copied", [0.05, 0.2])
@@ -48,7 +46,5 @@ def test_who_took_part_in_the_demo_is_drawn_anew_among_the_same_people(bench: Mo
     (group, *_) = bench.holders().outsiders
     drawn = bench.drawn_anew(group, np.random.default_rng(0))
     assert (len(drawn.inside), len(drawn.outside)) == (len(group.inside), len(group.outside))
-    assert set(drawn.inside.index) | set(drawn.outside.index) == set(group.inside.index) | set(
-        group.outside.index
-    )
+    assert set(drawn.inside.index) | set(drawn.outside.index) == set(group.inside.index) | set(group.outside.index)
     assert set(drawn.outside.index) != set(group.outside.index)

@@ -49,9 +49,7 @@ def test_a_spoiled_cell_leaves_the_others_and_is_all_that_is_left_to_do(
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_cell_may_have_several_rows_and_its_order_is_that_of_the_text(
-    grid: ModuleType, tmp_path: Path
-) -> None:
+def test_a_cell_may_have_several_rows_and_its_order_is_that_of_the_text(grid: ModuleType, tmp_path: Path) -> None:
     out = tmp_path / "ours.csv"
     cells = grid.Grid(fields=FIELDS, key=("dataset",), order=grid.by_text("dataset", "figure"))
     cells.add([{"dataset": "b", "figure": 0.25}], out)
@@ -85,9 +83,7 @@ def test_without_a_file_everything_is_left_to_do(grid: ModuleType, tmp_path: Pat
     assert cells.left(JOBS, None) == cells.left(JOBS, tmp_path / "none.csv") == JOBS
 
 
-@pytest.mark.parametrize(
-    "bench", ["vertical", "joint", "sgde", "gen_fl", "fed_wae", "fed_stdg", "sign_ds", "numbers"]
-)
+@pytest.mark.parametrize("bench", ["vertical", "joint", "sgde", "gen_fl", "fed_wae", "fed_stdg", "sign_ds", "numbers"])
 def test_the_figures_that_were_measured_stand_in_the_columns_and_in_the_order_of_their_grid(
     grid: ModuleType, load_bench: Callable[..., ModuleType], bench: str
 ) -> None:

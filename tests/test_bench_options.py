@@ -39,9 +39,7 @@ def test_help_is_all_that_a_benchmark_does_when_it_is_asked_for_help(
     assert capsys.readouterr().out.startswith("usage: ")
 
 
-@pytest.mark.parametrize(
-    ("said", "small"), [(None, False), ("", False), ("0", False), ("1", True), ("yes", True)]
-)
+@pytest.mark.parametrize(("said", "small"), [(None, False), ("", False), ("0", False), ("1", True), ("yes", True)])
 def test_quick_means_the_same_for_all_and_writes_only_where_it_is_told_to(
     load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, said: str | None, small: bool
 ) -> None:
@@ -76,9 +74,7 @@ def test_every_file_that_a_benchmark_reads_has_a_public_original(
     files |= set(load_bench("common", "windows").FILES.values()) | set(
         load_bench("fed_wae", "wae_tables").FILES.values()
     )
-    files |= {f"{name}.csv.gz" for name in load_bench("sgde", "tasks").TARGETS} - {
-        "breast_cancer_diagnostic.csv.gz"
-    }
+    files |= {f"{name}.csv.gz" for name in load_bench("sgde", "tasks").TARGETS} - {"breast_cancer_diagnostic.csv.gz"}
     files |= {"emnist_bymerge_balanced.npz", "usps.npz"}
     assert files <= set(known)
 
@@ -124,6 +120,5 @@ def test_every_make_of_a_page_has_its_target_and_its_folder() -> None:
         assert target in targets, target
         for name in re.findall(r"NAME=(\w+)", words):
             assert (
-                list((BENCHMARKS / name).glob("bench.py" if target == "bench" else "tables.toml"))
-                or name == "numbers"
+                list((BENCHMARKS / name).glob("bench.py" if target == "bench" else "tables.toml")) or name == "numbers"
             ), words

@@ -38,9 +38,7 @@ def test_what_the_readme_says_of_the_plot_is_what_it_shows(load_bench: Callable[
     plot = load_bench("joint", "plot")
     for dataset, figure in product(plot.TABLES, plot.MEASURES):
         sign = -1 if figure == "avd2" else 1
-        ours, aim, mst, papers = (
-            [sign * value for value in line] for line in plot.values(dataset, figure).values()
-        )
+        ours, aim, mst, papers = ([sign * value for value in line] for line in plot.values(dataset, figure).values())
         assert all(a > b for rival in (mst, papers) for a, b in zip(ours, rival, strict=True)), dataset
         if dataset == "census":
             assert all(a > b for a, b in zip(ours[1:], aim[1:], strict=True)), figure

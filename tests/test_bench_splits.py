@@ -27,9 +27,7 @@ def splits() -> Iterator[Any]:
 
 @pytest.mark.parametrize("shares", [{"a": 1.0}, {"a": 0.01, "b": 100.0}, dict.fromkeys("abcdef", 3.0)])
 @pytest.mark.parametrize("n", [6, 7, 60])
-def test_columns_and_rows_are_dealt_out_completely_and_once(
-    splits: Any, shares: dict[str, float], n: int
-) -> None:
+def test_columns_and_rows_are_dealt_out_completely_and_once(splits: Any, shares: dict[str, float], n: int) -> None:
     names = [f"c{i}" for i in range(n)]
     columns = splits.random_columns(names, shares, 3)
     assert sorted(sum(columns.values(), ())) == sorted(names)

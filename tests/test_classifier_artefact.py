@@ -113,6 +113,4 @@ def test_labels_may_be_booleans() -> None:
     model = Classifier(network, network.init(FastRng(0)), features, {})
     answers = model.predict(frame)
     assert answers.dtype == bool
-    assert model.score(frame, frame["smoker"]) == pytest.approx(
-        float((pd.Series(answers) == frame["smoker"]).mean())
-    )
+    assert model.score(frame, frame["smoker"]) == pytest.approx(float((pd.Series(answers) == frame["smoker"]).mean()))

@@ -16,12 +16,8 @@ def bench(load_bench: Load) -> ModuleType:
 
 
 @pytest.mark.parametrize("method", CHEAP)
-def test_a_cell_says_how_often_a_classifier_is_right_and_for_how_many_reports(
-    bench: ModuleType, method: str
-) -> None:
-    args = bench.parser().parse_args(
-        ["--only", "digits", "--methods", method, "--epsilons", "8", "--seeds", "1"]
-    )
+def test_a_cell_says_how_often_a_classifier_is_right_and_for_how_many_reports(bench: ModuleType, method: str) -> None:
+    args = bench.parser().parse_args(["--only", "digits", "--methods", method, "--epsilons", "8", "--seeds", "1"])
     args.data, args.most = Path(), 150
     (job,) = bench.jobs(args)
     row = bench.measure(job)

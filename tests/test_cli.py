@@ -352,9 +352,7 @@ def test_a_run_file_states_the_lifetime_budget_apart_and_a_ledger_that_disagrees
     assert "this run may cost ε=3 at δ=0.0001" in understudy("run", home / "run.toml")[2]
 
 
-def test_a_refusal_by_the_lifetime_budget_names_the_command_that_raises_it(
-    understudy: Run, ran: Path
-) -> None:
+def test_a_refusal_by_the_lifetime_budget_names_the_command_that_raises_it(understudy: Run, ran: Path) -> None:
     change(ran, out="again")
     assert "`understudy ledger budget`" in understudy("run", ran / "run.toml")[2]
 
@@ -466,9 +464,7 @@ def test_evaluate_says_what_the_attacks_found_also_where_people_have_several_row
     pd.concat([real, real[:40]]).to_csv(tmp_path / "real.csv", index=False)  # 40 people have two rows
     unseen.to_csv(tmp_path / "unseen.csv", index=False)
     made.drop(columns="id").to_csv(tmp_path / "made.csv", index=False)
-    files = [
-        f"--{name}={tmp_path / file}" for name, file in (("real", "real.csv"), ("synthetic", "made.csv"))
-    ]
+    files = [f"--{name}={tmp_path / file}" for name, file in (("real", "real.csv"), ("synthetic", "made.csv"))]
     files += [f"--schema={tmp_path / 'schema.toml'}", f"--holdout={tmp_path / 'unseen.csv'}"]
     code, out, err = understudy("evaluate", *files)
     assert (code, err) == (0, "")

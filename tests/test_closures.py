@@ -66,8 +66,6 @@ def test_no_protocol_brings_the_generator_but_what_one_is_made_of() -> None:
 
 def test_a_generator_knows_no_network_by_name() -> None:
     for name in ("generator", "generator_file", "parts", "kinds"):
-        known = {
-            one for one in imports(f"understudy.generators.{name}") if one.startswith("understudy.models.")
-        }
+        known = {one for one in imports(f"understudy.generators.{name}") if one.startswith("understudy.models.")}
         assert known <= {"understudy.models.plan"}, known
     assert (SRC / "understudy" / "generators" / "generator.py").read_text().count("\n") <= 250

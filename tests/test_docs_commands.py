@@ -45,9 +45,7 @@ def wrong(line: str) -> str | None:
         if name not in within:
             return f"there is no command {name}"
         command = within[name]
-    known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)} | {
-        "--help"
-    }
+    known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)} | {"--help"}
     used = {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)}
     return f"{command.name} has no {sorted(used - known)}" if used - known else None
 

@@ -72,9 +72,7 @@ def test_every_command_of_the_list_runs(understudy: Run, monkeypatch: pytest.Mon
             asked_nothing = line.replace("init clinic.csv", "init --yes --person id --folder init clinic.csv")
             (step,) = steps(f"$ {asked_nothing}")
             typed(step, understudy, monkeypatch)
-    assert all(
-        Path(file).exists() for file in ("runs/joint/report.html", "rows.csv", "book.csv", "init/run.toml")
-    )
+    assert all(Path(file).exists() for file in ("runs/joint/report.html", "rows.csv", "book.csv", "init/run.toml"))
 
 
 def test_the_sessions_of_the_list_are_those_of_the_pages_that_have_them_whole() -> None:
@@ -151,10 +149,7 @@ def test_the_schemas_of_the_pages_are_schemas() -> None:
     Path("schema.toml").write_text(columns)
     assert len(load_schema("schema.toml").columns) == 4  # type: ignore[union-attr]
     kinds = {name: {"kind": "boolean"} for name in ("pregnant", "bed")}
-    kinds |= {
-        name: {"kind": "date", "low": "2024-01-01", "high": "2024-12-31"}
-        for name in ("discharge", "admission")
-    }
+    kinds |= {name: {"kind": "date", "low": "2024-01-01", "high": "2024-12-31"} for name in ("discharge", "admission")}
     kinds |= {name: {"kind": "categorical", "categories": ["M", "F"]} for name in ("sex", "ward")}
     columns = [{"name": name, **kind} for name, kind in kinds.items()]
     assert len(schema_from({"columns": columns, **tomllib.loads(rules)}).rules) == 3  # type: ignore[union-attr]

@@ -127,9 +127,7 @@ def test_people_upload_as_their_page_says(table: Table) -> None:
             Boolean(name="ill"),
         )
     )
-    (policy,) = (
-        block.text for block in blocks("network_walkthrough.md") if block.text.startswith("protocols")
-    )
+    (policy,) = (block.text for block in blocks("network_walkthrough.md") if block.text.startswith("protocols"))
     for word, here in (("gram", "two-aggregators"), ("= 1000", "= 4"), ('"insurer"', '"study", "registry"')):
         policy = policy.replace(word, here)
     for who in ("study", "registry", "hub", "phone"):
@@ -221,9 +219,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_silos_follow_the_page_of_the_exchange(
-    table: Table, understudy: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silos_follow_the_page_of_the_exchange(table: Table, understudy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     table.instead = {"8600": free_port()}
     of: dict[tuple[str, str], list[Block]] = {}
     for block in blocks("exchange.md"):

@@ -64,9 +64,7 @@ def test_an_environment_that_make_did_not_make_is_refused_in_words_and_left_as_i
     told = make(checkout, "test", f"VENV={theirs}")
     assert told.returncode != 0
     assert f"{theirs} was not made by Make in this checkout, so nothing is installed into it" in told.stderr
-    assert all(
-        name in told.stderr for name in ("understudy itself", "torch>=2.6", "pytest>=8", "statsmodels")
-    )
+    assert all(name in told.stderr for name in ("understudy itself", "torch>=2.6", "pytest>=8", "statsmodels"))
     assert "mkdocs" not in told.stderr
     told = make(checkout, "clean", f"VENV={theirs}")
     assert "left as it is" in told.stderr

@@ -34,12 +34,8 @@ def answers(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
 
 
-def test_for_scripts_everything_is_drafted_and_nothing_is_called_public(
-    understudy: Run, tables: Path
-) -> None:
-    code, out, err = understudy(
-        "init", "clinic.csv", "insurer.csv", "--person", "id", "--yes", "--people", 200
-    )
+def test_for_scripts_everything_is_drafted_and_nothing_is_called_public(understudy: Run, tables: Path) -> None:
+    code, out, err = understudy("init", "clinic.csv", "insurer.csv", "--person", "id", "--yes", "--people", 200)
     assert (code, err) == (0, "")
     assert "clinic.toml is a draft" in out
     file = RunFile.load("run.toml")
@@ -58,9 +54,7 @@ def test_for_scripts_everything_is_drafted_and_nothing_is_called_public(
     assert not list(tables.rglob("*.ledger"))
 
 
-def test_by_questions_a_run_can_follow_at_once(
-    understudy: Run, tables: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_by_questions_a_run_can_follow_at_once(understudy: Run, tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, "clinic.csv", "insurer.csv", "", "", "y", "id", "yes", "ill", "3")
     code, out, err = understudy("init")
     assert (code, err) == (0, "")
@@ -114,9 +108,7 @@ def test_a_draft_is_public_only_when_somebody_says_where_it_is_known_from(
     assert "may be called public only if" in out
     assert "clinic.toml stays a draft" in err
     assert Schema.load("clinic.toml").origin == "rows"
-    code, out, _ = understudy(
-        "schema", "declare", "clinic.toml", "insurer.toml", "--because", "the form of 2021"
-    )
+    code, out, _ = understudy("schema", "declare", "clinic.toml", "insurer.toml", "--because", "the form of 2021")
     assert code == 0
     for name in ("clinic", "insurer"):
         schema = Schema.load(f"{name}.toml")
@@ -131,9 +123,7 @@ def test_what_means_missing_is_said_once_and_stands_in_the_run_file(understudy: 
     pd.DataFrame({"id": range(40), "grade": ["a", "b", "?", "c"] * 10, "beds": [1, 2, 3, -99] * 10}).to_csv(
         "ward.csv", index=False
     )
-    assert "--missing '?'" in " ".join(
-        understudy("init", "ward.csv", "--yes", "--folder", "first")[1].split()
-    )
+    assert "--missing '?'" in " ".join(understudy("init", "ward.csv", "--yes", "--folder", "first")[1].split())
     code, *_ = understudy("init", "ward.csv", "--person", "id", "--missing", "?", "--missing", "-99", "--yes")
     assert code == 0
     schema = Schema.load("ward.toml")

@@ -75,9 +75,7 @@ def test_what_matters_most_comes_first(bench: ModuleType) -> None:
     assert all(first < names.index(name) < names.index("toy/Gram/columns/2/ε=1/seed=1") for name in later)
 
 
-def test_a_central_methods_rows_are_held_against_the_same_real_ones(
-    bench: ModuleType, tmp_path: Path
-) -> None:
+def test_a_central_methods_rows_are_held_against_the_same_real_ones(bench: ModuleType, tmp_path: Path) -> None:
     cell = next(c for c in bench.cells(["toy"], 1) if c.name == "toy/MST/columns/2/ε=1/seed=0")
     args = {"data": tmp_path, "device": "cpu", "rounds": 5, "learn": 500, "central": tmp_path}
     table = bench.load("toy", tmp_path, 0)

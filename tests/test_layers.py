@@ -143,9 +143,7 @@ def test_no_module_leads_back_to_itself_not_even_inside_a_function() -> None:
 def test_outside_libraries_stay_in_their_one_place() -> None:
     for place, name in imported():
         allowed = ONLY_IN.get(name.split(".")[0], {place})
-        assert any(place == spot or place.startswith(f"{spot}/") for spot in allowed), (
-            f"{place} imports {name}"
-        )
+        assert any(place == spot or place.startswith(f"{spot}/") for spot in allowed), f"{place} imports {name}"
 
 
 def test_nothing_is_unpickled() -> None:
@@ -166,9 +164,7 @@ def test_nobody_but_the_kinds_of_rows_asks_for_a_class_of_rows() -> None:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
                 asked = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
-                assert not asked & KINDS_OF_ROWS, (
-                    f"{file}, line {node.lineno}: ask `data.kinds` which kind it is"
-                )
+                assert not asked & KINDS_OF_ROWS, f"{file}, line {node.lineno}: ask `data.kinds` which kind it is"
 
 
 def test_every_file_that_a_text_names_is_there() -> None:

@@ -37,13 +37,9 @@ def test_simulated_reports_are_on_the_mean_the_vector_and_as_long_as_the_formula
     assert np.square(found[:, 0]).mean() == pytest.approx(1 / bench.nearest(2.0)[2] ** 2, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    "method", ["class means", "two groups", "shared-moments", "shared-moments, by class"]
-)
+@pytest.mark.parametrize("method", ["class means", "two groups", "shared-moments", "shared-moments, by class"])
 def test_a_cell_says_how_often_a_rule_is_right(bench: ModuleType, method: str) -> None:
-    args = bench.parser().parse_args(
-        ["--only", "digits", "--methods", method, "--epsilons", "8", "--seeds", "1"]
-    )
+    args = bench.parser().parse_args(["--only", "digits", "--methods", method, "--epsilons", "8", "--seeds", "1"])
     args.data, args.most = Path(), 600
     (job,) = bench.jobs(args)
     row = bench.measure(job)

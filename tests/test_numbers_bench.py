@@ -19,9 +19,7 @@ def test_bought_levels_find_incomes_that_equal_bins_lose(
     bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trees = bench.HistGradientBoostingClassifier
-    monkeypatch.setattr(
-        bench, "HistGradientBoostingClassifier", lambda **how: trees(**(how | {"max_iter": 10}))
-    )
+    monkeypatch.setattr(bench, "HistGradientBoostingClassifier", lambda **how: trees(**(how | {"max_iter": 10})))
     args = {"data": tmp_path, "device": "cpu", "settings": SMALL}
     named = {cell.name: cell for cell in bench.cells(["laws"], [2_000], 1)}
     bought, equal = (
@@ -38,9 +36,7 @@ def test_bought_levels_find_incomes_that_equal_bins_lose(
     out = tmp_path / "ours.csv"
     bench.GRID.add([bought["pareto"]], out)
     cells = [*named.values()]
-    assert bench.GRID.left(cells, out) == [
-        cell for cell in cells if cell.name != "laws/2000/bought/10/ε=4/seed=0"
-    ]
+    assert bench.GRID.left(cells, out) == [cell for cell in cells if cell.name != "laws/2000/bought/10/ε=4/seed=0"]
 
 
 def test_figures_of_a_column_by_hand(bench: ModuleType) -> None:

@@ -66,9 +66,7 @@ def test_a_federation_of_images_and_one_with_a_table_train_under_the_one_name() 
     frame = pd.DataFrame({"id": np.arange(80), "odd": np.arange(80) % 2 == 1, "old": np.arange(80) > 40})
     wide = Images.from_array(np.repeat(found, 2, 2)[:, :, :6], OTHER, np.arange(80))
     fed = Federation.rehearsal({"x": wide, "y": frame}, {"y": TABLE}, budget=BUDGET, seed=1)
-    drawn = train("gram", fed, features=6, directions=2, components=4, steps=5, target="odd").generator.parts(
-        4
-    )
+    drawn = train("gram", fed, features=6, directions=2, components=4, steps=5, target="odd").generator.parts(4)
     assert (drawn["x"].shape, len(drawn["y"])) == ((4, 4, 6), 4)
     with pytest.raises(ConfigError, match="settings of tied"):
         train("gram", fed, cells=3)
@@ -94,9 +92,7 @@ def test_a_run_file_says_gram_and_its_plan_says_what_that_is(tmp_path: Path) -> 
     assert 'protocol = "moments"' in (out / "run.toml").read_text(), "what was carried out is written down"
 
 
-def test_one_file_of_images_is_synthesized_in_one_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_file_of_images_is_synthesized_in_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_of(tmp_path)
     monkeypatch.chdir(tmp_path)
     words = [

@@ -55,18 +55,14 @@ def table() -> pd.DataFrame:
 
 
 FRAME = table()
-SCHEMA = Schema(
-    columns=(Boolean(name="ill"), Categorical(name="colour", categories=("red", "blue", "the only mauve")))
-)
+SCHEMA = Schema(columns=(Boolean(name="ill"), Categorical(name="colour", categories=("red", "blue", "the only mauve"))))
 
 
 @pytest.fixture(scope="module")
 def bought(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
     """A table of which nothing was declared, all of it in a folder."""
     home = tmp_path_factory.mktemp("bought")
-    with pytest.warns(
-        PrivacyWarning, match=r"for free.*ill \(boolean\), age \(integer\), colour \(categorical\)"
-    ):
+    with pytest.warns(PrivacyWarning, match=r"for free.*ill \(boolean\), age \(integer\), colour \(categorical\)"):
         made = us.synthesize(FRAME, epsilon=2, ledgers=home / "ledgers", folder=home / "run", **SMALL)
     return made, home
 
@@ -109,11 +105,7 @@ def test_every_price_that_is_written_of_a_run_is_stated_at_the_delta_of_the_run(
     bought: tuple[Result, Path],
 ) -> None:
     made, home = bought
-    assert (
-        deltas(made.generator.card)
-        == deltas(tomllib.loads((home / "run" / "run.toml").read_text()))
-        == {1e-6}
-    )
+    assert deltas(made.generator.card) == deltas(tomllib.loads((home / "run" / "run.toml").read_text())) == {1e-6}
     assert made.generator.release is not None
     about = made.generator.release.about
     assert (about["epsilon"], about["delta"]) == (made.privacy.epsilon(against="outsider"), 1e-6)
@@ -149,9 +141,7 @@ def test_what_only_one_person_has_is_not_in_what_was_bought(bought: tuple[Result
     assert drawn["age"].max() < 1_000
 
 
-def test_its_page_and_its_artefacts_agree_with_the_ledger(
-    bought: tuple[Result, Path], tmp_path: Path
-) -> None:
+def test_its_page_and_its_artefacts_agree_with_the_ledger(bought: tuple[Result, Path], tmp_path: Path) -> None:
     made, home = bought
     page = made.report(tmp_path / "page.html").read_text()
     assert "The ledger and the statement agree" in page
@@ -198,9 +188,7 @@ def test_a_frame_without_a_name_shares_no_ledger_by_accident(
     bought: tuple[Result, Path],
 ) -> None:
     folder = bought[1] / "ledgers"
-    with pytest.raises(
-        LedgerError, match=r'name="table" if they are of the same people.*Nothing was read or'
-    ):
+    with pytest.raises(LedgerError, match=r'name="table" if they are of the same people.*Nothing was read or'):
         us.synthesize(FRAME, epsilon=0.1, schema=SCHEMA, ledgers=folder, **SMALL)
     with pytest.raises(LedgerError, match="is not new and allows"):
         us.synthesize(FRAME, epsilon=0.1, schema=SCHEMA, name="table", lifetime_epsilon=9, ledgers=folder)
@@ -260,9 +248,7 @@ def test_a_folder_with_a_run_in_it_is_refused_before_anything_is_read(bought: tu
 
 def test_kinds_of_a_file_are_not_taken_from_its_rows_without_a_word(tmp_path: Path) -> None:
     FRAME.to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(
-        ConfigError, match=r"for free: ill \(boolean\), age \(integer\), colour \(categorical\), pay"
-    ):
+    with pytest.raises(ConfigError, match=r"for free: ill \(boolean\), age \(integer\), colour \(categorical\), pay"):
         us.synthesize(tmp_path / "t.csv", epsilon=1, ledgers=tmp_path)
     assert not (tmp_path / "t.ledger").exists()
     assert kinds_of(tmp_path / "t.csv", {"age": "integer"}) == {"age": "integer"}
@@ -276,9 +262,7 @@ def test_too_few_people_are_told_of_before_anything_is_paid_where_their_number_i
 ) -> None:
     few = FRAME[:200]
     with pytest.warns(UtilityWarning) as told:
-        us.synthesize(
-            few, epsilon=1, schema=SCHEMA, ledgers=tmp_path, public_people=200, target="ill", **SMALL
-        )
+        us.synthesize(few, epsilon=1, schema=SCHEMA, ledgers=tmp_path, public_people=200, target="ill", **SMALL)
     assert [str(one.message) for one in told] == [
         "200 people and 2 columns at ε = 1: single columns to within about 8 %; pairs are mostly noise. More people, "
         "fewer columns or a larger ε would help. Nothing was charged so far."
@@ -322,9 +306,7 @@ def test_kinds_of_a_frame_follow_from_its_types_and_the_step_in_which_they_are_w
     step = np.append(np.arange(999) / 10, np.pi)  # and one person's own digits
     with pytest.warns(PrivacyWarning, match=r"x \(real of 1 decimal\), y \(datetime minute\), z \(real\)"):
         assert kinds_of(
-            pd.DataFrame(
-                {"x": step, "y": pd.date_range("2020", periods=1_000, freq="min"), "z": np.sqrt(step)}
-            )
+            pd.DataFrame({"x": step, "y": pd.date_range("2020", periods=1_000, freq="min"), "z": np.sqrt(step)})
         ) == {"x": "real .1", "y": "datetime minute", "z": "real"}
     frame = pd.DataFrame(
         {"a": [0, 1], "b": ["2020-01-01", "yes"], "c": pd.to_datetime(["2020-01-01"] * 2), "d": [True, None]}
@@ -348,9 +330,7 @@ def test_the_command_writes_a_table_a_page_and_a_statement(
     assert "ill (boolean), colour (categorical)" in err
     assert not list(tmp_path.rglob("*.ledger"))
     SCHEMA.save("ward.toml")
-    code, out, err = understudy(
-        "synthesize", "ward.csv", "--epsilon", 1, "--schema", "ward.toml", "--rows", 20
-    )
+    code, out, err = understudy("synthesize", "ward.csv", "--epsilon", 1, "--schema", "ward.toml", "--rows", 20)
     assert (code, err) == (0, "")
     assert "A person over all parties" in out
     assert "report.html" in out
@@ -360,9 +340,7 @@ def test_the_command_writes_a_table_a_page_and_a_statement(
     code, out, err = understudy("synthesize", "ward.csv", "--epsilon", 1, "--schema", "ward.toml")
     assert code == 1
     assert "BudgetExceeded" in err
-    code, _, err = understudy(
-        "synthesize", "ward.csv", "--epsilon", 1, "--schema", "ward.toml", "--person", "ill"
-    )
+    code, _, err = understudy("synthesize", "ward.csv", "--epsilon", 1, "--schema", "ward.toml", "--person", "ill")
     assert code == 1
     assert "leave --person" in err
 
@@ -376,9 +354,7 @@ class _Checked(HTMLParser):
         self.tags.append(tag)
 
 
-def test_what_a_notebook_shows_is_html_in_which_no_name_is_a_tag(
-    bought: tuple[Result, Path], tmp_path: Path
-) -> None:
+def test_what_a_notebook_shows_is_html_in_which_no_name_is_a_tag(bought: tuple[Result, Path], tmp_path: Path) -> None:
     made, home = bought
     evil = Schema(columns=(Categorical(name="<script>x</script>", categories=("<b>", "c")),))
     with us.Ledger(home / "ledgers" / "table.ledger") as ledger:
@@ -403,9 +379,7 @@ def test_the_rows_beside_the_ledger_are_those_of_the_frame_as_they_came(tmp_path
     days = pd.Series(pd.date_range("1950-01-01", "1989-12-31", periods=3000)).dt.strftime("%d.%m.%Y")
     frame = pd.DataFrame({"born": days, "ill": [True, False] * 1500})
     home, kinds = tmp_path / "run", {"born": "date DD.MM.YYYY", "ill": "boolean"}
-    us.synthesize(
-        frame, epsilon=1, kinds=kinds, ledgers=tmp_path, folder=home, components=8, steps=20, device="cpu"
-    )
+    us.synthesize(frame, epsilon=1, kinds=kinds, ledgers=tmp_path, folder=home, components=8, steps=20, device="cpu")
     assert pd.read_csv(tmp_path / "table-rows.csv").equals(frame)
     assert not check_table(tmp_path / "table-rows.csv", us.Schema.load(home / "schema.toml"))
 
@@ -414,9 +388,7 @@ def test_the_rows_beside_the_ledger_are_those_of_the_frame_as_they_came(tmp_path
 @pytest.mark.parametrize("kind", ["categorical", "real"])
 def test_what_a_purchase_leaves_pays_for_a_release_of_few_cells_and_of_many(kind: str, most: float) -> None:
     whole = us.Budget(most, 1e-6)
-    offer = quote(
-        dict.fromkeys("abc", kind), epsilon=most * SCHEMA_SHARE, delta=whole.delta / 2, closer=False
-    )
+    offer = quote(dict.fromkeys("abc", kind), epsilon=most * SCHEMA_SHARE, delta=whole.delta / 2, closer=False)
     rest = what_is_left(whole, offer)
     assert rest.epsilon > 0.7 * most
     for cells in (3, 300):
@@ -439,9 +411,7 @@ def test_a_long_file_is_read_in_batches_and_its_page_compares_some_of_it(
         raise AssertionError("the table was read whole")
 
     monkeypatch.setattr(StreamedTable, "frame", property(whole))
-    code, _, err = understudy(
-        "synthesize", "big.parquet", "--epsilon", 1, "--schema", "big.toml", "--out", "made"
-    )
+    code, _, err = understudy("synthesize", "big.parquet", "--epsilon", 1, "--schema", "big.toml", "--out", "made")
     assert (code, err) == (0, "")
     assert len(pd.read_parquet("made/synthetic.parquet")) == 700
     page = Path("made/report.html").read_text()

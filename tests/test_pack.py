@@ -35,9 +35,7 @@ def test_plain_values_come_back_equal(value: object) -> None:
     assert unpack(pack(value)) == value
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool]
-)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool])
 def test_tensors_come_back_bit_for_bit(dtype: torch.dtype) -> None:
     tensor = (torch.rand(3, 5) * 9).to(dtype)
     back = unpack(pack({"a": [tensor, {"b": tensor[0]}], "empty": torch.zeros(0, 4)}))
@@ -146,9 +144,7 @@ def test_a_header_that_does_not_fit_its_bytes_is_refused(entry: dict[str, object
 
 def test_tensors_that_nothing_refers_to_are_refused() -> None:
     with pytest.raises(MessageError, match="nothing refers"):
-        unpack(
-            save({"0": torch.zeros(1), "1": torch.zeros(1)}, metadata={"value": json.dumps({"$tensor": "0"})})
-        )
+        unpack(save({"0": torch.zeros(1), "1": torch.zeros(1)}, metadata={"value": json.dumps({"$tensor": "0"})}))
 
 
 def test_a_message_above_the_limit_is_refused_on_both_sides() -> None:

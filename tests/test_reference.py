@@ -89,9 +89,7 @@ def test_the_example_for_phones_runs(understudy: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     plan = rng.choice(["free", "paid"], 400)
     churned = rng.random(400) < np.where(plan == "free", 0.7, 0.2)
-    pd.DataFrame({"id": range(400), "plan": plan, "churned": churned}).to_csv(
-        tmp_path / "phones.csv", index=False
-    )
+    pd.DataFrame({"id": range(400), "plan": plan, "churned": churned}).to_csv(tmp_path / "phones.csv", index=False)
     columns = (Categorical(name="plan", categories=("free", "paid")), Boolean(name="churned"))
     Schema(person="id", columns=columns).save(tmp_path / "phones.toml")
     (tmp_path / "run.toml").write_text(EXAMPLES[1].replace("out =", 'holdout = "phones.csv"\nout ='))

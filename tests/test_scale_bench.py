@@ -20,9 +20,7 @@ def test_every_case_is_measured_and_what_stands_in_the_file_is_not_measured_agai
     out = tmp_path / "ours.csv"
     cases = [(case, measure) for case, measure, _ in bench.cases(tmp_path)]
     for case, measure in cases:
-        measured = (
-            measure is bench.whole
-        )  # a whole run has a process of its own, and is tested with the protocol
+        measured = measure is bench.whole  # a whole run has a process of its own, and is tested with the protocol
         given = (bench.stored(tmp_path, case["source"], 500),) if measured else (tmp_path, 500)
         monkeypatch.setattr(bench, "SETTINGS", {"components": 4, "steps": 2})
         row = measure(*given)

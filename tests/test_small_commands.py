@@ -57,9 +57,7 @@ ODD = {
 }
 
 
-def test_a_draft_says_of_every_column_what_it_is_or_why_it_is_left_out(
-    understudy: Run, tmp_path: Path
-) -> None:
+def test_a_draft_says_of_every_column_what_it_is_or_why_it_is_left_out(understudy: Run, tmp_path: Path) -> None:
     odd = {name: cells for name, (cells, _) in ODD.items()}
     frame = pd.DataFrame(odd | {"sex": ["F", "M", "?", "F"] * 25, "n": range(100)})
     frame.to_csv(tmp_path / "t.csv", index=False)
@@ -89,9 +87,7 @@ def test_a_draft_that_is_refused_is_named(understudy: Run, tmp_path: Path) -> No
     assert "DraftSchemaError: the schema of north (ward.toml) was read from rows" in err
 
 
-def test_a_generator_predicts_its_target_and_any_other_column(
-    understudy: Run, run: Path, tmp_path: Path
-) -> None:
+def test_a_generator_predicts_its_target_and_any_other_column(understudy: Run, run: Path, tmp_path: Path) -> None:
     new = pd.DataFrame({"ward": ["a", "b"], "age": [40, 40]})
     new.to_csv(tmp_path / "new.csv", index=False)
     code, out, err = understudy("predict", run, tmp_path / "new.csv")
@@ -101,9 +97,7 @@ def test_a_generator_predicts_its_target_and_any_other_column(
     chances = pd.read_csv(tmp_path / "p.csv")
     assert list(chances.columns) == ["no", "yes"]
     assert chances.sum(axis=1).to_numpy() == pytest.approx(1)
-    ages = pd.read_csv(io.StringIO(understudy("predict", run, tmp_path / "new.csv", "--target", "age")[1]))[
-        "age"
-    ]
+    ages = pd.read_csv(io.StringIO(understudy("predict", run, tmp_path / "new.csv", "--target", "age")[1]))["age"]
     assert ages.between(20, 80).all()
     code, _, err = understudy("predict", run, tmp_path / "new.csv", "--target", "agee")
     assert code == 1
@@ -114,9 +108,7 @@ def test_rows_are_read_as_the_schema_says_before_they_are_predicted(understudy: 
     """Cells are text in a file: true or false, a day, a decimal comma are not."""
     frame, schema = toy(rows=300, seed=1)
     home = tmp_path / "run"
-    us.synthesize(
-        frame, epsilon=8, schema=schema, folder=home, ledgers=tmp_path / "l", components=8, steps=20
-    )
+    us.synthesize(frame, epsilon=8, schema=schema, folder=home, ledgers=tmp_path / "l", components=8, steps=20)
     understudy("sample", home, "-n", 20, "--out", tmp_path / "drawn.csv")
     code, out, err = understudy("predict", home, tmp_path / "drawn.csv", "--target", "smoker")
     assert (code, err) == (0, "")
@@ -160,9 +152,7 @@ def test_runs_of_a_ledger_have_a_line_each_and_entries_can_be_taken_along(
         assert why in err
 
 
-def test_a_run_that_was_refused_before_its_first_charge_has_a_line_too(
-    understudy: Run, tmp_path: Path
-) -> None:
+def test_a_run_that_was_refused_before_its_first_charge_has_a_line_too(understudy: Run, tmp_path: Path) -> None:
     with Ledger(tmp_path / "a.ledger", holder="a", budget=Budget(1.0, 1e-6)) as book:
         book.charge(NoOpDpEvent(), run="refused", what="alignment with b, outside ε")
     code, out, err = understudy("ledger", "show", tmp_path / "a.ledger", "--runs")
@@ -171,9 +161,7 @@ def test_a_run_that_was_refused_before_its_first_charge_has_a_line_too(
     assert line.split()[-2:] == ["0", "0"]
 
 
-def test_a_ledger_s_table_leaves_fingerprints_out_unless_they_are_asked_for(
-    understudy: Run, run: Path
-) -> None:
+def test_a_ledger_s_table_leaves_fingerprints_out_unless_they_are_asked_for(understudy: Run, run: Path) -> None:
     book = run.parent / "ledgers" / "table.ledger"
     assert "keys" not in understudy("ledger", "show", book)[1]
     assert "keys" in understudy("ledger", "show", book, "--keys")[1]

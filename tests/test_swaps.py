@@ -24,9 +24,7 @@ from understudy.protocols.aggregators.protocol import Config, Plan
 
 DELTA = 1e-6
 PAGE = (Path(__file__).parents[1] / "docs" / "threat_model.md").read_text()
-TABLE = Schema(
-    columns=(Boolean(name="a"), Categorical(name="b", categories=("x", "y", "z")), Boolean(name="c"))
-)
+TABLE = Schema(columns=(Boolean(name="a"), Categorical(name="b", categories=("x", "y", "z")), Boolean(name="c")))
 
 
 def stated(row: str) -> float:
@@ -75,18 +73,14 @@ def swap_of_moments(share: float, radius: float, weight: float) -> float:
 
 @pytest.mark.parametrize("by_class", [False, True])
 @pytest.mark.parametrize("share", [0.25, 0.6, 0.95])
-def test_no_swap_of_an_upload_of_moments_is_longer_than_the_formula_says(
-    share: float, by_class: bool
-) -> None:
+def test_no_swap_of_an_upload_of_moments_is_longer_than_the_formula_says(share: float, by_class: bool) -> None:
     images = ImageSchema(height=1, width=2, label="y", classes=(0, 1))
     settings = MomentsConfig(
         aggregator="s", epsilon=1.0, delta=DELTA, features=2, bits=4, share=share, by_class=by_class
     )
     plan = MomentsPlan.joint(settings, {"a": images, "s": images})
     radius = plan.cells.radius
-    grid = np.array(
-        [q for q in product(range(-radius, radius + 1), repeat=2) if q[0] ** 2 + q[1] ** 2 <= radius**2]
-    )
+    grid = np.array([q for q in product(range(-radius, radius + 1), repeat=2) if q[0] ** 2 + q[1] ** 2 <= radius**2])
     edge = grid[np.square(grid).sum(1) >= (radius - 1) ** 2]  # the longest are at the edge
     counted = np.concatenate(
         [plan.cells.counted(np.full(len(edge), label), edge) for label in (0, 1)]

@@ -20,9 +20,7 @@ ARGS = {"data": Path("nowhere"), "device": "cpu", "rounds": 2, "batch": 50, "lea
 
 def test_the_two_ends_of_the_scale_stand_where_they_belong(bench: ModuleType) -> None:
     found = {
-        method: bench.measure(
-            bench.Cell(study="main", dataset="toy", method=method, epsilon=None, seed=0), ARGS
-        )
+        method: bench.measure(bench.Cell(study="main", dataset="toy", method=method, epsilon=None, seed=0), ARGS)
         for method in bench.ENDS
     }
     for scope in ("within", "cross"):
@@ -51,13 +49,9 @@ def test_a_file_of_finished_cells_is_gone_on_with(bench: ModuleType, tmp_path: P
 
 
 @pytest.mark.parametrize("split", ["random", "correlated"])
-def test_every_column_is_with_one_party_in_the_share_that_was_asked_for(
-    bench: ModuleType, split: str
-) -> None:
+def test_every_column_is_with_one_party_in_the_share_that_was_asked_for(bench: ModuleType, split: str) -> None:
     table = bench.load("toy", Path("nowhere"))
-    cell = bench.Cell(
-        study="split", dataset="toy", method="VertiGAN", epsilon=8.0, seed=0, split=split, share=0.4
-    )
+    cell = bench.Cell(study="split", dataset="toy", method="VertiGAN", epsilon=8.0, seed=0, split=split, share=0.4)
     held = bench.owners(cell, table)
     assert sorted(np.concatenate(list(held.values()))) == sorted(table.schema.names)
     assert [len(columns) for columns in held.values()] == [2, 3]

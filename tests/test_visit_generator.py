@@ -24,9 +24,7 @@ from visit_cases import clinic
 def generator(schema: VisitSchema, seed: int = 0) -> Generator:
     """Any odds at all, as the schema has its levels."""
     sizes = (Codec(part).sizes for part in (schema.person_schema, schema.event_schema))
-    chains = MixtureOfChains(
-        *sizes, number_bounds(schema), ordered=schema.ordered, kinds=5, chains=2, states=4
-    )
+    chains = MixtureOfChains(*sizes, number_bounds(schema), ordered=schema.ordered, kinds=5, chains=2, states=4)
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weights in chains.parameters():
@@ -67,9 +65,7 @@ def test_levels_survive_the_way_to_tables_and_back_and_times_rise() -> None:
     assert np.array_equal(again.events[:, :-1], codes.events[:, :-1])
     last = pd.Timestamp("2020-01-31")
     late = (events["day"] == last).to_numpy()
-    assert np.array_equal(again.events[~late, -1], codes.events[~late, -1]), (
-        "but for what would come too late"
-    )
+    assert np.array_equal(again.events[~late, -1], codes.events[~late, -1]), "but for what would come too late"
     assert (events.groupby("patient")["day"].diff().dropna() >= pd.Timedelta(0)).all()
     assert events["day"].max() == last
 

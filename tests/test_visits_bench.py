@@ -23,9 +23,7 @@ def measured(bench: ModuleType, method: str, tmp_path: Path, epsilon: float | No
     return found
 
 
-def test_real_people_drawn_again_are_nearer_than_columns_by_themselves(
-    bench: ModuleType, tmp_path: Path
-) -> None:
+def test_real_people_drawn_again_are_nearer_than_columns_by_themselves(bench: ModuleType, tmp_path: Path) -> None:
     again, alone = (measured(bench, method, tmp_path) for method in ("bootstrap", "independent"))
     for name in ("avd_events", "avd_across", "avd_next"):
         assert again[name] < alone[name]
@@ -35,9 +33,7 @@ def test_real_people_drawn_again_are_nearer_than_columns_by_themselves(
 
 def test_every_method_says_what_it_can(bench: ModuleType, tmp_path: Path) -> None:
     distances = set(bench.DISTANCES.values())
-    said = {
-        method: set(measured(bench, method, tmp_path)) for method in ("visits", "aggregates", "rows_split")
-    }
+    said = {method: set(measured(bench, method, tmp_path)) for method in ("visits", "aggregates", "rows_split")}
     assert said["visits"] >= distances | {"mean_error", "q90_error", "avd_second", "again_auc"}
     assert said["aggregates"] & distances == {"avd_person"}
     assert said["aggregates"] >= {"mean_error", "q90_error"}
@@ -46,9 +42,7 @@ def test_every_method_says_what_it_can(bench: ModuleType, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("order", [1, 2])
-def test_generated_events_follow_the_law_that_is_said(
-    load_bench: Callable[..., ModuleType], order: int
-) -> None:
+def test_generated_events_follow_the_law_that_is_said(load_bench: Callable[..., ModuleType], order: int) -> None:
     cases = load_bench("visits", "cases")
     case = cases.drawn(order, 4_000, 0)
     events = case.frames["events"].merge(case.frames["people"], on="id")

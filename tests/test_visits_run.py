@@ -58,9 +58,7 @@ def test_a_run_file_gives_two_tables_whose_keys_fit(tmp_path: Path) -> None:
     assert list(us.load(out).sample(3, seed=1).columns)[:3] == ["patient", "sex", "smoker"]
 
 
-def test_what_was_paid_for_is_not_paid_again_after_a_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_paid_for_is_not_paid_again_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fit = visit_fit.fit_tables
     monkeypatch.setattr(visit_fit, "fit_tables", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     file = written(tmp_path)

@@ -34,10 +34,7 @@ def cells_of(found: Found) -> Any:
     """All cells that were released, one table after the other, in parts."""
     tables: VisitTables = found["tables"]
     unit = found.stage("tables").unit  # type: ignore[attr-defined]
-    return [
-        table.flatten() * own
-        for table, own in zip(tables.tables.values(), tables.layout.units(unit), strict=True)
-    ]
+    return [table.flatten() * own for table, own in zip(tables.tables.values(), tables.layout.units(unit), strict=True)]
 
 
 def begin(schemas: Mapping[str, Any], config: Config | dict[str, Any]) -> Begin:
@@ -125,9 +122,7 @@ def two_kinds(people: int = 60) -> tuple[dict[str, Any], dict[str, Any]]:
         most_events=2,
         time="month",
         people=Schema(columns=(Categorical(name="plan", categories=(0, 1, 2)),)),
-        events=Schema(
-            columns=(Integer(name="month", low=1, high=12, bins=3), Integer(name="fee", low=0, high=3))
-        ),
+        events=Schema(columns=(Integer(name="month", low=1, high=12, bins=3), Integer(name="fee", low=0, high=3))),
     )
     visits = replace(clinic(), people=Schema(columns=(Boolean(name="smoker"),)))
     tables = {
@@ -139,9 +134,7 @@ def two_kinds(people: int = 60) -> tuple[dict[str, Any], dict[str, Any]]:
     return tables, {"registry": registry, "clinic": visits, "insurer": insurer}
 
 
-def split_rows(
-    tables: dict[str, Any], schemas: dict[str, Any], **parts: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_rows(tables: dict[str, Any], schemas: dict[str, Any], **parts: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The same with these holders' people at so many holders of the same columns: `clinic=2` is clinic0 and clinic1.
 
     People of different holders go by different rules, so that every two of them share some.

@@ -56,9 +56,7 @@ def main() -> None:
         pages = sorted(path.relative_to(folder) for path in out.rglob("*.html"))
         if not pages:
             sys.exit("The demo wrote no report.")
-    sys.stdout.write(
-        f"\nThe wheel works without the checkout: the demo wrote {', '.join(map(str, pages))}.\n"
-    )
+    sys.stdout.write(f"\nThe wheel works without the checkout: the demo wrote {', '.join(map(str, pages))}.\n")
 
 
 if __name__ == "__main__":

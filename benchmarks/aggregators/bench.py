@@ -98,9 +98,7 @@ def measure(people: int) -> dict[str, Any]:
     starts = np.cumsum([0, *SIZES])
     for one, other, table in cells.tables(field.signed(sum(totals) % prime).numpy()):
         true = exact[starts[one] : starts[one + 1], starts[other] : starts[other + 1]]
-        assert np.array_equal(
-            table[:, 0] if one == other else table, true.diagonal() if one == other else true
-        )
+        assert np.array_equal(table[:, 0] if one == other else table, true.diagonal() if one == other else true)
     assert refused == len(range(0, people, BATCH))
     return {
         "people": people,

@@ -95,9 +95,7 @@ def measure(job: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:
     codec, seed = Codec(table.schema), job["seed"]
     fit = {"device": args["device"], "seed": seed, "steps": args["steps"]}
     made, sigma = (columns if job["method"].startswith("gram") else aggregated)(table, job, fit)
-    real, drawn, test = (
-        codec.codes(frame[list(table.schema.names)]) for frame in (table.train, made, table.test)
-    )
+    real, drawn, test = (codec.codes(frame[list(table.schema.names)]) for frame in (table.train, made, table.test))
     found = Marginals(real, drawn, codec.sizes)
     figures = {f"avd{ways}": found.avd(ways).value for ways in (2, 3)}
     place, rng = table.schema.names.index(table.target), np.random.default_rng([seed, 0])

@@ -69,9 +69,7 @@ def drawn(people: int, seed: int) -> pd.DataFrame:
 
 def rehearsed(rows: pd.DataFrame, seed: int) -> Generator:
     """A generator that was hardly fitted: its release is what counts."""
-    held = Federation.rehearsal(
-        {"holder": rows}, {"holder": SCHEMA}, budget=publication.budget(1.0), seed=seed
-    )
+    held = Federation.rehearsal({"holder": rows}, {"holder": SCHEMA}, budget=publication.budget(1.0), seed=seed)
     made: Generator = train("gram", held, components=2, steps=1, seed=seed).generator
     return made
 
@@ -87,9 +85,7 @@ def intervals(rows: pd.DataFrame, asked: Generator) -> dict[tuple[str, str], tup
     return found
 
 
-def summary(
-    each: list[dict[tuple[str, str], tuple[float, ...]]], about: dict[str, Any]
-) -> list[dict[str, Any]]:
+def summary(each: list[dict[tuple[str, str], tuple[float, ...]]], about: dict[str, Any]) -> list[dict[str, Any]]:
     """A row for each law and condition. A mean that was not released is not covered, and counts in nothing else."""
     rows = []
     for law, given in each[0]:
@@ -122,9 +118,7 @@ def main() -> None:
         made = summary(each, {"interval": args.named, "people": people, "rehearsals": args.rehearsals})
         for row in made:
             print(said(row), flush=True)
-        others = [
-            row for row in read(args.out) if (row["interval"], row["people"]) != (args.named, str(people))
-        ]
+        others = [row for row in read(args.out) if (row["interval"], row["people"]) != (args.named, str(people))]
         write(args.out, [*others, *made], FIELDS)
 
 

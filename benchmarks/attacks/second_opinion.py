@@ -86,9 +86,7 @@ def judged(case: str, published: str, python: Path, seed: int = 1) -> list[Row]:
     attacks = judge([attack for leakage in found.values() for attack in leakage.attacks])
     about: dict[str, Any] = {"case": case, "table": published}
     seen = sum(attack.leaks for attack in attacks)
-    rows: list[Row] = [
-        about | {"library": "ours", "attack": f"{seen} of {len(attacks)} succeed", "leaks": seen > 0}
-    ]
+    rows: list[Row] = [about | {"library": "ours", "attack": f"{seen} of {len(attacks)} succeed", "leaks": seen > 0}]
     frames = {"inside": inside, "synthetic": synthetic, "outside": outside}
     for attack, (risk, low, high) in figures_of_others(python, frames).items():
         figures = {name: f"{value:.3f}" for name, value in zip(FIELDS[4:7], (risk, low, high), strict=True)}
@@ -98,9 +96,7 @@ def judged(case: str, published: str, python: Path, seed: int = 1) -> list[Row]:
 
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=Path(__file__).parent / "second_opinion.csv")
-    parser.add_argument(
-        "--other", type=Path, default=Path("second/bin/python"), help="the Python with anonymeter"
-    )
+    parser.add_argument("--other", type=Path, default=Path("second/bin/python"), help="the Python with anonymeter")
     parser.add_argument("--cases", nargs="+", default=["health", "digits", "made up"], help="of bench.py")
     return parser
 

@@ -129,9 +129,7 @@ def race(*contenders: Callable[[], Tensor]) -> list[float]:
     return [1000 * seconds for seconds in best]
 
 
-def measure(
-    model: Classifier, source: tuple[str, int], optimizer: str, clients: int, folder: Path
-) -> dict[str, Any]:
+def measure(model: Classifier, source: tuple[str, int], optimizer: str, clients: int, folder: Path) -> dict[str, Any]:
     torch.manual_seed(0)
     x, y = rows(source, clients, folder)
     params = model.init(Seeded())

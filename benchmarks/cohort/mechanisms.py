@@ -28,9 +28,7 @@ QUICK = quick()
 CLIENTS, DIMS = (50, 2_000) if QUICK else (1_000, 100_000)
 
 
-def seconds(
-    reporter: str, clients: int, dims: int, turns: int, threads: int, clock: Callable[[], float]
-) -> float:
+def seconds(reporter: str, clients: int, dims: int, turns: int, threads: int, clock: Callable[[], float]) -> float:
     """The best of some turns on so many threads; building the mechanism, which happens once a run, is not in it."""
     chosen = {"chosen": 5} if reporter in ("em-mds", "naive") else {}
     mechanism = Reporting(reporter=reporter, epsilon=4.0, **chosen).mechanism(dims)  # type: ignore[arg-type]

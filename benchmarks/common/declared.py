@@ -138,10 +138,7 @@ class Table:
         if "text" in self.declared:
             return self.said(self.declared["text"], every)
         columns = list(self.heads())
-        lines = [
-            [self.said(cell, places[kept[places]]) for _, cell, kept in columns]
-            for places in self.groups(every)
-        ]
+        lines = [[self.said(cell, places[kept[places]]) for _, cell, kept in columns] for places in self.groups(every)]
         for more in self.declared.get("more", ()):
             cells = [(cell, "") if isinstance(cell, str) else cell for cell in more]
             lines.append([self.said(cell, every[self.kept(asked)]) for cell, asked in cells])
@@ -151,8 +148,7 @@ class Table:
                 line[place] = text
         made = table([head for head, _, _ in columns], lines, self.declared.get("align", "l"))
         above, below = (
-            self.said(self.declared[side], every) if side in self.declared else ""
-            for side in ("above", "below")
+            self.said(self.declared[side], every) if side in self.declared else "" for side in ("above", "below")
         )
         return "\n\n".join(filter(None, (above, made, below)))
 

@@ -51,9 +51,7 @@ class Grid:
     def title(self, job: Any) -> str:
         return self.name(job) if self.name else "/".join(filter(None, self._key(self.columns(job))))
 
-    def run(
-        self, measure: Callable[[Job], Row | list[Row]], jobs: Iterable[Job], args: argparse.Namespace
-    ) -> None:
+    def run(self, measure: Callable[[Job], Row | list[Row]], jobs: Iterable[Job], args: argparse.Namespace) -> None:
         """Measure what is left to do; with `--list`, only say what that is."""
         todo = self.left(jobs, args.out)
         if args.list:
@@ -97,9 +95,7 @@ def by_text(*columns: str) -> Callable[[Row], list[str]]:
     return lambda row: [str(row.get(column, "")) for column in columns]
 
 
-def grid_options(
-    doc: str | None, *, out: Path | None = None, device: str = "auto"
-) -> argparse.ArgumentParser:
+def grid_options(doc: str | None, *, out: Path | None = None, device: str = "auto") -> argparse.ArgumentParser:
     """The options of every grid; a benchmark adds its own."""
     parser = options(doc, out=out, data=True, device=device)
     parser.add_argument("--jobs", "--workers", type=int, default=1, help="cells at a time")

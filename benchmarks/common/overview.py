@@ -36,9 +36,7 @@ def critic() -> tuple[str, str]:
 
 def verti_gan() -> tuple[str, str]:
     took = [found("verti_gan", dataset=name, device="cuda", start="warm") for name in ("census", "dilbert")]
-    ours, paper = (
-        "; ".join(f"{row[name]:,.0f} s" for row in took) for name in ("seconds_1500", "paper_seconds")
-    )
+    ours, paper = ("; ".join(f"{row[name]:,.0f} s" for row in took) for name in ("seconds_1500", "paper_seconds"))
     return (
         "a whole VertiGAN run, 1500 rounds, widths of Census; of Dilbert",
         f"{ours} on an H200, in a process that had one run before (the paper: {paper} on an RTX 6000)",
@@ -46,9 +44,7 @@ def verti_gan() -> tuple[str, str]:
 
 
 def joint(dataset: str, method: str, file: str = "ours.csv") -> "pd.Series[Any]":
-    return found(
-        "joint", file, dataset=dataset, method=method, epsilon=1, partition="columns", holders=2, seed=0
-    )
+    return found("joint", file, dataset=dataset, method=method, epsilon=1, partition="columns", holders=2, seed=0)
 
 
 def adult() -> tuple[str, str]:
@@ -57,8 +53,7 @@ def adult() -> tuple[str, str]:
         return f"{bare(row.avd2)} / {bare(row.tstr_boosting_auc, digits=2)}"
 
     fine = ", ".join(
-        f"{name} {pair('adult_pgm', method)}"
-        for name, method in (("`gram`", "Gram"), ("MST", "MST"), ("AIM", "AIM"))
+        f"{name} {pair('adult_pgm', method)}" for name, method in (("`gram`", "Gram"), ("MST", "MST"), ("AIM", "AIM"))
     )
     return (
         "Adult over two holders at ε = 1, 2-way AVD / AUC of a model trained on synthetic rows, one seed",
@@ -69,8 +64,7 @@ def adult() -> tuple[str, str]:
 
 def har() -> tuple[str, str]:
     gram, target, mst, aim = (
-        bare(joint("har", method).tstr_boosting_auc, digits=2)
-        for method in ("Gram", "Gram+target", "MST", "AIM")
+        bare(joint("har", method).tstr_boosting_auc, digits=2) for method in ("Gram", "Gram+target", "MST", "AIM")
     )
     whole = bare(joint("har", "AIM", "aim.csv").tstr_boosting_auc, digits=2)
     return (
@@ -238,9 +232,7 @@ def images() -> tuple[str, str]:
 
 
 def visits() -> tuple[str, str]:
-    ours, one = (
-        found("visits", dataset="randhie", method=method, epsilon=1.0) for method in ("visits", "aggregates")
-    )
+    ours, one = (found("visits", dataset="randhie", method=method, epsilon=1.0) for method in ("visits", "aggregates"))
     return (
         "people with many rows, 5,912 with 20,190 years at ε = 1 for a person with all years: 2-way AVD of people / an "
         "event / both / an event and the next; a person's sum, mean and 90 % quantile",

@@ -30,9 +30,7 @@ def scoped(measures: Iterable[str]) -> tuple[str, ...]:
 def downstream(models: Iterable[str], scores: Iterable[str]) -> tuple[str, ...]:
     """The columns of models that learned from synthetic (tstr) and from real rows (trtr)."""
     models, scores = tuple(models), tuple(scores)
-    return tuple(
-        f"{kind}_{model}_{score}" for kind in ("tstr", "trtr") for model in models for score in scores
-    )
+    return tuple(f"{kind}_{model}_{score}" for kind in ("tstr", "trtr") for model in models for score in scores)
 
 
 def price(epsilon: float | None) -> str:

@@ -76,9 +76,7 @@ def steps(width: int) -> dict[str, Step]:
     def score(weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         return functional_call(critic, weights, (x[None],)).squeeze()
 
-    def loss(
-        weights: dict[str, torch.Tensor], x: torch.Tensor, f: torch.Tensor, m: torch.Tensor
-    ) -> torch.Tensor:
+    def loss(weights: dict[str, torch.Tensor], x: torch.Tensor, f: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
         steep = grad(score, argnums=1)(weights, m * x + (1 - m) * f)
         return score(weights, f) - score(weights, x) + PENALTY * (steep.norm() - 1) ** 2
 

@@ -81,16 +81,12 @@ def marginals(real: NDArray[np.int32], synthetic: NDArray[np.int32], sizes: list
 def everything(real: NDArray[np.int32], synthetic: NDArray[np.int32], sizes: list[int]) -> Row:
     names = [f"c{j}" for j in range(COLUMNS)]
     schema = Schema(
-        columns=tuple(
-            Categorical(name=n, categories=tuple(range(s))) for n, s in zip(names, sizes, strict=True)
-        )
+        columns=tuple(Categorical(name=n, categories=tuple(range(s))) for n, s in zip(names, sizes, strict=True))
     )
     frames = pd.DataFrame(real, columns=names), pd.DataFrame(synthetic, columns=names)
     owners = {name: "left" if j < COLUMNS // 2 else "right" for j, name in enumerate(names)}
     binary = names[max(j for j, size in enumerate(sizes) if size == 2)]
-    evaluation, wall, cpu = timed(
-        lambda: evaluate_tables(*frames, schema, target=binary, owners=owners, rows=TRAINED)
-    )
+    evaluation, wall, cpu = timed(lambda: evaluate_tables(*frames, schema, target=binary, owners=owners, rows=TRAINED))
     print(evaluation, "\n")
     return {"figure": "all", "seconds": wall, "cpu_seconds": cpu}
 

@@ -82,9 +82,7 @@ def serve(folder: Path, port: Any) -> None:
     server.run()
 
 
-def members(
-    address: str, tokens: list[str], what: str, digest: str, seconds: float, start: Any, told: Any
-) -> None:
+def members(address: str, tokens: list[str], what: str, digest: str, seconds: float, start: Any, told: Any) -> None:
     """Some members, a thread each: they begin together and pull until the time is over."""
     times: list[float] = []
     errors: list[str] = []
@@ -116,15 +114,12 @@ def members(
     told.put((times, errors))
 
 
-def measure(
-    address: str, tokens: list[str], what: str, digest: str, seconds: float, processes: int
-) -> dict[str, Any]:
+def measure(address: str, tokens: list[str], what: str, digest: str, seconds: float, processes: int) -> dict[str, Any]:
     context = multiprocessing.get_context("fork")
     start, told = context.Barrier(len(tokens)), context.Queue()
     parts = [tokens[k::processes] for k in range(min(processes, len(tokens)))]
     workers = [
-        context.Process(target=members, args=(address, part, what, digest, seconds, start, told))
-        for part in parts
+        context.Process(target=members, args=(address, part, what, digest, seconds, start, told)) for part in parts
     ]
     for worker in workers:
         worker.start()
@@ -175,9 +170,7 @@ def bench(
     return rows
 
 
-def worst(
-    *, units: int, say: Callable[[str], None], some: Collection[str] | None = None
-) -> list[dict[str, Any]]:
+def worst(*, units: int, say: Callable[[str], None], some: Collection[str] | None = None) -> list[dict[str, Any]]:
     """A push of each of the worst offers: seconds, and by how much the server and who looks for it grew at most."""
     rows = []
     context = multiprocessing.get_context("fork")
@@ -196,10 +189,7 @@ def worst(
                 with Client(address, token) as client:
                     client.subscribe(pool)
             files = {name: ("ward", functools.partial(make, units)) for name, make in offers.accepted.items()}
-            files |= {
-                name: ("images", functools.partial(make, units))
-                for name, make in offers.accepted_images.items()
-            }
+            files |= {name: ("images", functools.partial(make, units)) for name, make in offers.accepted_images.items()}
             files |= {name: ("ward", make) for name, make in offers.refused.items()}
             pushed(
                 address,
@@ -255,9 +245,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=2, help="processes that the members are spread over")
     parser.add_argument("--seconds", type=float, default=1.0 if QUICK else 10.0)
     parser.add_argument("--only", type=int, help="only this number of members")
-    parser.add_argument(
-        "--worst", action="store_true", help="only the worst offers, into worst.csv beside --out"
-    )
+    parser.add_argument("--worst", action="store_true", help="only the worst offers, into worst.csv beside --out")
     return parser
 
 
@@ -268,11 +256,7 @@ def main() -> None:
     sizes = [50] if QUICK else [50, 1000]
     say = functools.partial(print, flush=True)
     looks = worst(units=MOST_UNITS // (16 if QUICK else 1), say=say)
-    rows = (
-        []
-        if args.worst
-        else bench(sizes=sizes, counts=counts, seconds=args.seconds, processes=args.jobs, say=say)
-    )
+    rows = [] if args.worst else bench(sizes=sizes, counts=counts, seconds=args.seconds, processes=args.jobs, say=say)
     if args.out:
         write(args.out.with_name("worst.csv"), looks, list(looks[0]))
         if rows:

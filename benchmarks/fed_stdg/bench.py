@@ -103,9 +103,7 @@ def _draw(job: dict[str, Any], data: Data) -> tuple[np.ndarray[Any, Any], dict[s
         config = fed_stdg.Config(**common, reporter="none")
         generator = Generator.of(fed_stdg.central(config, data.people, steps=10 * rounds))
         return _scaled(generator, data), {}
-    settings = (
-        METHODS[method] | common | {"rounds": rounds, "cap": math.ceil(1.5 * rounds * cohort / people) + 10}
-    )
+    settings = METHODS[method] | common | {"rounds": rounds, "cap": math.ceil(1.5 * rounds * cohort / people) + 10}
     if method.endswith("once"):
         rounds = people // cohort
         settings |= {"rounds": rounds, "cap": 1, "patience": max(1, rounds // 20)}
@@ -129,13 +127,9 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for dataset in args.datasets:
         for seed in range(args.seeds):
             cells = [
-                (method, "", epsilon)
-                for method in METHODS
-                for epsilon in ((0.0,) if method in FREE else args.epsilons)
+                (method, "", epsilon) for method in METHODS for epsilon in ((0.0,) if method in FREE else args.epsilons)
             ]
-            cells += [
-                (m, kind, e) for m, steps in POISONED.items() for kind in ("random", "flip") for e in steps
-            ]
+            cells += [(m, kind, e) for m, steps in POISONED.items() for kind in ("random", "flip") for e in steps]
             for method, poison, epsilon in cells:
                 yield {
                     "dataset": dataset, "method": method, "poison": poison, "epsilon_round": epsilon, "seed": seed,
@@ -146,9 +140,7 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def title(job: dict[str, Any]) -> str:
     """dataset/method/poison/ε/seed, with the empty ones left out."""
-    return "/".join(
-        f"{job[key]:g}" if isinstance(job[key], float) else str(job[key]) for key in KEY if job[key] != ""
-    )
+    return "/".join(f"{job[key]:g}" if isinstance(job[key], float) else str(job[key]) for key in KEY if job[key] != "")
 
 
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY), name=title)
@@ -156,9 +148,7 @@ GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY), name=title)
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__)
-    parser.add_argument(
-        "--datasets", nargs="*", default=["sine"] if QUICK else list(DATASETS), choices=DATASETS
-    )
+    parser.add_argument("--datasets", nargs="*", default=["sine"] if QUICK else list(DATASETS), choices=DATASETS)
     parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=2 if QUICK else 1000)

@@ -27,9 +27,7 @@ def draw(ours: pd.DataFrame) -> None:
 
     honest = ours[ours.poison == ""]
     datasets = list(honest.dataset.unique())
-    figure, axes = plt.subplots(
-        2, len(datasets), figsize=(3.6 * len(datasets), 6), sharex=True, squeeze=False
-    )
+    figure, axes = plt.subplots(2, len(datasets), figsize=(3.6 * len(datasets), 6), sharex=True, squeeze=False)
     colours = dict(zip(METHODS, plt.get_cmap("tab10").colors, strict=False))
     for column, dataset in enumerate(datasets):
         part = honest[honest.dataset == dataset]

@@ -61,10 +61,7 @@ PRICED = (*PAPER, *OURS, *BASELINES)
 WITHOUT = ("non-private", "wake-sleep, non-private")
 METHODS = (*OURS, *PAPER, *WITHOUT, "central", *BASELINES, "independent columns")
 SCORES = [
-    f"{kind}_{model}_{score}"
-    for kind in ("tstr", "trtr")
-    for model in ("mlp", "forest")
-    for score in ("acc", "auc")
+    f"{kind}_{model}_{score}" for kind in ("tstr", "trtr") for model in ("mlp", "forest") for score in ("acc", "auc")
 ]
 KEY = ("dataset", "method", "epsilon", "top", "seed", "settings", "draw")
 FIELDS = [
@@ -88,10 +85,7 @@ def measure(job: Job) -> list[dict[str, Any]]:
         "seconds": round(seconds, 1),
         "peak_mb": round(peak),
     }
-    return [
-        cell | facts | {"draw": how} | figures(data, rows, models=job["models"])
-        for how, rows in drawn.items()
-    ]
+    return [cell | facts | {"draw": how} | figures(data, rows, models=job["models"]) for how, rows in drawn.items()]
 
 
 def draw(job: Job, data: Data) -> tuple[Drawn, dict[str, Any]]:
@@ -105,9 +99,7 @@ def draw(job: Job, data: Data) -> tuple[Drawn, dict[str, Any]]:
     shared = {"device": job["device"], "seed": seed}
     if method == "central":
         config = fed_wae.Config(reporter="none", **shared, **more)
-        generator = Generator.of(
-            fed_wae.central(config, read_table(data.train, data.schema), steps=job["rounds"])
-        )
+        generator = Generator.of(fed_wae.central(config, read_table(data.train, data.schema), steps=job["rounds"]))
         return both(generator, size), {"rounds": job["rounds"]}
     people = len(data.train) // 2
     rows = data.train.iloc[: 2 * people].assign(person=np.repeat(np.arange(people), 2))
@@ -122,9 +114,7 @@ def draw(job: Job, data: Data) -> tuple[Drawn, dict[str, Any]]:
         )  # fmt: skip
         facts = {"epsilon_run": job["epsilon"], "participations": 1, "people": people}
         return {"sample": result.generator.sample(size, seed=seed)}, facts
-    reports = (
-        min(people, job["rounds"] * job["cohort"]) if "once" in method else job["rounds"] * job["cohort"]
-    )
+    reports = min(people, job["rounds"] * job["cohort"]) if "once" in method else job["rounds"] * job["cohort"]
     if method.startswith("wake-sleep"):
         protocol, cohort = "wake-sleep", max(1, reports // DREAMT)
     else:

@@ -21,9 +21,7 @@ PRICED = ("wake-sleep", "wake-sleep, once", "DP-Fed-WAE", "DP-Fed-WAE, once", "L
 
 def measured() -> pd.DataFrame:
     """The rows at default settings. ε and ξ are numbers, or empty."""
-    rows = pd.read_csv(
-        HERE / "ours.csv", keep_default_na=False, na_values={"epsilon_run": [""], "people": [""]}
-    )
+    rows = pd.read_csv(HERE / "ours.csv", keep_default_na=False, na_values={"epsilon_run": [""], "people": [""]})
     rows = rows[rows.settings == "{}"].copy()
     for name in ("epsilon", "top"):
         rows[name] = rows[name].map(lambda text: float(text) if text != "" else "")

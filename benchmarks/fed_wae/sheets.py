@@ -36,20 +36,12 @@ def draw_all(folder: Path, *, device: str, quick: bool, out: Path, settings: dic
             print(path, flush=True)
 
 
-def sheet(
-    images: NDArray[Any], epsilon: float, *, device: str, cohort: int = 10, **more: Any
-) -> NDArray[np.uint8]:
+def sheet(images: NDArray[Any], epsilon: float, *, device: str, cohort: int = 10, **more: Any) -> NDArray[np.uint8]:
     """64 synthetic images on one sheet (224, 224), from people who report once each."""
     people = len(images) // 2
-    rows = ArrayTable.from_array(
-        images[: 2 * people], ImageSchema(height=28, width=28), np.arange(2 * people) // 2
-    )
-    federation = Federation.rehearsal(
-        {"phones": rows}, budget=Budget(math.inf, 0.0), seed=0, same_people=False
-    )
+    rows = ArrayTable.from_array(images[: 2 * people], ImageSchema(height=28, width=28), np.arange(2 * people) // 2)
+    federation = Federation.rehearsal({"phones": rows}, budget=Budget(math.inf, 0.0), seed=0, same_people=False)
     price = {"reporter": "none"} if math.isinf(epsilon) else {"epsilon": epsilon}
-    result = train(
-        "fed-wae", federation, cohort=cohort, device=device, **price | {"rounds": people // cohort} | more
-    )
+    result = train("fed-wae", federation, cohort=cohort, device=device, **price | {"rounds": people // cohort} | more)
     drawn = result.generator.images(64, seed=0).astype(np.uint8)
     return np.ascontiguousarray(drawn.reshape(8, 8, 28, 28).swapaxes(1, 2).reshape(224, 224))

@@ -107,9 +107,7 @@ def penalty(q: Tensor, p: Tensor) -> Tensor:
 def rows_of(name: str, network: Autoencoder, clients: int, folder: Path | None) -> Tensor:
     """Rows of the data set, or generated ones with as many ones."""
     draw = np.random.default_rng(0)
-    file = (
-        None if folder is None else folder / {"a9a": "a9a.npz", "mnist": "mnist_test.npz"}.get(name, "none")
-    )
+    file = None if folder is None else folder / {"a9a": "a9a.npz", "mnist": "mnist_test.npz"}.get(name, "none")
     if file is not None and file.exists():
         arrays = np.load(file)
         table = arrays["X_train"] if name == "a9a" else arrays["X"] / 255

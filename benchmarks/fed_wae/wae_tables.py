@@ -70,9 +70,7 @@ def _binary(name: str, file: Path) -> Data:
         last = np.arange(len(x)) % 5 == 4
         parts = [(x[~last], y[~last]), (x[last], y[last])]
     frames = [
-        pd.DataFrame(rows.astype(bool), columns=[f"x{i + 1}" for i in range(rows.shape[1])]).assign(
-            label=y > 0
-        )
+        pd.DataFrame(rows.astype(bool), columns=[f"x{i + 1}" for i in range(rows.shape[1])]).assign(label=y > 0)
         for rows, y in parts
     ]
     schema = Schema(columns=tuple(Boolean(name=column) for column in frames[0]))

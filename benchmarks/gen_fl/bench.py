@@ -95,9 +95,7 @@ def membership(model: Classifier, members: Images, others: Images, seed: int, mo
     rng = np.random.default_rng(seed)
     size = min(most, len(members[1]), len(others[1]))
     picks = [rng.permutation(len(part[1]))[:size] for part in (members, others)]
-    losses = [
-        _losses(model, (x[pick], y[pick])) for (x, y), pick in zip((members, others), picks, strict=True)
-    ]
+    losses = [_losses(model, (x[pick], y[pick])) for (x, y), pick in zip((members, others), picks, strict=True)]
     half = size // 2
     cuts = np.quantile(np.concatenate([part[:half] for part in losses]), np.linspace(0, 1, 201))
     gains = [(losses[0][:half] <= cut).mean() - (losses[1][:half] <= cut).mean() for cut in cuts]
@@ -107,9 +105,7 @@ def membership(model: Classifier, members: Images, others: Images, seed: int, mo
 
 def _losses(model: Classifier, rows: Images) -> NDArray[np.float64]:
     odds = torch.from_numpy(model.predict_proba(rows[0])).double()
-    return np.asarray(
-        functional.nll_loss(odds.clamp(min=1e-12).log(), torch.from_numpy(rows[1]), reduction="none")
-    )
+    return np.asarray(functional.nll_loss(odds.clamp(min=1e-12).log(), torch.from_numpy(rows[1]), reduction="none"))
 
 
 def cell(job: dict[str, Any]) -> dict[str, Any]:
@@ -145,9 +141,7 @@ GRID = Grid(
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__, out=HERE / "ours.csv")
     parser.add_argument("--only", nargs="*", default=["mnist"] if QUICK else list(IMAGES), choices=IMAGES)
-    parser.add_argument(
-        "--methods", nargs="*", default=["DP-FL"] if QUICK else list(METHODS), choices=METHODS
-    )
+    parser.add_argument("--methods", nargs="*", default=["DP-FL"] if QUICK else list(METHODS), choices=METHODS)
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
     parser.add_argument("--rounds", type=int, default=2 if QUICK else 80)
     parser.add_argument("--steps", type=int, nargs="*", default=[5])

@@ -236,16 +236,12 @@ def imported(program: str) -> int:
 # VertiGAN
 
 
-def rounds(
-    device: str, widths: Sequence[int], people: int, watch: Callable[[int, Any], None], many: int
-) -> None:
+def rounds(device: str, widths: Sequence[int], people: int, watch: Callable[[int, Any], None], many: int) -> None:
     """So many rounds; `watch` is told each that is done, and the parties."""
     held = {f"p{n}": holding(width, people, f"p{n}_", n) for n, width in enumerate(widths)}
     tables, schemas = ({name: pair[n] for name, pair in held.items()} for n in (0, 1))
     federation = us.Federation.rehearsal(tables, schemas, budget=us.Budget(8.0, 1e-6))
-    config = verti_gan.Config(
-        rounds=many, device=device, **({"batch": 8, "critic_steps": 2} if people < 1000 else {})
-    )
+    config = verti_gan.Config(rounds=many, device=device, **({"batch": 8, "critic_steps": 2} if people < 1000 else {}))
     parties = LocalParties(federation.parties("verti-gan", run="guard"))
     verti_gan.train(config, parties, federation.schemas, watch=lambda done: watch(done.done, parties.parties))
 

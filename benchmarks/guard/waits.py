@@ -121,9 +121,7 @@ def _waits(name: str, args: Any, kwargs: Any, there: bool, to: bool) -> bool:
         return back != ends[1] and (back or not quietly)
     if name in ("index", "index_put_", "index_put", "_index_put_impl_"):
         return there and any(
-            place.dtype == torch.bool or not isinstance(place, Pretended)
-            for place in args[1]
-            if place is not None
+            place.dtype == torch.bool or not isinstance(place, Pretended) for place in args[1] if place is not None
         )
     return there and name in READS
 
@@ -131,8 +129,4 @@ def _waits(name: str, args: Any, kwargs: Any, there: bool, to: bool) -> bool:
 def _where() -> str:
     """The innermost line of ours."""
     frames = [one for one in traceback.extract_stack(sys._getframe(2)) if "/understudy/" in one.filename]
-    return (
-        f"{frames[-1].filename.split('/understudy/')[-1]}:{frames[-1].lineno} {frames[-1].name}"
-        if frames
-        else "?"
-    )
+    return f"{frames[-1].filename.split('/understudy/')[-1]}:{frames[-1].lineno} {frames[-1].name}" if frames else "?"

@@ -27,9 +27,7 @@ FIELDS = ("dataset", "people", "method", "epsilon", "seed", "accuracy", "seconds
 def measured(dataset: str, method: str, epsilon: float, folder: Path, most: int | None) -> tuple[object, ...]:
     """One line."""
     x, y, test_x, test_y = load(dataset, folder, most)
-    schema = ImageSchema(
-        height=x.shape[1], width=x.shape[2], label="class", classes=tuple(range(int(y.max()) + 1))
-    )
+    schema = ImageSchema(height=x.shape[1], width=x.shape[2], label="class", classes=tuple(range(int(y.max()) + 1)))
     held = {"one": Images.from_array(x, schema, labels=y)}
     federation = Federation.rehearsal(held, budget=Budget(epsilon, DELTA), seed=0, same_people=False)
     generator = train("moments", federation, upright=method == UPRIGHT).generator

@@ -95,9 +95,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         | {
             "classifier": learner,
             "accuracy": round(
-                accuracy(
-                    learner, (drawn, labels), (test_x, test_y), classes, device, job["epochs"], job["seed"]
-                ),
+                accuracy(learner, (drawn, labels), (test_x, test_y), classes, device, job["epochs"], job["seed"]),
                 4,
             ),
         }
@@ -164,9 +162,7 @@ GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY, "classifier"))
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__)
-    parser.add_argument(
-        "--datasets", nargs="*", default=["usps"] if QUICK else list(DATASETS), choices=DATASETS
-    )
+    parser.add_argument("--datasets", nargs="*", default=["usps"] if QUICK else list(DATASETS), choices=DATASETS)
     parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
     parser.add_argument("--most", type=int, default=300 if QUICK else None, help="images to use at most")

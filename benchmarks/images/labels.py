@@ -58,9 +58,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     labels = {name: tuple(range(SIZES[name])) for name in names}
     schema = ImageSchema(height=x.shape[1], width=x.shape[2], labels=labels)
     held = {"one": Images.from_array(x, schema, labels=own)}
-    federation = Federation.rehearsal(
-        held, budget=Budget(job["epsilon"], DELTA), seed=job["seed"], same_people=False
-    )
+    federation = Federation.rehearsal(held, budget=Budget(job["epsilon"], DELTA), seed=job["seed"], same_people=False)
     generator = train("moments", federation).generator
     drawn, made = generator.labelled(job["drawn"], seed=job["seed"])
     made = made if isinstance(made, pd.DataFrame) else pd.DataFrame({"digit": made})
@@ -69,9 +67,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     for name in names:
         sets = ((images, known[name].to_numpy(np.int64)) for images, known in ((drawn, made), (test_x, test)))
         learned = (
-            round(accuracy("cnn", *sets, SIZES[name], device, job["epochs"], job["seed"]), 4)
-            if job["epochs"]
-            else ""
+            round(accuracy("cnn", *sets, SIZES[name], device, job["epochs"], job["seed"]), 4) if job["epochs"] else ""
         )
         told = generator.classifier(name).score(test_x, test[name])
         lines.append(

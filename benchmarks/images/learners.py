@@ -47,10 +47,7 @@ def accuracy(
     size = min(256, len(x))
     every = round(2.5 * epochs) if learner == "cnn, longer" else epochs
     batches = [
-        b
-        for _ in range(every)
-        for b in torch.split(torch.randperm(len(x), device=device), size)
-        if len(b) == size
+        b for _ in range(every) for b in torch.split(torch.randperm(len(x), device=device), size) if len(b) == size
     ]
     _trained(net, x, y, batches)
     net.eval()
@@ -79,9 +76,7 @@ def _trained(net: nn.Module, x: Tensor, y: Tensor, batches: list[Tensor]) -> Non
         play()
 
 
-def _recorded(
-    net: nn.Module, optimiser: torch.optim.Optimizer, step: Callable[[], None]
-) -> Callable[[], None]:
+def _recorded(net: nn.Module, optimiser: torch.optim.Optimizer, step: Callable[[], None]) -> Callable[[], None]:
     """The step as a graph; weights and the optimiser's state are as they were."""
     before = [weight.detach().clone() for weight in net.parameters()]
     side = torch.cuda.Stream()

@@ -77,9 +77,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 def held_images(job: dict[str, Any]) -> tuple[Any, Any]:
     """Images with classes, and those to test on."""
     x, y, *test = load_images(job["dataset"], job["data"], job["most"])
-    schema = ImageSchema(
-        height=x.shape[1], width=x.shape[2], label="class", classes=tuple(range(int(y.max()) + 1))
-    )
+    schema = ImageSchema(height=x.shape[1], width=x.shape[2], label="class", classes=tuple(range(int(y.max()) + 1)))
     return Images.from_array(x, schema, labels=y), test
 
 

@@ -110,9 +110,7 @@ def chosen(
     """Three-way tables with the target as the first release has it, under the second's noise, or two shares of it."""
     tables, found = read_tables(begun, sizes, noise=noise, people=len(codes)), list[Triple]()
     own = holder == holder[target]
-    columns = [
-        column for column in range(len(sizes)) if column != target and (method != "held" or own[column])
-    ]
+    columns = [column for column in range(len(sizes)) if column != target and (method != "held" or own[column])]
     among = [(a, b) for a, b in combinations(columns, 2) if method != "paired" or own[a] == own[b]]
     noisiest = second * math.sqrt(2)  # as `gram` takes it
     for pair in strongest_triples(tables, sizes, target, CHOSEN, among=among, noise=noisiest).tolist():

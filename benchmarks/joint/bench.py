@@ -130,9 +130,7 @@ def cells(datasets: list[str], seeds: int) -> Iterator[Cell]:
                 yield from (Cell(method="Gram", epsilon=e, **cut, **head) for e in prices for head in heads)
             for method in list(METHODS)[1:]:
                 yield from (Cell(method=method, epsilon=e, **two, **head) for e in prices for head in heads)
-            yield from (
-                Cell(method="Gram+target", epsilon=e, **one, **head) for e in prices for head in heads
-            )
+            yield from (Cell(method="Gram+target", epsilon=e, **one, **head) for e in prices for head in heads)
             cut = {"partition": "mixed", "holders": 4}
             known = [head for head in heads if head["dataset"] in MIXED]
             yield from (Cell(method="Gram", epsilon=e, **cut, **head) for e in prices for head in known)
@@ -214,9 +212,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     if cell.partition == "rows":
         figures = {name: value for name, value in figures.items() if not name.endswith(("_within", "_cross"))}
     scores = {"tstr": learned(made, table, cell.seed, args["learn"])}
-    scores["trtr"] = written(args.get("out"), cell) or real_scores(
-        cell.dataset, args["data"], cell.seed, args["learn"]
-    )
+    scores["trtr"] = written(args.get("out"), cell) or real_scores(cell.dataset, args["data"], cell.seed, args["learn"])
     figures |= {f"{kind}_{name}": value for kind, own in scores.items() for name, value in own.items()}
     size = {"people": len(table.train), "columns": len(owner), "width": Codec(table.schema).width}
     paid, known = {"delta": DELTA if cell.epsilon else ""}, publication.rounded(figures, FIGURES)
@@ -280,9 +276,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--datasets", nargs="*", default=["toy"] if QUICK else [*NAMES, *CUTS])
     parser.add_argument("--only", nargs="*", default=["/Gram/", "/2/", "ε=8"] if QUICK else [])
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
-    parser.add_argument(
-        "--rounds", type=int, default=5 if QUICK else 0, help="of VertiGAN and VDGAN; 0: their own"
-    )
+    parser.add_argument("--rounds", type=int, default=5 if QUICK else 0, help="of VertiGAN and VDGAN; 0: their own")
     parser.add_argument("--learn", type=int, default=20_000, help="rows that downstream models train on")
     parser.add_argument("--central", type=Path, default=None, help="folder that central.py filled")
     parser.add_argument("--export", type=Path, default=None, help="write rows for central.py there, and end")

@@ -89,20 +89,14 @@ def _hasten(generator: Any, iterations: int) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--methods", nargs="+", choices=list(PIPELINES), default=["MST"])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 2.0, 8.0])
     parser.add_argument("--only", nargs="*", default=[], help="texts, one of which must be in a file's name")
     parser.add_argument("--megabytes", type=float, default=80, help="how large AIM's model may become")
-    parser.add_argument(
-        "--iterations", type=int, default=1000, help="of AIM's estimate in each of its rounds"
-    )
-    parser.add_argument(
-        "--equal-noise", action="store_true", help="ρ of exactly (ε, δ)-private Gaussian noise"
-    )
+    parser.add_argument("--iterations", type=int, default=1000, help="of AIM's estimate in each of its rounds")
+    parser.add_argument("--equal-noise", action="store_true", help="ρ of exactly (ε, δ)-private Gaussian noise")
     parser.add_argument("--plain", action="store_true", help="dpmm as it is: no lean_pgm, no --iterations")
     return parser
 

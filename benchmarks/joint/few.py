@@ -62,9 +62,7 @@ def run(dataset: str, people: int, epsilon: float, seed: int, rule: str, folder:
     both = (one / first**2 + other / second**2) / (1 / first**2 + 1 / second**2)
     noise = torch.where(twice, (1 / first**2 + 1 / second**2) ** -0.5, first).double()
     steps = 30 if QUICK else 1200
-    fitted = fit_gram(
-        torch.where(twice, both, one), sizes, noise=noise, people=people, steps=steps, seed=seed
-    )
+    fitted = fit_gram(torch.where(twice, both, one), sizes, noise=noise, people=people, steps=steps, seed=seed)
     apart = distances(fitted.gram().double(), release(codes, sizes, 0.0, seed) / people, sizes)
     drawn = np.asarray(fitted.levels(people, FastRng(seed).uniform), dtype=np.int64)
     upper = torch.triu_indices(columns, columns, 1)

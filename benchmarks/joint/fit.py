@@ -64,9 +64,7 @@ def adult(folder: Path) -> tuple[Codes, list[int]]:
     if QUICK:
         sizes, rng = [5, 3, 4, 2], np.random.default_rng(0)
         rank = rng.random((2_000, 1))
-        return (np.where(rng.random((2_000, 4)) < 0.5, rank, rng.random((2_000, 4))) * sizes).astype(
-            int
-        ), sizes
+        return (np.where(rng.random((2_000, 4)) < 0.5, rank, rng.random((2_000, 4))) * sizes).astype(int), sizes
     path, described = need(folder, "adult_pgm.csv.gz", "adult_pgm_domain.json")
     domain = json.loads(described.read_text())
     return pd.read_csv(path)[list(domain)].to_numpy(np.int64), list(domain.values())
@@ -93,9 +91,7 @@ def mixture(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> Draw:
 def plain(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> Draw:
     """`fit_gram` with the prior's share and the stop rule taken away."""
     tables = read_tables(gram, sizes, noise=sigma)
-    tables = replace(
-        tables, target=tables.measured, precision=tables.weight, most=torch.zeros_like(tables.most)
-    )
+    tables = replace(tables, target=tables.measured, precision=tables.weight, most=torch.zeros_like(tables.most))
     torch.manual_seed(seed)
     model = MixtureOfProducts(sizes, 512)
     with torch.no_grad():

@@ -69,10 +69,7 @@ def setup(self: Any, measurements: Any, total: Any) -> None:
     if total is None:  # the mean of what the measurements say, by their variances
         inverse = [1 / lean_tree.diagonal(query) for query, *_ in measurements]
         said = [float(share @ answer) for share, (_, answer, *_) in zip(inverse, measurements, strict=True)]
-        sure = [
-            1 / (noise**2 * share @ share)
-            for share, (*_, noise, _) in zip(inverse, measurements, strict=True)
-        ]
+        sure = [1 / (noise**2 * share @ share) for share, (*_, noise, _) in zip(inverse, measurements, strict=True)]
         total = max(1, np.average(said, weights=sure))
     model = GraphicalModel(self.domain, [asked for *_, asked in measurements], total, prng=self.prng)
     homes = lean_tree.Homes(self.domain, model.cliques)
@@ -253,9 +250,7 @@ def datavector(self: Any, flatten: bool = True) -> Floats:
     return counts if flatten else counts.reshape(shape)
 
 
-def synthetic_data(
-    self: Any, rows: int | None = None, condition_records: Any = None, method: str = "round"
-) -> Any:
+def synthetic_data(self: Any, rows: int | None = None, condition_records: Any = None, method: str = "round") -> Any:
     """Rows column by column against the order of elimination; within a group, counts as near as whole numbers allow."""
     assert condition_records is None
     assert method == "round"

@@ -143,9 +143,7 @@ class Propagation:
     def marginals(self, potentials: Floats) -> Floats:
         """Every clique's table of expected counts."""
         beliefs = potentials.copy()
-        _propagate(
-            beliefs, self.bounds, self.edges, self.said, self.above, self.below, self.starts, self.log_total
-        )
+        _propagate(beliefs, self.bounds, self.edges, self.said, self.above, self.below, self.starts, self.log_total)
         return beliefs
 
 
@@ -219,9 +217,7 @@ class Answers:
                 shares.append(diagonal(query))
                 weights.append(np.full(answer.size, 1 / noise))
         self.firsts = np.array(firsts)
-        self.places, self.counts, self.shares, self.weights = map(
-            np.concatenate, (places, counts, shares, weights)
-        )
+        self.places, self.counts, self.shares, self.weights = map(np.concatenate, (places, counts, shares, weights))
         self.starts, self.ends = (np.cumsum([0, *map(len, parts)]) for parts in (places, counts))
 
     def loss(self, marginals: Floats) -> tuple[float, Floats]:
@@ -292,9 +288,7 @@ class Pairs:
         for shared, start, table in heard:
             end, given = start + len(table), table / inside.chance(shared)
             for other, begin, rows in groups:
-                self.matrix[begin : begin + len(rows), start:end] = (
-                    inside.onward(rows, other, shared) @ given.T
-                )
+                self.matrix[begin : begin + len(rows), start:end] = inside.onward(rows, other, shared) @ given.T
             if groups and groups[-1][0] == shared:
                 _, begin, rows = groups.pop()
                 groups.append((shared, begin, np.vstack([rows, table])))
@@ -354,11 +348,7 @@ class Inside:
         return np.vstack(rows) if rows else np.zeros((0, size))
 
     def gram(self, columns: Clique) -> Floats:
-        return (
-            np.block([[self.levels((a,), (b,)) for b in columns] for a in columns])
-            if columns
-            else np.zeros((0, 0))
-        )
+        return np.block([[self.levels((a,), (b,)) for b in columns] for a in columns]) if columns else np.zeros((0, 0))
 
     def onward(self, rows: Floats, known: Clique, wanted: Clique) -> Floats:
         """From P(level, known) to P(level, wanted)."""

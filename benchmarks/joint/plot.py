@@ -106,11 +106,7 @@ def panel(dataset: str, figure: str, left: float, top: float, *, first: bool) ->
     scale = math.log if figure == "avd2" else float
 
     def across(epsilon: float) -> float:
-        return (
-            left
-            + 14
-            + (PANEL_W - 28) * math.log(epsilon / EPSILONS[0]) / math.log(EPSILONS[-1] / EPSILONS[0])
-        )
+        return left + 14 + (PANEL_W - 28) * math.log(epsilon / EPSILONS[0]) / math.log(EPSILONS[-1] / EPSILONS[0])
 
     def down(value: float) -> float:
         if not low <= value <= high:

@@ -73,9 +73,7 @@ def measure(job: dict[str, Any], args: dict[str, Any]) -> list[dict[str, Any]]:
         same_people=False,
         seed=job["seed"],
     )
-    asked = train(
-        "gram", federation, fine=0.0, target=table.target, device=args["device"], seed=job["seed"]
-    ).generator
+    asked = train("gram", federation, fine=0.0, target=table.target, device=args["device"], seed=job["seed"]).generator
     others = [name for name in table.schema.names if name != table.target]
     few = np.random.default_rng(job["seed"]).permutation(others)[:FEW].tolist()
     lines = []
@@ -87,12 +85,9 @@ def measure(job: dict[str, Any], args: dict[str, Any]) -> list[dict[str, Any]]:
             "real": partial(by_boosting, table.train, table, names, tested),
         }
         if known == "all":
-            methods["classifier"] = partial(
-                by_classifier, asked, len(table.train), job["seed"], table, tested
-            )
+            methods["classifier"] = partial(by_classifier, asked, len(table.train), job["seed"], table, tested)
         lines += [
-            job | {"known": known, "method": name} | scored(work, table, tested)
-            for name, work in methods.items()
+            job | {"known": known, "method": name} | scored(work, table, tested) for name, work in methods.items()
         ]
     return lines
 
@@ -105,9 +100,7 @@ def by_classifier(asked: Generator, count: int, seed: int, table: Public, tested
     return asked.classifier(table.target, rows=count, seed=seed).predict_proba(tested).astype(np.float64)
 
 
-def by_drawn(
-    asked: Generator, count: int, seed: int, table: Public, names: list[str], tested: pd.DataFrame
-) -> Odds:
+def by_drawn(asked: Generator, count: int, seed: int, table: Public, names: list[str], tested: pd.DataFrame) -> Odds:
     return by_boosting(asked.sample(count, seed=seed), table, names, tested)
 
 
@@ -129,9 +122,7 @@ def scored(work: Callable[[], Odds], table: Public, tested: pd.DataFrame) -> dic
     odds = work()
     seconds, classes = time.process_time() - begin, np.arange(odds.shape[1])
     seen = np.unique(own)
-    auc = np.mean(
-        [roc_auc_score(own == one, odds[:, one]) for one in (seen[-1:] if len(seen) == 2 else seen)]
-    )
+    auc = np.mean([roc_auc_score(own == one, odds[:, one]) for one in (seen[-1:] if len(seen) == 2 else seen)])
     found = (auc, np.mean(odds.argmax(1) == own), log_loss(own, odds, labels=classes), seconds)
     return {name: round(float(value), 4) for name, value in zip(FIGURES, found, strict=True)}
 

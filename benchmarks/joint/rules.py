@@ -116,9 +116,7 @@ def run(name: str, seed: int, folder: Path, methods: tuple[str, ...] = METHODS) 
         figures = {
             "broken": float(1 - all_keep(codec.schema, frame).mean()),
             "avd2": float(apart[tuple(torch.triu_indices(len(sizes), len(sizes), 1))].mean()),
-            "avd2_ruled": float(
-                np.mean([float(apart[pair]) for tie in ties for pair in combinations(tie.columns, 2)])
-            ),
+            "avd2_ruled": float(np.mean([float(apart[pair]) for tie in ties for pair in combinations(tie.columns, 2)])),
             "kept": float(law.left.exp().mean()),
             "seconds": seconds,
         }

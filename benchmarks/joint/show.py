@@ -33,9 +33,7 @@ NAMES = {
 
 def rivals() -> str:
     """In how many cells (table and ε, seed 0) Gram, target named or not, is better than each central method."""
-    rows = pd.read_csv(HERE / "ours.csv").query(
-        "partition == 'columns' and holders == 2 and seed == 0 and epsilon > 0"
-    )
+    rows = pd.read_csv(HERE / "ours.csv").query("partition == 'columns' and holders == 2 and seed == 0 and epsilon > 0")
     wide = rows.pivot_table(list(FIGURES), ["dataset", "epsilon"], "method")
 
     def won(method: str, rival: str, figure: str) -> str:
@@ -119,9 +117,7 @@ def across() -> str:
             said += [f"{gap.mean():+.4f} ± {gap.sem():.4f}".replace("0.", ".") for gap in gaps]
         lines.append([str(key[0]), f"{key[1]:g}", str(len(part)), *said])
     names = once(line[0] for line in lines)
-    heads = (
-        f"{figure}: {way}" for figure in figures.values() for way in ("its holder's two", *ways.values())
-    )
+    heads = (f"{figure}: {way}" for figure in figures.values() for way in ("its holder's two", *ways.values()))
     body = [[name, *line[1:]] for name, line in zip(names, lines, strict=True)]
     return table(("table", "ε", "seeds", *heads), body, "lr")
 

@@ -106,9 +106,7 @@ def serve_raw(folder: Path, names: list[str], payload: float, tell: Callable[[An
 
         server = aio.server(options=FREE)
         handler = grpc.stream_stream_rpc_method_handler(handle)
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("bench.Echo", {"Echo": handler}),)
-        )
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", {"Echo": handler}),))
         pair = [(identity.key, identity.certificate)]
         credentials = grpc.ssl_server_credentials(pair, identity.authority, require_client_auth=True)
         port = server.add_secure_port("127.0.0.1:0", credentials)
@@ -130,9 +128,7 @@ def serve_raw(folder: Path, names: list[str], payload: float, tell: Callable[[An
 def join_raw(folder: Path, name: str, port: int) -> None:
     """The other end of a bare stream."""
     card = Invitation.load(folder / "invitations" / f"{name}.toml")
-    credentials = grpc.ssl_channel_credentials(
-        card.authority.encode(), card.key.encode(), card.certificate.encode()
-    )
+    credentials = grpc.ssl_channel_credentials(card.authority.encode(), card.key.encode(), card.certificate.encode())
 
     async def echo() -> None:
         options = [*FREE, ("grpc.ssl_target_name_override", SERVER)]
@@ -170,9 +166,7 @@ def serve_asks(folder: Path, names: list[str], payload: float, tell: Callable[[A
 
 def join_asks(folder: Path, name: str, port: int, journal: Path) -> None:
     """A party of ours."""
-    policy = Policy(
-        protocols=("echo",), epsilon_run=1, epsilon_total=1, delta=1e-6, people=1, accept="always"
-    )
+    policy = Policy(protocols=("echo",), epsilon_run=1, epsilon_total=1, delta=1e-6, people=1, accept="always")
     seat = Seat(
         invitation=Invitation.load(folder / "invitations" / f"{name}.toml"), policy=policy, people=4,
         ledger=Ledger.rehearsal(name, Budget(1.0, 1e-6)), description=SCHEMA, folder=journal / name,
@@ -267,9 +261,7 @@ def serve_vertigan(folder: Path, contract: Contract, rounds: int, tell: Callable
 def join_vertigan(folder: Path, name: str, port: int, journal: Path) -> None:
     federation = vertigan_federation()
     holder = federation.holders[name]
-    policy = Policy(
-        protocols=("verti-gan",), epsilon_run=9, epsilon_total=9, delta=1e-5, people=1, accept="always"
-    )
+    policy = Policy(protocols=("verti-gan",), epsilon_run=9, epsilon_total=9, delta=1e-5, people=1, accept="always")
 
     def build(contract: Contract, ledger: Ledger, place: Path) -> Party:
         more = {"run": contract.run, "budget": holder.budget, "rng": holder.rng(), "folder": place}
@@ -309,9 +301,7 @@ def vertigan(authority: Authority, home: Path, rounds: int) -> dict[str, float]:
 
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=Path(__file__).parent / "ours.csv")
-    parser.add_argument(
-        "--memory", type=Path, default=Path("/dev/shm"), help="a tmpfs; left out if there is none"
-    )
+    parser.add_argument("--memory", type=Path, default=Path("/dev/shm"), help="a tmpfs; left out if there is none")
     parser.add_argument("--only", default="", help="2x0, 2x1, 2x10, 8x0, 8x1, 32x0, many or vertigan")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the VertiGAN")
     return parser

@@ -87,9 +87,7 @@ def serve(grid: Any, config: Mapping[str, Any]) -> None:
         federation="bench", run="bench", protocol="echo", settings={},
         budgets=dict.fromkeys(NAMES, Budget(1.0, 1e-6)), schemas=dict.fromkeys(NAMES, digest_of(SCHEMA)),
     )  # fmt: skip
-    parties = FlowerParties(
-        grid, contract, Roster(home / "federation/federation.toml"), kinds=Echoing.messages
-    )
+    parties = FlowerParties(grid, contract, Roster(home / "federation/federation.toml"), kinds=Echoing.messages)
     parties.wait(600)
     times: dict[str, list[float]] = {}
     for payload in PAYLOADS:
@@ -171,10 +169,7 @@ def main() -> None:
     args = parser().parse_args()
     home = Path(tempfile.mkdtemp())
     try:
-        found = {
-            float(payload): bench.milliseconds(times)
-            for payload, times in measure(home, args.seconds).items()
-        }
+        found = {float(payload): bench.milliseconds(times) for payload, times in measure(home, args.seconds).items()}
     finally:
         shutil.rmtree(home, ignore_errors=True)
     for payload, figure in found.items():

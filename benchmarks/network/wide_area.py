@@ -127,9 +127,7 @@ def serve(
 def take_part(folder: Path, name: str, table: pd.DataFrame, schema: Schema, port: int, line: float) -> None:
     """A holder, behind its line."""
     rows = read_table(table, schema, name)
-    policy = Policy(
-        protocols=("gram",), epsilon_run=9, epsilon_total=9, delta=1e-5, people=1, accept="always"
-    )
+    policy = Policy(protocols=("gram",), epsilon_run=9, epsilon_total=9, delta=1e-5, people=1, accept="always")
 
     def build(contract: Contract, ledger: Ledger, place: Path) -> Party:
         return gram.PROTOCOL.build(name, rows, ledger, run=contract.run, budget=BUDGET, folder=place)
@@ -174,9 +172,7 @@ def measure(line: float, data: Path) -> dict[str, Any]:
         figures = asked(
             lambda tell: serve(authority.folder, contract, schemas, config, tell),
             [
-                lambda port, name=name: take_part(
-                    authority.folder, name, tables[name], schemas[name], port, line
-                )
+                lambda port, name=name: take_part(authority.folder, name, tables[name], schemas[name], port, line)
                 for name in names
             ],
         )

@@ -147,9 +147,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
     return [publication.plain(cell) | row for row in rows]
 
 
-def column_figures(
-    real: NDArray[np.float64], other: NDArray[np.float64], edges: NDArray[np.float64]
-) -> dict[str, Any]:
+def column_figures(real: NDArray[np.float64], other: NDArray[np.float64], edges: NDArray[np.float64]) -> dict[str, Any]:
     """A column's figures, numbers as they are."""
     real, other = real[~np.isnan(real)], other[~np.isnan(other)]
     before, after = np.quantile(real, QUANTILES), np.quantile(other, QUANTILES)
@@ -193,9 +191,7 @@ def real_auc(dataset: str, folder: Path, seed: int, people: int) -> float | str:
     return learned(table.train, table, seed)
 
 
-def features(
-    frame: pd.DataFrame, schema: Schema, place: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def features(frame: pd.DataFrame, schema: Schema, place: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Numbers as they are, of other columns the level; and the class."""
     codes = Codec(schema).codes(clipped(frame, schema))
     x = codes.astype(np.float64)
@@ -217,9 +213,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     args = parser().parse_args()
     asked = (
-        cell
-        for cell in cells(args.datasets, args.people, args.seeds)
-        if all(text in cell.name for text in args.only)
+        cell for cell in cells(args.datasets, args.people, args.seeds) if all(text in cell.name for text in args.only)
     )
     GRID.run(partial(measure, args=vars(args) | {"settings": {}}), asked, args)
 

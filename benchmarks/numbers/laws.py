@@ -31,9 +31,7 @@ def drawn(rows: int, seed: int = 0) -> pd.DataFrame:
             "pareto": np.floor(500 * (1 - rank[:, 0]) ** (-1 / 1.5)).astype(np.int64),
             "heaped": (np.rint(age / to) * to).astype(np.int64),
             "log_normal": np.round(20 * np.exp(1.2 * normal[:, 2]), 2),
-            "zero_inflated": np.rint(-300 * np.log1p(-np.maximum(0, (rank[:, 3] - 0.7) / 0.3))).astype(
-                np.int64
-            ),
+            "zero_inflated": np.rint(-300 * np.log1p(-np.maximum(0, (rank[:, 3] - 0.7) / 0.3))).astype(np.int64),
             "bimodal": np.round(np.where(rng.random(rows) < 0.4, -8, 21) + 3 * normal[:, 4], 1),
             "class": rng.random(rows) < 1 / (1 + np.exp(-2 * hidden)),
         }

@@ -66,9 +66,7 @@ def wider() -> str:
     lines = []
     for people in TARGET:
         for method in METHODS[:2]:
-            each = [
-                columns_of(people=people, method=method, widened=by, epsilon=1.0) for by in (1, 10, 1_000)
-            ]
+            each = [columns_of(people=people, method=method, widened=by, epsilon=1.0) for by in (1, 10, 1_000)]
             found = [f"{bare(held['ks'].mean())}, {held['middle'].mean():.0%}" for held in each]
             lines.append((f"{people:,}", method, *found))
     heads = once(line[0] for line in lines)
@@ -82,10 +80,7 @@ def prices() -> str:
     for people in TARGET:
         for method in METHODS:
             wide = 1 if method == "hand" else 10
-            each = [
-                columns_of(people=people, method=method, widened=wide, epsilon=e)["ks"]
-                for e in (0.2, 1.0, 4.0)
-            ]
+            each = [columns_of(people=people, method=method, widened=wide, epsilon=e)["ks"] for e in (0.2, 1.0, 4.0)]
             lines.append((f"{people:,}", method, *(bare(held.mean()) for held in each)))
     heads = once(line[0] for line in lines)
     return table(

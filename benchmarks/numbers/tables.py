@@ -107,9 +107,7 @@ def load(name: str, folder: Path, seed: int = 0) -> Known:
     columns = (_by_hand(column, HAND[name].get(column.name)) for column in draft.columns)
     order = np.random.default_rng([seed, 7]).permutation(len(frame))
     cut = len(frame) // 5
-    test, train = (
-        frame.iloc[part][list(draft.names)].reset_index(drop=True) for part in (order[:cut], order[cut:])
-    )
+    test, train = (frame.iloc[part][list(draft.names)].reset_index(drop=True) for part in (order[:cut], order[cut:]))
     return Known(train, test, draft, replace(draft, columns=tuple(columns)), TARGETS[name])
 
 

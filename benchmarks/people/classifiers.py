@@ -157,9 +157,7 @@ def one_report(data: Data, job: Job) -> float:
         {"phones": table}, {"phones": schema}, budget=Budget(math.inf, 0.0), seed=job["seed"], same_people=False
     )  # fmt: skip
     settings = {"epsilon_total": job["epsilon_total"], "target": "class", "device": job["device"]}
-    return of_table(
-        data, train("one-report", federation, seed=job["seed"], **settings).generator, job["seed"]
-    )
+    return of_table(data, train("one-report", federation, seed=job["seed"], **settings).generator, job["seed"])
 
 
 def two_aggregators(data: Data, job: Job) -> float:
@@ -193,12 +191,8 @@ def gram(data: Data, job: Job) -> float:
 def pictured(data: Data, budget: Budget, seed: int) -> tuple[Federation, np.ndarray[Any, Any]]:
     """One holder of the rows as images, and the images to test on."""
     assert data.shape is not None
-    pictures, test = (
-        np.rint(rows.reshape(-1, *data.shape) * 255).astype(np.uint8) for rows in (data.x, data.test_x)
-    )
-    schema = ImageSchema(
-        height=data.shape[0], width=data.shape[1], label="class", classes=tuple(range(data.classes))
-    )
+    pictures, test = (np.rint(rows.reshape(-1, *data.shape) * 255).astype(np.uint8) for rows in (data.x, data.test_x))
+    schema = ImageSchema(height=data.shape[0], width=data.shape[1], label="class", classes=tuple(range(data.classes)))
     rows = Images.from_array(pictures, schema, labels=data.y)
     return Federation.rehearsal({"one": rows}, budget=budget, seed=seed, same_people=False), test
 

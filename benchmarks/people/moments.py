@@ -189,9 +189,7 @@ def two_groups(data: Data, job: Job) -> dict[str, float]:
     rng = np.random.default_rng(job["seed"])
     (multiplier,) = needed_multipliers(Budget(job["epsilon_total"], DELTA), (1.0,))
     early, late = np.split(rng.permutation(len(data.x)), [round(FIRST * len(data.x))])
-    centre = centres(
-        with_noise(First(frame, data.classes), rows_of(data, frame, early), multiplier, rng), frame
-    )
+    centre = centres(with_noise(First(frame, data.classes), rows_of(data, frame, early), multiplier, rng), frame)
     stage = Pooled(centre.whole_means, centre.radius, frame.features, finest(multiplier * math.sqrt(2), 1))
     pooled = with_noise(stage, rows_of(data, frame, late), multiplier, rng)
     more = (1 - FIRST) / FIRST
@@ -203,9 +201,7 @@ def two_groups(data: Data, job: Job) -> dict[str, float]:
 def shared_moments(data: Data, job: Job, **settings: Any) -> dict[str, float]:
     """What `shared-moments` releases: the sums in the clear, with the noise of both, and its fit."""
     assert data.shape is not None
-    schema = ImageSchema(
-        height=data.shape[0], width=data.shape[1], label="class", classes=tuple(range(data.classes))
-    )
+    schema = ImageSchema(height=data.shape[0], width=data.shape[1], label="class", classes=tuple(range(data.classes)))
     config = SharedConfig(aggregator="second", epsilon=job["epsilon_total"], delta=DELTA, **settings)
     plan = MomentsPlan.joint(config, {"people": schema, "second": schema})
     frame, cells, rng = plan.frame, plan.cells, SecureRng.from_seed(job["seed"])

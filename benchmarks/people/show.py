@@ -49,9 +49,7 @@ def others(dataset: str, epsilon: float) -> tuple[str, str]:
     theirs = theirs[(theirs.dataset == THEIR_NAMES.get(dataset, dataset)) & (theirs.epsilon_run == epsilon)]
     here = measured()
     here = here[
-        (here.dataset == dataset)
-        & here.method.isin(["wake-sleep", "LoPub", "LoCop"])
-        & (here.epsilon_total == epsilon)
+        (here.dataset == dataset) & here.method.isin(["wake-sleep", "LoPub", "LoCop"]) & (here.epsilon_total == epsilon)
     ]
     each = theirs.groupby(["method", "top"], dropna=False)  # DP-Fed-WAE at its best ξ
     far = [*each.avd2.mean(), *here.groupby("method").avd2.mean()]

@@ -143,9 +143,7 @@ def pairs_sql(folder: Path, rows: int) -> dict[str, Any]:
     with duckdb.connect() as connection:
         connection.sql("set threads to 1")
         begun = time.process_time()
-        connection.sql(
-            f"select count(*), {', '.join(names)} from '{path}' group by grouping sets ({sets})"
-        ).fetchall()
+        connection.sql(f"select count(*), {', '.join(names)} from '{path}' group by grouping sets ({sets})").fetchall()
     return {"count_s": round(time.process_time() - begun, 2)}
 
 
@@ -162,9 +160,7 @@ def cases(folder: Path) -> list[tuple[dict[str, Any], Callable[..., dict[str, An
         found.append(({"what": "gram", "source": "parquet", "rows": rows, "columns": 20}, whole))
     found.append(({"what": "gram", "source": "duckdb", "rows": ROWS[len(ROWS) // 2], "columns": 20}, whole))
     for source, measure in (("here", pairs_here), ("sql", pairs_sql)):
-        found.append(
-            ({"what": "pairs", "source": source, "rows": ROWS[len(ROWS) // 2], "columns": 20}, measure)
-        )
+        found.append(({"what": "pairs", "source": source, "rows": ROWS[len(ROWS) // 2], "columns": 20}, measure))
     return [(case, measure, (folder, case["rows"])) for case, measure in found]
 
 

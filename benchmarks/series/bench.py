@@ -54,9 +54,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     drawn = data.people.values
     if job["method"] != "real":
         budget = Budget(job["epsilon_total"] or math.inf, DELTA)
-        federation = Federation.rehearsal(
-            {"phones": data.people}, budget=budget, seed=job["seed"], same_people=False
-        )
+        federation = Federation.rehearsal({"phones": data.people}, budget=budget, seed=job["seed"], same_people=False)
         settings = METHODS[job["method"]] | ({} if job["epsilon_total"] else {"private": False})
         generator = train("moments", federation, **settings).generator
         count = max(1000, min(10_000, data.people.rows))
@@ -91,9 +89,7 @@ GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY))
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__)
-    parser.add_argument(
-        "--datasets", nargs="*", default=["sine"] if QUICK else list(DATASETS), choices=DATASETS
-    )
+    parser.add_argument("--datasets", nargs="*", default=["sine"] if QUICK else list(DATASETS), choices=DATASETS)
     parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
     parser.add_argument("--most", type=int, default=300 if QUICK else None, help="series to use at most")

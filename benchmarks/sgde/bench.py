@@ -163,9 +163,7 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def parser() -> argparse.ArgumentParser:
     names = [*tasks.TARGETS, *tasks.IMAGES]
     parser = grid_options(__doc__, out=HERE / "ours.csv")
-    parser.add_argument(
-        "--only", nargs="*", default=["breast_cancer_diagnostic"] if QUICK else names, choices=names
-    )
+    parser.add_argument("--only", nargs="*", default=["breast_cancer_diagnostic"] if QUICK else names, choices=names)
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
     parser.add_argument("--silos", type=int, default=5 if QUICK else 20)

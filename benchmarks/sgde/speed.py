@@ -25,9 +25,7 @@ CASES = {  # classes, rows of each in a batch
 
 def main(device: str = "auto") -> None:
     place = pick_device(device)
-    print(
-        f"{place}, {torch.get_num_threads()} thread(s), torch {torch.__version__}; milliseconds a step, best of 5"
-    )
+    print(f"{place}, {torch.get_num_threads()} thread(s), torch {torch.__version__}; milliseconds a step, best of 5")
     for name, (classes, rows) in CASES.items():
         if name.startswith("table"):
             vae: BetaVae = TableVae(classes, (8,) * 12, 4).to(place)

@@ -82,9 +82,7 @@ def load(name: str, folder: Path, *, silos: int = 20, seed: int = 0) -> Task:
     )
 
 
-def of_frames(
-    name: str, schema: Schema, target: str, frames: Sequence[pd.DataFrame], test: pd.DataFrame
-) -> Task:
+def of_frames(name: str, schema: Schema, target: str, frames: Sequence[pd.DataFrame], test: pd.DataFrame) -> Task:
     """A task of these tables."""
     rule = TableFeatures(schema, target)
     held = {f"silo {number:02}": frame.reset_index(drop=True) for number, frame in enumerate(frames)}
@@ -112,8 +110,7 @@ def _images(name: str, folder: Path, silos: int, seed: int) -> Task:
     order = np.random.default_rng(seed).permutation(len(y))
     parts = np.array_split(order, silos)
     held = {
-        f"silo {number:02}": Population.from_arrays(x[part], y[part], classes=10)
-        for number, part in enumerate(parts)
+        f"silo {number:02}": Population.from_arrays(x[part], y[part], classes=10) for number, part in enumerate(parts)
     }
     own = [(_scaled(x[part]), y[part]) for part in parts]
     return Task(name, 10, held, {}, own, (_scaled(test_x), test_y), None)
@@ -181,9 +178,7 @@ def federated(task: Task, silos: Sequence[Rows], *, rounds: int, seed: int, devi
         x[place_of, : len(codes)], y[place_of, : len(codes)] = torch.from_numpy(rows), torch.from_numpy(codes)
         mask[place_of, : len(codes)] = True
     share = (mask.sum(1) / mask.sum()).to(place)
-    how: dict[str, Any] = (
-        {"lr": 0.002, "optimizer": "adam"} if task.image else {"lr": 0.5, "optimizer": "sgd"}
-    )
+    how: dict[str, Any] = {"lr": 0.002, "optimizer": "adam"} if task.image else {"lr": 0.5, "optimizer": "sgd"}
     training = ClassifierTraining(network, epochs=5, device=place, **how)
     for _ in range(rounds):
         weights = weights + share @ training(weights, x, y, mask)

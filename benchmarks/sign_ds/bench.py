@@ -101,9 +101,7 @@ def deal(x: Any, y: Any, tx: Any, ty: Any, rng: np.random.Generator) -> tuple[Po
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
     """One run."""
-    task, method, epsilon, seed, rounds = (
-        job[key] for key in ("task", "method", "epsilon", "seed", "rounds")
-    )
+    task, method, epsilon, seed, rounds = (job[key] for key in ("task", "method", "epsilon", "seed", "rounds"))
     people, test, clients = load(task, job["data"], seed)
     cohort = min(250, clients)
     cap = math.ceil(rounds * cohort / clients * 1.5) + 10
@@ -170,9 +168,7 @@ def parser() -> argparse.ArgumentParser:
         default=["digits"] if QUICK else [task for task in TASKS if task != "digits"],
         choices=TASKS,
     )
-    parser.add_argument(
-        "--methods", nargs="*", default=["SignDS (h=1)", "non-private"] if QUICK else list(METHODS)
-    )
+    parser.add_argument("--methods", nargs="*", default=["SignDS (h=1)", "non-private"] if QUICK else list(METHODS))
     parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS))
     parser.add_argument("--seeds", nargs="*", type=int, default=[0] if QUICK else [0, 1, 2])
     parser.add_argument("--rounds", type=int, default=30 if QUICK else 500)

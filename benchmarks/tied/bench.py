@@ -127,8 +127,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         real, test = ({name: one[: job["most"]] for name, one in part.items()} for part in rooms(job["data"]))
     else:
         real, test = (
-            split_up(job["split"], x[: job["most"]], y[: job["most"]])
-            for x, y in images(job["dataset"], job["data"])
+            split_up(job["split"], x[: job["most"]], y[: job["most"]]) for x, y in images(job["dataset"], job["data"])
         )
     start = time.perf_counter()
     drawn, up = (real, 0.0) if job["method"] == "real" else drawn_rows(job, real)
@@ -177,9 +176,7 @@ def drawn_rows(job: dict[str, Any], real: Held) -> tuple[Held, float]:
     for name, rows in real.items():
         if isinstance(rows, pd.DataFrame):
             held[name] = rows
-            schemas[name] = Schema(
-                columns=tuple(Ordinal(name=c, categories=tuple(range(LEVELS[c]))) for c in rows)
-            )
+            schemas[name] = Schema(columns=tuple(Ordinal(name=c, categories=tuple(range(LEVELS[c]))) for c in rows))
         else:
             held[name] = arrays_of(name, rows)
     budget = Budget(job["epsilon"], DELTA)
@@ -221,9 +218,7 @@ GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY, "target", "classifier"))
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__)
-    parser.add_argument(
-        "--methods", nargs="*", default=["tied", "real"] if QUICK else list(METHODS), choices=METHODS
-    )
+    parser.add_argument("--methods", nargs="*", default=["tied", "real"] if QUICK else list(METHODS), choices=METHODS)
     parser.add_argument("--epsilons", nargs="*", type=float, default=[4.0] if QUICK else list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
     parser.add_argument("--most", type=int, default=300 if QUICK else None, help="people to use at most")

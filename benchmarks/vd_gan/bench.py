@@ -93,9 +93,7 @@ def measure(module: ModuleType, held: Federation, **settings: Any) -> dict[str, 
     config = module.Config(rounds=ROUNDS, device="cpu", **settings)
     parties = LocalParties(
         {
-            name: module.PROTOCOL.build(
-                name, holder.table, holder.ledger, run=config.protocol, budget=holder.budget
-            )
+            name: module.PROTOCOL.build(name, holder.table, holder.ledger, run=config.protocol, budget=holder.budget)
             for name, holder in held.holders.items()
         }
     )

@@ -135,9 +135,7 @@ def main() -> None:
     args = parser().parse_args()
     warnings.simplefilter("ignore")
     device = str(pick_device(args.device))
-    chip = (
-        torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()}, {os.cpu_count()} cores"
-    )
+    chip = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()}, {os.cpu_count()} cores"
     print(f"{chip}, torch {torch.__version__}; the paper: Quadro RTX 6000 (Table 3)")
     rows = read(args.out) if args.add else []
     for dataset in args.only:

@@ -128,20 +128,14 @@ def cells(datasets: list[str], seeds: int, epsilons: tuple[float, ...] = EPSILON
         for dataset in [name for name in ("census",) if name in datasets]:
             for rows in (1_000, 10_000, 100_000):
                 for e in epsilons:
-                    yield Cell(
-                        study="rows", dataset=dataset, method="VertiGAN", epsilon=e, seed=seed, rows=rows
-                    )
+                    yield Cell(study="rows", dataset=dataset, method="VertiGAN", epsilon=e, seed=seed, rows=rows)
         for dataset in [name for name in ("a9a", "census") if name in datasets]:
             head = {"dataset": dataset, "seed": seed}
             for split in ("random", "correlated"):
                 for share in (0.1, 0.3, 0.5):
-                    yield Cell(
-                        study="split", method="VertiGAN", epsilon=8.0, split=split, share=share, **head
-                    )
+                    yield Cell(study="split", method="VertiGAN", epsilon=8.0, split=split, share=share, **head)
                 for count in (2, 4, 8, 16):
-                    yield Cell(
-                        study="parties", method="VertiGAN", epsilon=8.0, split=split, parties=count, **head
-                    )
+                    yield Cell(study="parties", method="VertiGAN", epsilon=8.0, split=split, parties=count, **head)
             for upload in (0.25, 0.5, 0.75, 1.0):
                 for e in (2.0, 8.0):
                     yield Cell(study="upload", method="VertiGAN", epsilon=e, upload=upload, **head)
@@ -216,9 +210,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
         task="classification", ways=(2, 4), models=MODELS, seed=cell.seed, rows=args["learn"],
     )  # fmt: skip
     figures = {figure.name: figure.value for figure in found.figures}
-    figures |= {
-        figure.name.replace("tstr", "trtr"): figure.best for figure in found.figures if "tstr" in figure.name
-    }
+    figures |= {figure.name.replace("tstr", "trtr"): figure.best for figure in found.figures if "tstr" in figure.name}
     codec = Codec(table.schema)
     attack = neighbourhood(
         *(codec.codes(frame) for frame in (table.train, table.test, made.iloc[:10_000])), seed=cell.seed

@@ -71,9 +71,7 @@ def joint(rows: pd.DataFrame, file: Path) -> None:
         axis_pair[1].set_xlabel("ε of each party")
     axes[0, 0].set_ylabel("2-way AVD within a party")
     axes[1, 0].set_ylabel("2-way AVD across parties")
-    named = dict(
-        pair for axis in axes[0] for pair in zip(*reversed(axis.get_legend_handles_labels()), strict=True)
-    )
+    named = dict(pair for axis in axes[0] for pair in zip(*reversed(axis.get_legend_handles_labels()), strict=True))
     figure.legend(named.values(), named, ncols=5, fontsize=8, loc="lower center")
     figure.tight_layout(rect=(0, 0.08, 1, 1))
     figure.savefig(file, dpi=110)

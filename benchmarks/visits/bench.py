@@ -82,9 +82,7 @@ FIELDS = [
     *KEY, *DISTANCES.values(), "mean_error", "q90_error", "mean_error_2", "q90_error_2", "avd_second",
     "again_auc", "again_real", "seconds",
 ]  # fmt: skip
-GRID = Grid(
-    fields=FIELDS, key=KEY, order=by_text(*KEY), columns=publication.plain, name=lambda cell: cell.name
-)
+GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY), columns=publication.plain, name=lambda cell: cell.name)
 
 
 def cells(datasets: list[str], seeds: int) -> Iterator[Cell]:
@@ -133,9 +131,7 @@ def figures(case: Case, made: Mapping[str, Any], seed: int) -> dict[str, Any]:
         frames = {part: made[part] for part in ("people", "events") if part in made}
         codes = made["codes"] if "codes" in made else read_visits(frames, case.schema).codes()
         found |= distances(case, real, codes, made.get("tables", tuple(DISTANCES)))
-    sums = made.get("sums") or {
-        name: sums_of(made, case.schema, name)[0] for name in case.totals if "events" in made
-    }
+    sums = made.get("sums") or {name: sums_of(made, case.schema, name)[0] for name in case.totals if "events" in made}
     for mark, name in zip(("", "_2"), case.totals, strict=False):
         if name in sums:
             total, _ = sums_of(case.frames, case.schema, name)
@@ -155,9 +151,7 @@ def figures(case: Case, made: Mapping[str, Any], seed: int) -> dict[str, Any]:
 def distances(case: Case, real: VisitCodes, other: VisitCodes, kinds: tuple[str, ...]) -> dict[str, float]:
     """Mean distances of two-way tables of the declared columns, kind by kind."""
     layout, (own, mine) = VisitLayout.from_schema(case.schema), declared(case)
-    before, after = (
-        layout.split(count_visits(codes, layout, UNIT).astype(np.float64)) for codes in (real, other)
-    )
+    before, after = (layout.split(count_visits(codes, layout, UNIT).astype(np.float64)) for codes in (real, other))
     apart: dict[str, list[float]] = {}
     for block in layout.blocks:
         kind, a, b = block
@@ -202,9 +196,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     args = parser().parse_args()
-    asked = (
-        cell for cell in cells(args.datasets, args.seeds) if all(text in cell.name for text in args.only)
-    )
+    asked = (cell for cell in cells(args.datasets, args.seeds) if all(text in cell.name for text in args.only))
     settings = {"steps": 60} if QUICK else {}
     GRID.run(partial(measure, args=vars(args) | {"settings": settings}), asked, args)
 

@@ -124,9 +124,7 @@ def _gram(
     table: pd.DataFrame, schema: Schema, epsilon: float | None, seed: int, settings: dict[str, Any]
 ) -> pd.DataFrame:
     """As many rows as there are, by `gram` on the bins that the schema declares."""
-    held = Federation.rehearsal(
-        {"holder": table}, {"holder": schema}, budget=publication.budget(epsilon), seed=seed
-    )
+    held = Federation.rehearsal({"holder": table}, {"holder": schema}, budget=publication.budget(epsilon), seed=seed)
     result = train("gram", held, **({"fine": 0.0, "device": "cpu", "seed": seed} | settings))
     return result.generator.sample(len(table), seed=seed)[list(schema.names)]
 

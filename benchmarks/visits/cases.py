@@ -58,9 +58,7 @@ def load(name: str, folder: Path, seed: int = 0, people: int | None = None) -> C
 def randhie(folder: Path) -> Case:
     (file,) = need(folder, "randhie.csv.gz")
     rows = pd.read_csv(file).sort_values(["zper", "year"])
-    rows["health"] = np.select(
-        [rows["hlthp"] == 1, rows["hlthf"] == 1, rows["hlthg"] == 1], HEALTH[:0:-1], HEALTH[0]
-    )
+    rows["health"] = np.select([rows["hlthp"] == 1, rows["hlthf"] == 1, rows["hlthg"] == 1], HEALTH[:0:-1], HEALTH[0])
     for name, top in TOPS.items():
         rows[name] = rows[name].clip(upper=top)
     people = rows.groupby("zper", as_index=False).first()

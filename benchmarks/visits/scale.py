@@ -24,9 +24,7 @@ UNIT = 27_720
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--people", type=int, default=100_000)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "scale.csv")
     return parser

@@ -41,9 +41,7 @@ def masks(people: int) -> Tensor:
     return torch.cat([torch.ones(1, people), 1 - torch.eye(people)])
 
 
-def assert_bounded(
-    total: Callable[[Tensor], list[Tensor]], people: int, bound: float, *, slack: float = 1e-4
-) -> None:
+def assert_bounded(total: Callable[[Tensor], list[Tensor]], people: int, bound: float, *, slack: float = 1e-4) -> None:
     """`total` of a mask over people is finite, and moves by at most `bound` in L2 when any one of them leaves."""
     assert_moves(torch.stack([flat(total(mask)) for mask in masks(people)]), bound, slack)
 
@@ -52,6 +50,4 @@ def assert_moves(sums: Tensor, bound: float, slack: float = 1e-4) -> None:
     """The same of the sums of all `masks`, each flat: (1 + people, numbers)."""
     assert bool(sums[0].isfinite().all()), "the sum is not finite"
     for person, moved in enumerate((sums[0] - sums[1:]).norm(dim=1).tolist()):
-        assert moved <= bound * (1 + slack), (
-            f"person {person} moved the sum by {moved}, and {bound} is promised"
-        )
+        assert moved <= bound * (1 + slack), f"person {person} moved the sum by {moved}, and {bound} is promised"

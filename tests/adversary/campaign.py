@@ -119,16 +119,12 @@ def neighbours(case: Case, rng: random.Random) -> tuple[dict[str, Any], dict[str
         changed = frame.copy()
         for column in [column for column in frame.columns if column not in kept]:
             for place in here:
-                changed.iloc[place, frame.columns.get_loc(column)] = frame[column].iloc[
-                    rng.randrange(len(frame))
-                ]
+                changed.iloc[place, frame.columns.get_loc(column)] = frame[column].iloc[rng.randrange(len(frame))]
         others[name] = changed
     for name, table in tables.items():
         if isinstance(table, Population):
             rows, inside = table.rows.clone(), (0.0, 1.0, 1e-40, 0.3)
-            ends = (
-                () if case.protocol == "sgde" else (-3e38, 3e38, -1e6, 1e9, 1e18)
-            )  # which takes pixels alone
+            ends = () if case.protocol == "sgde" else (-3e38, 3e38, -1e6, 1e9, 1e18)  # which takes pixels alone
             rows[rng.randrange(len(rows))] = rng.choice((*inside, *ends))
             others[name] = replace(table, rows=rows)
         if isinstance(table, ArrayTable) and case.protocol == "moments":
@@ -241,9 +237,7 @@ class Trial:
         self.count("trials")
         budget = self._budget()
         try:
-            config = self.case.record.config(
-                **self.enemy.settings(self.case.record.config, self.case.settings)
-            )
+            config = self.case.record.config(**self.enemy.settings(self.case.record.config, self.case.settings))
         except ConfigError:
             self.count("refused")
             return
@@ -257,9 +251,7 @@ class Trial:
         with tempfile.TemporaryDirectory() as folder, tapped(self.sites), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             worlds = [
-                federation.parties(
-                    self.case.protocol, config=config, run="r", folder=Path(folder) / str(number)
-                )
+                federation.parties(self.case.protocol, config=config, run="r", folder=Path(folder) / str(number))
                 for number, federation in enumerate(federations)
             ]
             ledgers = [{name: holder.ledger for name, holder in f.holders.items()} for f in federations]
@@ -297,9 +289,7 @@ class Trial:
             return Budget(
                 3 * plain.epsilon, plain.delta
             )  # their settings name the price; what is asked again costs more
-        return Budget(
-            self.rng.choice((0.1, 1.0, plain.epsilon)), self.rng.choice((1e-7, 1e-5)), plain.against
-        )
+        return Budget(self.rng.choice((0.1, 1.0, plain.epsilon)), self.rng.choice((1e-7, 1e-5)), plain.against)
 
     # What must hold
 
@@ -350,9 +340,7 @@ class Trial:
                 self.find("price", f"{person} used {dict(used)}, and the ledger holds {dict(held)}")
         if 0 < sum(spend.values()) <= MOST_PRICED and self.rng.randrange(ONE_IN) == 0:
             self.count("priced")
-            least = least_epsilon(
-                composed([pairs(e) for e, n in spend.items() for _ in range(n)]), budget.delta
-            )
+            least = least_epsilon(composed([pairs(e) for e, n in spend.items() for _ in range(n)]), budget.delta)
             if (stated := epsilon(spend, budget.delta)) < least * (1 - 1e-6):
                 self.find("price", f"the ledger states {stated:g}, and {least:g} is lost: {spend}")
 
@@ -381,20 +369,14 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor):
         return isinstance(other, Tensor) and one.shape == other.shape and bool(torch.equal(one, other))
     if isinstance(one, Mapping):
-        return (
-            isinstance(other, Mapping)
-            and one.keys() == other.keys()
-            and all(_same(one[k], other[k]) for k in one)
-        )
+        return isinstance(other, Mapping) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(_same, one, other))
     return bool(one == other)
 
 
 def _short(outcome: Reply | Exception) -> str:
-    return (
-        outcome.kind() if isinstance(outcome, Reply) else f"{type(outcome).__name__} ({str(outcome)[:160]})"
-    )
+    return outcome.kind() if isinstance(outcome, Reply) else f"{type(outcome).__name__} ({str(outcome)[:160]})"
 
 
 def campaign(

@@ -116,17 +116,11 @@ class Enemy:
         if not value.is_floating_point():
             some = value.clone()
             if some.numel():
-                end = (
-                    rng.choice((0, 1, -1, int(torch.iinfo(value.dtype).max)))
-                    if value.dtype != torch.bool
-                    else 1
-                )
+                end = rng.choice((0, 1, -1, int(torch.iinfo(value.dtype).max))) if value.dtype != torch.bool else 1
                 some.view(-1)[rng.randrange(some.numel())] = end
             return rng.choice((some, value.flip(0)))
         size = rng.choice((*[one for one in SIZES if one <= 1e9], *SIZES))
-        drawn = torch.empty_like(value).uniform_(
-            -1, 1, generator=torch.Generator().manual_seed(rng.randrange(2**31))
-        )
+        drawn = torch.empty_like(value).uniform_(-1, 1, generator=torch.Generator().manual_seed(rng.randrange(2**31)))
         large = drawn * size if rng.random() < 0.5 else value.sign() * size
         if rng.random() < 0.1 and large.numel():
             large.view(-1)[rng.randrange(large.numel())] = rng.choice((math.nan, math.inf, -math.inf))

@@ -54,9 +54,7 @@ class Passage:
     what: str
     before: Tensor
     after: Any
-    rng: (
-        Any  # where the party's generator was then: how much a mechanism draws may depend on what it is given
-    )
+    rng: Any  # where the party's generator was then: how much a mechanism draws may depend on what it is given
 
 
 @dataclass
@@ -69,9 +67,7 @@ class Sites:
     ask: Any = None
     passages: list[Passage] = field(default_factory=list)
     place: int = 0
-    used: dict[str, Counter[str]] = field(
-        default_factory=lambda: defaultdict(Counter)
-    )  # "party, person" → price
+    used: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # "party, person" → price
 
     def begin(self, world: int, holder: Any, ask: Any) -> None:
         self.world, self.holder, self.ask, self.place = world, holder, ask, 0
@@ -82,9 +78,7 @@ class Sites:
         if self.world and self.place != len(self.passages):
             self.found("course", "one world used a mechanism that the other did not")
 
-    def through(
-        self, what: str, before: Tensor, after: Any, moved: Callable[[Tensor], Tensor], bound: float
-    ) -> Any:
+    def through(self, what: str, before: Tensor, after: Any, moved: Callable[[Tensor], Tensor], bound: float) -> Any:
         """`moved` of the difference between the worlds is at most `bound`; the first world's result for both."""
         before = before.detach().double().clone()
         if not bool(before.isfinite().all()):
@@ -167,9 +161,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(sgde_counted, "judged", _counts(sites, sgde_counted.judged, "figure of quality"))
         patch.setattr(gram_rows, "gram_matrix", _counts(sites, gram_rows.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
-        patch.setattr(
-            gram_stages, "triple_table", _counts(sites, gram_stages.triple_table, "three-way table")
-        )
+        patch.setattr(gram_stages, "triple_table", _counts(sites, gram_stages.triple_table, "three-way table"))
         patch.setattr(visits_study, "count_visits", _events(sites, visits_study.count_visits))
         patch.setattr(visits_study, "person_vectors", _vectors(visits_study.person_vectors))
         for stage in (Lengths, First, Levels, Pooled, Within):
@@ -208,9 +200,7 @@ def _critic(sites: Sites, real: Any) -> Any:
             others[person] = 0
             by = float((whole - total(others)).norm())
             if not by <= clip * (1 + SLACK):
-                sites.found(
-                    "bound", f"critic: without one person it moves by {by:g}, and {clip:g} is promised"
-                )
+                sites.found("bound", f"critic: without one person it moves by {by:g}, and {clip:g} is promised")
         heard = Heard(settings["rng"])
         noisy = real(layers, rows, *rest, **settings | {"rng": heard})
         _added(sites, "critic", batch * flat(noisy) - whole, noise * clip * heard.normals, noise * clip)
@@ -224,19 +214,13 @@ def _added(sites: Sites, what: str, added: Tensor, drawn: Tensor, deviation: flo
     if added.shape != drawn.shape or float((added - drawn).abs().max()) > 0.05 * deviation + 1e-5 * float(
         added.abs().max()
     ):
-        sites.found(
-            "noise", f"{what}: what was added is not the noise of deviation {deviation:g} that was drawn"
-        )
+        sites.found("noise", f"{what}: what was added is not the noise of deviation {deviation:g} that was drawn")
 
 
 def _sums(sites: Sites, real: Any) -> Any:
-    def sums(
-        losses: Tensor, taps: Any, *, clip_norm: float, noise_multiplier: float, rng: Any, mask: Any
-    ) -> Any:
+    def sums(losses: Tensor, taps: Any, *, clip_norm: float, noise_multiplier: float, rng: Any, mask: Any) -> Any:
         config, heard = sites.holder.config, Heard(rng)
-        noisy = real(
-            losses, taps, clip_norm=clip_norm, noise_multiplier=noise_multiplier, rng=heard, mask=mask
-        )
+        noisy = real(losses, taps, clip_norm=clip_norm, noise_multiplier=noise_multiplier, rng=heard, mask=mask)
         if sum(part.numel() for part in noisy) != heard.normals.numel():
             sites.found("noise", "clipped sums: no noise was drawn for them, or too little")
             return noisy
@@ -254,9 +238,7 @@ def _sums(sites: Sites, real: Any) -> Any:
 def _ratio(sites: Sites, real: Any) -> Any:
     def ratio(y: Tensor, mask: Tensor, classes: int, noise: float, rng: Any) -> Any:
         counts = (torch.nn.functional.one_hot(y, classes) * mask[..., None]).sum(1)
-        return sites.through(
-            "class ratio", counts, real(y, mask, classes, noise, rng), lambda d: d.abs().sum(), 2.0
-        )
+        return sites.through("class ratio", counts, real(y, mask, classes, noise, rng), lambda d: d.abs().sum(), 2.0)
 
     return ratio
 
@@ -277,9 +259,7 @@ def _noised(sites: Sites, real: Any) -> Any:
 
 def _levels(sites: Sites, real: Any) -> Any:
     def levels(rows: Tensor, codes: Tensor, classes: int, sigma: float, rng: Any) -> Any:
-        counts = torch.zeros(classes, rows.shape[1], dtype=torch.int64).index_add_(
-            0, codes, rows.cpu().long()
-        )
+        counts = torch.zeros(classes, rows.shape[1], dtype=torch.int64).index_add_(0, codes, rows.cpu().long())
         columns = len(sites.holder.requirements.schema.columns) - 1
         after = real(rows, codes, classes, sigma, rng)
         if torch.equal(after, counts.double() + float((after - counts).flatten()[0])):

@@ -229,9 +229,7 @@ ALIGNED = {
 }
 
 
-@pytest.mark.parametrize(
-    "protocol", ["verti-gan", "vd-gan-dpsgd", "vd-gan-pate", "gram", "dplt", "tied", "visits"]
-)
+@pytest.mark.parametrize("protocol", ["verti-gan", "vd-gan-dpsgd", "vd-gan-pate", "gram", "dplt", "tied", "visits"])
 def test_who_cannot_pay_for_a_run_any_more_is_aligned_with_nobody(protocol: str) -> None:
     case = ALIGNED[protocol]
     federation = case.federation(seed=None)
@@ -250,9 +248,7 @@ def test_who_cannot_pay_says_nothing_of_its_rows_where_they_are_matched_one_by_o
     """Whatever is asked first: how many rows there are is told by any of these."""
     nobody = replace(SCHEMA, person=None)
     rows = FRAME.drop(columns="id")
-    federation = Federation.rehearsal(
-        {"a": rows, "b": rows}, {"a": nobody, "b": nobody}, budget=Budget(1.0, 1e-5)
-    )
+    federation = Federation.rehearsal({"a": rows, "b": rows}, {"a": nobody, "b": nobody}, budget=Budget(1.0, 1e-5))
     holder = federation.holders["a"]
     holder.ledger.charge(PureDp(0.9), run="earlier", what="an earlier run")
     party = federation.parties("vd-gan-dpsgd", run="r")["a"]

@@ -46,9 +46,7 @@ def test_a_short_campaign_finds_nothing() -> None:
 
 def a_person_is_not_clipped(patch: Patch) -> None:
     real = critic.clipped_gradient_sum
-    patch.setattr(
-        critic, "clipped_gradient_sum", lambda *rows, **more: real(*rows, **more | {"clip_norm": 1e6})
-    )
+    patch.setattr(critic, "clipped_gradient_sum", lambda *rows, **more: real(*rows, **more | {"clip_norm": 1e6}))
 
 
 def a_row_is_not_clipped(patch: Patch) -> None:
@@ -115,9 +113,7 @@ GAN, GEN_FL = "Central GAN", "DP-GenFL, rows at the ends of float32"
         (a_refusal_tells_a_row, "LoPub, three reports each, two hosts", "course"),
     ],
 )
-def test_a_planted_bug_is_found(
-    plant: Callable[[Patch], None], where: str, kind: str, monkeypatch: Patch
-) -> None:
+def test_a_planted_bug_is_found(plant: Callable[[Patch], None], where: str, kind: str, monkeypatch: Patch) -> None:
     plant(monkeypatch)
     tally = Tally()
     for seed in range(1, 9):  # whether a trial meets it is chance, fixed by the seed

@@ -177,8 +177,7 @@ def test_products_of_factors_of_every_size(positions: int) -> None:
     pairs = torch.tensor([*itertools.product(SIZES, SIZES)])
     small, large = pairs.T.reshape(2, -1, 1, 1, 1)
     a, d = (
-        (torch.rand(1, 2, positions, width, generator=rng) * 2 - 1) * sizes
-        for width, sizes in ((4, small), (5, large))
+        (torch.rand(1, 2, positions, width, generator=rng) * 2 - 1) * sizes for width, sizes in ((4, small), (5, large))
     )
     weight, bias = torch.zeros(len(pairs), 5, 4), torch.zeros(len(pairs), 5)
 
@@ -198,9 +197,7 @@ def test_products_of_factors_of_every_size(positions: int) -> None:
 
 @bounded
 @given(st.data(), st.sampled_from(((3, 2, 1), (2, 1, 1), (4, 1), (3, 2, 2, 1))), CLIPS, PENALTIES)
-def test_gradients_of_a_critic(
-    data: st.DataObject, sizes: tuple[int, ...], clip_norm: float, penalty: float
-) -> None:
+def test_gradients_of_a_critic(data: st.DataObject, sizes: tuple[int, ...], clip_norm: float, penalty: float) -> None:
     layers = [(data.draw(tensors(o, i)), data.draw(tensors(o))) for i, o in itertools.pairwise(sizes)]
     real, fake = data.draw(tensors(PEOPLE, sizes[0])), data.draw(tensors(PEOPLE, sizes[0]))
     mix = torch.tensor([0.0, 0.3, 1.0])
@@ -254,9 +251,7 @@ def test_one_teacher_turns_the_votes_it_has_and_no_more(
 
 @bounded
 @given(tensors(1, 3), st.sampled_from((1e-12, 1.0, 100.0)), PENALTIES)
-def test_a_row_changes_its_own_teacher_and_no_other(
-    row: Tensor, learning_rate: float, penalty: float
-) -> None:
+def test_a_row_changes_its_own_teacher_and_no_other(row: Tensor, learning_rate: float, penalty: float) -> None:
     def trained(first: Tensor) -> tuple[Teachers, list[Tensor]]:
         torch.manual_seed(0)
         rows = torch.cat([first, torch.eye(3)])

@@ -31,9 +31,7 @@ from understudy.protocols.dplt.protocol import Config, LatentTree
 from understudy.protocols.dplt.tree import association
 from understudy.protocols.sgde.offering import levels
 
-SCALES = st.sampled_from(
-    [5e-324, 1e-300, 1e-9, 1e-3, 0.5, 1.0, 1e3, 1e5, 1e9, 1e300, 1.7e308, math.inf, math.nan, 0.0]
-)
+SCALES = st.sampled_from([5e-324, 1e-300, 1e-9, 1e-3, 0.5, 1.0, 1e3, 1e5, 1e9, 1e300, 1.7e308, math.inf, math.nan, 0.0])
 RNG = SecureRng.from_seed
 
 
@@ -84,9 +82,7 @@ def test_a_score_cut_off_far_below_the_best_moves_by_no_more_than_the_score():
 
 
 @settings(deadline=None, max_examples=30)
-@given(
-    st.sampled_from([5e-324, 1e-300, 1e-12, 1e-3, 1.0, 60.0, 1e5, 1e300]), st.integers(1, 8), st.booleans()
-)
+@given(st.sampled_from([5e-324, 1e-300, 1e-12, 1e-3, 1.0, 60.0, 1e5, 1e300]), st.integers(1, 8), st.booleans())
 def test_rappor_is_within_its_price_or_refused_at_any_epsilon(each, hashes, exact):
     try:
         mechanism = Rappor(sizes=(3, 2, 1), epsilon=each, hashes=hashes, bound="exact" if exact else "paper")
@@ -99,9 +95,7 @@ def test_rappor_is_within_its_price_or_refused_at_any_epsilon(each, hashes, exac
     assert bits.dtype == torch.bool
 
 
-SCHEMA = Schema(
-    columns=(Categorical(name="a", categories=("x", "y", "z")), Boolean(name="b"), Boolean(name="c"))
-)
+SCHEMA = Schema(columns=(Categorical(name="a", categories=("x", "y", "z")), Boolean(name="b"), Boolean(name="c")))
 CODEC = Codec(SCHEMA)
 ROWS = st.lists(st.tuples(*(st.integers(0, size - 1) for size in CODEC.sizes)), max_size=6)
 

@@ -76,9 +76,7 @@ def test_what_is_no_json_or_nested_too_deep_is_refused_in_words(body: bytes, sta
 
 
 @pytest.mark.parametrize("wait", ["-5", "nan", "inf", "soon", "1e400"])
-def test_a_time_to_wait_that_makes_no_sense_is_not_waited_for(
-    wait: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_time_to_wait_that_makes_no_sense_is_not_waited_for(wait: str, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
     monkeypatch.setattr(transport.time, "sleep", waited.append)
     with exchange_that_says(b"{}", 503, Content_Length="2", Retry_After=wait) as (client, _):

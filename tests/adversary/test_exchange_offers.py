@@ -97,9 +97,7 @@ def test_a_check_that_asks_for_more_memory_than_it_may_have_is_refused(
     assert "card" in looked(checkers, tmp_path, large, offers.POOL)
 
 
-def test_the_process_that_looks_holds_no_accountant(
-    offers: ModuleType, checkers: Checkers, tmp_path: Path
-) -> None:
+def test_the_process_that_looks_holds_no_accountant(offers: ModuleType, checkers: Checkers, tmp_path: Path) -> None:
     looked(checkers, tmp_path, offers.accepted["small"](0), offers.POOL)
     maps = Path(f"/proc/{checkers._idle[-1].process}/maps").read_text()
     assert "/torch/" in maps
@@ -221,15 +219,11 @@ def test_drawing_from_the_widest_offers_holds_few_numbers_at_a_time(
     """A latent of 16,384 at 16,384 rows would be a gibibyte."""
     pulled = []
     for place, silo in enumerate(("north", "south", "west")):
-        (tmp_path / silo).write_bytes(
-            offers.offer(offers.decoder(MOST_UNITS, (1,)), silo=silo, note=f"{place}")
-        )
+        (tmp_path / silo).write_bytes(offers.offer(offers.decoder(MOST_UNITS, (1,)), silo=silo, note=f"{place}"))
         pulled.append(OfferFile.read(tmp_path / silo, offers.POOL).generator())
     sizes: list[int] = []
     randn = torch.randn
-    monkeypatch.setattr(
-        torch, "randn", lambda shape, **more: sizes.append(shape[0] * shape[1]) or randn(shape, **more)
-    )
+    monkeypatch.setattr(torch, "randn", lambda shape, **more: sizes.append(shape[0] * shape[1]) or randn(shape, **more))
     assert len(suspicions(offers.POOL, pulled)) == 3
     Generator.of(pool(pulled, offers.POOL, {})).sample(2000, seed=1)
     assert sizes

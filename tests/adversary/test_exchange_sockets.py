@@ -77,9 +77,7 @@ def test_an_address_has_so_many_connections_and_not_one_more(tmp_path: Path) -> 
             assert ended(fourth)
         three.pop().close()
         deadline, status = time.monotonic() + 60, 0
-        while (
-            status != 200 and time.monotonic() < deadline
-        ):  # its place is free when the server has seen it go
+        while status != 200 and time.monotonic() < deadline:  # its place is free when the server has seen it go
             with contextlib.suppress(httpx.TransportError):
                 status = httpx.get(f"{exchange.address}/v1/health").status_code
         assert status == 200
@@ -97,16 +95,12 @@ SAID: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("said", SAID)
-def test_a_connection_that_does_not_go_on_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
-) -> None:
+def test_a_connection_that_does_not_go_on_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     few(monkeypatch, hello=0.3, idle=0.3)
     monkeypatch.setattr(skeleton, "SLOWEST_JSON", 0.3)
     with served(tmp_path) as exchange, connect(exchange) as connection:
         connection.sendall(SAID[said])
-        while chunk := connection.recv(
-            1 << 16
-        ):  # an answer, or the end; a connection that stays open times out
+        while chunk := connection.recv(1 << 16):  # an answer, or the end; a connection that stays open times out
             assert b"HTTP/1.1 200" in chunk or b"HTTP/1.1 4" in chunk or b"{" in chunk
 
 
@@ -165,9 +159,7 @@ REFUSED: dict[str, Callable[[Served], tuple[bytes, int]]] = {
 
 def _member(exchange: Served) -> str:
     token = exchange.token("north")
-    answer = httpx.put(
-        f"{exchange.address}/v1/pools/ward/subscription", headers={"Authorization": f"Bearer {token}"}
-    )
+    answer = httpx.put(f"{exchange.address}/v1/pools/ward/subscription", headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == 200
     return token
 
@@ -203,10 +195,7 @@ def test_a_request_that_tells_its_length_twice_is_refused(exchange: Served) -> N
         (b"GET", b"/"),
     ):
         head = (
-            method
-            + b" "
-            + where
-            + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+            method + b" " + where + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         with connect(exchange) as connection:
             connection.sendall(head + b"0\r\n\r\n" + smuggled)

@@ -110,10 +110,7 @@ def test_drafts_and_bought_tables_hold_rows_and_are_closed(tmp_path: Path) -> No
     for path in ("draft.toml", "clean.csv"):
         (tmp_path / path).touch()
         (tmp_path / path).chmod(0o644)
-    at = {
-        name: str(tmp_path / name)
-        for name in ("t.csv", "draft.toml", "bought.toml", "clean.csv", "own/a.ledger")
-    }
+    at = {name: str(tmp_path / name) for name in ("t.csv", "draft.toml", "bought.toml", "clean.csv", "own/a.ledger")}
     run = CliRunner().invoke
     run(
         app,

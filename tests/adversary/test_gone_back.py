@@ -86,8 +86,7 @@ def carried_out(case: Case, folder: Path) -> Iterator[tuple[Server, dict[str, Le
         return made
 
     seats = {
-        name: network.seat(name, build=build(name), description=schema)
-        for name, schema in federation.schemas.items()
+        name: network.seat(name, build=build(name), description=schema) for name, schema in federation.schemas.items()
     }
     sessions = {name: seat.open(contract) for name, seat in seats.items()}
     server = Server(sessions, case.record.messages)
@@ -173,9 +172,7 @@ def test_other_seeds_of_masks_under_the_same_pads_get_no_second_release(
         )
         inboxes = _inboxes(replies)
         while True:
-            asks = {
-                name: replace(ask, inbox=inboxes.get(name, {})) for name, ask in server.asked[place].items()
-            }
+            asks = {name: replace(ask, inbox=inboxes.get(name, {})) for name, ask in server.asked[place].items()}
             if isinstance(next(iter(asks.values())), last):
                 refuses(other, asks, ledgers)
                 return
@@ -192,9 +189,7 @@ def test_other_pairs_are_not_released_under_the_same_pads(tmp_path: Path) -> Non
         pairs = torch.tensor([[0, 1] if terms["pairs"].tolist() != [[0, 1]] else [0, 2]])
         told = {name: replace(ask, terms=terms | {"pairs": pairs}) for name, ask in asks.items()}
         inboxes = _inboxes(other.ask(told))
-        release = {
-            name: joint.Release(stage="again", inbox=inbox, corrections={}) for name, inbox in inboxes.items()
-        }
+        release = {name: joint.Release(stage="again", inbox=inbox, corrections={}) for name, inbox in inboxes.items()}
         refuses(other, release, ledgers)
 
 
@@ -231,9 +226,7 @@ def test_events_are_not_drawn_and_counted_again_under_the_same_pads(tmp_path: Pa
         other, asks = again(server, joint.Agree)
         first = other.names[0]
         with pytest.raises(Exception, match=r"Nothing was .*sent"):
-            other.ask(
-                {first: replace(asks[first], noise=[0.0])}
-            )  # refused, and the records after it are gone
+            other.ask({first: replace(asks[first], noise=[0.0])})  # refused, and the records after it are gone
         inboxes = _inboxes(other.ask(asks))
         due = joint.Release(stage="tables", inbox=inboxes[first], corrections={})
         refuses(other, {first: due}, ledgers)

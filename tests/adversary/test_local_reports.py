@@ -108,9 +108,7 @@ def test_nobody_elses_update_changes_a_report_however_it_ends(name):
     clip=st.sampled_from([1e-12, 1e-3, 1.0, 1e12]),
     epsilon=st.sampled_from([1e-6, 0.3, 2.0, 50.0]),
 )
-def test_the_odds_of_every_cell_stay_within_exp_epsilon_for_values_at_the_ends_of_float32(
-    value, clip, epsilon
-):
+def test_the_odds_of_every_cell_stay_within_exp_epsilon_for_values_at_the_ends_of_float32(value, clip, epsilon):
     """PM and Duchi's value, exactly: whatever the update, the window lies inside and the sign has its odds."""
     inside = within(cohort(torch.tensor([[value]])), clip)
     assert -1 <= float(inside) <= 1
@@ -157,9 +155,7 @@ def party_of(rows):
     labels = torch.tensor([0, 1, 0, 1, 0, 1])
     people = Population.from_arrays(rows, labels, classes=2, rows_per_person=2)
     ledger = Ledger.rehearsal("clinic", BUDGET)
-    party = sign_ds.PROTOCOL.build(
-        "clinic", people, ledger, run="run", budget=BUDGET, rng=SecureRng.from_seed(5)
-    )
+    party = sign_ds.PROTOCOL.build("clinic", people, ledger, run="run", budget=BUDGET, rng=SecureRng.from_seed(5))
     return party, ledger
 
 

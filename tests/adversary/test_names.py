@@ -128,9 +128,7 @@ def test_no_federation_is_founded_when_a_party_cannot_be_invited(bad: str, tmp_p
         [bad],
         ["ward", "--party", "a", "--party", "A"],
     ):
-        said = CliRunner().invoke(
-            app, ["federation", "init", *arguments, "--at", "h:1", "--folder", str(folder)]
-        )
+        said = CliRunner().invoke(app, ["federation", "init", *arguments, "--at", "h:1", "--folder", str(folder)])
         assert isinstance(said.exception, ConfigError), said.output
         assert "is created" not in said.output
         assert files_under(tmp_path) == set()

@@ -115,9 +115,7 @@ EXTREME = {"penalty": 1e6, "learning_rate": 100.0, "clip_norm": 1e6}
 
 @pytest.mark.parametrize("size", [0.0, 1e-38, 1.0, 1e9])
 @pytest.mark.parametrize("protocol", ["verti-gan", "vd-gan-dpsgd", "vd-gan-pate"])
-def test_every_answer_is_finite_at_the_ends_of_the_honest_ranges(
-    protocol: str, size: float, tmp_path: Path
-) -> None:
+def test_every_answer_is_finite_at_the_ends_of_the_honest_ranges(protocol: str, size: float, tmp_path: Path) -> None:
     """The wire refuses an answer that is not."""
     party, _ = holder(protocol, tmp_path)
     more = dict(EXTREME)

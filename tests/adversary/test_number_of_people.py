@@ -47,9 +47,7 @@ def test_how_many_people_there_are_is_on_the_record_before_it_is_told(tmp_path: 
 
 
 @pytest.mark.parametrize("told", [1, 3])
-def test_a_holder_moves_counts_as_its_settings_say_whatever_the_opening_says(
-    told: int, tmp_path: Path
-) -> None:
+def test_a_holder_moves_counts_as_its_settings_say_whatever_the_opening_says(told: int, tmp_path: Path) -> None:
     """Noise for a person at one holder would be too little for one at two."""
     holders = federation(tmp_path, 2)
     config = gram.Config(most_holders=2)

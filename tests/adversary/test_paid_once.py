@@ -143,8 +143,6 @@ def test_a_killed_server_that_comes_back_has_nobody_pay_twice(
     first_alone = outcome.trained.card["ended"].startswith(without_last)
     for name, holder in federation.holders.items():
         paid, whole = holder.ledger.spend(), plain.holders[name].ledger.spend()
-        assert paid == whole or (first_alone and paid < whole), (
-            "the last death may have cost the last release"
-        )
+        assert paid == whole or (first_alone and paid < whole), "the last death may have cost the last release"
         assert holder.ledger.spent(against=case.budget.against) <= case.budget.epsilon
     assert not [file for file in (tmp_path / "server").iterdir() if file.suffix == ".key"]

@@ -45,8 +45,7 @@ def rows(ids: Sequence[int]) -> pd.DataFrame:
 def federation(parties: int = 2, *, everywhere: int = 7, budget: Budget = BUDGET, **more: Any) -> Federation:
     """Holders of ten people each; person 0 with row (true, true) is with as many of them as `everywhere` says."""
     tables = {
-        f"host {n}": rows([0] * (n < everywhere) + [*range(100 * n + 101, 100 * n + 110)])
-        for n in range(parties)
+        f"host {n}": rows([0] * (n < everywhere) + [*range(100 * n + 101, 100 * n + 110)]) for n in range(parties)
     }
     schemas = dict.fromkeys(tables, SCHEMA)
     return Federation.rehearsal(tables, schemas, budget=budget, seed=3, same_people=False, **more)
@@ -58,9 +57,7 @@ def federation(parties: int = 2, *, everywhere: int = 7, budget: Budget = BUDGET
 def gaussian(sigma: float, shift: int, reach: int) -> Law:
     """The law of `shift` plus discrete Gaussian noise, on −reach … reach."""
     z = np.arange(-reach, reach + 1) - shift
-    return (
-        np.exp(-(z**2) / (2 * sigma**2)) / np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2)).sum()
-    )
+    return np.exp(-(z**2) / (2 * sigma**2)) / np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2)).sum()
 
 
 def loss(sigma: float, shift: int, reach: int) -> tuple[Law, Law]:
@@ -138,9 +135,7 @@ def test_gram_priced_for_people_at_one_holder_says_so_and_would_be_false_for_two
 
 @pytest.mark.parametrize("sigma", [0.4, 0.8, 2.0, 6.0])
 @pytest.mark.parametrize("holders", [2, 3])
-def test_one_cell_moved_by_all_is_the_worst_that_rows_of_one_person_can_do(
-    sigma: float, holders: int
-) -> None:
+def test_one_cell_moved_by_all_is_the_worst_that_rows_of_one_person_can_do(sigma: float, holders: int) -> None:
     for delta in (1e-2, 1e-4):
         stated = epsilon({DiscreteGaussian(sigma, holders): 1}, delta)
         for moved in ways(holders):
@@ -226,9 +221,7 @@ def test_prices_of_parties_compose_over_as_many_as_hold_a_person() -> None:
     """Exactly, for pure mechanisms: the loss of a person at two parties is the product of both laws."""
 
     def party(name: str, spend: Mapping[Any, int]) -> PartyPrivacy:
-        return PartyPrivacy(
-            name=name, budget=Budget(9.0, 0.0), outsider=spend, insider=spend, noise="secure", people=9
-        )
+        return PartyPrivacy(name=name, budget=Budget(9.0, 0.0), outsider=spend, insider=spend, noise="secure", people=9)
 
     parties = tuple(party(name, {PureDp(eps): 1}) for name, eps in (("a", 0.5), ("b", 0.5), ("c", 0.25)))
     for most in (1, 2, 3):

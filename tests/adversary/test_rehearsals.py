@@ -207,12 +207,8 @@ def test_an_exchange_takes_no_offer_of_a_rehearsal(tmp_path: Path, real: bool) -
     frame, schema = toy(rows=60, seed=3)
     pool = Requirements(schema=schema, target="smoker", epsilon=3.0, delta=1e-5)
     budget = Budget(3.0, 1e-5)
-    ledger = (
-        Ledger(tmp_path / "l", holder="north", budget=budget) if real else Ledger.rehearsal("north", budget)
-    )
-    population = (
-        Federation.rehearsal({"north": frame}, {"north": schema}, budget=budget).holders["north"].table
-    )
+    ledger = Ledger(tmp_path / "l", holder="north", budget=budget) if real else Ledger.rehearsal("north", budget)
+    population = Federation.rehearsal({"north": frame}, {"north": schema}, budget=budget).holders["north"].table
     offers = train_offers(
         "north", population, ledger, pool, budget=budget, run="r",  # type: ignore[arg-type]
         recipe=Recipe(latent=2, steps=2, device="cpu"), rng=None if real else SecureRng.from_seed(1),

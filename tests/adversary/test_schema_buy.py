@@ -59,9 +59,7 @@ def read_as(source: Source, kinds: dict[str, str], person: str | None = "id") ->
     return read
 
 
-def moves(
-    without: dict[str, Counter[Any]], with_person: dict[str, Counter[Any]]
-) -> dict[str, tuple[int, int]]:
+def moves(without: dict[str, Counter[Any]], with_person: dict[str, Counter[Any]]) -> dict[str, tuple[int, int]]:
     """In each column how many values the person adds, and how many go."""
     return {
         name: ((with_person[name] - without[name]).total(), (without[name] - with_person[name]).total())
@@ -109,17 +107,13 @@ def test_one_missing_id_does_not_merge_people_near_two_to_the_53(tmp_path: Path)
             },
         )
 
-    assert (
-        read_as(file([]), {"x": "real"}) == read_as(file([None]), {"x": "real"}) == {"x": Counter({1.5: 9})}
-    )
+    assert read_as(file([]), {"x": "real"}) == read_as(file([None]), {"x": "real"}) == {"x": Counter({1.5: 9})}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_list_does_not_drop_a_column(kind: str) -> None:
     value = "2020-02-02" if kind == "date" else 7
-    frame = pd.DataFrame(
-        {"id": range(10), "x": pd.Series([value] * 9 + [[value]], dtype=object), "always": True}
-    )
+    frame = pd.DataFrame({"id": range(10), "x": pd.Series([value] * 9 + [[value]], dtype=object), "always": True})
     assert read_as(frame, {"x": kind})["x"].total() == 9
 
 
@@ -168,9 +162,7 @@ def test_a_moment_beyond_every_calendar_is_that_cell_s_matter(tmp_path: Path) ->
                 "z": moments,
                 "always": pa.array([True] * 5),
             }
-            read = read_as(
-                parquet(tmp_path / "t.parquet", columns), {"x": "date", "y": "categorical", "z": "real"}
-            )
+            read = read_as(parquet(tmp_path / "t.parquet", columns), {"x": "date", "y": "categorical", "z": "real"})
             assert read["x"].total() >= 2
             assert read["y"].total() >= 2
             assert read["z"].total() == 0
@@ -281,9 +273,7 @@ TYPED: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), kind=st.sampled_from([*TYPED]), first=st.booleans())
-def test_one_person_moves_one_count_whatever_a_parquet_file_holds(
-    data: st.DataObject, kind: str, first: bool
-) -> None:
+def test_one_person_moves_one_count_whatever_a_parquet_file_holds(data: st.DataObject, kind: str, first: bool) -> None:
     type_, values = TYPED[kind]
     cell = st.one_of(st.none(), values)
     rows, one = data.draw(st.lists(cell, max_size=5)), data.draw(cell)
@@ -292,9 +282,7 @@ def test_one_person_moves_one_count_whatever_a_parquet_file_holds(
     def file(path: Path, ids: list[int | None], cells: list[Any]) -> Path:
         column = pa.array(cells, type_)
         always = pa.array([True] * len(ids))
-        return parquet(
-            path, {"id": pa.array(ids, pa.int64()), **dict.fromkeys(KINDS, column), "always": always}
-        )
+        return parquet(path, {"id": pa.array(ids, pa.int64()), **dict.fromkeys(KINDS, column), "always": always})
 
     who = data.draw(st.sampled_from([None, -1]))
     with TemporaryDirectory() as folder:

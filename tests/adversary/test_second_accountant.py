@@ -73,9 +73,7 @@ def test_every_kind_of_event_that_a_ledger_can_hold_is_computed_a_second_time() 
     """A new kind needs a law in `pairs` and a place among the cases."""
 
     def kinds(event) -> set[type]:
-        parts = getattr(event, "events", None) or [
-            p for p in [getattr(event, "event", None)] if p is not None
-        ]
+        parts = getattr(event, "events", None) or [p for p in [getattr(event, "event", None)] if p is not None]
         return {type(event)}.union(*map(kinds, parts))
 
     assert set().union(*map(kinds, CASES)) == set(events._VOCABULARY.values())

@@ -97,9 +97,7 @@ def test_an_outsider_cannot_rebuild_the_batches_from_what_is_published(tmp_path:
     secrets = set(spy.secrets)
     assert len(secrets) == 4
     assert {len(secret) for secret in secrets} == {32}
-    for file in (
-        path for path in tmp_path.rglob("*") if path.is_file()
-    ):  # checkpoints, states and ledgers too
+    for file in (path for path in tmp_path.rglob("*") if path.is_file()):  # checkpoints, states and ledgers too
         body = file.read_bytes()
         for secret in secrets:
             numbers = str(list(secret))[1:-1]
@@ -120,9 +118,7 @@ def test_the_same_settings_give_other_batches_in_every_run_and_the_same_in_a_reh
     assert rehearsed == again
 
 
-def test_a_rehearsals_seed_at_one_party_does_not_make_the_batches_of_others_public(
-    spy: Spy, tmp_path: Path
-) -> None:
+def test_a_rehearsals_seed_at_one_party_does_not_make_the_batches_of_others_public(spy: Spy, tmp_path: Path) -> None:
     for folder in (tmp_path / "one", tmp_path / "two"):
         seeded = Federation.rehearsal(*holders(), budget=BUDGET, seed=1)
         mixed = Federation.of([seeded.holders["clinic"], real(folder).holders["insurer"]])
@@ -142,9 +138,7 @@ def kill_after(round: int) -> Callable[[Progress], None]:
     return watch
 
 
-def test_rounds_that_are_asked_again_have_new_batches_and_nobody_takes_part_unpaid(
-    tmp_path: Path, spy: Spy
-) -> None:
+def test_rounds_that_are_asked_again_have_new_batches_and_nobody_takes_part_unpaid(tmp_path: Path, spy: Spy) -> None:
     """Were the batch of a lost round drawn again, one sample would be used twice and priced as two."""
     home = {"folder": tmp_path / "run", "run": "r", **SETTINGS, "rounds": 6}
     budget = Budget(epsilon=120.0, delta=1e-5)
@@ -164,9 +158,7 @@ def test_rounds_that_are_asked_again_have_new_batches_and_nobody_takes_part_unpa
     assert sum(spend.values()) >= taken.max()
 
 
-def test_a_party_takes_no_batches_from_a_secret_that_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_party_takes_no_batches_from_a_secret_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     federation = real(tmp_path)
     monkeypatch.setattr(verti_gan.Server, "secret", lambda server, size: bytes(8))
     with pytest.raises(MessageError, match=r"8 bytes for batches, not of 32\. Nothing was charged"):
@@ -225,9 +217,7 @@ def test_one_common_step_costs_what_integrating_both_parties_outputs_says(
 
 def test_two_common_steps_cost_what_integrating_both_says() -> None:
     rate, sigmas = 0.2, (1.0, 1.4)
-    sigma = (
-        sum(s**-2 for s in sigmas) ** -0.5
-    )  # of the weighted mean of a step's two outputs, which tells all
+    sigma = sum(s**-2 for s in sigmas) ** -0.5  # of the weighted mean of a step's two outputs, which tells all
     x = axis(sigma)
     without, there = normal(x, 0, sigma), normal(x, 1, sigma)
     mixed = (1 - rate) * without + rate * there

@@ -38,9 +38,7 @@ MB = 1 << 20
 _, TABLE = toy(rows=9, seed=1)
 SIZES = [column.size for column in TABLE.columns]
 IMAGE = ImageSchema(height=8, width=8)
-SERIES = SeriesSchema.from_dict(
-    {"channels": {"pulse": {"low": 0, "high": 200}}, "length": 5, "series": "stay"}
-)
+SERIES = SeriesSchema.from_dict({"channels": {"pulse": {"low": 0, "high": 200}}, "length": 5, "series": "stay"})
 NETWORKS: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {  # a network, its schema, and what to ask for
     "mixture": (lambda: MixtureOfProducts(SIZES, 3), TABLE, {"components": 1 << 20}),
     "mixture told": (lambda: MixtureOfProducts(SIZES, 3, 0), TABLE, {"target": len(SIZES)}),
@@ -150,9 +148,7 @@ def test_a_classifier_whose_card_asks_for_more_is_refused(tmp_path: Path) -> Non
         "x = '\"'\n" + "k." * 50_000 + "k = 1 # '",
     ],
 )
-def test_a_key_of_many_dots_is_refused_by_the_scan_and_not_parsed(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_of_many_dots_is_refused_by_the_scan_and_not_parsed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tomllib.loads", lambda text: pytest.fail("it was parsed"))
     with pytest.raises(ValueError, match="more than 16 dots"):
         parse_toml(text)
@@ -166,9 +162,7 @@ def test_brackets_within_brackets_are_refused(text: str) -> None:
         parse_json(text[4:].replace("{b=", '{"b":'))
 
 
-@pytest.mark.parametrize(
-    "text", ['"' + '\\"' * 300_000, '"""' + '""\\' * 200_000, "'" * 300_001, "a" * 400_000]
-)
+@pytest.mark.parametrize("text", ['"' + '\\"' * 300_000, '"""' + '""\\' * 200_000, "'" * 300_001, "a" * 400_000])
 def test_text_that_never_ends_is_seen_in_one_pass(text: str) -> None:
     for parse in (parse_toml, parse_json):
         with pytest.raises(ValueError, match=r"nterminated|nvalid|xpect|Extra"):
@@ -195,9 +189,7 @@ def test_what_json_writes_is_read(value: object) -> None:
 
 
 def test_a_schema_that_costs_more_than_its_size_is_refused(tmp_path: Path) -> None:
-    columns = "\n".join(
-        f'[columns.c{n}]\nkind = "integer"\nlow = 0\nhigh = 9999999\nbins = 65536' for n in range(100)
-    )
+    columns = "\n".join(f'[columns.c{n}]\nkind = "integer"\nlow = 0\nhigh = 9999999\nbins = 65536' for n in range(100))
     series = 'kind = "series"\nlength = 9999999999\nseries = "s"\n[channels.a]\nlow = 0\nhigh = 1\n'
     for text, said in ((columns, "bins together"), (series, "values"), ("a = 1\n" * 2_000_000, "bytes"),
                        ("[columns.a]\nkind = [1]", "column|rows"), ("columns = 3", "columns")):  # fmt: skip

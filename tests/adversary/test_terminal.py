@@ -101,9 +101,7 @@ def hostile_exchange(answer: object, status: int) -> Iterator[str]:
         server.server_close()
 
 
-def test_an_exchange_cannot_steer_the_terminal_of_its_members(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exchange_cannot_steer_the_terminal_of_its_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNDERSTUDY_TOKEN", "usx_x")
     token = dict.fromkeys(("id", "silo", "role", "pool", "created", "revoked"), STEERING)
     with hostile_exchange([token], 200) as address:

@@ -61,7 +61,5 @@ def joint(network: MixtureOfProducts | None = None) -> np.ndarray:
     blocks = np.split(odds, np.cumsum(SIZES)[:-1], axis=1)
     table = np.zeros(SIZES)
     for cell in itertools.product(*map(range, SIZES)):
-        table[cell] = np.mean(
-            np.prod([block[:, level] for block, level in zip(blocks, cell, strict=True)], axis=0)
-        )
+        table[cell] = np.mean(np.prod([block[:, level] for block, level in zip(blocks, cell, strict=True)], axis=0))
     return table

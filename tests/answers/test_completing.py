@@ -44,9 +44,7 @@ def test_a_prediction_is_the_ratio_of_the_sums_over_the_joint_table() -> None:
 def test_the_target_itself_is_not_looked_at_and_nothing_known_gives_the_share_of_all() -> None:
     generator = asked()
     wrong = FRAME.assign(smoker=[True, False, True])
-    pd.testing.assert_frame_equal(
-        generator.predict_proba(wrong, "smoker"), generator.predict_proba(FRAME, "smoker")
-    )
+    pd.testing.assert_frame_equal(generator.predict_proba(wrong, "smoker"), generator.predict_proba(FRAME, "smoker"))
     none = generator.predict_proba(pd.DataFrame(index=range(2)), "sex")
     np.testing.assert_allclose(none.to_numpy(), [joint().sum((0, 2, 3))] * 2, atol=1e-7)
 

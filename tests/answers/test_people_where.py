@@ -153,9 +153,7 @@ CONDITIONS: dict[str, Callable[[Person], bool]] = {
     ),
     "sex == 'f' or severity >= 1": lambda p: p.sex == "f" or any(e.severity >= 1 for e in p.events),
     "not ward == 'a'": lambda p: any(e.ward != "a" for e in p.events),
-    "ward is missing and number_of_events == 2": lambda p: (
-        len(p.events) == 2 and any(e.ward is None for e in p.events)
-    ),
+    "ward is missing and number_of_events == 2": lambda p: len(p.events) == 2 and any(e.ward is None for e in p.events),
     "(smoker == true and severity == 0) or (smoker == false and ward in ('a', 'b'))": lambda p: any(
         e.severity == 0 if p.smoker else e.ward is not None for e in p.events
     ),
@@ -235,9 +233,7 @@ RULES: dict[str, tuple[list[dict[str, str]], Callable[[Person], bool]]] = {
             {"when": "sex == 'm'", "then": "ward != 'a'"},
             {"when": "number_of_events == 2", "then": "severity >= 1"},
         ],
-        lambda p: all(
-            (p.sex == "f" or e.ward != "a") and (len(p.events) < 2 or e.severity >= 1) for e in p.events
-        ),
+        lambda p: all((p.sex == "f" or e.ward != "a") and (len(p.events) < 2 or e.severity >= 1) for e in p.events),
     ),
     "no events": (
         [{"when": "smoker == true", "then": "severity < 0"}],
@@ -270,9 +266,7 @@ def test_a_condition_under_rules_has_the_law_given_both() -> None:
     where = "severity == 2 and smoker == true"
     asked = lambda p: p.smoker and any(e.severity == 2 for e in p.events)  # noqa: E731
     probability = assert_law(made, where, lambda p: keeps(p) and asked(p))
-    both, given = (
-        sum(p.chance for p in everybody() if keeps(p) and (more or asked(p))) for more in (False, True)
-    )
+    both, given = (sum(p.chance for p in everybody() if keeps(p) and (more or asked(p))) for more in (False, True))
     assert probability == pytest.approx(both / given, rel=1e-6)
 
 
@@ -310,9 +304,7 @@ def test_events_in_an_order_keep_rules_on_values_within_bins_on_gaps_and_on_the_
     assert set(late["patient"]) == set(people["patient"])
 
 
-def test_an_order_between_two_columns_of_an_event_is_kept_and_people_have_as_many_events_as_without_it() -> (
-    None
-):
+def test_an_order_between_two_columns_of_an_event_is_kept_and_people_have_as_many_events_as_without_it() -> None:
     columns = (
         Integer(name="came", low=0, high=9, bins=[0, 5, 9]),
         Integer(name="left", low=0, high=9, bins=[0, 5, 9]),
@@ -324,9 +316,7 @@ def test_an_order_between_two_columns_of_an_event_is_kept_and_people_have_as_man
     people, events = generator(ruled).visits(4_000, seed=1)
     assert (events["came"] <= events["left"]).all()
     numbers = generator(plain).visits(8_000, seed=2)[1].groupby("patient").size()
-    assert len(events) / len(people) == pytest.approx(numbers.sum() / 8_000, abs=0.06), (
-        "the rule cuts no chain"
-    )
+    assert len(events) / len(people) == pytest.approx(numbers.sum() / 8_000, abs=0.06), "the rule cuts no chain"
 
 
 def test_rules_that_leave_nothing_or_make_no_sense_are_refused_by_name() -> None:
@@ -362,9 +352,7 @@ def test_a_check_says_how_many_people_of_a_holder_break_each_rule_and_how_many_a
         {"always": "first_day <= day"},
     ]
     schema(time="day", rules=said).save(tmp_path / "schema.toml")
-    people = pd.DataFrame(
-        {"patient": [1, 2, 3, 4], "sex": ["m", "m", "f", "f"], "smoker": [False, False, True, True]}
-    )
+    people = pd.DataFrame({"patient": [1, 2, 3, 4], "sex": ["m", "m", "f", "f"], "smoker": [False, False, True, True]})
     events = pd.DataFrame(
         {"patient": [2, 1, 2, 3], "day": [5, 1, 6, 0], "severity": [0, 1, 2, 0], "ward": ["a", "b", "a", "a"]}
     )

@@ -65,9 +65,7 @@ def test_rules_pass_where_some_row_keeps_them_and_meets_each_when() -> None:
         if right:
             check_rules(schema)
         else:
-            with pytest.raises(
-                ConfigError, match=r"(contradict|leave nothing).*Nothing was drawn or charged"
-            ):
+            with pytest.raises(ConfigError, match=r"(contradict|leave nothing).*Nothing was drawn or charged"):
                 check_rules(schema)
     assert min(found) > 10, "there are both"
 

@@ -106,9 +106,7 @@ def test_boxes_do_not_overlap_and_hold_what_meets_the_condition(text: str) -> No
     cells = np.array(list(itertools.product(*ranges)))
     drawn = dict(zip(question.pieces, cells.T, strict=True))
     inside = sum(
-        np.logical_and.reduce(
-            [np.ones(len(cells), bool), *(mask[drawn[j]] for j, mask in box.items())]
-        ).astype(int)
+        np.logical_and.reduce([np.ones(len(cells), bool), *(mask[drawn[j]] for j, mask in box.items())]).astype(int)
         for box in boxes
     )
     assert (inside == question.met(drawn)).all()

@@ -14,9 +14,7 @@ from understudy.ground.errors import ConfigError, SchemaError
 
 def shares(frame: pd.DataFrame) -> np.ndarray:
     codes = Codec(SCHEMA).codes(frame)
-    return np.bincount(np.ravel_multi_index(codes.T, SIZES), minlength=int(np.prod(SIZES))).reshape(
-        SIZES
-    ) / len(frame)
+    return np.bincount(np.ravel_multi_index(codes.T, SIZES), minlength=int(np.prod(SIZES))).reshape(SIZES) / len(frame)
 
 
 @pytest.mark.parametrize("way", [asked, behind])
@@ -74,9 +72,7 @@ def test_a_condition_and_shares_go_together() -> None:
     assert (frame["age"] >= 45).all()
     assert (frame["sex"] == "F").mean() == pytest.approx(0.5, abs=0.01)
     assert (frame["age"] == 80).mean() == pytest.approx(0.25, abs=0.01)
-    assert frame.attrs["probability"] == pytest.approx(
-        asked().sample(1, where="age >= 45").attrs["probability"]
-    )
+    assert frame.attrs["probability"] == pytest.approx(asked().sample(1, where="age >= 45").attrs["probability"])
 
 
 def test_shares_that_cannot_be_are_refused_before_anything_is_drawn() -> None:

@@ -76,9 +76,7 @@ def test_every_table_that_says_a_count_is_in_its_mean_and_its_noise() -> None:
     both = np.average(sums, axis=0, weights=[1 / v for v in variances])
     np.testing.assert_allclose(frame["released"], both)
     np.testing.assert_allclose(frame["sd"], sum(1 / v for v in variances) ** -0.5)
-    own = Release.from_tensors(Codec(SCHEMA), tensors(), ABOUT).joint(
-        [0]
-    )  # measured by itself, and in two pairs
+    own = Release.from_tensors(Codec(SCHEMA), tensors(), ABOUT).joint([0])  # measured by itself, and in two pairs
     assert own is not None
     each = 2.0**2, 3**2 * SIZES[1], 3**2 * SIZES[2]
     np.testing.assert_allclose(own.variance, 1 / sum(1 / v for v in each))
@@ -100,9 +98,7 @@ def test_every_table_that_says_a_count_is_in_its_mean_and_its_noise() -> None:
         (("sex",), "age >= 45", "cuts a level"),
     ],
 )
-def test_where_nothing_was_measured_the_table_says_so(
-    columns: tuple[str, ...], where: str | None, why: str
-) -> None:
+def test_where_nothing_was_measured_the_table_says_so(columns: tuple[str, ...], where: str | None, why: str) -> None:
     frame = generator().table(*columns, where=where)
     assert "released" not in frame.columns
     assert why in frame.attrs["released"]
@@ -115,9 +111,7 @@ def test_a_table_of_so_many_rows_or_without_a_release_has_no_bars() -> None:
         asked().figures("age")
     clash = Schema(columns=(Integer(name="sd", low=1, high=2),))
     own = {"sizes": torch.tensor([2], dtype=torch.int32)}
-    odd = Generator(
-        MixtureOfProducts((2,), 1), clash, {}, None, Release.from_tensors(Codec(clash), own, ABOUT)
-    )
+    odd = Generator(MixtureOfProducts((2,), 1), clash, {}, None, Release.from_tensors(Codec(clash), own, ABOUT))
     with pytest.raises(ConfigError, match='"sd" of its own'):
         odd.table("sd")
 
@@ -156,9 +150,7 @@ def test_the_odds_ratio_and_the_correlation_of_two_columns_of_two_values() -> No
     odds = by_name["odds ratio"]
     assert odds.fit == pytest.approx(40 * 30 / (10 * 20))
     assert odds.released == pytest.approx(41 * 29 / (12 * 18))
-    assert math.log(odds.high / odds.released) == pytest.approx(
-        1.96 * 2 * np.linalg.norm(1 / noisy), rel=1e-3
-    )
+    assert math.log(odds.high / odds.released) == pytest.approx(1.96 * 2 * np.linalg.norm(1 / noisy), rel=1e-3)
     x, y = (
         np.repeat([0, 0, 1, 1], fit.flatten().astype(int)),
         np.repeat([1, 3, 1, 3], fit.flatten().astype(int)),
@@ -183,18 +175,14 @@ def test_a_figure_that_would_be_noise_is_none() -> None:
     assert by_name["odds ratio"].fit == pytest.approx(1)
 
 
-def test_whole_noise_lies_within_its_interval_with_95_percent_and_the_next_narrower_one_is_too_narrow() -> (
-    None
-):
+def test_whole_noise_lies_within_its_interval_with_95_percent_and_the_next_narrower_one_is_too_narrow() -> None:
     numbers = np.arange(-600, 601)
     for sigma in np.concatenate([np.arange(0, 3, 0.0025), np.arange(3, 100, 0.37)]):
         half = float(Noisy(np.zeros(1), np.array([sigma**2]), whole=True).half[0])
         law = np.exp(-(numbers**2) / (2 * max(sigma, 1e-3) ** 2))
         inside, narrower = (law[abs(numbers) <= most].sum() / law.sum() for most in (half, half - 1))
         assert inside >= 0.949, sigma
-        assert narrower <= {1: 1.0, 2: 0.966}.get(half, 0.956), (
-            sigma
-        )  # the normal law is too wide for little noise
+        assert narrower <= {1: 1.0, 2: 0.966}.get(half, 0.956), sigma  # the normal law is too wide for little noise
 
 
 def test_bias_is_what_residuals_have_beyond_the_noise() -> None:

@@ -55,9 +55,7 @@ def law(generator: Generator) -> tuple[pd.DataFrame, np.ndarray]:
     codec = Codec(schema)
     codes = np.array(list(itertools.product(*map(range, codec.sizes))), dtype=np.int32)
     blocks = torch.split(generator.network.odds().double(), list(codec.sizes), 1)  # type: ignore[attr-defined]
-    chance = np.mean(
-        [np.prod([b[k][c] for b, c in zip(blocks, codes.T, strict=True)], 0) for k in range(4)], 0
-    )
+    chance = np.mean([np.prod([b[k][c] for b, c in zip(blocks, codes.T, strict=True)], 0) for k in range(4)], 0)
     frame = codec.decode(codes)
     chance = chance * all_keep(replace(schema, rules=[r for r in schema.rules if not r.unique]), frame)
     return frame, chance / chance.sum()
@@ -152,17 +150,13 @@ def test_what_no_row_has_is_forbidden_to_the_fit(rules: list[Any]) -> None:
     rows = codec.encode(frame[chance > 0])
     column = torch.repeat_interleave(torch.tensor(codec.sizes))
     counted = (column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)
-    assert torch.equal(
-        forbidden(codec.sizes, rule_ties(codec), torch.device("cpu")), (rows.T @ rows == 0) & counted
-    )
+    assert torch.equal(forbidden(codec.sizes, rule_ties(codec), torch.device("cpu")), (rows.T @ rows == 0) & counted)
     assert rule_ties(Codec(SCHEMA)) == []
 
 
 def test_what_is_filled_keeps_the_rules_and_what_cannot_is_refused() -> None:
     generator = ruled(WHEN, CUT)
-    known = pd.DataFrame(
-        {"sex": ["M", "M", "F"], "age": [20.0, 50.0, 40.0], "income": [60.0, np.nan, np.nan]}
-    )
+    known = pd.DataFrame({"sex": ["M", "M", "F"], "age": [20.0, 50.0, 40.0], "income": [60.0, np.nan, np.nan]})
     filled = generator.complete(known, draws=40, seed=0)
     assert all_keep(generator.schema, filled).all()  # type: ignore[arg-type]
     assert (filled["smoker"][filled["sex"] == "M"].eq(False)).all()
@@ -305,9 +299,7 @@ def test_what_is_predicted_from_a_value_keeps_a_rule_that_cuts_its_level() -> No
 
 @pytest.mark.parametrize("rules", [[WIDE[0]], [WIDE[1]], WIDE])
 @pytest.mark.parametrize("where", ["a < 2", "a between 1 and 6 and b > 2", "b <= 3 or e == true", "a == 7"])
-def test_a_table_with_a_condition_has_the_law_given_the_rules_value_by_value(
-    rules: list[Any], where: str
-) -> None:
+def test_a_table_with_a_condition_has_the_law_given_the_rules_value_by_value(rules: list[Any], where: str) -> None:
     generator = binned(*rules)
     truth = by_value(generator)
     met = {

@@ -35,9 +35,7 @@ def truth(where: str) -> tuple[float, np.ndarray]:
     for cells in itertools.product(*(range(len(own.level)) for own in question.pieces.values())):
         cell = dict(zip(question.pieces, cells, strict=True))
         if question.met({j: np.array([piece]) for j, piece in cell.items()})[0]:
-            place = tuple(
-                question.pieces[j].level[cell[j]] if j in cell else slice(None) for j in range(len(SIZES))
-            )
+            place = tuple(question.pieces[j].level[cell[j]] if j in cell else slice(None) for j in range(len(SIZES)))
             met[place] += np.prod([question.pieces[j].share[piece] for j, piece in cell.items()])
     return float((table * met).sum()), table * met / (table * met).sum()
 
@@ -74,9 +72,7 @@ def meets(frame: pd.DataFrame, where: str) -> pd.Series:
 
 @pytest.mark.parametrize("where", CONDITIONS)
 @pytest.mark.parametrize("way", ["exact", "by rejection", "tested"])
-def test_rows_meet_the_condition_and_have_its_law(
-    where: str, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_meet_the_condition_and_have_its_law(where: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "tested":
         monkeypatch.setattr(room, "_MOST_BOXES", 0)
     n = 8_000

@@ -304,9 +304,7 @@ TESTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 Formula = str | tuple[str, "Formula", "Formula"] | tuple[str, "Formula"]
 FORMULAS = st.recursive(
     st.sampled_from(list(TESTS)),
-    lambda parts: st.one_of(
-        st.tuples(st.just("not"), parts), st.tuples(st.sampled_from(["and", "or"]), parts, parts)
-    ),
+    lambda parts: st.one_of(st.tuples(st.just("not"), parts), st.tuples(st.sampled_from(["and", "or"]), parts, parts)),
     max_leaves=5,
 )
 

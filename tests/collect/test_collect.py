@@ -45,9 +45,7 @@ PHONE = Path(__file__).parents[2] / "examples" / "phone.py"
 FRAME, SCHEMA = toy(rows=6, seed=3)
 LEVELS = Codec(SCHEMA).codes(FRAME)
 CODES = [f"code-of-person-{number:04d}" for number in range(len(FRAME))]
-CONFIG = Config(
-    aggregator="second", epsilon=3.0, delta=1e-5, least_people=2, components=4, steps=3, device="cpu"
-)
+CONFIG = Config(aggregator="second", epsilon=3.0, delta=1e-5, least_people=2, components=4, steps=3, device="cpu")
 SCHEMAS = {"phones": SCHEMA, "second": SCHEMA}
 PLAN = Plan.joint(CONFIG, SCHEMAS)
 PAIR = KeyPair(bytes(range(32)))
@@ -99,9 +97,7 @@ def door(tmp_path: Path) -> Iterator[tuple[Box, httpx.Client]]:
     with (
         gathering(box),
         serving(box, port=0, certificate=cert, key=key, limits=FAST) as port,
-        httpx.Client(
-            base_url=f"https://127.0.0.1:{port}/v1", verify=ssl.create_default_context(cafile=cert)
-        ) as client,
+        httpx.Client(base_url=f"https://127.0.0.1:{port}/v1", verify=ssl.create_default_context(cafile=cert)) as client,
     ):
         yield box, client
 
@@ -179,9 +175,7 @@ def test_what_phones_send_over_tls_is_the_joint_table_of_all_of_them(
     assert not list((tmp_path / "uploads").iterdir())
 
 
-def test_a_batch_that_is_asked_for_again_is_the_same_and_charged_once(
-    tmp_path: Path, phone: ModuleType
-) -> None:
+def test_a_batch_that_is_asked_for_again_is_the_same_and_charged_once(tmp_path: Path, phone: ModuleType) -> None:
     """A kill between the charge and its record must not cost people their budgets, or the run their uploads."""
     box = Box(tmp_path / "uploads", codes=CODES[:3])
     whole = federation(box)
@@ -203,9 +197,7 @@ def test_a_batch_that_is_asked_for_again_is_the_same_and_charged_once(
     assert {2.97 < prices.spent(person_of(code)) <= 3.0 for code in CODES[:3]} == {True}
     host.load_state_dict(unpack(before))
     with pytest.raises(BudgetExceeded):
-        host.answer(
-            Upload(round=1, people=torch.arange(2))
-        )  # another batch of the same people is another charge
+        host.answer(Upload(round=1, people=torch.arange(2)))  # another batch of the same people is another charge
     box.close()
 
 
@@ -213,9 +205,7 @@ def collects(box: Box, context: bytes) -> bool:
     return box._batch is not None and box._batch.context == context
 
 
-def test_uploads_of_the_same_people_for_other_settings_are_charged_too(
-    tmp_path: Path, phone: ModuleType
-) -> None:
+def test_uploads_of_the_same_people_for_other_settings_are_charged_too(tmp_path: Path, phone: ModuleType) -> None:
     """A server that begins twice, before anything is passed on, has two uploads of each person to ask for."""
     box = Box(tmp_path / "uploads", codes=CODES[:2])
     whole = federation(box, epsilon=6.0)
@@ -339,9 +329,7 @@ def test_before_the_run_and_after_the_collection_nothing_is_taken(tmp_path: Path
             assert (stored(box), refused(box)) == (2, {"late": 2})
 
 
-def test_an_upload_that_arrives_as_the_collection_ends_is_in_it_or_refused(
-    tmp_path: Path, phone: ModuleType
-) -> None:
+def test_an_upload_that_arrives_as_the_collection_ends_is_in_it_or_refused(tmp_path: Path, phone: ModuleType) -> None:
     """Acknowledged and then left out would be an upload that was paid for nothing."""
     box = Box(tmp_path / "uploads", codes=CODES)
     with gathering(box):
@@ -353,9 +341,7 @@ def test_an_upload_that_arrives_as_the_collection_ends_is_in_it_or_refused(
         assert batch.store.people().tolist() == [person_of(CODES[0])]
 
 
-def test_anybody_may_upload_where_there_are_no_codes_until_so_many_have(
-    tmp_path: Path, phone: ModuleType
-) -> None:
+def test_anybody_may_upload_where_there_are_no_codes_until_so_many_have(tmp_path: Path, phone: ModuleType) -> None:
     box = Box(tmp_path / "uploads", most=2)
     with (
         gathering(box) as ended,
@@ -368,9 +354,7 @@ def test_anybody_may_upload_where_there_are_no_codes_until_so_many_have(
         assert ended == [[data[:16].hex() for data in both]]
 
 
-def test_with_too_few_at_the_end_nothing_is_passed_on_and_what_came_is_kept(
-    tmp_path: Path, phone: ModuleType
-) -> None:
+def test_with_too_few_at_the_end_nothing_is_passed_on_and_what_came_is_kept(tmp_path: Path, phone: ModuleType) -> None:
     box = Box(tmp_path / "uploads", codes=CODES, until=0.0, least=2)
     with gathering(box) as ended:
         until(lambda: bool(ended), 60)
@@ -390,9 +374,7 @@ def test_a_receiver_that_was_killed_has_all_that_it_acknowledged_and_what_it_cou
         with suppress(UnderstudyError):
             box.expect(CONTEXT.hex(), 3)
         box.take(box.expect(CONTEXT.hex(), PLAN.format.size), person_of(CODES[0]), data)
-        other = Box(
-            tmp_path / "uploads", codes=CODES
-        )  # of a process that has nothing of the first but its file
+        other = Box(tmp_path / "uploads", codes=CODES)  # of a process that has nothing of the first but its file
         with gathering(other):
             assert (stored(other), refused(other)) == (1, {"length": 1})
             assert other.uploads(torch.tensor([0])).numpy().tobytes() == data
@@ -403,9 +385,7 @@ def test_a_receiver_that_was_killed_has_all_that_it_acknowledged_and_what_it_cou
 
 def head(length: int | None, more: str = "") -> bytes:
     told = f"Content-Length: {length}\r\n" if length is not None else "Transfer-Encoding: chunked\r\n"
-    lines = (
-        f"PUT /v1/uploads/{CONTEXT.hex()} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {CODES[0]}\r\n{told}"
-    )
+    lines = f"PUT /v1/uploads/{CONTEXT.hex()} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {CODES[0]}\r\n{told}"
     return f"{lines}{more}\r\n".encode()
 
 
@@ -447,9 +427,7 @@ def test_who_guesses_codes_is_slowed_down(tmp_path: Path) -> None:
         serving(box, port=0, limits=Limits(rate=1.0, burst=30)) as port,
         httpx.Client(base_url=f"http://127.0.0.1:{port}/v1") as client,
     ):
-        said = [
-            put(client, b"", Authorization=f"Bearer guess-number-{n}-of-many").status_code for n in range(8)
-        ]
+        said = [put(client, b"", Authorization=f"Bearer guess-number-{n}-of-many").status_code for n in range(8)]
         assert said[:3] == [401] * 3
         assert said[-1] == 429
 
@@ -460,9 +438,7 @@ def test_only_this_machine_hears_a_receiver_without_tls(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    "text", ["", "short\n", "a-code-that-is-here-twice\n" * 2, "ein-schlüssel-aus-umlauten\n"]
-)
+@pytest.mark.parametrize("text", ["", "short\n", "a-code-that-is-here-twice\n" * 2, "ein-schlüssel-aus-umlauten\n"])
 def test_codes_that_could_be_guessed_or_told_apart_from_nobody_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "codes.txt").write_text(text)
     with pytest.raises(ConfigError, match="Nothing was sent"):

@@ -90,9 +90,7 @@ def ticket(client: httpx.Client, code: str) -> httpx.Response:
     return client.get("ticket", headers={"Authorization": f"Bearer {code}"} if code else {})
 
 
-def test_two_collections_make_a_table_and_who_does_not_come_pays_nothing(
-    tmp_path: Path, phone: ModuleType
-) -> None:
+def test_two_collections_make_a_table_and_who_does_not_come_pays_nothing(tmp_path: Path, phone: ModuleType) -> None:
     box = Box(tmp_path / "uploads", codes=CODES)
     whole, outcome = federation(box), []
     parties = whole.parties("one-report", run="r", config=CONFIG)
@@ -275,9 +273,7 @@ def test_a_server_takes_no_more_reports_than_it_asked_for_and_none_about_sets_th
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
-def test_a_devices_report_has_the_shape_and_the_law_of_the_mechanism(
-    phone: ModuleType, epsilon: float
-) -> None:
+def test_a_devices_report_has_the_shape_and_the_law_of_the_mechanism(phone: ModuleType, epsilon: float) -> None:
     for cells in (2, 3, 17, 256, 257, 3000):
         mechanism = SubsetSelection(cells=cells, epsilon=epsilon)
         size, _, by_number, length = phone.shape(cells, epsilon)

@@ -27,9 +27,7 @@ class Browser:
         ours, theirs = os.pipe(), os.pipe()  # commands to it, answers from it
         reading, writing = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (ours[0], theirs[1]))
         quiet = os.open(os.devnull, os.O_RDWR)
-        actions = [
-            (os.POSIX_SPAWN_DUP2, a, b) for a, b in ((quiet, 1), (quiet, 2), (reading, 3), (writing, 4))
-        ]
+        actions = [(os.POSIX_SPAWN_DUP2, a, b) for a, b in ((quiet, 1), (quiet, 2), (reading, 3), (writing, 4))]
         command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
         self._process = os.posix_spawn(CHROMIUM, command, os.environ, file_actions=actions, setpgroup=0)
         for end in (ours[0], theirs[1], reading, writing, quiet):
@@ -45,9 +43,7 @@ class Browser:
         if self._context is not None:
             self.call("Target.disposeBrowserContext", browserContextId=self._context)
         self._context = self.call("Target.createBrowserContext")["browserContextId"]
-        target = self.call("Target.createTarget", url="about:blank", browserContextId=self._context)[
-            "targetId"
-        ]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=self._context)["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
@@ -105,9 +101,7 @@ class Browser:
             f"return [b.x + b.width / 2, b.y + b.height / 2] }})(document.querySelector({json.dumps(selector)}))"
         )
         for kind in ("mousePressed", "mouseReleased"):
-            self.call(
-                "Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1
-            )
+            self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
         self.wait("Page.loadEventFired")
 
     def press(self, key: str, *, loads: bool = False) -> None:
@@ -115,9 +109,7 @@ class Browser:
         self._forget("Page.loadEventFired")
         code = {"Tab": 9, "Enter": 13}[key]
         text = {"text": "\r"} if key == "Enter" else {}
-        self.call(
-            "Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **text
-        )
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
         if loads:
             self.wait("Page.loadEventFired")

@@ -26,14 +26,10 @@ from understudy.services.console.desk import desk_of
 from understudy.services.console.guard import Keys
 
 SCHEMA = toy(rows=4, seed=1)[1]
-MINE, THEIRS = (
-    SCHEMA.select(names) for names in (["colour", "smoker", "age"], ["grade", "treated", "income"])
-)
+MINE, THEIRS = (SCHEMA.select(names) for names in (["colour", "smoker", "age"], ["grade", "treated", "income"]))
 
 
-def contract(
-    run: str = "gram-1", *, epsilon: float = 1.5, protocol: str = "gram", **settings: Any
-) -> Contract:
+def contract(run: str = "gram-1", *, epsilon: float = 1.5, protocol: str = "gram", **settings: Any) -> Contract:
     return Contract(
         federation="joint study", run=run, protocol=protocol, settings=asdict(config_for(protocol, settings)),
         schemas={"clinic": digest_of(MINE), "insurer": digest_of(THEIRS)},

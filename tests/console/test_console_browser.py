@@ -34,9 +34,7 @@ def home(tmp_path: Path) -> Path:
     return holder(tmp_path / "holder", ONE, contract("gram-2", epsilon=7.0))
 
 
-def test_every_page_fits_a_phone_and_has_a_name_for_everything(
-    browser: Browser, home: Path, tmp_path: Path
-) -> None:
+def test_every_page_fits_a_phone_and_has_a_name_for_everything(browser: Browser, home: Path, tmp_path: Path) -> None:
     papers = set()
     with console(home) as (mine, _), console(hub(tmp_path / "hub")) as (theirs, _):
         for link, paths in (
@@ -77,9 +75,7 @@ def test_a_contract_is_accepted_and_a_budget_raised_without_a_mouse(browser: Bro
         assert "To the content" in browser.js("document.activeElement.innerText")
         first = browser.js("document.querySelector('article h3').innerText.split(' ')[0]")
         tab_to("Accept this contract")
-        assert browser.js("getComputedStyle(document.activeElement).outlineStyle") == "solid", (
-            "the focus is seen"
-        )
+        assert browser.js("getComputedStyle(document.activeElement).outlineStyle") == "solid", "the focus is seen"
         browser.press("Enter", loads=True)
         assert "The contract is accepted." in browser.text()
         assert {one.run for one in Queue(home=home).waiting()} == {"gram-1", "gram-2"} - {first}

@@ -89,9 +89,7 @@ def test_no_evidence_of_a_rehearsal_or_of_a_run_that_failed(tmp_path: Path, out:
 
 
 @pytest.mark.parametrize("damage", ["[]", "{}", '{"rehearsal": null, "person": 3, "parties": []}', "NaN"])
-def test_a_statement_that_is_damaged_is_a_run_without_evidence(
-    tmp_path: Path, out: Path, damage: str
-) -> None:
+def test_a_statement_that_is_damaged_is_a_run_without_evidence(tmp_path: Path, out: Path, damage: str) -> None:
     (out / "privacy.json").write_text(damage)
     with visitor(out) as somebody:
         assert "Write the evidence" not in somebody.see()

@@ -79,9 +79,7 @@ def test_the_link_gives_a_cookie_that_scripts_and_other_sites_and_other_ports_do
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     assert f"path={place.keys.base.lower()}" in cookie, "another server on this host is not told it"
-    assert place.keys.token not in headers["set-cookie"], (
-        "what is in the history is not what is in the cookie"
-    )
+    assert place.keys.token not in headers["set-cookie"], "what is in the history is not what is in the cookie"
     status, headers, body = place.ask("GET", url.path, cookie=f"{COOKIE}={place.keys.cookie}")
     assert status == 200
     assert SECRET in body
@@ -154,9 +152,7 @@ def test_nothing_is_shown_without_the_cookie_the_place_and_the_host(
         (None, {"transfer_encoding": "chunked"}, 411),
     ],
 )
-def test_no_other_page_can_decide(
-    place: Place, form: str | None, headers: dict[str, str], status: int
-) -> None:
+def test_no_other_page_can_decide(place: Place, form: str | None, headers: dict[str, str], status: int) -> None:
     assert place.accept(form, **headers) == status
     assert place.untouched()
 
@@ -193,9 +189,7 @@ PATHS = st.one_of(
 )  # fmt: skip
 
 
-@settings(
-    max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
+@settings(max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(
     method=st.sampled_from(["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "TRACE", "X"]),
     path=PATHS,
@@ -222,9 +216,7 @@ def test_no_request_breaks_it_or_changes_anything(
 def test_a_request_that_never_ends_keeps_nobody_out(place: Place) -> None:
     lines = [socket.create_connection(("127.0.0.1", place.port)) for _ in range(20)]
     for line in lines:
-        line.sendall(
-            f"POST {place.keys.base}/ledger HTTP/1.1\r\nHost: {place.host}\r\nContent-Length: 99\r\n".encode()
-        )
+        line.sendall(f"POST {place.keys.base}/ledger HTTP/1.1\r\nHost: {place.host}\r\nContent-Length: 99\r\n".encode())
     with httpx.Client(trust_env=False, follow_redirects=True) as client:
         assert client.get(place.link).status_code == 200
     for line in lines:

@@ -60,9 +60,7 @@ def test_a_run_with_hostile_texts_makes_the_same_page_of_a_hub(tmp_path: Path) -
         party |= dict.fromkeys(("connected", "signed", "waiting", "left_out"), False) | {"since": 0.0}
         parties = {word: party | {"refusal": word} for word in words}
         facts = {"run": words[1], "protocol": words[2], "federation": words[3], "parties": parties}
-        with Status(
-            out, role="server", port=1, round=2, rounds=5, epsilon={words[0]: 0.7}, **facts
-        ) as status:
+        with Status(out, role="server", port=1, round=2, rounds=5, epsilon={words[0]: 0.7}, **facts) as status:
             status.say(state="failed", error=words[4])
         (out / "report.html").write_text(words[5])
         with visitor(home) as somebody:

@@ -40,9 +40,7 @@ def waiting(home: Path) -> set[str]:
     return {one.run for one in Queue(home=home).waiting()}
 
 
-def test_a_contract_is_told_in_words_with_its_price_and_what_would_be_left(
-    home: Path, steward: Visitor
-) -> None:
+def test_a_contract_is_told_in_words_with_its_price_and_what_would_be_left(home: Path, steward: Visitor) -> None:
     with Ledger(home / "clinic.ledger") as book:
         left = book.remaining()
     assert 6.7 < left < 6.8
@@ -168,9 +166,7 @@ def test_a_home_without_a_ledger_or_a_run_is_shown_too(tmp_path: Path) -> None:
         assert steward.post("ledger", epsilon="1", reason="no").status_code == 404
 
 
-def test_a_report_is_shown_from_the_folder_of_its_run_and_nothing_else_of_it(
-    tmp_path: Path, home: Path
-) -> None:
+def test_a_report_is_shown_from_the_folder_of_its_run_and_nothing_else_of_it(tmp_path: Path, home: Path) -> None:
     out = tmp_path / "out"
     with Status(out, role="server", parties={}, run="gram-3") as status:
         status.say(state="done")
@@ -202,9 +198,7 @@ def test_a_hub_shows_parties_runs_and_how_to_resume(tmp_path: Path) -> None:
 
 def test_the_command_that_resumes_offers_the_contract_that_was_begun(tmp_path: Path) -> None:
     """The console names the copy of the run file that lies in the output folder."""
-    parties = {
-        name: {"schema": f"{name}.toml", "epsilon": 1.0, "delta": 1e-6} for name in ("clinic", "insurer")
-    }
+    parties = {name: {"schema": f"{name}.toml", "epsilon": 1.0, "delta": 1e-6} for name in ("clinic", "insurer")}
     for name, schema in (("clinic", MINE), ("insurer", THEIRS)):
         schema.save(tmp_path / f"{name}.toml")
     body = {"protocol": "gram", "out": "joint", "settings": {"target": "smoker"}, "parties": parties}
@@ -219,9 +213,7 @@ def test_a_hub_invites_renews_and_revokes_as_the_command_does(tmp_path: Path) ->
     folder = hub(tmp_path)
     roster = Authority(folder).roster
     with visitor(folder) as operator:
-        assert "The invitation is written" in words_of(
-            operator.post("parties", act="invite", party="lab", days="3")
-        )
+        assert "The invitation is written" in words_of(operator.post("parties", act="invite", party="lab", days="3"))
         assert (folder / "invitations" / "lab.toml").exists()
         assert "BEGIN" not in operator.get().text, "no key comes into a page"
         old = roster.read()["parties"]["clinic"]["fingerprint"]

@@ -51,8 +51,7 @@ def released_once() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     first: dict[str, int] = {}
     places = {
-        item: first.setdefault(name, place) if (name := case_of(item)) else place
-        for place, item in enumerate(items)
+        item: first.setdefault(name, place) if (name := case_of(item)) else place for place, item in enumerate(items)
     }
     items.sort(key=places.__getitem__)
 

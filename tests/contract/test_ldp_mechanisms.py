@@ -111,9 +111,7 @@ def sampled_law(mechanism, update) -> Law:
     law: Law = {}
     orders = list(itertools.permutations(range(mechanism.dims), mechanism.count))
     for order in orders:
-        answers = [
-            value_law(mechanism.single, max(-1.0, min(1.0, update[i] / mechanism.clip))) for i in order
-        ]
+        answers = [value_law(mechanism.single, max(-1.0, min(1.0, update[i] / mechanism.clip))) for i in order]
         for values in itertools.product(*answers):
             probability = math.prod(answer[value] for answer, value in zip(answers, values, strict=True))
             law[*values, *order] = probability / len(orders)
@@ -250,9 +248,7 @@ def test_the_mean_of_a_report_is_the_sum_of_its_claims_over_the_clients(case):
     for row in range(len(updates)):
         where = range(report.dims) if report.indices is None else report.indices[row].tolist()
         for slot, index in enumerate(where):
-            dense[row, index] += report.scale * float(
-                report.values[row, min(slot, report.values.shape[1] - 1)]
-            )
+            dense[row, index] += report.scale * float(report.values[row, min(slot, report.values.shape[1] - 1)])
     torch.testing.assert_close(report.mean(), dense.mean(0).float())
     assert report.clients == len(updates)
     assert report.mean().shape == (case.mechanism.dims,)

@@ -221,9 +221,7 @@ def _noise_times(patch: Patch, factor: float) -> None:
     patch.setattr(
         critic_round,
         "private_critic_gradient",
-        lambda *rows, noise_multiplier, **more: honest(
-            *rows, noise_multiplier=factor * noise_multiplier, **more
-        ),
+        lambda *rows, noise_multiplier, **more: honest(*rows, noise_multiplier=factor * noise_multiplier, **more),
     )
 
 
@@ -342,9 +340,7 @@ def test_the_code_as_it_is_passes(check: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize(("plant", "check"), CAUGHT, ids=lambda each: each.__name__)
-def test_a_planted_bug_is_caught(
-    plant: Callable[[Patch], None], check: Callable[[], None], monkeypatch: Patch
-) -> None:
+def test_a_planted_bug_is_caught(plant: Callable[[Patch], None], check: Callable[[], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)
     with pytest.raises(AssertionError):
         check()

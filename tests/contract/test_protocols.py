@@ -53,9 +53,7 @@ def test_a_run_through_bytes_that_is_stopped_and_resumed_ends_where_an_undisturb
 
         return case.record.train(
             case.config(),
-            BytesParties(
-                {name: partial(rebuilt, case, federation, name, tmp_path) for name in federation.holders}
-            ),
+            BytesParties({name: partial(rebuilt, case, federation, name, tmp_path) for name in federation.holders}),
             federation.schemas,
             checkpoint=tmp_path / "server",
             resume=resume,
@@ -229,9 +227,7 @@ def test_a_ledger_that_cannot_write_stops_the_answer(case: Case, monkeypatch: py
 def test_seeded_noise_is_refused_where_the_ledger_is_real(case: Case, tmp_path: Path) -> None:
     ((name, holder),) = case.real(tmp_path, alone=True).holders.items()
     with pytest.raises(PrivacyError, match="rehearsal"):
-        case.record.build(
-            name, holder.table, holder.ledger, run="r", budget=case.budget, rng=SecureRng.from_seed(1)
-        )
+        case.record.build(name, holder.table, holder.ledger, run="r", budget=case.budget, rng=SecureRng.from_seed(1))
     assert not [entry for entry in holder.ledger.entries() if entry.count]
 
 

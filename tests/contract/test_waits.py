@@ -90,9 +90,7 @@ def answer(waits: ModuleType, change: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1.1e9])
-def test_of_weights_beyond_reason_on_a_device_nothing_is_computed_but_of_zeros(
-    bad: float, waits: ModuleType
-) -> None:
+def test_of_weights_beyond_reason_on_a_device_nothing_is_computed_but_of_zeros(bad: float, waits: ModuleType) -> None:
     def spoiled(weights: Tensor) -> Tensor:
         return weights.index_fill(0, torch.tensor([3]), bad)
 

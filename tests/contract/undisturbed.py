@@ -26,9 +26,7 @@ class Recorded(LocalParties):
         super().__init__(parties)
         self.log: list[tuple[str, Ask, Reply]] = []
         self.asked, self.times = 0, times
-        self.until_paid = (
-            False  # or end it with the first value, more than a number of people, that was paid for
-        )
+        self.until_paid = False  # or end it with the first value, more than a number of people, that was paid for
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else message

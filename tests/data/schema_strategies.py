@@ -43,9 +43,9 @@ class Constant:
         return torch.full(shape, self.value, dtype=torch.float64)
 
 
-words = st.text(
-    st.characters(min_codepoint=32, max_codepoint=0x17F, exclude_characters="\x7f"), min_size=1
-).filter(lambda word: word not in MISSING_WORDS)
+words = st.text(st.characters(min_codepoint=32, max_codepoint=0x17F, exclude_characters="\x7f"), min_size=1).filter(
+    lambda word: word not in MISSING_WORDS
+)
 categories = st.one_of(
     st.lists(words, min_size=1, max_size=5, unique=True),
     st.lists(st.integers(-1000, 1000), min_size=1, max_size=5, unique=True),

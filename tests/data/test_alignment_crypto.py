@@ -296,8 +296,7 @@ def said_by(ids):
 
 def test_repeated_ids_are_counted_and_one_is_named():
     assert said_by([7, 8, 7, 9, 9, 9]) == (
-        "clinic: 3 of 6 rows repeat the id of another row, for instance 9: a person takes one row. "
-        "Nothing was sent."
+        "clinic: 3 of 6 rows repeat the id of another row, for instance 9: a person takes one row. Nothing was sent."
     )
     assert "1 of 2 rows" in said_by(["Jos\u00e9", "Jose\u0301"])
 
@@ -308,8 +307,7 @@ def test_integers_and_text_never_meet_in_silence():
         "Make the column one kind. Nothing was sent."
     )
     assert said_by(["1", "2"]) == (
-        "clinic has text ids, insurer has integer ids: these never match. Give all parties one kind. "
-        "Nothing was sent."
+        "clinic has text ids, insurer has integer ids: these never match. Give all parties one kind. Nothing was sent."
     )
 
 
@@ -337,9 +335,7 @@ def test_ids_that_two_holders_could_write_differently_are_refused(ids, said):
 
 
 def test_nobody_in_common_and_nobody_else_are_said_plainly():
-    with pytest.raises(
-        AlignmentError, match=r"No person is held by all of clinic, insurer, lab\. No row was used\."
-    ):
+    with pytest.raises(AlignmentError, match=r"No person is held by all of clinic, insurer, lab\. No row was used\."):
         align({"clinic": [1, 2], "insurer": [2, 3], "lab": [3, 1]})
     with pytest.raises(AlignmentError, match="two parties or more, not 1"):
         align({"clinic": [1]})

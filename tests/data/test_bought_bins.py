@@ -24,9 +24,7 @@ SCHEMA = Schema(
         Real(name="price", low=0.0, high=70_000.0, decimals=2, ends=True),
         Real(name="dose", low=-1.0, high=4.0),
         Date(name="seen", low=date(1960, 1, 1), high=date(2020, 12, 31)),
-        Datetime(
-            name="at", low=datetime(2024, 1, 1), high=datetime(2024, 3, 1), resolution="hour", nullable=True
-        ),
+        Datetime(name="at", low=datetime(2024, 1, 1), high=datetime(2024, 3, 1), resolution="hour", nullable=True),
         Integer(name="grade", low=0, high=90, bins=3),
         Categorical(name="code", categories=tuple(f"c{n}" for n in range(70))),
         Boolean(name="ill"),

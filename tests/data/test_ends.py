@@ -41,9 +41,7 @@ def test_numbers_are_drawn_with_the_ends_of_the_table_and_within_their_level() -
     assert np.isnan(price[codes[:, 0] == 5]).all(), "missing stays missing"
 
 
-def test_a_number_is_moved_by_less_than_a_unit_on_its_side_of_zero_and_stays_where_nothing_is_in_reach() -> (
-    None
-):
+def test_a_number_is_moved_by_less_than_a_unit_on_its_side_of_zero_and_stays_where_nothing_is_in_reach() -> None:
     table = np.zeros(100)
     table[[0, 99]] = 1
     steps = np.array([1234, -1234, 5, -5, 1999, 40, 7])

@@ -48,9 +48,7 @@ def shaped(schema: ImageSchema | SeriesSchema, values: list[float], dtype: Any =
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bounds", BOUNDS)
-def test_bounds_of_any_width_give_their_ends_and_what_is_between(
-    kind: str, bounds: tuple[float, float]
-) -> None:
+def test_bounds_of_any_width_give_their_ends_and_what_is_between(kind: str, bounds: tuple[float, float]) -> None:
     low, high = bounds
     schema = schema_of(kind, low, high)
     inside = [low, low + (high - low) / 4, high, np.nextafter(low, high), np.nextafter(high, low)]
@@ -143,9 +141,7 @@ def test_days_that_are_centuries_apart_are_features_like_any_others(
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
 def test_the_time_of_a_series_may_be_any_day_that_a_calendar_has(unit: str) -> None:
-    schema = SeriesSchema(
-        channels=(Real(name="v", low=0, high=1),), length=2, series="s", time="t", step=86400.0
-    )
+    schema = SeriesSchema(channels=(Real(name="v", low=0, high=1),), length=2, series="s", time="t", step=86400.0)
     days = pd.Series(np.array(["4000-01-01", "4000-01-02"], f"datetime64[{unit}]"))
     assert read_series(pd.DataFrame({"t": days, "v": 0.5, "s": 1}), schema).rows == 1
     far = pd.Series(np.array([0, 2**53], f"datetime64[{unit}]"))

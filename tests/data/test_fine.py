@@ -46,17 +46,13 @@ def test_levels_are_bought_of_undeclared_numbers_and_of_long_lists() -> None:
 
 
 def test_whole_numbers_and_days_have_a_cell_each_while_they_are_few_enough() -> None:
-    schema = fine(
-        Integer(name="i", low=-5, high=MOST - 6), Date(name="d", low=date(2000, 1, 1), high=date(2020, 1, 1))
-    )
+    schema = fine(Integer(name="i", low=-5, high=MOST - 6), Date(name="d", low=date(2000, 1, 1), high=date(2020, 1, 1)))
     assert [column.levels for column in schema.columns] == [MOST, 7306]
     hours = Datetime(name="t", low=datetime(2020, 1, 1), high=datetime(2020, 12, 31, 23), resolution="hour")
     seconds = replace(hours, resolution="second")
     assert [column.levels for column in fine(hours, replace(seconds, name="s")).columns] == [8784, MOST]
     values = np.arange(-5, MOST - 5)
-    assert np.array_equal(
-        Codec(schema.select(["i"])).codes(pd.DataFrame({"i": values}))[:, 0], np.arange(MOST)
-    )
+    assert np.array_equal(Codec(schema.select(["i"])).codes(pd.DataFrame({"i": values}))[:, 0], np.arange(MOST))
 
 
 @pytest.mark.parametrize(
@@ -111,9 +107,7 @@ def test_people_of_whom_nothing_more_is_known_are_even_and_not_on_round_numbers(
 @pytest.mark.parametrize(
     ("low", "high"), [(0.0, 5e-324), (0.0, 1e-320), (1.0, 1.0 + 1e-14), (1e300 - 1e290, 1e300), (-1e-310, 0)]
 )
-def test_bounds_at_the_edge_of_what_numbers_can_say_have_cells_that_hold_them(
-    low: float, high: float
-) -> None:
+def test_bounds_at_the_edge_of_what_numbers_can_say_have_cells_that_hold_them(low: float, high: float) -> None:
     column = Real(name="x", low=low, high=high, bins=1)
     object.__setattr__(column, "bins", None)  # sixteen even bins may not fit between such bounds
     (cut,) = fine(column).columns
@@ -138,9 +132,7 @@ def test_many_columns_have_fewer_cells_each_so_that_all_together_are_bounded(
     ("low", "high", "decimals"),
     [(0, 10, 2), (-0.005, 10.005, 2), (-3e6, 1e9, 2), (0.1, 99.9, 0), (-1, 1e12, 3)],
 )
-def test_numbers_with_so_many_decimals_have_cells_that_hold_one_each(
-    low: float, high: float, decimals: int
-) -> None:
+def test_numbers_with_so_many_decimals_have_cells_that_hold_one_each(low: float, high: float, decimals: int) -> None:
     (cut,) = fine(Real(name="x", low=low, high=high, decimals=decimals)).columns
     codec = Codec(Schema(columns=(cut,)))
     codes = np.arange(cut.levels)[:, None]

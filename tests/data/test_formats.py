@@ -121,9 +121,7 @@ def test_the_classes_of_a_boolean_target_are_its_labels() -> None:
 
 
 @pytest.mark.parametrize("nullable", [False, True])
-def test_text_of_an_ordinal_column_comes_back_as_an_ordered_categorical(
-    nullable: bool, tmp_path: Path
-) -> None:
+def test_text_of_an_ordinal_column_comes_back_as_an_ordered_categorical(nullable: bool, tmp_path: Path) -> None:
     column = Ordinal(name="x", categories=("low", "middle", "high"), nullable=nullable)
     schema, made = Schema(columns=(column,)), drawn(column)
     assert made.dtype == pd.CategoricalDtype(["low", "middle", "high"], ordered=True)
@@ -138,9 +136,7 @@ def test_text_of_an_ordinal_column_comes_back_as_an_ordered_categorical(
 
 
 def test_times_are_whole_steps_within_their_bounds_and_finer_ones_are_dropped(tmp_path: Path) -> None:
-    column = Datetime(
-        name="x", low="2024-02-28 22:00", high="2024-03-01 01:00", resolution="hour", nullable=True
-    )
+    column = Datetime(name="x", low="2024-02-28 22:00", high="2024-03-01 01:00", resolution="hour", nullable=True)
     schema, made = Schema(columns=(column,)), drawn(column)
     assert column.levels == 28
     assert (made.min(), made.max()) == (pd.Timestamp(column.low), pd.Timestamp(column.high))
@@ -152,8 +148,7 @@ def test_times_are_whole_steps_within_their_bounds_and_finer_ones_are_dropped(tm
     read = read_table(cells, schema).frame["x"].astype(str).tolist()
     assert read == ["2024-02-29 23:00:00", "2024-02-29 00:00:00", "2024-02-29 05:00:00", "NaT"]
     assert [
-        str(found).partition("at row")[2]
-        for found in check_table(pd.DataFrame({"x": ["noon", "2025-01-01"]}), schema)
+        str(found).partition("at row")[2] for found in check_table(pd.DataFrame({"x": ["noon", "2025-01-01"]}), schema)
     ] == [
         " 1 is not a time (YYYY-MM-DD HH:MM:SS).",
         " 2 is above the declared high 2024-03-01 01:00:00.",
@@ -162,9 +157,7 @@ def test_times_are_whole_steps_within_their_bounds_and_finer_ones_are_dropped(tm
 
 def test_what_a_time_is_written_as_depends_on_no_other_row() -> None:
     schema = Schema(columns=(Datetime(name="x", low="2024-01-01 00:00", high="2024-12-31 23:59:59"),))
-    midnight, noon = (
-        pd.DataFrame({"x": pd.to_datetime(cells)}) for cells in (["2024-05-01"], ["2024-05-01 12:00"])
-    )
+    midnight, noon = (pd.DataFrame({"x": pd.to_datetime(cells)}) for cells in (["2024-05-01"], ["2024-05-01 12:00"]))
     both = csv_text(pd.concat([midnight, noon]), schema).splitlines()
     assert both == ["x", "2024-05-01 00:00:00", "2024-05-01 12:00:00"]
     assert csv_text(midnight, schema).splitlines() == both[:2]

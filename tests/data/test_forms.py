@@ -59,9 +59,7 @@ def test_days_of_which_no_value_tells_are_drafted_day_first_with_a_word_on_it() 
     assert found.remarks["born"] in found.schema.note
 
 
-@pytest.mark.parametrize(
-    "cell", ["1990-02-01", "32.01.1990", "29.02.1990", "1.2.1990", "01.02.90", "٠١.٠٢.1990"]
-)
+@pytest.mark.parametrize("cell", ["1990-02-01", "32.01.1990", "29.02.1990", "1.2.1990", "01.02.90", "٠١.٠٢.1990"])
 def test_a_day_in_another_form_is_a_violation_and_a_real_date_is_none(cell: str) -> None:
     schema = Schema(columns=(Date(name="born", low="1990-01-01", high="1990-12-31", written="DD.MM.YYYY"),))
     (found,) = check_table(pd.DataFrame({"born": [cell]}), schema)
@@ -94,9 +92,7 @@ def test_numbers_are_drafted_in_their_form_read_and_written_as_they_came(form: s
     schema.save(tmp_path / "t.toml")
     assert Schema.load(tmp_path / "t.toml") == schema
     assert list(read_table(tmp_path / "t.csv", schema).frame["x"]) == numbers
-    again, drawn = (
-        pd.read_csv(io.StringIO(text), dtype=str) for text in made_again(tmp_path / "t.csv", schema)
-    )
+    again, drawn = (pd.read_csv(io.StringIO(text), dtype=str) for text in made_again(tmp_path / "t.csv", schema))
     assert list(again["x"]) == texts
     assert not check_table(drawn, schema)
 
@@ -127,9 +123,7 @@ TIMES = {
 
 
 @pytest.mark.parametrize("form", TIMES)
-def test_times_of_day_are_drafted_in_their_form_read_and_written_as_they_came(
-    form: str, tmp_path: Path
-) -> None:
+def test_times_of_day_are_drafted_in_their_form_read_and_written_as_they_came(form: str, tmp_path: Path) -> None:
     texts, steps = TIMES[form]
     (tmp_path / "t.csv").write_text("\n".join(["at", *texts, ""]))
     schema = infer_schema(tmp_path / "t.csv")

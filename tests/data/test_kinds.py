@@ -57,9 +57,7 @@ def _cells(rows: Any) -> np.ndarray[Any, Any]:
     """All that a person has, in one line."""
     if hasattr(rows, "frame"):
         return rows.frame.to_numpy().ravel()
-    return np.concatenate(
-        [rows.own.ravel(), rows.events.ravel()] if hasattr(rows, "own") else [rows.values.ravel()]
-    )
+    return np.concatenate([rows.own.ravel(), rows.events.ravel()] if hasattr(rows, "own") else [rows.values.ravel()])
 
 
 @pytest.mark.parametrize("name", BROUGHT)

@@ -38,9 +38,7 @@ def test_one_label_is_the_same_however_it_is_declared() -> None:
 
 
 def test_classes_of_a_row_are_those_of_its_columns_in_arrays_files_and_tables(tmp_path: Path) -> None:
-    frame = pd.DataFrame(
-        {"id": [1, 1, 2, 3], **CLASSES, "pixel_0_0": PIXELS[:, 0, 0], "pixel_1_0": PIXELS[:, 1, 0]}
-    )
+    frame = pd.DataFrame({"id": [1, 1, 2, 3], **CLASSES, "pixel_0_0": PIXELS[:, 0, 0], "pixel_1_0": PIXELS[:, 1, 0]})
     frame.to_csv(tmp_path / "rows.csv", index=False)
     np.savez(tmp_path / "rows.npz", images=PIXELS, id=frame["id"], **CLASSES)
     read = [

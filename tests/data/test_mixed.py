@@ -52,9 +52,7 @@ def test_a_frame_has_every_number_in_its_own_column() -> None:
 
 def test_tables_alone_make_a_table() -> None:
     other = Schema(columns=(Boolean(name="insured"),), person="id")
-    assert side_by_side({"a": TABLE, "b": other}) == Schema(
-        columns=(*TABLE.columns, *other.columns), person="id"
-    )
+    assert side_by_side({"a": TABLE, "b": other}) == Schema(columns=(*TABLE.columns, *other.columns), person="id")
 
 
 @pytest.mark.parametrize(

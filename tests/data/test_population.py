@@ -211,9 +211,7 @@ def test_rows_without_a_class_become_a_number_or_a_slot_for_each_level() -> None
 def test_arrays_without_a_class_keep_people_without_rows() -> None:
     schema = ImageSchema(height=2, width=2)
     values = np.arange(12).reshape(3, 2, 2)
-    rows = ArrayTable(
-        schema.scaled(values), np.array(["a", "b", "c"]), np.array([0, 2, 2, 3]), schema, "images"
-    )
+    rows = ArrayTable(schema.scaled(values), np.array(["a", "b", "c"]), np.array([0, 2, 2, 3]), schema, "images")
     population = population_of(rows)
     x, _, mask = population.gather(torch.tensor([2, 1, 0]))
     assert mask.tolist() == [[True, False], [False, False], [True, True]]

@@ -57,9 +57,7 @@ ROWS = pd.DataFrame(
         "before": ["none", "some", "much", "none"],
         "after": ["none", "none", "much", "some"],
         "cost": [0.0, 1.0, 2.0, 3.0],
-        "at": pd.to_datetime(
-            ["2020-01-01 01:00", "2020-01-01 02:00", "2020-01-01 03:00", "2020-01-02 00:00"]
-        ),
+        "at": pd.to_datetime(["2020-01-01 01:00", "2020-01-01 02:00", "2020-01-01 03:00", "2020-01-02 00:00"]),
     }
 )
 
@@ -146,9 +144,7 @@ def test_there_are_not_more_rules_than_a_hundred() -> None:
     with pytest.raises(SchemaError, match="at most 100"):
         schema(*[PREGNANT] * 101)
     with pytest.raises(SchemaError, match="list"):
-        Schema.from_dict(
-            {"columns": [column.to_dict() for column in COLUMNS], "rules": {"always": "age > 3"}}
-        )
+        Schema.from_dict({"columns": [column.to_dict() for column in COLUMNS], "rules": {"always": "age > 3"}})
 
 
 @pytest.mark.parametrize(

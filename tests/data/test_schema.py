@@ -18,9 +18,7 @@ SCHEMA = Schema(columns=(AGE, Boolean(name="smoker")), person="zper")
 
 @settings(deadline=None, max_examples=25)
 @given(schema=schemas())
-def test_a_schema_survives_toml_json_and_plain_types(
-    schema: Schema, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_schema_survives_toml_json_and_plain_types(schema: Schema, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("schema")
     for name in ("schema.toml", "schema.json"):
         schema.save(folder / name)
@@ -51,9 +49,7 @@ def test_every_level_has_one_label(column: Categorical) -> None:
 
 
 @given(low=st.integers(-1000, 1000), width=st.integers(1, 500), bins=st.integers(1, 50))
-def test_equal_bins_of_whole_numbers_cover_all_and_differ_by_at_most_one(
-    low: int, width: int, bins: int
-) -> None:
+def test_equal_bins_of_whole_numbers_cover_all_and_differ_by_at_most_one(low: int, width: int, bins: int) -> None:
     bins = min(bins, width + 1)
     edges = Integer(name="x", low=low, high=low + width, bins=bins).edges
     assert (edges[0], edges[-1], len(edges)) == (low, low + width + 1, bins + 1)
@@ -71,10 +67,7 @@ def test_whole_numbers_and_days_have_a_level_each_up_to_64_and_16_bins_beyond() 
 def test_labels_show_the_bins() -> None:
     assert Integer(name="x", low=0, high=9, bins=(0, 1, 5, 9)).labels == ("0", "1–4", "5–9")
     assert Real(name="x", low=0, high=1, bins=2).labels == ("[0, 0.5)", "[0.5, 1]")
-    assert (
-        Date(name="x", low=date(2020, 1, 1), high=date(2020, 1, 4), bins=2).labels[0]
-        == "2020-01-01–2020-01-02"
-    )
+    assert Date(name="x", low=date(2020, 1, 1), high=date(2020, 1, 4), bins=2).labels[0] == "2020-01-01–2020-01-02"
 
 
 @pytest.mark.parametrize(
@@ -140,9 +133,7 @@ def test_nonsense_is_refused_when_it_is_declared(make: object, message: str) -> 
         ({}, "at least one column"),
     ],
 )
-def test_a_wrong_word_in_a_file_is_named_with_the_nearest_right_one(
-    data: dict, message: str, tmp_path: Path
-) -> None:
+def test_a_wrong_word_in_a_file_is_named_with_the_nearest_right_one(data: dict, message: str, tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=message):
         Schema.from_dict(data)
     (tmp_path / "s.json").write_text(json.dumps(data))

@@ -40,9 +40,7 @@ from understudy.runtime.wire import spoken_bytes
 FRAME, _all = toy(rows=150, seed=4)
 _toy = _all.select(["smoker", "age", "treated", "income"])
 # Without declared bins, so that levels are bought: fine cells are counted at one reading, and pairs at the next.
-SCHEMA = replace(
-    _toy, columns=tuple(replace(c, bins=None) if isinstance(c, Binned) else c for c in _toy.columns)
-)
+SCHEMA = replace(_toy, columns=tuple(replace(c, bins=None) if isinstance(c, Binned) else c for c in _toy.columns))
 BUDGET = Budget(2.0, 1e-5)
 SMALL: dict[str, Any] = {"components": 8, "steps": 5, "device": "cpu"}
 KINDS = ("parquet", "csv", "csv.gz", "sqlite", "duckdb")
@@ -100,9 +98,7 @@ def test_all_batches_together_are_the_table(tmp_path: Path, kind: str) -> None:
 
 def party(table: Table, folder: Path | None = None) -> Any:
     ledger = Ledger.rehearsal(holder="one", budget=BUDGET)
-    return gram.PROTOCOL.build(
-        "one", table, ledger, run="r", budget=BUDGET, rng=SecureRng.from_seed(7), folder=folder
-    )
+    return gram.PROTOCOL.build("one", table, ledger, run="r", budget=BUDGET, rng=SecureRng.from_seed(7), folder=folder)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +140,7 @@ def test_sums_over_many_batches_are_those_over_one_to_the_last_count(
     assert again.equal(one)
 
 
-def test_holders_of_long_and_of_short_tables_count_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_holders_of_long_and_of_short_tables_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long, short = kept(tmp_path, "parquet", FRAME[:100]), FRAME[100:]
     made = []
     for tables in ({"a": long, "b": short}, {"a": FRAME[:100], "b": short}):
@@ -242,16 +236,12 @@ def test_a_long_table_shows_no_row(tmp_path: Path) -> None:
     assert repr(open_table(kept(tmp_path, "parquet"), SCHEMA)) == "StreamedTable(source='t.parquet')"
 
 
-def test_a_page_compares_some_rows_of_a_long_table_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_compares_some_rows_of_a_long_table_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holdings, "MOST", 100)
     found = holdings.open_holdings({"one": kept(tmp_path, "parquet")}, {"one": SCHEMA}, same_people=False)
     assert isinstance(found, holdings.Holdings)
     assert 50 < len(found.real) < 150
-    assert found.notes == (
-        f"Of the 150 rows of one, {len(found.real)} that were drawn at random are compared.",
-    )
+    assert found.notes == (f"Of the 150 rows of one, {len(found.real)} that were drawn at random are compared.",)
     assert set(found.people) <= set(FRAME["id"])
 
 
@@ -306,9 +296,7 @@ def test_the_command_checks_cells_and_rules_in_batches(
 
 
 @pytest.mark.parametrize("id", ["p 7 ", "p\u200b7"])
-def test_an_id_of_a_long_table_that_cannot_be_matched_is_quoted_to_nobody_else(
-    tmp_path: Path, id: str
-) -> None:
+def test_an_id_of_a_long_table_that_cannot_be_matched_is_quoted_to_nobody_else(tmp_path: Path, id: str) -> None:
     """It is found while people are aligned; of a table that is held, when the holder opens it."""
     frame = FRAME.assign(id=[f"p{n}" for n in FRAME["id"]])
     frame.loc[3, "id"] = id

@@ -27,9 +27,7 @@ def test_what_leans_is_turned_upright_moved_to_the_middle_and_comes_back() -> No
     assert (turned - turned[1]).abs().max() < 0.2 * UNIT, "they look alike now"
     assert (images - images[1]).abs().max() > 0.8 * UNIT
     assert upright(turned)[0].abs().max() <= 0.1 * FINE, "and stay as they are"
-    assert (leaning(turned, poses) - images).abs().max() < 0.25 * UNIT, (
-        "but for what two moves between pixels blur"
-    )
+    assert (leaning(turned, poses) - images).abs().max() < 0.25 * UNIT, "but for what two moves between pixels blur"
 
 
 def test_an_image_of_one_value_stays_and_what_lies_far_aside_is_moved_up_to_a_bound() -> None:
@@ -57,9 +55,7 @@ def test_an_image_becomes_the_same_whole_numbers_whoever_else_is_in_the_batch() 
     frame, images = Frame((9, 7), 2, 33, upright=True), RNG.random((40, 9, 7)).astype(np.float32)
     together = frame.coefficients(images)
     assert np.array_equal(together, np.rint(together))
-    assert all(
-        np.array_equal(frame.coefficients(images[n : n + 1])[0], together[n]) for n in range(len(images))
-    )
+    assert all(np.array_equal(frame.coefficients(images[n : n + 1])[0], together[n]) for n in range(len(images)))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (28, 28), (8, 8, 3)])

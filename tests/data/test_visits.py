@@ -48,8 +48,7 @@ def test_what_counts_of_a_person_is_cut_to_the_first_events() -> None:
         gaps = mine["day"].diff().dt.days
         column: Any = schema.event_schema.columns[-1]
         expected = [
-            column.levels if pd.isna(gap) else np.searchsorted(column.edges[1:-1], gap, side="right")
-            for gap in gaps
+            column.levels if pd.isna(gap) else np.searchsorted(column.edges[1:-1], gap, side="right") for gap in gaps
         ]
         assert codes.events[own, -1].tolist() == expected
         first = 4 if mine.empty else np.searchsorted([8, 16, 24], mine["day"].iloc[0].day, side="right")

@@ -180,9 +180,7 @@ class CriticAudit(SumsAudit):
             seats = self.seats(True, 2**20 * (seed + 1) + trial)
             verti_gan.train(self.config, Seen(seats), self.schemas)
             target = seats[self.target]
-            moved, noise = (
-                torch.cat(side).numpy() for side in (target.critic_round.moved, target.critic_round.left)
-            )
+            moved, noise = (torch.cat(side).numpy() for side in (target.critic_round.moved, target.critic_round.left))
             stated = (target.noise_multiplier * self.config.clip_norm) ** 2
             return {stated: Block(moved, noise, stated)}, target.ledger.spend()
 

@@ -18,9 +18,7 @@ def test_risk_is_close_to_the_papers_residual_success(hits):
     error = np.hypot(errors[0] / (1 - control), errors[1] * (attack - 1) / (1 - control) ** 2)
     value = (attack - control) / (1 - control)
     risk = Measure("success", *(wilson(k, n) for k in hits), HALF, 1).risk
-    assert (risk.value, risk.low, risk.high) == pytest.approx(
-        (value, max(0, value - error), value + error), abs=0.01
-    )
+    assert (risk.value, risk.low, risk.high) == pytest.approx((value, max(0, value - error), value + error), abs=0.01)
 
 
 def test_the_interval_of_the_risk_covers():

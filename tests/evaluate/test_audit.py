@@ -52,9 +52,7 @@ from understudy.protocols.gans import verti_gan
 
 DELTA = 1e-5
 SCHEMA = Schema(person="id", columns=(Boolean(name="smoker"), Ordinal(name="grade", categories=(1, 2, 3))))
-TINY = verti_gan.Config(
-    rounds=1, critic_steps=1, batch=2, latent=2, common=(4,), critic_hidden=(1,), device="cpu"
-)
+TINY = verti_gan.Config(rounds=1, critic_steps=1, batch=2, latent=2, common=(4,), critic_hidden=(1,), device="cpu")
 
 
 def normals(shift: float, n: int, seed: int) -> np.ndarray:
@@ -185,9 +183,7 @@ def test_a_claim_is_refuted_exactly_when_its_curve_forbids_the_errors(event: DpE
 
 
 @pytest.mark.parametrize(("noise", "refuted"), [(0.5, True), (1.0, False)])
-def test_the_best_test_of_a_sampled_gaussian_is_explained_by_its_own_noise(
-    noise: float, refuted: bool
-) -> None:
+def test_the_best_test_of_a_sampled_gaussian_is_explained_by_its_own_noise(noise: float, refuted: bool) -> None:
     """Drawn with probability q the person adds 1: the errors of every threshold are known exactly."""
     q, alarm = 0.4, 0.1
     threshold = noise * norm.isf(alarm)

@@ -25,12 +25,8 @@ def test_fisher_is_never_too_small_over_all_choices_of_those_who_took_part(hits,
         assert np.mean(found <= p) == pytest.approx(p)  # exact: P(p ≤ α) = α at each value it can take
 
 
-@pytest.mark.parametrize(
-    "values", [(0, 1, 2, 3, 4, 5), (0, 0, 1, 1, 1, 0.5), (1, 1, 1, 1, 1, 1), (9, 0, 0, 0, 0, 0)]
-)
-def test_lots_give_the_share_of_choices_that_do_as_well_and_ties_count_against_the_attack(
-    values, monkeypatch
-):
+@pytest.mark.parametrize("values", [(0, 1, 2, 3, 4, 5), (0, 0, 1, 1, 1, 0.5), (1, 1, 1, 1, 1, 1), (9, 0, 0, 0, 0, 0)])
+def test_lots_give_the_share_of_choices_that_do_as_well_and_ties_count_against_the_attack(values, monkeypatch):
     monkeypatch.setattr(chance, "DRAWS", 4_000)
     monkeypatch.setattr(chance, "ENOUGH", 4_000)
     every = choices(6, 3)
@@ -44,9 +40,7 @@ def test_a_p_by_lot_is_uniform_or_larger_although_drawing_stops_early(monkeypatc
     monkeypatch.setattr(chance, "DRAWS", 199)
     monkeypatch.setattr(chance, "ENOUGH", 5)
     rng = np.random.default_rng(0)
-    values = np.concatenate(
-        [np.zeros(20), rng.exponential(size=10), np.full(10, 3.0)]
-    )  # ties and a long tail
+    values = np.concatenate([np.zeros(20), rng.exponential(size=10), np.full(10, 3.0)])  # ties and a long tail
     took_part = np.arange(40) < 15
     found = [luck(sums(values), rng.permutation(took_part), seed=seed)[0] for seed in range(1500)]
     for level in (0.005, 0.01, 0.05, 0.1, 0.3):

@@ -48,12 +48,8 @@ def test_each_column_bears_its_figure_and_their_mean_is_the_figure_of_single_col
 def test_attacks_look_only_at_columns_that_can_be_compared() -> None:
     real, schema = toy(rows=60, seed=1, person=None)
     made = real.drop(columns="income").assign(age=-5)
-    group = Outsiders(
-        inside=real, outside=real[:20].copy(), schema=schema.select(["age", "grade"]), label="clinic"
-    )
-    alone = Outsiders(
-        inside=real, outside=real[:20].copy(), schema=schema.select(["income"]), label="insurer"
-    )
+    group = Outsiders(inside=real, outside=real[:20].copy(), schema=schema.select(["age", "grade"]), label="clinic")
+    alone = Outsiders(inside=real, outside=real[:20].copy(), schema=schema.select(["income"]), label="insurer")
     found = compare(real, made, schema, outsiders=[group, alone])
     assert set(found.evaluation.left_out) == {"income", "age"}
     assert found.attacks
@@ -99,9 +95,7 @@ def test_people_with_many_rows_raise_no_alarm_where_nothing_leaked() -> None:
 
     def people(count: int, seed: int) -> tuple[pd.DataFrame, NDArray[np.int64]]:
         codes = np.random.default_rng(seed).integers(0, 9, (count, 4))
-        return pd.DataFrame(codes.repeat(12, axis=0), columns=schema.names), np.arange(count).repeat(
-            12
-        ) + 1000 * seed
+        return pd.DataFrame(codes.repeat(12, axis=0), columns=schema.names), np.arange(count).repeat(12) + 1000 * seed
 
     (real, mine), (unseen, theirs), (made, _) = people(60, 1), people(60, 2), people(60, 3)
     by_person = compare(real, made, schema, holdout=unseen, people=(mine, theirs), models=())

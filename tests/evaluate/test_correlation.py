@@ -68,9 +68,7 @@ def test_a_table_stands_at_0_from_itself_in_any_order_and_any_unit():
 def test_permuting_the_columns_of_both_tables_changes_nothing():
     real, synthetic = correlated(300, 4), correlated(300, 5)
     order = np.random.default_rng(0).permutation(6)
-    (a,), (b,) = (
-        correlations(x, y).figures for x, y in ((real, synthetic), (real[:, order], synthetic[:, order]))
-    )
+    (a,), (b,) = (correlations(x, y).figures for x, y in ((real, synthetic), (real[:, order], synthetic[:, order])))
     assert a.value == pytest.approx(b.value, abs=1e-12)
 
 

@@ -62,10 +62,7 @@ def test_the_distance_to_all_rows_is_the_sum_of_the_distances(rows, seed):
     sizes = [column.size for column in SCHEMA.columns]
     codes = np.random.default_rng(seed).integers(0, sizes, (rows, 5))
     for space in (Space.gower(SCHEMA), Space.hamming(sizes)):
-        far = sum(
-            space.far(j, np.bincount(codes[:, j], minlength=size))[codes[:, j]]
-            for j, size in enumerate(sizes)
-        )
+        far = sum(space.far(j, np.bincount(codes[:, j], minlength=size))[codes[:, j]] for j, size in enumerate(sizes))
         whole = np.concatenate([*Rows(codes, space).each(codes, lambda d, _: d.astype(np.int64))])
         assert (far == whole.sum(axis=1)).all()
 

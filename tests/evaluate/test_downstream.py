@@ -52,9 +52,7 @@ def test_hand_computed_scores_with_a_class_that_the_test_rows_lack():
     assert scores["acc"] == 0.75
     assert scores["bal_acc"] == 0.75  # recalls ½ and 1
     assert scores["f1"] == pytest.approx((2 / 3 + 1 + 0) / 3)
-    assert scores["auc"] == pytest.approx(
-        (0.5 + 1) / 2
-    )  # class 0: (.8, .1) against (.3, .2); class 1: perfect
+    assert scores["auc"] == pytest.approx((0.5 + 1) / 2)  # class 0: (.8, .1) against (.3, .2); class 1: perfect
 
 
 def test_regression_scores_equal_their_definitions():
@@ -175,13 +173,10 @@ def test_warnings_are_stated_and_not_raised():
 def test_the_subsample_is_stated_and_drawn_by_the_seed():
     real, synthetic, test = examples(500, 20), examples(600, 21), examples(300, 22)
     runs = [
-        downstream(real, synthetic, test, SIZES, classes=2, models=["linear"], rows=50, seed=seed)
-        for seed in (0, 0, 1)
+        downstream(real, synthetic, test, SIZES, classes=2, models=["linear"], rows=50, seed=seed) for seed in (0, 0, 1)
     ]
     assert runs[0] == runs[1] != runs[2]
-    assert runs[0][0].note == (
-        "trained on 50 of 500 real and 50 of 600 synthetic rows, tested on 50 real rows"
-    )
+    assert runs[0][0].note == ("trained on 50 of 500 real and 50 of 600 synthetic rows, tested on 50 real rows")
 
 
 def test_a_split_holds_out_a_fifth_without_overlap():

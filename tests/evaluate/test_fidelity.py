@@ -21,9 +21,7 @@ SCHEMA = Schema(
         Date(name="since", low="2020-01-01", high="2020-12-31", bins=4),
     ),
 )
-OWNERS = dict.fromkeys(("plan", "health", "visits"), "clinic") | dict.fromkeys(
-    ("income", "child", "since"), "insurer"
-)
+OWNERS = dict.fromkeys(("plan", "health", "visits"), "clinic") | dict.fromkeys(("income", "child", "since"), "insurer")
 FAST = ("linear",)
 
 
@@ -54,9 +52,7 @@ def loose(frame, seed=0):
 def test_a_faithful_table_lies_near_the_good_ends_and_independent_columns_at_the_bad_ones():
     real = people(3000, 0)
     faithful, naive = (
-        evaluate_tables(
-            real, rows, SCHEMA, holdout=people(1000, 2), target="plan", owners=OWNERS, models=FAST
-        )
+        evaluate_tables(real, rows, SCHEMA, holdout=people(1000, 2), target="plan", owners=OWNERS, models=FAST)
         for rows in (people(3000, 1), loose(real))
     )
     names = [f"avd{k}{s}" for k in (2, 3) for s in ("", "_within", "_cross")]
@@ -82,9 +78,7 @@ def test_a_table_against_itself_has_no_distance():
 def test_rows_joined_wrongly_across_parties_show_in_the_cross_figures_alone():
     real = people(2000, 4)
     wrong = real.copy()
-    wrong[["income", "child", "since"]] = (
-        real[["income", "child", "since"]].sample(frac=1, random_state=0).to_numpy()
-    )
+    wrong[["income", "child", "since"]] = real[["income", "child", "since"]].sample(frac=1, random_state=0).to_numpy()
     wrong = wrong.astype(real.dtypes.to_dict())
     evaluation = evaluate_tables(real, wrong, SCHEMA, owners=OWNERS)
     assert evaluation["avd2_within"].value == 0
@@ -144,9 +138,7 @@ def test_columns_that_do_not_fit_are_left_out_and_named_without_quoting_a_real_c
     synthetic = synthetic.drop(columns="health")
     real.loc[3, "visits"] = 77
     test["extra"] = 1
-    evaluation = evaluate_tables(
-        real, synthetic, SCHEMA, holdout=test, target="child", owners=OWNERS, models=FAST
-    )
+    evaluation = evaluate_tables(real, synthetic, SCHEMA, holdout=test, target="child", owners=OWNERS, models=FAST)
     assert evaluation.columns == ("income", "child", "since")
     assert "gold" in evaluation.left_out["plan"]
     assert evaluation.left_out["health"] == "the synthetic table does not have it."
@@ -179,9 +171,7 @@ def test_tables_with_nothing_in_common_give_reasons_alone():
 def test_few_rows_give_figures_or_reasons(rows, target):
     few = people(rows, 21)
     for real, synthetic in ((few, people(50, 22)), (people(50, 23), few), (few, few)):
-        evaluation = evaluate_tables(
-            real, synthetic, SCHEMA, target=target, owners=OWNERS, models=("linear",)
-        )
+        evaluation = evaluate_tables(real, synthetic, SCHEMA, target=target, owners=OWNERS, models=("linear",))
         assert all((figure.value is None) == bool(figure.reason) for figure in evaluation.figures)
         assert np.isfinite([figure.value for figure in evaluation.figures if figure.value is not None]).all()
 

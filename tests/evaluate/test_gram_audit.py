@@ -98,10 +98,7 @@ def test_holders_that_add_a_tenth_of_their_noise_are_found_out(
 def test_a_run_file_with_gram_is_audited_by_its_settings(tmp_path: Path) -> None:
     for name, schema in (("a", XY), ("b", Z)):
         schema.save(tmp_path / f"{name}.toml")
-    section = {
-        name: SimpleNamespace(schema=f"{name}.toml", epsilon=8.0, budget=lambda: BUDGET)
-        for name in ("a", "b")
-    }
+    section = {name: SimpleNamespace(schema=f"{name}.toml", epsilon=8.0, budget=lambda: BUDGET) for name in ("a", "b")}
     file = SimpleNamespace(parties=section, out="out", path=lambda text: tmp_path / text)
     result = audit_run_file(file, gram.PROTOCOL, gram.Config(), trials=10, people=4)
     assert result.passed

@@ -130,9 +130,7 @@ def test_sets_are_drawn_uniformly(listed, scope, monkeypatch):
     rng, owners = np.random.default_rng(5), "aaaabbbbbb"
     every = attribute_sets(owners, 2, count=45, scope=scope, rng=rng)
     seen = Counter(
-        tuple(s)
-        for _ in range(300)
-        for s in attribute_sets(owners, 2, count=5, scope=scope, rng=rng).tolist()
+        tuple(s) for _ in range(300) for s in attribute_sets(owners, 2, count=5, scope=scope, rng=rng).tolist()
     )
     expected = 1500 / len(every)
     chi2 = sum((seen[tuple(s)] - expected) ** 2 / expected for s in every.tolist())
@@ -202,8 +200,6 @@ def test_a_figure_has_a_value_or_a_reason():
         Figure(What("x"))
     with pytest.raises(ConfigError):
         Figure(What("x"), value=1.0, reason="none")
-    assert [
-        Figure(What("x"), value=1.0, floor=0.0, ceiling=2.0, better=b).best for b in ("lower", "higher")
-    ] == [0, 2]
+    assert [Figure(What("x"), value=1.0, floor=0.0, ceiling=2.0, better=b).best for b in ("lower", "higher")] == [0, 2]
     assert str(Figure(What("x"), value=1.0, floor=0.0)) == "x: 1.0000 (floor 0.0000)"
     assert [What.within(*p).name for p in product(["a"], SCOPES)] == ["a", "a_within", "a_cross"]

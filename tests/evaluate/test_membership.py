@@ -46,9 +46,7 @@ def test_the_attack_equals_the_papers_definition(count, rows, score, seed):
 @pytest.mark.parametrize("outliers", [None, 0, 0.5, 1])
 def test_a_table_that_never_saw_the_targets_scores_one_half(score, outliers):
     runs = [
-        neighbourhood(
-            people(1200, s), people(1200, s + 100), people(1500, s + 200), score=score, outliers=outliers
-        )
+        neighbourhood(people(1200, s), people(1200, s + 100), people(1500, s + 200), score=score, outliers=outliers)
         for s in range(5)
     ]
     for name in ("acc", "auc"):

@@ -72,9 +72,7 @@ def test_synthetic_rows_that_keep_to_what_is_common_copy_nobody():
 def test_hand_values():
     train = np.array([[0, 0, 0, 0], [1, 1, 1, 1]])
     holdout = np.array([[2, 2, 2, 2], [3, 3, 3, 3]])
-    synthetic = np.array(
-        [[0, 0, 0, 1], [2, 2, 2, 0]]
-    )  # one stands near a training row, one near a held-out row
+    synthetic = np.array([[0, 0, 0, 1], [2, 2, 2, 0]])  # one stands near a training row, one near a held-out row
     closer, figures = neighbours(train, holdout, synthetic)
     assert closer["share"].attack.value == 0.5
     assert figures[0].value == 0.5  # of 0.25 and 0.75
@@ -84,8 +82,7 @@ def test_hand_values():
 @pytest.mark.parametrize(("train", "holdout"), [(600, 600), (900, 300)])
 def test_independent_rows_stand_in_the_middle_whatever_the_sizes_of_the_tables(train, holdout):
     values = [
-        neighbours(people(train, s), people(holdout, s + 50), people(400, s + 100))[0]["share"]
-        for s in range(12)
+        neighbours(people(train, s), people(holdout, s + 50), people(400, s + 100))[0]["share"] for s in range(12)
     ]
     assert np.mean([v.attack.value for v in values]) == pytest.approx(0.5, abs=0.03)
     assert np.mean([v.control.value for v in values]) == pytest.approx(0.5, abs=0.03)
@@ -126,9 +123,7 @@ def test_every_row_alike_gives_one_half_and_a_wide_interval():
     same = np.zeros((30, 3), int)
     rate = neighbours(same, same, same)[0]["share"].attack
     assert rate.value == pytest.approx(0.5)
-    assert (
-        neighbours(people(30, 2), people(30, 3), same[:, :1].repeat(8, axis=1))[0]["share"].attack.low < 0.5
-    )
+    assert neighbours(people(30, 2), people(30, 3), same[:, :1].repeat(8, axis=1))[0]["share"].attack.low < 0.5
 
 
 def test_more_rows_than_wished_for_are_drawn_by_the_seed_and_stated():

@@ -93,9 +93,7 @@ def test_ks_is_that_of_the_rows_as_they_came() -> None:
     assert found.evaluation.numbers["x"].quantiles[-1] == pytest.approx((np.quantile(TAIL, 0.95), 1))
 
 
-def test_columns_that_a_bought_schema_leaves_out_are_named_first_and_those_of_a_declared_one_are_not() -> (
-    None
-):
+def test_columns_that_a_bought_schema_leaves_out_are_named_first_and_those_of_a_declared_one_are_not() -> None:
     frame = pd.DataFrame({"x": CODES, "empty": [None] * PEOPLE, "notes": [f"n{n}" for n in range(PEOPLE)]})
     column = Integer(name="x", low=0, high=7)
     _, findings = judged(frame, bought(column))
@@ -107,9 +105,7 @@ def test_columns_that_a_bought_schema_leaves_out_are_named_first_and_those_of_a_
 
 
 def test_texts_that_did_not_show_are_one_level_that_no_synthetic_row_has() -> None:
-    found, _ = judged(
-        pd.DataFrame({"x": TOWNS}), bought(Categorical(name="x", categories=("t0", "t1", OTHER)))
-    )
+    found, _ = judged(pd.DataFrame({"x": TOWNS}), bought(Categorical(name="x", categories=("t0", "t1", OTHER))))
     (shares,) = found.shares
     real, made = (dict(zip(shares.labels, part, strict=True)) for part in (shares.real, shares.synthetic))  # type: ignore[arg-type]
     assert real[OTHER] == made[UNLISTED] == 0

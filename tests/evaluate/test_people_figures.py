@@ -37,9 +37,7 @@ def test_distances_of_a_few_people_by_hand() -> None:
     other = of([(0, [(0, 0), (0, 0)]), (1, [(0, 1)])])
     found = {f.name: f.value for f in table_figures(real, other, LAYOUT, np.random.default_rng(0))}
     assert found["avd2_people"] == 0
-    assert found["avd2_events"] == pytest.approx(0.5), (
-        "(0, 0) of 3/4 and (1, 1) of 1/4 are (0, 0) and (0, 1) of 1/2"
-    )
+    assert found["avd2_events"] == pytest.approx(0.5), "(0, 0) of 3/4 and (1, 1) of 1/4 are (0, 0) and (0, 1) of 1/2"
     assert found["avd2_across"] == pytest.approx((0.25 + 0.75) / 2)
     assert found["avd2_next"] == 1, "0 is followed by 1 in one, by 0 in the other"
     assert found["avd1_number"] == 0
@@ -118,9 +116,7 @@ def test_the_command_says_all_figures_and_attacks_of_two_folders(tmp_path: Path)
         (tmp_path / name).mkdir()
         for part, frame in tables(300, seed).items():
             shift = 1_000 * (name == "others")
-            frame.assign(patient=frame["patient"] + shift).to_csv(
-                tmp_path / name / f"{part}.csv", index=False
-            )
+            frame.assign(patient=frame["patient"] + shift).to_csv(tmp_path / name / f"{part}.csv", index=False)
     places = {"real": "real", "synthetic": "synthetic", "holdout": "others", "schema": "clinic.toml"}
     asked = [word for option, place in places.items() for word in (f"--{option}", str(tmp_path / place))]
     done = CliRunner().invoke(app, ["evaluate", *asked])

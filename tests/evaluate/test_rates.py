@@ -40,10 +40,7 @@ def test_exact_intervals_cover_with_at_least_95_percent_for_every_share(trials, 
 def test_wilson_intervals_cover_with_95_percent_on_average():
     chances = np.linspace(0.02, 0.98, 49)
     rates = [wilson(k, 60) for k in range(61)]
-    held = [
-        sum(binom.pmf(k, 60, p) for k, rate in enumerate(rates) if rate.low <= p <= rate.high)
-        for p in chances
-    ]
+    held = [sum(binom.pmf(k, 60, p) for k, rate in enumerate(rates) if rate.low <= p <= rate.high) for p in chances]
     assert np.mean(held) == pytest.approx(0.95, abs=0.01)
 
 

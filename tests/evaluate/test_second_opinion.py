@@ -26,9 +26,7 @@ def test_on_levels_sdmetrics_is_one_minus_our_avd() -> None:
     figures = {figure.name: figure.value for figure in second_opinion(real, synthetic, LEVELS)}
     codes = Codec(LEVELS).codes
     ours = Marginals(codes(real), codes(synthetic), Codec(LEVELS).sizes)
-    assert figures["sdmetrics_tv_complement"] == pytest.approx(
-        1 - ours.avd(1, sets=np.array([[0], [1], [2]])).value
-    )
+    assert figures["sdmetrics_tv_complement"] == pytest.approx(1 - ours.avd(1, sets=np.array([[0], [1], [2]])).value)
     pairs = np.array([[0, 1], [0, 2], [1, 2]])
     assert figures["sdmetrics_contingency_similarity"] == pytest.approx(1 - ours.avd(2, sets=pairs).value)
 
@@ -51,6 +49,4 @@ def test_columns_that_do_not_vary_give_reasons() -> None:
 
 def test_without_the_library_every_figure_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sdmetrics", None)
-    assert all(
-        "understudy[sdmetrics]" in figure.reason for figure in second_opinion(rows(9, 1), rows(9, 2), LEVELS)
-    )
+    assert all("understudy[sdmetrics]" in figure.reason for figure in second_opinion(rows(9, 1), rows(9, 2), LEVELS))

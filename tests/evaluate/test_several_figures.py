@@ -22,9 +22,7 @@ def schema(people: bool = True) -> SeveralVisits:
     month = Schema(columns=(Integer(name="month", low=0, high=9), *fee.columns))
     return SeveralVisits(
         parts=(
-            VisitSchema(
-                person="id", title="visits", most_events=3, people=sex if people else None, events=severity
-            ),
+            VisitSchema(person="id", title="visits", most_events=3, people=sex if people else None, events=severity),
             VisitSchema(person="id", title="claims", most_events=2, time="month", events=month),
         )
     )
@@ -48,13 +46,10 @@ def many(people: int, seed: int, **more: Any) -> dict[str, pd.DataFrame]:
     for _ in range(people):
         bad = rng.random() < 0.5
         visits, claims = (
-            (rng.random(rng.integers(0, most + 1)) < (0.9 if bad else 0.1)).astype(int).tolist()
-            for most in (3, 2)
+            (rng.random(rng.integers(0, most + 1)) < (0.9 if bad else 0.1)).astype(int).tolist() for most in (3, 2)
         )
         found.append(("fm"[rng.integers(2)], visits, claims))
-    return {
-        name: frame.assign(id=frame["id"] + more.get("shift", 0)) for name, frame in tables(*found).items()
-    }
+    return {name: frame.assign(id=frame["id"] + more.get("shift", 0)) for name, frame in tables(*found).items()}
 
 
 REAL = tables(("f", [0, 1], [1]), ("m", [1], [0, 0]), ("f", [0], []))
@@ -93,9 +88,7 @@ def test_a_set_of_tables_beside_itself_has_no_error_and_stands_below_its_referen
     found = {figure.name: figure for figure in evaluate_visits(real, real, schema())}
     between = found["avd2_between (visits and claims)"]
     assert between.value == 0 < between.floor < between.ceiling / 2
-    assert not any(
-        figure.value for name, figure in found.items() if name.startswith(("avd", "total", "mean"))
-    )
+    assert not any(figure.value for name, figure in found.items() if name.startswith(("avd", "total", "mean")))
     assert found["tstr_again_auc (claims)"].value is not None
 
 

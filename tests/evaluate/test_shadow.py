@@ -56,9 +56,7 @@ def marginals(rows, seed):
     rng = np.random.default_rng(seed)
     table = {}
     for name, levels in (("plan", ["free", "paid", "old", "new"]), ("age", range(10)), ("visits", range(10))):
-        shares = rows[name].value_counts().reindex(levels, fill_value=0).to_numpy() + rng.exponential(
-            30, len(levels)
-        )
+        shares = rows[name].value_counts().reindex(levels, fill_value=0).to_numpy() + rng.exponential(30, len(levels))
         table[name] = rng.choice(np.array(levels), 60, p=shares / shares.sum())
     return pd.DataFrame(table)
 
@@ -149,9 +147,7 @@ def test_constant_tables_give_one_half():
 
 
 def test_the_result_follows_the_seed():
-    runs = [
-        shadow(marginals, REFERENCE, UNUSUAL[:1], CODEC, pairs=3, trials=4, seed=seed) for seed in (0, 0, 1)
-    ]
+    runs = [shadow(marginals, REFERENCE, UNUSUAL[:1], CODEC, pairs=3, trials=4, seed=seed) for seed in (0, 0, 1)]
     assert runs[0] == runs[1] != runs[2]
     assert len(runs[0].targets) == 1
     assert runs[0].attack.note == "1 targets, 3 pairs of shadows on 100 rows, 4 trials a target"
@@ -159,9 +155,7 @@ def test_the_result_follows_the_seed():
 
 def test_what_hinders_the_attack_is_said():
     assert shadow(copying, REFERENCE, UNUSUAL[:0], CODEC).attack.reason == "there is no target."
-    assert (
-        "half of the reference are 5" in shadow(copying, REFERENCE[:10], UNUSUAL, CODEC, rows=6).attack.reason
-    )
+    assert "half of the reference are 5" in shadow(copying, REFERENCE[:10], UNUSUAL, CODEC, rows=6).attack.reason
     with pytest.raises(ConfigError, match="at least 2 pairs"):
         shadow(copying, REFERENCE, UNUSUAL, CODEC, pairs=1)
     with pytest.raises(ConfigError, match='Did you mean "naive"'):

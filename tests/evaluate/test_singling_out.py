@@ -91,8 +91,7 @@ def test_random_predicates_use_every_test_and_only_equality_without_an_order():
     assert 0.4 < unordered[:, 3].mean() < 0.6
     ordered = drawn[drawn[:, 0] == 1]
     assert {"=", "≥", "≤", "none"} <= {
-        "none" if lo > hi else "=" if lo == hi else "≥" if hi == 5 else "≤"
-        for _, lo, hi, _ in ordered.tolist()
+        "none" if lo > hi else "=" if lo == hi else "≥" if hi == 5 else "≤" for _, lo, hi, _ in ordered.tolist()
     }
 
 
@@ -180,9 +179,7 @@ def test_what_hinders_the_attack_is_said():
     rows, none = np.zeros((4, 2), int), np.zeros((0, 2), int)
     assert "3 columns are needed and the table has 2" in singling_out(rows, rows, rows).reason
     assert "the holdout table has 0 rows" in singling_out(rows, none, rows).reason
-    assert (
-        singling_out(rows, rows, rows, columns=2)["success"].attack.value == 0
-    )  # one distinct synthetic row
+    assert singling_out(rows, rows, rows, columns=2)["success"].attack.value == 0  # one distinct synthetic row
     mixed = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
     assert "fits exactly one synthetic row" in singling_out(rows, rows, mixed, columns=1).reason
     one = singling_out(rows[:1], rows[:1], rows[:1], columns=1)

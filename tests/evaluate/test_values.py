@@ -57,9 +57,7 @@ def test_distances_are_those_of_scipy_ties_included():
     rng = np.random.default_rng(0)
     for _ in range(20):
         a, b = (np.round(rng.normal(size=rng.integers(1, 40)), 1) for _ in range(2))
-        assert apart(a, b) == pytest.approx(
-            (stats.ks_2samp(a, b).statistic, stats.wasserstein_distance(a, b))
-        )
+        assert apart(a, b) == pytest.approx((stats.ks_2samp(a, b).statistic, stats.wasserstein_distance(a, b)))
 
 
 def test_the_figures_do_not_look_at_bins():
@@ -141,8 +139,7 @@ def test_pairs_across_parties_are_told_apart():
     real = np.stack([rank, rank, rank], axis=1)
     lost = np.stack([rank, rank, rng.permutation(rank)], axis=1)
     figures = {
-        figure.name: figure
-        for figure in associations(schema, real, (lost, real, lost), owners=["p", "p", "q"]).figures
+        figure.name: figure for figure in associations(schema, real, (lost, real, lost), owners=["p", "p", "q"]).figures
     }
     assert figures["cramers_v_within"].value == 0
     assert figures["cramers_v_cross"].value > 0.8

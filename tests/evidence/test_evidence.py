@@ -65,9 +65,7 @@ def signed(run: Path, tmp_path: Path) -> tuple[Path, Path]:
     for name in (*NAMES, "hub"):
         public = new_key(tmp_path / "keys" / f"{name}.key")
         shutil.copy(public, trusted)
-        sign_folder(
-            folder, public.with_suffix(".key"), ledger=None if name == "hub" else run / f"{name}.ledger"
-        )
+        sign_folder(folder, public.with_suffix(".key"), ledger=None if name == "hub" else run / f"{name}.ledger")
     return folder, trusted
 
 
@@ -85,9 +83,7 @@ def test_every_file_is_valid_in_its_own_format_and_loads_the_table(run: Path, tm
     drawn = pd.read_parquet(run / "out" / "synthetic.parquet")
     read = pd.DataFrame(mlcroissant.Dataset(jsonld=str(folder / "croissant.json")).records("rows"))
     assert read["rows/paid"].tolist() == drawn["paid"].tolist()
-    assert (
-        json.loads((folder / "croissant.json").read_text())["prov:wasGeneratedBy"]["@type"] == "prov:Activity"
-    )
+    assert json.loads((folder / "croissant.json").read_text())["prov:wasGeneratedBy"]["@type"] == "prov:Activity"
     graph = Graph().parse(folder / "dcat.ttl")
     conforms, _, why = pyshacl.validate(graph, shacl_graph=Graph().parse(data=DCAT_AP, format="turtle"))
     assert conforms, why
@@ -100,9 +96,7 @@ def test_the_registrys_shape_refuses_what_the_registry_refuses() -> None:
     assert not valid({"url_slug": "a", "status": "Draft", "tier": 3, "deployment": {"surprise": 1}})
 
 
-def test_signed_evidence_holds_and_nothing_of_rows_or_ledgers_is_in_it(
-    signed: tuple[Path, Path], run: Path
-) -> None:
+def test_signed_evidence_holds_and_nothing_of_rows_or_ledgers_is_in_it(signed: tuple[Path, Path], run: Path) -> None:
     folder, trusted = signed
     found = verify_folder(folder, trusted)
     assert set(found.signers) == {"hub", *NAMES}
@@ -204,9 +198,7 @@ def test_a_holders_certificate_of_the_network_is_a_key_as_well(run: Path, tmp_pa
     assert set(verify_folder(folder, trusted).signers) == set(NAMES)
 
 
-def test_a_rehearsal_an_unfinished_run_and_a_changed_statement_give_no_evidence(
-    run: Path, tmp_path: Path
-) -> None:
+def test_a_rehearsal_an_unfinished_run_and_a_changed_statement_give_no_evidence(run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "out"
     shutil.copytree(run / "out", copy)
     before = (copy / "privacy.json").read_text()
@@ -243,9 +235,7 @@ def test_texts_with_control_characters_or_without_end_are_refused(text: Any) -> 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=40))
-def test_any_text_comes_back_from_yaml_json_and_turtle_as_it_was(
-    run: Path, tmp_path: Path, text: str
-) -> None:
+def test_any_text_comes_back_from_yaml_json_and_turtle_as_it_was(run: Path, tmp_path: Path, text: str) -> None:
     out = tmp_path / "e"
     shutil.rmtree(out, ignore_errors=True)
     write_evidence(run / "out", out, about=About(title=text, description=text))
@@ -266,9 +256,7 @@ def test_the_commands_write_sign_and_verify(run: Path, tmp_path: Path) -> None:
     assert call.invoke(app, ["evidence", str(run / "out"), "--out", folder]).exit_code == 0
     for name in NAMES:
         key = tmp_path / f"{name}.key"
-        done = call.invoke(
-            app, ["sign", folder, "--key", str(key), "--new", "--ledger", str(run / f"{name}.ledger")]
-        )
+        done = call.invoke(app, ["sign", folder, "--key", str(key), "--new", "--ledger", str(run / f"{name}.ledger")])
         assert done.exit_code == 0, done.output
         shutil.copy(key.with_suffix(".pub"), trusted)
     done = call.invoke(app, ["verify", folder, "--trusted", str(trusted)])
@@ -323,9 +311,7 @@ def test_keys_that_cannot_be_used_are_told_in_one_line_and_nothing_is_signed(
     for place in ("nowhere.key", "keys"):
         assert "the key cannot be read" in _command("sign", folder, "--key", tmp_path / place)
     book = tmp_path / "half.key"
-    assert "not a ledger" in _command(
-        "sign", folder, "--key", tmp_path / "keys" / "hub.key", "--ledger", book
-    )
+    assert "not a ledger" in _command("sign", folder, "--key", tmp_path / "keys" / "hub.key", "--ledger", book)
     assert not (folder / "signatures").exists()
     for body, word in (
         ((tmp_path / "keys" / "clinic.key").read_bytes(), "holds a private key"),
@@ -348,9 +334,7 @@ def test_folders_that_are_no_evidence_are_told_in_one_line_and_nothing_is_writte
     other, key = tmp_path / "other", tmp_path / "keys" / "hub.key"
     other.mkdir()
     shutil.copytree(run / "out", tmp_path / "rehearsed")
-    body = (
-        (run / "out" / "privacy.json").read_text().replace('"rehearsal": null', '"rehearsal": "A rehearsal."')
-    )
+    body = (run / "out" / "privacy.json").read_text().replace('"rehearsal": null', '"rehearsal": "A rehearsal."')
     (tmp_path / "rehearsed" / "privacy.json").write_text(body)
     (tmp_path / "about.toml").write_text("title = ")
     before = _files(tmp_path) | _files(run)

@@ -64,9 +64,7 @@ class Served:
 
 
 @contextmanager
-def served(
-    folder: Path, *, limits: Limits = FAST, database: str | None = None, **options: Any
-) -> Iterator[Served]:
+def served(folder: Path, *, limits: Limits = FAST, database: str | None = None, **options: Any) -> Iterator[Served]:
     """Serve the pools "ward" and "other" from this folder on a free port."""
     exchange = open_exchange(folder, pools={"ward": POOL, "other": POOL}, limits=limits, database=database)
     server = server_for(exchange, port=0, **options)

@@ -80,9 +80,7 @@ def test_of_all_refusals_the_log_keeps_the_last_and_all_that_was_done(tmp_path: 
                 refused(exchange, caller, number)
             assert refused_lines(exchange) <= few.refusals_in_all
         lines = exchange.events(OPERATOR, most=10**6)
-        assert [line.silo for line in lines if line.action == "subscribe"] == [
-            f"silo-{n}" for n in range(silo + 1)
-        ]
+        assert [line.silo for line in lines if line.action == "subscribe"] == [f"silo-{n}" for n in range(silo + 1)]
         assert (lines[-1].silo, lines[-1].status) == (f"silo-{silo}", 404)
         kept = refused_lines(exchange)
         assert kept > few.refusals_in_all // 2

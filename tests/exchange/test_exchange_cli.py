@@ -27,9 +27,7 @@ from understudy.services.exchange.serve import read_pool
 
 def run(*words: object, token: str = "", at: str = "") -> str:
     """What a command prints."""
-    done = CliRunner().invoke(
-        app, list(map(str, words)), env={"UNDERSTUDY_EXCHANGE": at, "UNDERSTUDY_TOKEN": token}
-    )
+    done = CliRunner().invoke(app, list(map(str, words)), env={"UNDERSTUDY_EXCHANGE": at, "UNDERSTUDY_TOKEN": token})
     if done.exception is not None:
         raise done.exception
     return done.output
@@ -39,9 +37,7 @@ def children(process: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
-def test_two_silos_trade_generators_and_rows_never_leave(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_silos_trade_generators_and_rows_never_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     frame = toy(rows=400, seed=1)[0]
     frame[:200].to_csv("north.csv", index=False)
@@ -94,9 +90,7 @@ def test_two_silos_trade_generators_and_rows_never_leave(
             run("exchange", "train", "north.csv", *refused, at=exchange.address, token=tokens["north"])
         assert not Path("new.ledger").exists()
         pd.concat([frame[:200], frame[:1]]).to_csv("twice.csv", index=False)
-        with pytest.raises(
-            SchemaError, match="id"
-        ):  # whose rows they are goes by the pool's schema, unless told
+        with pytest.raises(SchemaError, match="id"):  # whose rows they are goes by the pool's schema, unless told
             run("exchange", "train", "twice.csv", *refused[:2], at=exchange.address, token=tokens["north"])
         log = run("exchange", "log", at=exchange.address, token=exchange.admin_token)
         assert "…" not in log
@@ -111,9 +105,7 @@ def test_two_silos_trade_generators_and_rows_never_leave(
 
 def test_one_command_serves_an_exchange(tmp_path: Path) -> None:
     SCHEMA.save(tmp_path / "ward.toml")
-    (tmp_path / "pool.toml").write_text(
-        'name = "ward"\nschema = "ward.toml"\ntarget = "smoker"\nlargest = 1048576\n'
-    )
+    (tmp_path / "pool.toml").write_text('name = "ward"\nschema = "ward.toml"\ntarget = "smoker"\nlargest = 1048576\n')
     assert read_pool(tmp_path / "pool.toml") == ("ward", POOL)
     columns = (replace(one, bins=None) if isinstance(one, Real) else one for one in SCHEMA.columns)
     replace(SCHEMA, columns=tuple(columns)).save(tmp_path / "all.toml")

@@ -141,9 +141,7 @@ def test_a_silo_trains_for_a_pool_of_images_from_the_command_line(
 
 def test_an_image_decoder_of_another_size_or_with_other_weights_is_refused(trade: Trade) -> None:
     small = ClassImageDecoder(2, (4,), (HALF, HALF))
-    card = offer_card(
-        POOL, silo="north", label=0, epsilon=1.0, delta=1e-6, accountant="PLD", network=small.describe()
-    )
+    card = offer_card(POOL, silo="north", label=0, epsilon=1.0, delta=1e-6, accountant="PLD", network=small.describe())
     with trade.exchange.member("north", "halves") as north:
         with pytest.raises(SchemaError, match="schema"):
             north.push("halves", Generator(small, ImageSchema(height=HALF, width=HALF), card))

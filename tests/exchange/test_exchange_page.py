@@ -50,9 +50,7 @@ def reader(exchange: Served) -> Iterator[httpx.Client]:
         yield reader
 
 
-def test_the_page_of_a_pool_says_who_offers_what_at_which_price(
-    exchange: Served, reader: httpx.Client
-) -> None:
+def test_the_page_of_a_pool_says_who_offers_what_at_which_price(exchange: Served, reader: httpx.Client) -> None:
     page = reader.get("/pools/ward").text
     for offer in exchange.exchange.offers(OPERATOR, "ward"):
         assert f"/pools/ward/{offer.digest}" in page
@@ -108,9 +106,7 @@ def test_texts_of_silos_are_shown_as_text(exchange: Served, reader: httpx.Client
     assert "<script" not in page
 
 
-def test_pages_refuse_in_words_and_forbid_whatever_is_not_theirs(
-    exchange: Served, reader: httpx.Client
-) -> None:
+def test_pages_refuse_in_words_and_forbid_whatever_is_not_theirs(exchange: Served, reader: httpx.Client) -> None:
     for place, status in (
         ("/pools/other", 404),
         (f"/pools/ward/{'0' * 64}", 404),

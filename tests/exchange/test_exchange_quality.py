@@ -52,9 +52,7 @@ def test_a_silo_pays_for_a_figure_and_the_pages_say_it_in_words(
     run("exchange", "push", "north/all", at=at, token=token)
     with exchange.member("south") as member:
         member.push("ward", generator("south"))
-    with httpx.Client(
-        base_url=at, auth=("north", token), headers={"Accept": "text/html"}, timeout=60
-    ) as browser:
+    with httpx.Client(base_url=at, auth=("north", token), headers={"Accept": "text/html"}, timeout=60) as browser:
         page = browser.get("/pools/ward").text
         own = [browser.get(f"/pools/ward/{one}").text for one in set(re.findall(r"/ward/(\w{64})", page))]
     assert page.count(words.right_about(quality)) == page.count("no figure") == 1

@@ -239,9 +239,7 @@ def test_what_was_pushed_cannot_be_pushed_again(exchange: Served, raw: Callable[
     assert not exchange.exchange.store.path(digest_of(data)).exists()
 
 
-def test_a_silo_cannot_speak_for_another_or_see_its_pool(
-    exchange: Served, raw: Callable[..., httpx.Response]
-) -> None:
+def test_a_silo_cannot_speak_for_another_or_see_its_pool(exchange: Served, raw: Callable[..., httpx.Response]) -> None:
     foreign = seal(generator("elsewhere", seed=43))
     with exchange.member("elsewhere", "other") as elsewhere:
         digest = elsewhere.push("other", generator("elsewhere", seed=44))["digest"]
@@ -309,9 +307,7 @@ def test_a_password_lets_a_browser_read_and_nothing_else(exchange: Served) -> No
         assert browser.get("/v1/pools", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
 
 
-def test_one_must_subscribe_before_one_pushes_or_pulls(
-    exchange: Served, raw: Callable[..., httpx.Response]
-) -> None:
+def test_one_must_subscribe_before_one_pushes_or_pulls(exchange: Served, raw: Callable[..., httpx.Response]) -> None:
     token = exchange.token("newcomer")
     assert put(raw, seal(generator("newcomer", seed=47)), token=token).status_code == 403
     assert raw("GET", "pools/ward/offers", token=token).status_code == 403

@@ -96,9 +96,7 @@ def test_a_silo_of_images_pays_for_a_figure_and_its_page_says_it(
         assert [entry.what for entry in ledger.entries()].count(FIGURE) == 1
     with exchange.member("east", "halves") as member:
         digest = member.push("halves", made)["digest"]
-        with httpx.Client(
-            base_url=at, auth=("east", token), headers={"Accept": "text/html"}, timeout=60
-        ) as browser:
+        with httpx.Client(base_url=at, auth=("east", token), headers={"Accept": "text/html"}, timeout=60) as browser:
             assert browser.get("/pools/halves").text.count(figure) == 1
             assert f"{figure}. The exchange cannot check it." in browser.get(f"/pools/halves/{digest}").text
         member.withdraw("halves", digest)
@@ -205,9 +203,7 @@ def test_counts_of_pairs_are_pushed_shown_and_added(exchange: Served, tmp_path: 
     assert len(said["preview"]["rows"]) == 12
     assert len(said["preview"]["people"]) == 2
     token, to = exchange.token("north"), tmp_path / "pool"
-    assert "2 of 2 offers make one generator" in run(
-        "exchange", "pull", "--out", to, at=exchange.address, token=token
-    )
+    assert "2 of 2 offers make one generator" in run("exchange", "pull", "--out", to, at=exchange.address, token=token)
     drawn = Generator.load(to).sample(50, seed=0)
     assert list(drawn.columns) == list(TABLES.schema.names)
     assert Generator.load(to).card["members"] == [{"silo": "north, south", "label": None}]

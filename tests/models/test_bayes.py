@@ -26,9 +26,7 @@ def net() -> BayesNet:
 
 def schema_of(sizes: tuple[int, ...]) -> Schema:
     return Schema(
-        columns=tuple(
-            Categorical(name=f"c{i}", categories=tuple("abcdefgh"[:size])) for i, size in enumerate(sizes)
-        )
+        columns=tuple(Categorical(name=f"c{i}", categories=tuple("abcdefgh"[:size])) for i, size in enumerate(sizes))
     )
 
 

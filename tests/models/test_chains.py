@@ -63,9 +63,7 @@ def enumerated(chains: MixtureOfChains, allowed: Tensor | None = None) -> dict[s
         "later": np.zeros((event_width, event_width)),
     }
     counts = [
-        (level, n, 1 / (high - low + 1))
-        for level, (low, high) in enumerate(NUMBERS)
-        for n in range(low, high + 1)
+        (level, n, 1 / (high - low + 1)) for level, (low, high) in enumerate(NUMBERS) for n in range(low, high + 1)
     ]
     own, number, event, both, first, onward = (
         part.double().numpy() for part in (own, number, event, both, first, onward)

@@ -44,9 +44,7 @@ def test_merged_counts_are_those_of_people_on_merged_levels() -> None:
     gram, variance = coarse.merged(gram_of(codes, SIZES), torch.full((sum(SIZES),) * 2, 4.0).double())
     assert torch.equal(gram, gram_of(fewer, coarse.sizes))
     levels = torch.bincount(coarse.group)  # how many became one
-    assert torch.equal(
-        variance[: coarse.sizes[0], -4:], 4.0 * torch.outer(levels, levels)[: coarse.sizes[0], -4:]
-    )
+    assert torch.equal(variance[: coarse.sizes[0], -4:], 4.0 * torch.outer(levels, levels)[: coarse.sizes[0], -4:])
     assert torch.equal(variance.diagonal(), 4.0 * levels)
     assert variance[0, 1] == torch.inf  # two levels of one column
 
@@ -86,10 +84,7 @@ def test_a_wide_matrix_is_fitted_to_all_its_levels(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("understudy.models.tables.merged_levels.FITTED", 96)
     sizes, n = (17,) * 6, 2_000
     codes = torch.stack(
-        [
-            torch.randint(size, (n,), generator=torch.Generator().manual_seed(k))
-            for k, size in enumerate(sizes)
-        ],
+        [torch.randint(size, (n,), generator=torch.Generator().manual_seed(k)) for k, size in enumerate(sizes)],
         1,
     )
     codes[:1_500, 0] = 7

@@ -68,9 +68,7 @@ def test_clients_of_unequal_size_learn_from_the_mean_over_their_real_rows(model,
     how = {"epochs": 4, "lr": 0.05, "optimizer": optimizer}
     real = [(x[i, :n], y[i, :n]) for i, n in enumerate(SIZES)]
     alone = one_after_another(model, params, real, **how)
-    torch.testing.assert_close(
-        local_updates(model, params, x, y, unequal(), **how), alone, rtol=0, atol=1e-10
-    )
+    torch.testing.assert_close(local_updates(model, params, x, y, unequal(), **how), alone, rtol=0, atol=1e-10)
 
 
 @each_optimizer
@@ -114,9 +112,7 @@ def test_no_clients_or_no_rows_give_no_updates_or_zero_updates(model, optimizer)
     params, x, y = cohort(model)
     how = {"epochs": 2, "lr": 0.1, "optimizer": optimizer}
     assert local_updates(model, params, x[:0], y[:0], **how).shape == (0, model.size)
-    assert torch.equal(
-        local_updates(model, params, x[:, :0], y[:, :0], **how), torch.zeros(5, model.size).double()
-    )
+    assert torch.equal(local_updates(model, params, x[:, :0], y[:, :0], **how), torch.zeros(5, model.size).double())
 
 
 @each_optimizer

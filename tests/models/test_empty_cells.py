@@ -90,9 +90,7 @@ def test_empty_cells_do_not_keep_the_fit_from_the_other_tables(monkeypatch: pyte
     task = torch.where(shares[4] < 0.97, work // 2, 5)
     codes = torch.stack([home, home // 4, home * 7 % 10 // 2, work, work // 3, born, task], 1)
     gram, true = released(codes, sizes, noise), released(codes, sizes, 0.0) / people
-    apart = torch.repeat_interleave(torch.tensor(sizes))[:, None] != torch.repeat_interleave(
-        torch.tensor(sizes)
-    )
+    apart = torch.repeat_interleave(torch.tensor(sizes))[:, None] != torch.repeat_interleave(torch.tensor(sizes))
     far = []
     for highest in (marking._SUREST, 0.0):
         monkeypatch.setattr(marking, "_SUREST", highest)

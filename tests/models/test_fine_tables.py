@@ -20,10 +20,7 @@ def test_without_noise_the_table_is_exact(leaves: int, fan: int) -> None:
 
 def noisy(counts: torch.Tensor, sigma: float, seed: int) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return [
-        layer + (sigma * torch.randn(len(layer), generator=generator)).round()
-        for layer in layers_of(counts, 8)
-    ]
+    return [layer + (sigma * torch.randn(len(layer), generator=generator)).round() for layer in layers_of(counts, 8)]
 
 
 def test_a_few_values_between_bounds_far_too_wide_are_found() -> None:
@@ -110,9 +107,7 @@ def test_rare_codes_of_a_long_list_share_what_common_ones_leave() -> None:
     assert float((found - counts).abs().sum()) < 0.7 * float((projected - counts).abs().sum())
     exact = fine_table([counts], 8, noise=0.0, total=people, ordered=False, spans=spans)
     assert torch.allclose(exact, counts.double())
-    small = fine_table(
-        [torch.tensor([90.0, -40.0, 80.0])], 8, noise=5.0, total=100.0, ordered=False, spans=spans[:3]
-    )
+    small = fine_table([torch.tensor([90.0, -40.0, 80.0])], 8, noise=5.0, total=100.0, ordered=False, spans=spans[:3])
     assert float(small.sum()) == pytest.approx(100)
     assert float(small.min()) >= 0
 
@@ -149,8 +144,7 @@ def test_how_far_beyond_those_who_stand_out_there_may_be_people_goes_by_values()
     layers = [layer.double() for layer in layers_of(counts, 8)]
     even, steep = torch.arange(513.0), torch.arange(513.0).div(8).exp()
     near, far = (
-        fine_table(layers, 8, noise=40.0, total=float(counts.sum()), edges=edges)[32:].sum()
-        for edges in (even, steep)
+        fine_table(layers, 8, noise=40.0, total=float(counts.sum()), edges=edges)[32:].sum() for edges in (even, steep)
     )
     assert float(near) == pytest.approx(48, abs=1)
     assert float(far) == 0

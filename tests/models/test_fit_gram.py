@@ -217,9 +217,7 @@ def test_tables_that_weigh_as_much_as_they_have_left_need_fewer_steps_and_come_n
 @pytest.mark.parametrize("cells", [4, 16, 100, 5_000])
 def test_what_noise_may_leave_in_a_table_is_a_quantile_of_chi_square(cells: int) -> None:
     found = most_of(torch.full((11, 11), float(cells), dtype=torch.float64))
-    assert float(found[0, 1]) == pytest.approx(
-        chi2.isf(0.05 / 55, cells), rel=0.02
-    )  # of eleven columns, 55 tables
+    assert float(found[0, 1]) == pytest.approx(chi2.isf(0.05 / 55, cells), rel=0.02)  # of eleven columns, 55 tables
 
 
 def test_a_fit_that_does_not_stop_is_watched_to_its_last_step() -> None:
@@ -285,10 +283,7 @@ def test_noise_that_leaves_nobody_still_ends_in_a_fit(known: int | None) -> None
     assert tables.people == (known or 1)
     assert float(tables.ways.min()) >= 0
     assert bool(
-        fit_gram(below, SIZES, noise=75.0, people=known, components=8, steps=20, seed=0)
-        .gram()
-        .isfinite()
-        .all()
+        fit_gram(below, SIZES, noise=75.0, people=known, components=8, steps=20, seed=0).gram().isfinite().all()
     )
 
 

@@ -15,9 +15,7 @@ from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import forbidden, read_tables
 
 SIZES = (4, 5, 3, 6)
-BELOW = Tie(
-    (0, 1), (torch.eye(4).double(), torch.ones(4, 5).double().triu())
-)  # the first is at most the second
+BELOW = Tie((0, 1), (torch.eye(4).double(), torch.ones(4, 5).double().triu()))  # the first is at most the second
 THREE = Tie(
     (0, 2, 3),
     (
@@ -27,9 +25,7 @@ THREE = Tie(
     ),
 )
 DEAD = Tie((3,), (torch.tensor([[1.0, 1, 1, 1, 1, 0]]).double(),))
-ALIKE = Tie(
-    (2, 3), (torch.eye(2, 3).double(), torch.tensor([[1.0, 1, 0, 1, 0, 0], [0, 1, 1, 0, 0.5, 0]]).double())
-)
+ALIKE = Tie((2, 3), (torch.eye(2, 3).double(), torch.tensor([[1.0, 1, 0, 1, 0, 0], [0, 1, 1, 0, 0.5, 0]]).double()))
 CASES = [(BELOW,), (THREE,), (DEAD, BELOW), (BELOW, ALIKE)]
 
 
@@ -77,10 +73,7 @@ def test_the_slope_is_that_of_the_loss(ties: tuple[Tie, ...]) -> None:
     rules = Rules(SIZES, ties)
     law = rules.given(MixtureOfProducts(SIZES, 5).softmax(logits))
     by_level = law.gram()
-    gap = (
-        tables.basis.float().T @ (by_level * (tables.weight > 0)) @ tables.basis.float()
-        - tables.target.float()
-    )
+    gap = tables.basis.float().T @ (by_level * (tables.weight > 0)) @ tables.basis.float() - tables.target.float()
     loss = (gap.square() * tables.precision.float()).sum() + 2 * (by_level * tables.empty.float()).sum()
     (expected,) = torch.autograd.grad(5 / 4 * loss, logits, retain_graph=True)
     two_way, empty = TwoWay(tables, SIZES, 1.0, rules), EmptyCells(tables, 1.0, rules)

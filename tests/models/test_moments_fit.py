@@ -47,9 +47,7 @@ def lengths(people: float, longest: float, noise: float) -> dict[str, torch.Tens
 
 def test_a_bought_norm_is_a_quantile_that_falls_as_noise_grows_and_people_become_fewer() -> None:
     known = {"numbers": 300, "classes": 1}
-    assert bought_norm(lengths(30_000, 0.5, 0.0), **known, noise=1e-9) == 0.5, (
-        "nobody is pulled in for nothing"
-    )
+    assert bought_norm(lengths(30_000, 0.5, 0.0), **known, noise=1e-9) == 0.5, "nobody is pulled in for nothing"
     found = [bought_norm(lengths(30_000, 0.5, 1.0), **known, noise=noise) for noise in (3.0, 80.0, 300.0)]
     assert 0.3 < found[1] < found[0] < 0.6
     assert found[2] < 0.9 * found[1]
@@ -62,9 +60,7 @@ def test_a_norm_that_its_own_noise_hides_stays_where_it_was() -> None:
 
 def test_directions_of_noise_alone_hold_nothing() -> None:
     noise = 50.0
-    found = directions(
-        {"moments": symmetric(200, noise), "moments_noise": torch.tensor(noise)}, crowd(1000.0)
-    )
+    found = directions({"moments": symmetric(200, noise), "moments_noise": torch.tensor(noise)}, crowd(1000.0))
     assert found.values.sum() < 0.2 * 200 * 2 * noise * math.sqrt(200) / 1000
 
 
@@ -137,9 +133,7 @@ def test_histograms_of_noise_are_left_aside() -> None:
     network = CellGaussians(FRAME, classes=1, cells=1, directions=3)
     assert not match_shades(network, torch.tensor([[9.0, -4.0, 3.0, 2.0]]).double(), noise=5.0, people=10.0)
     z = 9 * torch.randn(50, network.latent, generator=RNG)
-    torch.testing.assert_close(
-        network.rows(z).flatten(), network.raw(z).clamp(0, 1).flatten(), rtol=0, atol=1e-5
-    )
+    torch.testing.assert_close(network.rows(z).flatten(), network.raw(z).clamp(0, 1).flatten(), rtol=0, atol=1e-5)
 
 
 def test_loud_histograms_of_series_move_values_by_what_all_channels_have_in_common() -> None:

@@ -96,9 +96,7 @@ def test_columns_that_rise_with_several_others_are_left_to_what_all_pairs_share(
 def test_a_cell_in_which_people_were_seen_is_not_empty() -> None:
     ways, columns = ways_of(), columns_of()
     third = columns.argmax(1) == 2
-    true = torch.where(
-        third[:, None] | third, independent_of(ways, columns), list(_copulas(ways, columns, PEOPLE))[-2]
-    )
+    true = torch.where(third[:, None] | third, independent_of(ways, columns), list(_copulas(ways, columns, PEOPLE))[-2])
     true[0, 21] = true[21, 0] = 160.0
     _, nobody = found(true, ways, columns, 20.0)
     assert not nobody[0, 21]

@@ -68,9 +68,7 @@ def test_a_plan_names_the_tensors_of_the_network_and_the_rows_that_it_draws(
     description: dict[str, Any],
 ) -> None:
     network, plan = network_class(description["kind"]).from_description(description), plan_of(description)
-    assert plan.shapes == {
-        name: (value.dtype, tuple(value.shape)) for name, value in network.state_dict().items()
-    }
+    assert plan.shapes == {name: (value.dtype, tuple(value.shape)) for name, value in network.state_dict().items()}
     width = math.prod(plan.values) if plan.sizes is None else sum(plan.sizes)  # type: ignore[arg-type]
     assert network.rows(torch.zeros(3, network.latent)).flatten(1).shape == (3, width)
 

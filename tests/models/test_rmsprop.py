@@ -22,9 +22,7 @@ def test_it_steps_as_torch_optim_does(large: bool, monkeypatch: pytest.MonkeyPat
     for step in range(50):
         optimizer.zero_grad()
         reference.zero_grad()
-        for mine, other in zip(
-            ours[: 3 - step % 2], theirs, strict=False
-        ):  # in every other step one has none
+        for mine, other in zip(ours[: 3 - step % 2], theirs, strict=False):  # in every other step one has none
             mine.grad = torch.randn(mine.shape, generator=generator) * 10.0 ** (step % 7 - 3)
             other.grad = mine.grad.clone()
         optimizer.step()

@@ -86,9 +86,7 @@ def test_a_cohorts_updates_are_those_of_one_client_at_a_time(penalty: float) -> 
     params, x, prior = cohort(len(sizes), 3, epochs=4)
     mask = torch.arange(3) < torch.tensor(sizes)[:, None]
     x[~mask] = torch.nan  # what a masked row holds must not matter
-    updates = autoencoder_updates(
-        SMALL, params, x, mask, Scripted(prior), epochs=4, lr=0.01, penalty=penalty, chunk=2
-    )
+    updates = autoencoder_updates(SMALL, params, x, mask, Scripted(prior), epochs=4, lr=0.01, penalty=penalty, chunk=2)
     assert not updates[2].any()
     for client, size in enumerate(sizes):
         if not size:
@@ -96,9 +94,7 @@ def test_a_cohorts_updates_are_those_of_one_client_at_a_time(penalty: float) -> 
         plain = alone(SMALL, params, x[client, :size], prior[client, :, :size], 0.01, penalty)
         wanted = Plain(SMALL, params + updates[client])
         for (name, got), value in zip(wanted.named_parameters(), plain.parameters(), strict=True):
-            torch.testing.assert_close(
-                got, value, atol=1e-9, rtol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
-            )
+            torch.testing.assert_close(got, value, atol=1e-9, rtol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
 
 
 def test_gradient_descent_goes_through_autograd_to_the_same_first_step() -> None:
@@ -107,9 +103,7 @@ def test_gradient_descent_goes_through_autograd_to_the_same_first_step() -> None
     by_sgd = autoencoder_updates(SMALL, params, x, mask, Scripted(prior), epochs=1, lr=1.0, optimizer="sgd")
     by_adam = autoencoder_updates(SMALL, params, x, mask, Scripted(prior), epochs=1, lr=1e-3)
     moved = by_sgd.abs() > 1e-4
-    assert torch.equal(
-        by_sgd[moved].sign(), by_adam[moved].sign()
-    )  # Adam's first step is the sign of the gradient
+    assert torch.equal(by_sgd[moved].sign(), by_adam[moved].sign())  # Adam's first step is the sign of the gradient
     real = torch.ones(2, 3, dtype=torch.float64)
     local = params.expand(2, -1).clone().requires_grad_()
     (gradient,) = torch.autograd.grad(SMALL.loss(local, x, real, prior[:, 0]).sum(), local)
@@ -143,8 +137,7 @@ def test_the_chunk_does_not_change_the_updates() -> None:
     params, x, prior = cohort(7, 3, epochs=2)
     mask = torch.ones(7, 3, dtype=torch.bool)
     whole, cut = (
-        autoencoder_updates(SMALL, params, x, mask, Scripted(prior), epochs=2, lr=0.01, chunk=chunk)
-        for chunk in (7, 3)
+        autoencoder_updates(SMALL, params, x, mask, Scripted(prior), epochs=2, lr=0.01, chunk=chunk) for chunk in (7, 3)
     )
     torch.testing.assert_close(whole, cut, atol=1e-12, rtol=0)
 

@@ -40,9 +40,7 @@ def test_a_column_tells_of_the_target_what_its_mutual_information_is() -> None:
 def test_a_pair_is_as_strong_as_the_weaker_of_its_columns() -> None:
     chosen = strongest_triples(tables(), SIZES, TARGET, 3, among=[*combinations([4, 3, 2, 0], 2)], noise=2.0)
     assert chosen.tolist() == [[0, 2], [0, 3], [2, 3]], "the column of noise alone is in none"
-    (best,) = strongest_triples(
-        tables(), SIZES, TARGET, 1, among=[*combinations([0, 2, 3, 4], 2)], noise=2.0
-    ).tolist()
+    (best,) = strongest_triples(tables(), SIZES, TARGET, 1, among=[*combinations([0, 2, 3, 4], 2)], noise=2.0).tolist()
     assert best == [2, 3]
 
 
@@ -61,12 +59,10 @@ def test_a_table_that_is_released_anyhow_is_not_chosen() -> None:
 
 def test_tables_that_noise_would_fill_are_left_out_even_if_none_is_left() -> None:
     cells = 3 * 3 * 2
-    noise = (
-        PEOPLE / cells
-    )  # with it the smallest table's noise is .8 of the people, and that of the larger ones more
-    assert strongest_triples(
-        tables(), SIZES, TARGET, 9, among=[*combinations([0, 2, 3], 2)], noise=noise
-    ).tolist() == [[0, 2]]
+    noise = PEOPLE / cells  # with it the smallest table's noise is .8 of the people, and that of the larger ones more
+    assert strongest_triples(tables(), SIZES, TARGET, 9, among=[*combinations([0, 2, 3], 2)], noise=noise).tolist() == [
+        [0, 2]
+    ]
     none = strongest_triples(tables(), SIZES, TARGET, 9, among=[*combinations([0, 2, 3], 2)], noise=2 * noise)
     assert none.shape == (0, 2)
     assert none.dtype == torch.int64

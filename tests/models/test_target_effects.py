@@ -171,12 +171,8 @@ def test_a_target_that_is_no_column_is_refused(told: MixtureOfProducts, target: 
         MixtureOfProducts.from_description(told.describe() | {"target": target})
 
 
-@pytest.mark.parametrize(
-    "together", [[[0]], [[0, 0]], [[0, TARGET]], [[0, 9]], [[0, True]], [0, 1], "01", [[0, 1, 3]]]
-)
-def test_effects_of_what_is_no_two_other_columns_are_refused(
-    told: MixtureOfProducts, together: object
-) -> None:
+@pytest.mark.parametrize("together", [[[0]], [[0, 0]], [[0, TARGET]], [[0, 9]], [[0, True]], [0, 1], "01", [[0, 1, 3]]])
+def test_effects_of_what_is_no_two_other_columns_are_refused(told: MixtureOfProducts, together: object) -> None:
     with pytest.raises(ConfigError):
         MixtureOfProducts.from_description(told.describe() | {"together": together})
 

@@ -41,9 +41,7 @@ def modules(network: Autoencoder) -> nn.ModuleList:
     return nn.ModuleList([encoder, decoder])
 
 
-def alone(
-    network: Autoencoder, params: Tensor, x: Tensor, prior: Tensor, lr: float, penalty: float
-) -> Tensor:
+def alone(network: Autoencoder, params: Tensor, x: Tensor, prior: Tensor, lr: float, penalty: float) -> Tensor:
     """One client, one epoch after another."""
     both = modules(network).to(params.dtype)
     nn.utils.vector_to_parameters(params.clone(), both.parameters())
@@ -113,20 +111,14 @@ def test_written_out_by_hand_adam_does_what_the_tape_would() -> None:
 
 def test_weights_of_slots_that_no_row_of_a_client_fills_do_not_move() -> None:
     params, x, prior = cohort(TABLE, 3, 2, epochs=3)
-    updates = autoencoder_updates(
-        TABLE, params, x, torch.ones(3, 2).bool(), Scripted(prior), epochs=3, lr=0.1
-    )
+    updates = autoencoder_updates(TABLE, params, x, torch.ones(3, 2).bool(), Scripted(prior), epochs=3, lr=0.1)
     moved = TABLE.views(updates)["encoder1.weight"].any(1)
     assert not moved[~x.any(1)].any()
     assert moved[x.any(1)].any()
 
 
-@pytest.mark.parametrize(
-    ("width", "hidden", "printed"), [(124, 64, 16_060), (101, 64, 13_093), (396, 96, 76_524)]
-)
-def test_the_sizes_are_those_of_table_4_3_but_for_the_latent_layers(
-    width: int, hidden: int, printed: int
-) -> None:
+@pytest.mark.parametrize(("width", "hidden", "printed"), [(124, 64, 16_060), (101, 64, 13_093), (396, 96, 76_524)])
+def test_the_sizes_are_those_of_table_4_3_but_for_the_latent_layers(width: int, hidden: int, printed: int) -> None:
     sizes = (2,) * width if width < 200 else (6,) * (width // 6)
     found, latent = paper_sizes(width)
     network = TableWae(sizes, found, latent)

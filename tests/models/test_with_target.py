@@ -94,9 +94,7 @@ def test_a_fit_for_a_target_is_nearer_in_three_way_tables_that_no_pair_shows() -
     drawn = (noise * torch.randn(14, 14, generator=rng, dtype=torch.float64)).triu()
     gram = gram_of(truth) * people + drawn + drawn.triu(1).T
     for target in (None, TARGET):
-        fit = fit_gram(
-            gram, SIZES, noise=noise, people=people, target=target, components=32, steps=200, seed=1
-        )
+        fit = fit_gram(gram, SIZES, noise=noise, people=people, target=target, components=32, steps=200, seed=1)
         a, y, b, _ = fit.odds().double().split(SIZES, 1)
         gaps.append(float((torch.einsum("ka,ky,kb->ayb", a, y, b) / 32 - truth.sum(3)).abs().sum()))
     assert gaps[1] < 0.9 * gaps[0], gaps
@@ -125,7 +123,6 @@ def test_a_target_with_many_levels_is_fitted_by_its_pairs_alone() -> None:
     gram, many = gram_of(law()) * 1_000, 3
     assert SIZES[many] > MOST_LEVELS
     with_it, without = (
-        fit_gram(gram, SIZES, noise=5.0, target=target, components=8, steps=5, seed=0).logits
-        for target in (many, None)
+        fit_gram(gram, SIZES, noise=5.0, target=target, components=8, steps=5, seed=0).logits for target in (many, None)
     )
     assert torch.equal(with_it, without)

@@ -113,9 +113,7 @@ def test_renyi_price_of_a_pure_mechanism_is_tight_at_every_order() -> None:
 
 def test_randomized_response_is_never_priced_without_its_count() -> None:
     """dp_accounting prices ten uses of its own event as one; composed in a list it prices them right."""
-    response = dp.RandomizedResponseDpEvent(
-        noise_parameter=1 / 3, num_buckets=2
-    )  # keeps the bit with odds 5 : 1
+    response = dp.RandomizedResponseDpEvent(noise_parameter=1 / 3, num_buckets=2)  # keeps the bit with odds 5 : 1
     relation = dp.NeighboringRelation.REPLACE_ONE
     with pytest.raises(PrivacyError, match="PureDp"):
         epsilon({response: 10}, DELTA)
@@ -144,9 +142,7 @@ def test_epsilon_of_laplace_and_whole_number_noise_is_the_true_one() -> None:
 
 def test_epsilon_of_gaussians_is_the_analytic_one_whatever_they_are_mixed_with() -> None:
     def delta(eps: float, sigma: float) -> float:  # Balle and Wang 2018, Eq. 6
-        return float(
-            norm.cdf(0.5 / sigma - eps * sigma) - math.exp(eps) * norm.cdf(-0.5 / sigma - eps * sigma)
-        )
+        return float(norm.cdf(0.5 / sigma - eps * sigma) - math.exp(eps) * norm.cdf(-0.5 / sigma - eps * sigma))
 
     spend = {GAUSSIAN(3.0): 5, GAUSSIAN(2.0): 1}
     sigma = (5 / 9 + 1 / 4) ** -0.5
@@ -250,9 +246,7 @@ def test_equal_events_write_the_same_text() -> None:
     assert event_to_json(PureDp(1)) == '{"type":"PureDp","epsilon":1.0}'
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"type":"Free"}', '{"type":"PureDp"}', '{"type":"PureDp","epsilon":-1}']
-)
+@pytest.mark.parametrize("text", ["", "[]", '{"type":"Free"}', '{"type":"PureDp"}', '{"type":"PureDp","epsilon":-1}'])
 def test_text_that_is_no_event_is_refused(text: str) -> None:
     with pytest.raises(PrivacyError):
         event_from_json(text)

@@ -40,9 +40,7 @@ def people_with(numbers: list[int]) -> Visits:
     percent=st.integers(1, 99),
     gone=st.integers(0, 11),
 )
-def test_one_person_moves_no_score_by_more_than_the_sensitivity(
-    numbers: list[int], percent: int, gone: int
-) -> None:
+def test_one_person_moves_no_score_by_more_than_the_sensitivity(numbers: list[int], percent: int, gone: int) -> None:
     bounds, without = (
         candidates(CEILING),
         [n for place, n in enumerate(numbers) if place != gone % len(numbers)],

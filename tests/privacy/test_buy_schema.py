@@ -453,9 +453,7 @@ def test_a_broken_line_of_a_file_is_not_coarsened_away(tmp_path):
 
 def test_times_are_bought_as_whole_days_by_the_second():
     seen = pd.date_range("2021-03-01 09:30", "2021-05-30 18:45", periods=3000)
-    days, times = (
-        buy(pd.DataFrame({"x": seen}), {"x": kind}, seed=4).column("x") for kind in ("date", "datetime")
-    )
+    days, times = (buy(pd.DataFrame({"x": seen}), {"x": kind}, seed=4).column("x") for kind in ("date", "datetime"))
     assert (times.low.date(), times.high.date()) == (days.low, days.high)
     assert (str(times.low.time()), str(times.high.time()), times.resolution) == (
         "00:00:00",
@@ -468,8 +466,7 @@ def test_days_in_a_form_have_the_bounds_of_the_same_days_and_keep_their_form() -
     days = pd.Series(pd.date_range("1950-01-01", "1990-12-31", periods=4000))
     iso, written = (pd.DataFrame({"born": days.dt.strftime(form)}) for form in ("%Y-%m-%d", "%d.%m.%Y"))
     (plain,), (formed,) = (
-        buy(frame, {"born": kind}, seed=3).columns
-        for frame, kind in ((iso, "date"), (written, "date DD.MM.YYYY"))
+        buy(frame, {"born": kind}, seed=3).columns for frame, kind in ((iso, "date"), (written, "date DD.MM.YYYY"))
     )
     assert formed == replace(plain, written="DD.MM.YYYY")
     assert not check_table(coarsen(written, Schema(columns=(formed,))), Schema(columns=(formed,)))
@@ -479,9 +476,7 @@ def test_numbers_in_a_form_have_the_bounds_of_the_same_numbers_and_keep_their_fo
     numbers = np.linspace(0, 80, 4000).round(1)
     (plain,) = buy(pd.DataFrame({"x": numbers}), {"x": "real"}, seed=3).columns
     texts = [f"{number:.1f} %".replace(".", ",") for number in numbers]
-    assert buy(pd.DataFrame({"x": texts}), {"x": "real 0,0 %"}, seed=3).columns == (
-        replace(plain, written="0,0 %"),
-    )
+    assert buy(pd.DataFrame({"x": texts}), {"x": "real 0,0 %"}, seed=3).columns == (replace(plain, written="0,0 %"),)
 
 
 @pytest.mark.parametrize("kind", ["date DD.MM", "real DD.MM.YYYY", "date  DD.MM.YYYY"])
@@ -529,9 +524,7 @@ def test_a_time_of_day_costs_nothing_and_is_read_as_it_is_written():
 @pytest.mark.parametrize("person", [None, "id"])
 def test_a_long_table_is_bought_column_by_column_for_the_same_schema(tmp_path, monkeypatch, person):
     frame, _ = toy(rows=4000, seed=2)
-    frame["id"] = [
-        None if n % 50 == 0 else n // 3 for n in range(4000)
-    ]  # some nobodies, and three rows a person
+    frame["id"] = [None if n % 50 == 0 else n // 3 for n in range(4000)]  # some nobodies, and three rows a person
     frame.to_parquet(tmp_path / "t.parquet")
     bought = []
     for most in (10**9, 0):

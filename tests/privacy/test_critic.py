@@ -182,9 +182,7 @@ def test_a_mask_of_zeros_is_an_empty_batch():
 
 def private(layers, real, fake, mix, **changes):
     settings = {"clip_norm": 0.5, "noise_multiplier": 3.0, "expected_batch": 8, "penalty": 10.0, "slope": 0.2}
-    return private_critic_gradient(
-        layers, real, fake, mix, **settings | {"rng": SecureRng.from_seed(1)} | changes
-    )
+    return private_critic_gradient(layers, real, fake, mix, **settings | {"rng": SecureRng.from_seed(1)} | changes)
 
 
 def test_an_empty_batch_is_noise_alone():

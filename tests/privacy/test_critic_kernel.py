@@ -55,14 +55,10 @@ def lengths(lefts: list[torch.Tensor], rights: list[torch.Tensor], scales: torch
 @pytest.mark.parametrize("sizes", [(300, 17, 1), (5, 3, 1), (13, 600, 8, 1), (4, 1), (9000, 20, 1)])
 @pytest.mark.parametrize("clip_norm", [1.0, math.inf, 1e-3])
 @pytest.mark.parametrize("penalty", [10.0, 0.0])
-def test_kernels_weigh_people_as_tensor_operations_do(
-    sizes: tuple[int, ...], clip_norm: float, penalty: float
-) -> None:
+def test_kernels_weigh_people_as_tensor_operations_do(sizes: tuple[int, ...], clip_norm: float, penalty: float) -> None:
     lefts, rights = factors(sizes, 33, near=False)
     expected = critic._scales(lefts, rights, penalty, clip_norm)
-    torch.testing.assert_close(
-        critic_kernel.scales(lefts, rights, penalty, clip_norm), expected, rtol=1e-4, atol=1e-7
-    )
+    torch.testing.assert_close(critic_kernel.scales(lefts, rights, penalty, clip_norm), expected, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("near", [False, True])

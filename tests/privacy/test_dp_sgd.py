@@ -119,9 +119,7 @@ def test_the_noise_stands_on_top_of_the_clipped_sum() -> None:
     x, parameters = network()
     taps, again = Taps(), Taps()
     clean = clipped_sums(convolved(x, parameters, taps), taps, clip_norm=0.5)
-    noisy = private_sums(
-        convolved(x, parameters, again), again, clip_norm=0.5, noise_multiplier=2.0, rng=FastRng(7)
-    )
+    noisy = private_sums(convolved(x, parameters, again), again, clip_norm=0.5, noise_multiplier=2.0, rng=FastRng(7))
     noise = FastRng(7).normal(sum(part.numel() for part in clean))
     ours = torch.cat([(a - b).flatten() for a, b in zip(noisy, clean, strict=True)])
     torch.testing.assert_close(ours, noise, rtol=1e-4, atol=1e-5)

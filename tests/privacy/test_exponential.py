@@ -58,9 +58,7 @@ class NothingDrawn:
         raise AssertionError(f"{name} was drawn")
 
 
-@pytest.mark.parametrize(
-    "scores", [torch.empty(0, dtype=torch.int64), torch.tensor([0.5]), torch.tensor([[1]])]
-)
+@pytest.mark.parametrize("scores", [torch.empty(0, dtype=torch.int64), torch.tensor([0.5]), torch.tensor([[1]])])
 def test_scores_of_another_kind_are_refused_before_anything_is_drawn(scores: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="whole numbers"):
         Exponential(Fraction(1))(scores, NothingDrawn())

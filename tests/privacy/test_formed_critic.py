@@ -43,9 +43,7 @@ def test_the_clipped_sum_equals_clipping_each_persons_gradient(clip_norm: float)
     critic, (real, fake, mix) = image_critic(), rows()
     people = torch.stack([alone(critic, *each) for each in zip(real, fake, mix, strict=True)])
     expected = ((clip_norm / people.norm(dim=1)).clamp(max=1)[:, None] * people).sum(0)
-    found = formed_critic_gradient(
-        critic, real, fake, mix, clip_norm=clip_norm, rng=SecureRng.from_seed(1), **PLAIN
-    )
+    found = formed_critic_gradient(critic, real, fake, mix, clip_norm=clip_norm, rng=SecureRng.from_seed(1), **PLAIN)
     torch.testing.assert_close(flat(found), expected, rtol=1e-9, atol=1e-12)
 
 
@@ -59,9 +57,7 @@ def test_it_agrees_with_the_closed_form_where_there_is_one() -> None:
         "penalty": 10.0,
     }
     mask = torch.tensor([1, 0, 1, 1, 0, 1, 1.0]).double()
-    formed = formed_critic_gradient(
-        critic, real, fake, mix, rng=SecureRng.from_seed(2), mask=mask, **settings
-    )
+    formed = formed_critic_gradient(critic, real, fake, mix, rng=SecureRng.from_seed(2), mask=mask, **settings)
     closed = private_critic_gradient(
         critic.layers, real, fake, mix, rng=SecureRng.from_seed(2), mask=mask, slope=critic.slope, **settings
     )
@@ -97,9 +93,7 @@ def test_nobody_is_noise_alone_of_the_promised_size() -> None:
         "penalty": 10.0,
     }
     noise = flat(
-        formed_critic_gradient(
-            critic, real.float(), fake.float(), mix.float(), rng=SecureRng.from_seed(3), **settings
-        )
+        formed_critic_gradient(critic, real.float(), fake.float(), mix.float(), rng=SecureRng.from_seed(3), **settings)
     )
     assert float(noise.std()) == pytest.approx(1.5, rel=0.15)
 
@@ -109,9 +103,7 @@ def test_a_critic_without_slope_and_a_gradient_that_overflows_count_for_nothing(
     with torch.no_grad():
         for parameter in critic.parameters():
             parameter.zero_()
-    flatly = formed_critic_gradient(
-        critic, real, fake, mix, clip_norm=1.0, rng=SecureRng.from_seed(1), **PLAIN
-    )
+    flatly = formed_critic_gradient(critic, real, fake, mix, clip_norm=1.0, rng=SecureRng.from_seed(1), **PLAIN)
     assert bool(flat(flatly).isfinite().all())
     steep = image_critic()
     with torch.no_grad():

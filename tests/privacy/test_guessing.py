@@ -40,13 +40,9 @@ def test_words_round_up() -> None:
 def test_two_parties_who_hold_the_same_people_are_guessed_more_often_than_one() -> None:
     def stated(name: str) -> PartyPrivacy:
         spend = {GaussianDpEvent(4.0): 1}
-        return PartyPrivacy(
-            name=name, budget=Budget(2, 1e-6), outsider=spend, insider=spend, noise="secure", people=9
-        )
+        return PartyPrivacy(name=name, budget=Budget(2, 1e-6), outsider=spend, insider=spend, noise="secure", people=9)
 
-    one, two = (
-        PrivacyStatement(parties=tuple(map(stated, names))).guesses() for names in (["a"], ["a", "b"])
-    )
+    one, two = (PrivacyStatement(parties=tuple(map(stated, names))).guesses() for names in (["a"], ["a", "b"]))
     assert one == pytest.approx(norm.cdf(1 / 8), abs=1e-3)
     assert two == pytest.approx(norm.cdf(math.sqrt(2) / 8), abs=1e-3)
     body = PrivacyStatement(parties=(stated("a"),)).to_dict()

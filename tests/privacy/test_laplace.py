@@ -141,9 +141,7 @@ def test_the_gaussian_event_costs_the_divergence_of_the_law(scale, delta):
     noise = DiscreteGaussianNoise(scale)
     _, p = law(noise)
     eps = epsilon({noise.event: 1}, delta)
-    true = [
-        max(divergence(p[1:], p[:-1], e), divergence(p[:-1], p[1:], e)) for e in (eps, eps * 0.97 - 0.005)
-    ]
+    true = [max(divergence(p[1:], p[:-1], e), divergence(p[:-1], p[1:], e)) for e in (eps, eps * 0.97 - 0.005)]
     assert true[0] <= delta * (1 + 1e-6)
     assert true[1] > delta
     assert Fraction(noise.event.sigma) <= scale

@@ -91,9 +91,7 @@ def test_the_worst_off_person_is_found_among_people_who_did_different_things() -
 
 def test_compositions_are_charged_as_their_parts() -> None:
     ledger = rehearse(BUDGET)
-    ledger.charge(
-        dp.SelfComposedDpEvent(dp.ComposedDpEvent([STEP, PureDp(0.1)]), 2), run="r", what="w", count=3
-    )
+    ledger.charge(dp.SelfComposedDpEvent(dp.ComposedDpEvent([STEP, PureDp(0.1)]), 2), run="r", what="w", count=3)
     assert ledger.spend() == {STEP: 6, PureDp(0.1): 6}
     ledger.charge(dp.NoOpDpEvent(), run="r", what="nothing")
     assert ledger.spend() == {STEP: 6, PureDp(0.1): 6}
@@ -157,9 +155,7 @@ def test_gaussian_steps_fit_exactly_as_often_as_the_accountant_says() -> None:
             ledger.charge(STEP, run="r", what="round", count=25)
             fitting += 25
     assert ledger.spend() == {STEP: fitting}
-    assert (
-        epsilon({STEP: fitting}, BUDGET.delta) <= BUDGET.epsilon < epsilon({STEP: fitting + 25}, BUDGET.delta)
-    )
+    assert epsilon({STEP: fitting}, BUDGET.delta) <= BUDGET.epsilon < epsilon({STEP: fitting + 25}, BUDGET.delta)
 
 
 def test_a_price_against_insiders_binds_unless_the_budget_is_against_outsiders() -> None:
@@ -334,9 +330,7 @@ def test_a_full_disk_charges_nothing_and_says_so(tmp_path: Path) -> None:
     with clinic(tmp_path) as ledger:
         pages = ledger._store.connection.execute("PRAGMA page_count").fetchone()[0]
         ledger._store.connection.execute(f"PRAGMA max_page_count={pages}")
-        with pytest.raises(
-            LedgerError, match=r"clinic.ledger: the disk is full\. Nothing was computed or sent\."
-        ):
+        with pytest.raises(LedgerError, match=r"clinic.ledger: the disk is full\. Nothing was computed or sent\."):
             ledger.charge(PureDp(0.1), run="r", what="w", people=range(1000))
         assert len(ledger.entries()) == 1
         ledger._store.connection.execute(f"PRAGMA max_page_count={pages + 1000}")

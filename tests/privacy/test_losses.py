@@ -46,9 +46,7 @@ def test_a_repeated_use_costs_what_the_library_says(event: DpEvent, times: int) 
     once = _pld(event, 2.0**-9)
     ours, theirs = folded([(once, times)]), once.self_compose(times)
     for delta in (1e-2, 1e-6, 1e-9):
-        assert ours.get_epsilon_for_delta(delta) == pytest.approx(
-            theirs.get_epsilon_for_delta(delta), 1e-5, 1e-9
-        )
+        assert ours.get_epsilon_for_delta(delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), 1e-5, 1e-9)
 
 
 @pytest.mark.parametrize("times", [2, 5])
@@ -103,9 +101,7 @@ def assert_same(ours: Any, theirs: Any) -> None:
 
 @pytest.mark.parametrize("grid", [2.0**-5, 2.0**-11])
 @pytest.mark.parametrize(("sigma", "sensitivity"), [(0.3, 1), (1.0, 1), (3.3, 2), (60.0, 1), (41.0, 30)])
-def test_discrete_gaussian_noise_has_the_library_s_losses(
-    sigma: float, sensitivity: int, grid: float
-) -> None:
+def test_discrete_gaussian_noise_has_the_library_s_losses(sigma: float, sensitivity: int, grid: float) -> None:
     theirs = plds.from_discrete_gaussian_mechanism(
         sigma, sensitivity, value_discretization_interval=grid, use_connect_dots=True
     )
@@ -123,9 +119,7 @@ def test_sampled_gaussian_noise_has_the_library_s_losses(rate: float, noise: flo
 @pytest.mark.parametrize("grid", [2.0**-4, 2.0**-9])
 @pytest.mark.parametrize("noise", [0.4, 1.0, 20.0, 1e6])
 def test_gaussian_noise_has_the_library_s_losses(noise: float, grid: float) -> None:
-    assert_same(
-        gaussian(noise, grid), plds.from_gaussian_mechanism(noise, value_discretization_interval=grid)
-    )
+    assert_same(gaussian(noise, grid), plds.from_gaussian_mechanism(noise, value_discretization_interval=grid))
 
 
 @pytest.mark.parametrize("other", EVENTS, ids=repr)
@@ -141,9 +135,7 @@ def test_uses_of_two_kinds_cost_what_the_library_says(one: DpEvent, other: DpEve
 def test_masses_of_several_lists_are_those_of_all_sums() -> None:
     """Lists that are short and long, of which some are folded often: nothing is lost but what is counted as endless."""
     rng = np.random.default_rng(0)
-    lists = [
-        (rng.dirichlet(np.ones(size)) * (1 - 1e-4), times) for size, times in ((40, 1), (7, 30), (300, 2))
-    ]
+    lists = [(rng.dirichlet(np.ones(size)) * (1 - 1e-4), times) for size, times in ((40, 1), (7, 30), (300, 2))]
     ours = _folded([(pld_pmf.DensePLDPmf(0.5, -3, masses, 1e-4, True), times) for masses, times in lists])
     listed = np.ones(1)
     for masses, times in lists:

@@ -192,9 +192,7 @@ def test_the_number_of_coordinates_grows_with_epsilon(epsilon, count):
 def test_even_the_largest_epsilon_draws_whole_cells():
     mechanism = PiecewiseValue(50.0)
     answers = mechanism(torch.tensor([-1.0, 0.3, 1.0]), SecureRng.from_seed(1))
-    torch.testing.assert_close(
-        answers, torch.tensor([-1.0, 0.3, 1.0], dtype=torch.float64), atol=1e-3, rtol=0
-    )
+    torch.testing.assert_close(answers, torch.tensor([-1.0, 0.3, 1.0], dtype=torch.float64), atol=1e-3, rtol=0)
 
 
 def test_fedsel_sends_a_noisy_value_of_a_large_coordinate():

@@ -185,9 +185,7 @@ LIES = {
 
 @pytest.mark.parametrize("by_class", [False, True], ids=["pooled", "by class"])
 @pytest.mark.parametrize("lie", LIES)
-def test_who_counts_for_more_than_a_person_is_found_and_nobody_else_is_blamed(
-    lie: str, by_class: bool
-) -> None:
+def test_who_counts_for_more_than_a_person_is_found_and_nobody_else_is_blamed(lie: str, by_class: bool) -> None:
     vectors = Lying(3, 3, 4, by_class, LIES[lie])
     classes, q = people(vectors, 5)
     classes[0], q[0] = 1, [3, -2, 1]

@@ -65,10 +65,7 @@ def test_more_epsilon_tells_more_and_the_best_codes_tell_nearly_as_much_as_any()
     assert lengths == sorted(lengths)
     for epsilon in (0.5, 2.0, 8.0):
         best = NearestCodes.best(epsilon).length
-        tried = (
-            NearestCodes(codes=MOST_CODES, near=near, epsilon=epsilon).length
-            for near in (1, 4, 16, 64, 200, 450)
-        )
+        tried = (NearestCodes(codes=MOST_CODES, near=near, epsilon=epsilon).length for near in (1, 4, 16, 64, 200, 450))
         assert best >= 0.96 * max(tried)
 
 

@@ -48,8 +48,7 @@ def test_the_tally_is_the_sum_over_teachers_of_algorithm_4(uniform: float, top: 
     gradients = 0.1 * FastRng(3).normal(7, 4, 6).double()
     tally = vote(top).tally(gradients, Fixed(uniform))
     expected = [
-        sum(votes_of_one_teacher(gradients[j, i].numpy(), top, 0.1, uniform) for j in range(7))
-        for i in range(4)
+        sum(votes_of_one_teacher(gradients[j, i].numpy(), top, 0.1, uniform) for j in range(7)) for i in range(4)
     ]
     assert np.array_equal(tally.numpy(), np.stack(expected))
 

@@ -70,9 +70,7 @@ def test_a_clipped_sum_within_coarse_products_is_taken_in_full(hasty: str) -> No
     layers = [(torch.randn(1, 5), torch.randn(1))]
     with coarse(), _Watched((1, 5)) as watched:
         assert _setting().startswith("high ")
-        clipped_gradient_sum(
-            layers, torch.rand(7, 5), torch.rand(7, 5), torch.rand(7), clip_norm=1.0, penalty=10.0
-        )
+        clipped_gradient_sum(layers, torch.rand(7, 5), torch.rand(7, 5), torch.rand(7), clip_norm=1.0, penalty=10.0)
         assert _setting().startswith("high ")
     assert _setting() == hasty
     assert [setting.startswith("highest") for setting in watched.settings] == [True]
@@ -82,9 +80,7 @@ def test_a_machine_whose_products_have_fewer_bits_even_so_is_refused(
     hasty: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounded = torch.Tensor.__matmul__
-    monkeypatch.setattr(
-        torch.Tensor, "__matmul__", lambda a, b: rounded(a.bfloat16().float(), b.bfloat16().float())
-    )
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: rounded(a.bfloat16().float(), b.bfloat16().float()))
     precision._exact.cache_clear()
     try:
         with pytest.raises(PrivacyError, match="Nothing was computed"), full(CPU):
@@ -121,9 +117,7 @@ def test_two_threads_do_not_undo_each_others_setting(hasty: str) -> None:
 def test_a_critics_clipped_sum_is_taken_in_full(hasty: str) -> None:
     layers = [(torch.randn(3, 5), torch.randn(3)), (torch.randn(1, 3), torch.randn(1))]
     with _Watched((3, 5), (1, 3)) as watched:
-        clipped_gradient_sum(
-            layers, torch.rand(7, 5), torch.rand(7, 5), torch.rand(7), clip_norm=1.0, penalty=10.0
-        )
+        clipped_gradient_sum(layers, torch.rand(7, 5), torch.rand(7, 5), torch.rand(7), clip_norm=1.0, penalty=10.0)
     assert len(watched.settings) == 2
     assert all(setting.startswith("highest") for setting in watched.settings)
 

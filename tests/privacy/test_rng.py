@@ -168,9 +168,7 @@ def test_a_state_continues_exactly(rng):
     expected = rng.normal(7), rng.uniform(2, 2), rng.integers(10, 9), rng.bytes(5)
     other = type(rng)()
     other.load_state_dict(state)
-    for want, got in zip(
-        expected[:3], (other.normal(7), other.uniform(2, 2), other.integers(10, 9)), strict=True
-    ):
+    for want, got in zip(expected[:3], (other.normal(7), other.uniform(2, 2), other.integers(10, 9)), strict=True):
         assert torch.equal(want, got)
     assert other.bytes(5) == expected[3]
 
@@ -201,9 +199,7 @@ def test_only_the_cipher_is_secure_and_only_seeds_are_seeded():
 
 
 @pytest.mark.parametrize("seeded", [False, True])
-@pytest.mark.parametrize(
-    "how", [copy.copy, copy.deepcopy, pickle.dumps, lambda rng: copy.deepcopy({"rng": [rng]})]
-)
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps, lambda rng: copy.deepcopy({"rng": [rng]})])
 def test_a_generator_cannot_be_copied(how, seeded):
     with pytest.raises(TypeError, match="the same noise twice"):
         how(SecureRng.from_seed(1) if seeded else SecureRng())
@@ -220,9 +216,7 @@ def test_a_generator_and_its_streams_are_pickled_by_no_protocol(protocol):
 
 def test_threads_share_a_generator_without_sharing_noise():
     rng, drawn = SecureRng(), []
-    threads = [
-        threading.Thread(target=lambda: drawn.extend(rng.bytes(16) for _ in range(200))) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: drawn.extend(rng.bytes(16) for _ in range(200))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -45,9 +45,7 @@ def shares(x: Bits, y: Bits, ring: Ring, chunk: int, seeds: tuple[bytes, bytes] 
 
 @given(ring_of, st.integers(0, 70), st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
 @settings(max_examples=30)
-def test_products_modulo_two_to_the_b_are_those_of_whole_numbers(
-    ring: Ring, n: int, p: int, q: int, seed: int
-) -> None:
+def test_products_modulo_two_to_the_b_are_those_of_whole_numbers(ring: Ring, n: int, p: int, q: int, seed: int) -> None:
     a, b, x = words(ring, n, p, seed), words(ring, n, q, seed + 1), bits(n, q, seed)
     assert np.array_equal(ring.product(a, b), exact(a, b, ring))
     assert np.array_equal(ring.product(a, x), exact(a, x, ring))
@@ -58,14 +56,10 @@ def test_the_largest_words_over_more_rows_than_a_block_are_still_exact(ring: Rin
     rows, most = 20_001, 2**ring.bits - 1
     a = np.full((rows, 2), most, dtype=ring.dtype)
     assert set(ring.product(a, a).ravel().tolist()) == {rows * most**2 % 2**ring.bits}
-    assert set(ring.product(a, np.ones((rows, 3), dtype=bool)).ravel().tolist()) == {
-        rows * most % 2**ring.bits
-    }
+    assert set(ring.product(a, np.ones((rows, 3), dtype=bool)).ravel().tolist()) == {rows * most % 2**ring.bits}
 
 
-@given(
-    ring_of, st.integers(0, 60), st.integers(1, 7), st.integers(1, 7), st.integers(1, 80), st.integers(0, 99)
-)
+@given(ring_of, st.integers(0, 60), st.integers(1, 7), st.integers(1, 7), st.integers(1, 80), st.integers(0, 99))
 @settings(max_examples=30)
 def test_the_two_shares_add_up_to_the_product_for_every_chunking(
     ring: Ring, n: int, p: int, q: int, chunk: int, seed: int

@@ -76,18 +76,14 @@ def test_em_mds_with_one_index_is_ps():
         )
         torch.testing.assert_close(one.law, ps.law, rtol=1e-13, atol=0)
         assert ps.share == pytest.approx(math.exp(epsilon) * top / (dims - top + math.exp(epsilon) * top))
-        assert [one.log_probability(h) for h in (0, 1)] == pytest.approx(
-            [ps.log_probability(h) for h in (0, 1)]
-        )
+        assert [one.log_probability(h) for h in (0, 1)] == pytest.approx([ps.log_probability(h) for h in (0, 1)])
 
 
 def test_em_mds_keeps_its_digits_in_ten_million_dimensions():
     dims, top, chosen, epsilon = 10_000_000, 1_000_000, 60, 8.0
     mechanism = EmMds(dims=dims, top=top, chosen=chosen, epsilon=epsilon)
     factor = Fraction(math.exp(epsilon))
-    exact = [
-        w * (factor if t >= mechanism.threshold else 1) for t, w in enumerate(weights(dims, top, chosen))
-    ]
+    exact = [w * (factor if t >= mechanism.threshold else 1) for t, w in enumerate(weights(dims, top, chosen))]
     whole = sum(exact)
     for hits in range(chosen + 1):
         assert float(mechanism.law[hits]) == pytest.approx(float(exact[hits] / whole), rel=1e-12)
@@ -110,10 +106,7 @@ def test_the_order_of_the_indices_says_nothing():
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
 def test_the_largest_size_is_that_of_a_search_through_all(epsilon, share):
     for dims, top in ((12, 5), (40, 20), (40, 30), (60, 3)):
-        shares = [
-            max(expected_hits(dims, top, h, t, epsilon) for t in range(1, h + 1)) / h
-            for h in range(1, top + 1)
-        ]
+        shares = [max(expected_hits(dims, top, h, t, epsilon) for t in range(1, h + 1)) / h for h in range(1, top + 1)]
         assert max(shares) == shares[0]
         sizes = [h for h, reached in enumerate(shares, start=1) if reached >= Fraction(share)]
         if sizes:
@@ -132,9 +125,7 @@ def test_no_size_has_more_hits_than_the_bound_that_ends_the_search():
 
 
 def test_the_epsilon_named_in_the_refusal_is_the_smallest_that_works():
-    with pytest.raises(
-        ConfigError, match=r"share=0.8 is out of reach: at epsilon=1 .* epsilon=1.386"
-    ) as error:
+    with pytest.raises(ConfigError, match=r"share=0.8 is out of reach: at epsilon=1 .* epsilon=1.386") as error:
         SubMds(dims=1000, top=50, epsilon=1.0)
     needed = float(str(error.value).split("It takes epsilon=")[1].split(",")[0])
     assert SubMds(dims=1000, top=50, epsilon=needed + 1e-3).chosen == 1
@@ -166,9 +157,7 @@ def test_sub_mds_with_the_papers_settings_sends_more_than_em_mds():
 
 
 def test_sub_mds_reaches_every_dimension():
-    report = SubMds(dims=40, top=4, epsilon=3.0, rate=0.2).report(
-        torch.randn(2000, 40), SecureRng.from_seed(4)
-    )
+    report = SubMds(dims=40, top=4, epsilon=3.0, rate=0.2).report(torch.randn(2000, 40), SecureRng.from_seed(4))
     assert report.indices.unique().tolist() == list(range(40))
 
 
@@ -207,9 +196,7 @@ def test_work_in_parts_follows_the_same_law(monkeypatch):
     updates[torch.arange(n), (best + 1) % 5] = 1.0
     report = mechanism.report(updates, SecureRng.from_seed(9))
     positive = report.values[:, 0] == 1
-    assert torch.equal(
-        report.indices[positive], torch.stack([best, (best + 1) % 5], 1).sort(1).values.int()[positive]
-    )
+    assert torch.equal(report.indices[positive], torch.stack([best, (best + 1) % 5], 1).sort(1).values.int()[positive])
     assert 100 < int(positive.sum()) < 200
 
 
@@ -260,9 +247,7 @@ def test_categorical_never_draws_what_has_no_probability():
 
 
 def test_a_report_is_a_sign_and_h_indices():
-    report = EmMds(dims=1000, top=100, chosen=5, epsilon=4.0).report(
-        torch.randn(3, 1000), SecureRng.from_seed(1)
-    )
+    report = EmMds(dims=1000, top=100, chosen=5, epsilon=4.0).report(torch.randn(3, 1000), SecureRng.from_seed(1))
     assert report.values.element_size() + 5 * report.indices.element_size() == 1 + 5 * 4
     assert report.values.dtype == torch.int8
     assert report.indices.dtype == torch.int32

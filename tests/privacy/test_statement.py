@@ -49,9 +49,7 @@ def test_the_composed_price_is_at_the_largest_delta_and_below_the_sum() -> None:
     composed = both.epsilon()
     assert both.delta == 1e-5
     assert composed == epsilon({STEP: 500}, 1e-5)
-    assert (
-        max(both.epsilon("one"), both.epsilon("two")) < composed < both.epsilon("one") + both.epsilon("two")
-    )
+    assert max(both.epsilon("one"), both.epsilon("two")) < composed < both.epsilon("one") + both.epsilon("two")
 
 
 def test_an_insider_never_learns_less_than_an_outsider() -> None:
@@ -92,9 +90,7 @@ def test_the_text_names_everything_a_privacy_officer_asks_for() -> None:
 
 def test_the_file_holds_the_same_figures_as_the_text_and_no_infinity() -> None:
     bare = party("bare", {dp.NonPrivateDpEvent(): 1}, budget=Budget(math.inf, 0.0))
-    values = json.loads(
-        json.dumps(dataclasses.replace(BOTH, parties=(CLINIC, bare)).to_dict(), allow_nan=False)
-    )
+    values = json.loads(json.dumps(dataclasses.replace(BOTH, parties=(CLINIC, bare)).to_dict(), allow_nan=False))
     clinic, none = values["parties"]
     assert clinic["epsilon"] == {"outsider": 2.0, "server": 2.0, "another_party": 2.0}
     assert clinic["epsilon_round"]["server"] == 0.5

@@ -34,9 +34,7 @@ def exactly_exp(epsilon: float) -> Fraction:
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("cells", DOMAINS)
-def test_no_report_is_more_than_exp_epsilon_times_likelier_for_any_other_cell(
-    cells: int, epsilon: float
-) -> None:
+def test_no_report_is_more_than_exp_epsilon_times_likelier_for_any_other_cell(cells: int, epsilon: float) -> None:
     mechanism = SubsetSelection(cells=cells, epsilon=epsilon)
     laws = [law(mechanism, cell) for cell in range(cells)]
     assert all(sum(one.values()) == 1 for one in laws)

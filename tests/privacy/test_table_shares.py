@@ -40,9 +40,7 @@ def people(n: int, sizes: tuple[int, ...] = SIZES, seed: int = 0) -> NDArray[np.
     return np.stack([rng.integers(0, size, n) for size in sizes], axis=1).astype(np.int32)
 
 
-def both(
-    codes: NDArray[np.int32], sizes: tuple[int, ...] = SIZES, seed: int = 0, field: Field = FIELD
-) -> Any:
+def both(codes: NDArray[np.int32], sizes: tuple[int, ...] = SIZES, seed: int = 0, field: Field = FIELD) -> Any:
     """The shares of the first and of the second aggregator."""
     cells = Cells(sizes)
     first, _, seconds = split(cells, codes, entropy(len(codes), cells, seed), field)
@@ -68,9 +66,7 @@ def together(first: Share, second: Share, sizes: tuple[int, ...] = SIZES, field:
 
 @pytest.mark.parametrize("field", [FIELD, Field(2**31 + 11), Field(65521)], ids=lambda field: field.prime)
 @pytest.mark.parametrize("sizes", [(3, 2, 4), (1,), (2, 2), (5, 1, 7, 2)])
-def test_two_shares_add_up_to_the_tables_of_all_and_honest_people_pass(
-    sizes: tuple[int, ...], field: Field
-) -> None:
+def test_two_shares_add_up_to_the_tables_of_all_and_honest_people_pass(sizes: tuple[int, ...], field: Field) -> None:
     """With 2³¹ + 11 every other number of 32 bits is drawn again."""
     codes = people(9, sizes)
     codes[4] = -1
@@ -159,9 +155,7 @@ def test_whatever_is_dealt_a_wrong_table_passes_a_repetition_with_two_in_p_at_mo
     """All tables of two cells, all that can be dealt, all r, over a field of five numbers."""
     field = Field(5)
     numbers = np.arange(5, dtype=np.uint64)
-    x0, x1, w0, w1, kappa, r0, r1 = (
-        part.reshape(-1, 1, 1) for part in np.meshgrid(*[numbers] * 7, indexing="ij")
-    )
+    x0, x1, w0, w1, kappa, r0, r1 = (part.reshape(-1, 1, 1) for part in np.meshgrid(*[numbers] * 7, indexing="ij"))
     z = (r0 * x0 + r1 * x1) % np.uint64(5)
     y = (r0**2 * x0 + r1**2 * x1 + r0 * w0 + r1 * w1) % np.uint64(5)
     zero = np.zeros_like(z)
@@ -185,9 +179,7 @@ def test_what_an_aggregator_hears_has_one_law_whoever_the_person_is_and_whatever
 ) -> None:
     """Exactly, over a field of three numbers: all that the other one may hold, all departures in Z and Y."""
     field, numbers = Field(3), np.arange(3, dtype=np.uint64)
-    kappa, a, b = (
-        part.reshape(-1, 1, 1) for part in np.meshgrid(*[numbers] * 3, indexing="ij")
-    )  # the other's
+    kappa, a, b = (part.reshape(-1, 1, 1) for part in np.meshgrid(*[numbers] * 3, indexing="ij"))  # the other's
     rng, three = np.random.default_rng(0), np.uint64(3)
     r = np.array([1, 2], np.uint64)
     own_x, own_w = rng.integers(0, 3, (2, 2)).astype(np.uint64)
@@ -205,9 +197,7 @@ def test_what_an_aggregator_hears_has_one_law_whoever_the_person_is_and_whatever
         said_y = ((r**2 * own_x).sum() + (r * own_w).sum() + own[2]) % three
         share = Share(not departs, Dealt(kappa, a, b, c), *(np.empty((len(a), 0)),) * 4)  # type: ignore[arg-type]
         sigmas = [
-            sketch.judge(
-                share, (z + said_z + np.uint64(delta)) % three, (y + said_y + np.uint64(eta)) % three
-            )
+            sketch.judge(share, (z + said_z + np.uint64(delta)) % three, (y + said_y + np.uint64(eta)) % three)
             for delta, eta in departures
         ]
         return Counter(zip(*(part.ravel().tolist() for part in (z, y, *sigmas)), strict=True))

@@ -70,9 +70,7 @@ def kept(cut: Callable[..., tuple[Parts, Schemas]]) -> Callable[..., tuple[Parts
 def by_columns(parties: int, frame: pd.DataFrame = FRAME) -> tuple[Parts, Schemas]:
     names = [f"holder {n}" for n in range(parties)]
     columns = {name: SCHEMA.names[n::parties] for n, name in enumerate(names)}
-    tables = {
-        name: frame.sample(frac=1, random_state=n)[["id", *columns[name]]] for n, name in enumerate(names)
-    }
+    tables = {name: frame.sample(frac=1, random_state=n)[["id", *columns[name]]] for n, name in enumerate(names)}
     return tables, {name: SCHEMA.select(columns[name]) for name in names}
 
 

@@ -120,9 +120,7 @@ class Meddling(LocalParties):
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         asks = {
-            name: replace(ask, terms=self.lie(name, ask.terms["weights"]))
-            if isinstance(ask, Propose)
-            else ask
+            name: replace(ask, terms=self.lie(name, ask.terms["weights"])) if isinstance(ask, Propose) else ask
             for name, ask in addressed(message, self.names).items()
         }
         return super().ask(asks, at_least=at_least)
@@ -242,8 +240,7 @@ def test_a_row_that_is_no_number_counts_as_no_update_and_spoils_nobody_elses(eve
     stage = dp_fedavg.FedAvg(CASE.config(), horizontal(1)[1]).stage("round 1", {}, 4.0, {})
     first, (inputs, classes) = everybody[:2]
     alone, spoilt = (
-        stage.count(rows_of(people))["sums"]
-        for people in ([first], [first, (np.full_like(inputs, math.nan), classes)])
+        stage.count(rows_of(people))["sums"] for people in ([first], [first, (np.full_like(inputs, math.nan), classes)])
     )
     assert torch.equal(spoilt[:-1], alone[:-1])
     assert spoilt[-1] == 2 * alone[-1]
@@ -291,9 +288,7 @@ def test_an_audit_finds_a_holder_that_adds_a_fortieth_of_its_noise(monkeypatch: 
 # The network
 
 
-def test_over_a_network_it_learns_the_same_as_through_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_over_a_network_it_learns_the_same_as_through_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = (*network_cases.POLICY.protocols, RECORD.name)
     monkeypatch.setattr(network_cases, "POLICY", replace(network_cases.POLICY, protocols=known))
     network.test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_grpc(REAL, tmp_path)

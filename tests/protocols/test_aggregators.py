@@ -50,9 +50,7 @@ from understudy.runtime.local import LocalParties
 
 FRAME, SCHEMA = toy(rows=12, seed=3)
 SCHEMA = SCHEMA.drop(["visits", "income", "joined"])
-SCHEMA = replace(
-    SCHEMA, columns=tuple(replace(c, bins=3) if isinstance(c, Binned) else c for c in SCHEMA.columns)
-)
+SCHEMA = replace(SCHEMA, columns=tuple(replace(c, bins=3) if isinstance(c, Binned) else c for c in SCHEMA.columns))
 FRAME = FRAME[["id", *SCHEMA.names]]
 BUDGET = Budget(3.0, 1e-5)
 SETTINGS: dict[str, Any] = {
@@ -183,9 +181,7 @@ def target_sigma(plan: Plan) -> float:
 def by_size(plan: Plan, cells: int) -> float:
     """cells^(−1/8), where the mean of 1/σ² over the tables without the target is that of `sigma`."""
     sizes, place = Codec(SCHEMA).sizes, SCHEMA.names.index("smoker")
-    far = [sizes[i] * sizes[j] for i in range(len(sizes)) for j in range(i) if place not in (i, j)] + list(
-        sizes
-    )
+    far = [sizes[i] * sizes[j] for i in range(len(sizes)) for j in range(i) if place not in (i, j)] + list(sizes)
     return float(plan.sigma * cells ** (-1 / 8) * np.mean([size ** (1 / 4) for size in far]) ** 0.5)
 
 
@@ -319,9 +315,7 @@ def test_where_too_few_pass_nothing_is_released_or_charged(monkeypatch: pytest.M
 
     liars(monkeypatch, change)
     whole = federation()
-    with pytest.raises(
-        PartyError, match=r"0 people passed, and 5 are the least\. Nothing was charged or sent"
-    ):
+    with pytest.raises(PartyError, match=r"0 people passed, and 5 are the least\. Nothing was charged or sent"):
         run(whole)
     assert not [entry for entry in whole.holders["second"].ledger.entries() if entry.count]
 

@@ -60,18 +60,14 @@ def refused(module: Any, protocol: str, agreed: Any, told: Any, cut: str, words:
 )  # fmt: skip
 def test_a_pool_that_asks_a_silo_for_other_settings_is_refused_and_nothing_is_charged(change: Any) -> None:
     config = sgde.Config(**TRADED)
-    refused(
-        sgde, "sgde", config, replace(config, **change), "rows", "than was agreed to. Nothing was charged"
-    )
+    refused(sgde, "sgde", config, replace(config, **change), "rows", "than was agreed to. Nothing was charged")
 
 
 @pytest.mark.parametrize(
     "change", [{"colluding": 1}, {"refined": 2}, {"target": "smoker"}, {"private": False}], ids=str
 )
 @pytest.mark.parametrize("cut", ["rows", "columns"])
-def test_a_server_that_measures_otherwise_than_agreed_is_refused_and_nothing_is_charged(
-    change: Any, cut: str
-) -> None:
+def test_a_server_that_measures_otherwise_than_agreed_is_refused_and_nothing_is_charged(change: Any, cut: str) -> None:
     config = gram.Config(**MIXTURE)
     refused(gram, "gram", config, replace(config, **change), cut, "was agreed to")
 

@@ -219,9 +219,7 @@ def test_different_kinds_of_ids_are_named_before_anything_is_masked():
     parties = {"clinic": holder("clinic"), "insurer": holder("insurer", ["a", "b"])}
     with pytest.raises(AlignmentError, match="clinic has integer ids, insurer has text ids"):
         align_people(LocalParties(parties))
-    entries = [
-        entry.what for party in parties.values() for entry in party.ledger.entries() if entry.run == "r1"
-    ]
+    entries = [entry.what for party in parties.values() for entry in party.ledger.entries() if entry.run == "r1"]
     assert entries == ["alignment: how many people are held is disclosed, outside ε"] * 2
 
 

@@ -43,9 +43,7 @@ def classifier(model: str, **settings: Any) -> Callable[[tuple[int, ...]], Any]:
         rows, rng = sum(sizes), np.random.default_rng(0)
         x, y = rng.random((rows, 28, 28) if model == "lenet" else (rows, 40)), np.arange(rows) % 3
         people = Population.from_arrays(x.astype(np.float32), y, classes=3, rows_per_person=list(sizes))
-        config = sign_ds.Config(
-            model=model, reporter="none", epochs=2, learning_rate=0.1, device="cpu", **settings
-        )
+        config = sign_ds.Config(model=model, reporter="none", epochs=2, learning_rate=0.1, device="cpu", **settings)
         return begun("sign-ds", people, config, config.network_for(people.features))
 
     return party

@@ -40,9 +40,7 @@ def halves(people: int, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray
 
 def rehearsed(epsilon: float, people: int, hosts: int = 2, **more: Any) -> Any:
     pixels, sides = halves(people)
-    parties = {
-        f"host {n}": Images.from_array(pixels[n::hosts], SCHEMA, labels=sides[n::hosts]) for n in range(hosts)
-    }
+    parties = {f"host {n}": Images.from_array(pixels[n::hosts], SCHEMA, labels=sides[n::hosts]) for n in range(hosts)}
     federation = Federation.rehearsal(parties, budget=Budget(epsilon, 0.0), seed=0, same_people=False)
     return run("class-means", federation, epsilon_total=epsilon, features=12, **more)
 
@@ -73,9 +71,7 @@ def test_series_of_two_kinds_are_told_apart() -> None:
     assert model.score(values[300:], kinds[300:]) > 0.9
 
 
-def party(
-    rows: Images | None = None, epsilon: float = 2.0, budget: float = 2.0, name: str = "a"
-) -> ClassMeansParty:
+def party(rows: Images | None = None, epsilon: float = 2.0, budget: float = 2.0, name: str = "a") -> ClassMeansParty:
     if rows is None:
         pixels, sides = halves(40)
         rows = Images.from_array(pixels, SCHEMA, labels=sides)

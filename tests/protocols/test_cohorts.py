@@ -77,9 +77,7 @@ def test_cohorts_are_uniform_where_nothing_stands_against_it() -> None:
         (100, {"rounds": 10, "cohort": 250, "cap": 99}, "there are 100. Missing: 150. Ask fewer"),
     ],
 )
-def test_too_few_people_are_counted_before_anything_is_asked(
-    people: int, how: dict[str, int], words: str
-) -> None:
+def test_too_few_people_are_counted_before_anything_is_asked(people: int, how: dict[str, int], words: str) -> None:
     with pytest.raises(ConfigError) as error:
         Cohorts({"all": people}, **how, seed=0)
     assert words in str(error.value)

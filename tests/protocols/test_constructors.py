@@ -29,9 +29,7 @@ def asked_when_built(program: str) -> Iterator[str]:
 
 
 def test_an_ask_is_found_also_through_a_method() -> None:
-    program = (
-        "class A:\n def __init__(self, parties):\n  self.begin(parties)\n def begin(self, p):\n  p.ask(1)\n"
-    )
+    program = "class A:\n def __init__(self, parties):\n  self.begin(parties)\n def begin(self, p):\n  p.ask(1)\n"
     assert list(asked_when_built(program)) == ["A.begin"]
     assert not list(asked_when_built(program.replace("self.begin(parties)", "self.parties = parties")))
 

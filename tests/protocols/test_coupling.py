@@ -38,9 +38,7 @@ def strangers(people: int = 400) -> tuple[dict[str, pd.DataFrame], dict[str, Sch
     rng = np.random.default_rng(0)
     bits = {name: rng.random(people) < 0.5 for name in ("a", "b")}
     tables = {name: pd.DataFrame({f"{name}{n}": bit for n in range(2)}) for name, bit in bits.items()}
-    return tables, {
-        name: Schema(columns=tuple(Boolean(name=f"{name}{n}") for n in range(2))) for name in tables
-    }
+    return tables, {name: Schema(columns=tuple(Boolean(name=f"{name}{n}") for n in range(2))) for name in tables}
 
 
 def disagreement(rounds: int, budget: Budget, **settings: Any) -> float:
@@ -55,8 +53,7 @@ def test_coupling_decides_what_the_critics_leave_open() -> None:
     """The critics see each bit alone, and so a generator may give both parties the same bit; half of them differ."""
     free = Budget(math.inf, 0.0)
     alone, coupled = (
-        disagreement(10, free, private=False, learning_rate=0.06, coupling=coupling)
-        for coupling in ("none", "gram")
+        disagreement(10, free, private=False, learning_rate=0.06, coupling=coupling) for coupling in ("none", "gram")
     )
     assert abs(coupled - 0.5) < 0.15 < abs(alone - 0.5)
 

@@ -87,9 +87,7 @@ class Seen(LocalParties):
         return [{name: reply.parts.value for name, reply in replies.items()} for replies in released[1:]]
 
 
-def grown(
-    frame: pd.DataFrame, parties: int = 2, budget: Budget = FREE, **settings: Any
-) -> tuple[Found, Seen]:
+def grown(frame: pd.DataFrame, parties: int = 2, budget: Budget = FREE, **settings: Any) -> tuple[Found, Seen]:
     fed = federation(frame, parties, budget)
     seen = Seen(fed.parties("dplt", run="r"))
     config = Config(**{"private": budget.epsilon < math.inf} | settings)
@@ -176,9 +174,7 @@ def unmasked(parts: Mapping[str, Mapping[str, torch.Tensor]]) -> torch.Tensor:
     for sent in parts.values():
         for name, part in sent.items():
             blocks[name] = blocks.get(name, torch.zeros_like(part)) + part
-    across = {
-        name: (one + 2**31) % 2**32 - 2**31 for name, one in blocks.items() if len({*name.split("×")}) > 1
-    }
+    across = {name: (one + 2**31) % 2**32 - 2**31 for name, one in blocks.items() if len({*name.split("×")}) > 1}
     return torch.cat([*(one for name, one in blocks.items() if name not in across), *across.values()])
 
 
@@ -224,9 +220,7 @@ def test_without_noise_dplt_plus_measures_less_and_finds_the_same_tree() -> None
     names = order(2, 10)
     chain = {tuple(sorted((names.index(f"b{i}"), names.index(f"b{i + 1}")))) for i in range(9)}
     assert {tuple(sorted(edge)) for edge in plain} == chain
-    pairs = [
-        LatentTree(Config(group=1, plus=plus), cut(frame, 2)[1]).pricing.moved[1] for plus in (False, True)
-    ]
+    pairs = [LatentTree(Config(group=1, plus=plus), cut(frame, 2)[1]).pricing.moved[1] for plus in (False, True)]
     assert pairs == [45, 8 + 25]
 
 
@@ -348,9 +342,7 @@ def test_a_price_above_the_budget_is_refused_and_nothing_is_charged() -> None:
     inside, parties, agree = parties_at("agree", Budget(2.0, 0.0))
     for less in (0.9, 0.0):
         with pytest.raises(PrivacyError, match="its budget needs"):
-            parties.ask(
-                {name: replace(ask, noise=[less * one for one in ask.noise]) for name, ask in agree.items()}
-            )
+            parties.ask({name: replace(ask, noise=[less * one for one in ask.noise]) for name, ask in agree.items()})
     with pytest.raises(MessageError, match="seed is missing"):
         parties.ask({"holder 0": replace(agree["holder 0"], seeds={})})
     assert inside["holder 0"].ledger.spent() == 0
@@ -572,9 +564,7 @@ def test_information_is_the_textbooks_and_takes_no_negative_count() -> None:
     table = np.array([[30.0, 10.0], [20.0, 40.0]])
     share = table / 100
     expected = (share * np.log(share / np.outer(share.sum(1), share.sum(0)))).sum()
-    found = information(
-        np.stack([table, np.zeros((2, 2)), np.array([[-5.0, 0], [0, 7]]), np.full((2, 2), 3.0)])
-    )
+    found = information(np.stack([table, np.zeros((2, 2)), np.array([[-5.0, 0], [0, 7]]), np.full((2, 2), 3.0)]))
     np.testing.assert_allclose(found, [expected, 0, 0, 0], atol=1e-12)
 
 

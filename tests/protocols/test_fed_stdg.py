@@ -56,9 +56,7 @@ def begun(data: Any, *, budget: Budget = FREE, **settings: Any) -> Any:
 
 @pytest.mark.parametrize("reporter", ["sub-mds", "ps", "naive", "em-mds"])
 @pytest.mark.parametrize("adaptive", [True, False])
-def test_the_ledger_holds_each_participation_at_the_price_of_indices_and_flag(
-    reporter: str, adaptive: bool
-) -> None:
+def test_the_ledger_holds_each_participation_at_the_price_of_indices_and_flag(reporter: str, adaptive: bool) -> None:
     federation = of(uneven(), budget=Budget(6.0, 0.0))
     settings = SMALL | {"rounds": 4, "cap": 2, "reporter": reporter, "adaptive": adaptive}
     result = train("fed-stdg", federation, **settings)
@@ -232,12 +230,8 @@ def test_liars_are_for_rehearsals_and_signs_hear_no_shouting(tmp_path: Path) -> 
     settings = few | {"poison": {"kind": "flip", "share": 0.2}}
     honest, lied = (train("fed-stdg", of(uneven()), **s).generator for s in (few, settings))
     assert not honest.sample(3, seed=1).equals(lied.sample(3, seed=1))
-    loud = train(
-        "fed-stdg", of(uneven()), **few | {"adaptive": False, "poison": {"kind": "flip", "scale": 1e3}}
-    )
-    soft = train(
-        "fed-stdg", of(uneven()), **few | {"adaptive": False, "poison": {"kind": "flip", "scale": 1.0}}
-    )
+    loud = train("fed-stdg", of(uneven()), **few | {"adaptive": False, "poison": {"kind": "flip", "scale": 1e3}})
+    soft = train("fed-stdg", of(uneven()), **few | {"adaptive": False, "poison": {"kind": "flip", "scale": 1.0}})
     assert loud.generator.sample(3, seed=1).equals(soft.generator.sample(3, seed=1))
     real = Federation({"phones": uneven()}, budget=Budget(6.0, 0.0), ledgers=tmp_path, same_people=False)
     with pytest.raises(PrivacyError, match="poisoned clients are for rehearsals"):
@@ -270,9 +264,7 @@ def test_public_series_come_before_the_first_ask() -> None:
         ({"top": 0.2}, "top must be below rate"),
     ],
 )
-def test_settings_that_cannot_be_used_are_refused_before_anything_is_charged(
-    wrong: dict[str, Any], said: str
-) -> None:
+def test_settings_that_cannot_be_used_are_refused_before_anything_is_charged(wrong: dict[str, Any], said: str) -> None:
     federation = of(uneven())
     with pytest.raises(ConfigError, match=said):
         train("fed-stdg", federation, **SMALL | wrong)
@@ -316,10 +308,7 @@ def test_a_run_file_of_series_gives_a_table_of_series(tmp_path: Path) -> None:
     party = '[parties.ward{0}]\ntable = "ward{0}.csv"\nschema = "waves.toml"\nepsilon = 8.0\ndelta = 1e-9\n'
     (tmp_path / "run.toml").write_text(
         'protocol = "fed-stdg"\nout = "out"\nrows = 7\n\n[settings]\nepsilon_total = 8.0\ncap = 2\nrounds = 4\n'
-        'cohort = 5\nepochs = 1\nhidden = 4\nlatent = 2\ndevice = "cpu"\n\n'
-        + party.format(0)
-        + "\n"
-        + party.format(1)
+        'cohort = 5\nepochs = 1\nhidden = 4\nlatent = 2\ndevice = "cpu"\n\n' + party.format(0) + "\n" + party.format(1)
     )
     result, out = run_file(RunFile.load(tmp_path / "run.toml"))
     drawn = pd.read_parquet(out / "synthetic.parquet")

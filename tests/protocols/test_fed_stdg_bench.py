@@ -56,9 +56,7 @@ def test_every_cell_has_a_name_of_its_own() -> None:
 
 def test_a_long_file_is_cut_into_windows_of_24_and_a_missing_one_is_named(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    pd.DataFrame(rng.random((50, 6)), columns=list("abcdef")).to_csv(
-        tmp_path / "timegan_stock.csv.gz", index=False
-    )
+    pd.DataFrame(rng.random((50, 6)), columns=list("abcdef")).to_csv(tmp_path / "timegan_stock.csv.gz", index=False)
     data = BENCH["load"]("stock", tmp_path)
     assert data.people.schema.shape == (24, 6)
     assert (len(data.test), data.people.rows) == (2, 20)  # of 27 windows

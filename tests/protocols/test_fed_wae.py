@@ -58,9 +58,7 @@ def test_people_with_one_row_and_with_seven_and_mixed_columns_train_together() -
     frame, schema = uneven()
     result = train("fed-wae", of(frame, schema), **SMALL | {"reporter": "none", "epsilon": None})
     drawn = result.generator.sample(50, seed=0)
-    pd.testing.assert_series_equal(
-        drawn.dtypes, read_table(frame.assign(id=range(60)), schema).frame.dtypes.drop("id")
-    )
+    pd.testing.assert_series_equal(drawn.dtypes, read_table(frame.assign(id=range(60)), schema).frame.dtypes.drop("id"))
     assert not people(drawn.assign(id=0), schema).rows.isnan().any()
     assert result.privacy.epsilon() == math.inf
 
@@ -150,9 +148,7 @@ def test_people_with_rows_of_one_kind_alone_teach_both() -> None:
 def test_the_central_reference_learns_it_and_says_that_it_protects_nobody() -> None:
     frame, schema = easy(500)
     config = Config(reporter="none", hidden=12, latent=2, learning_rate=0.03, device="cpu")
-    generator = Generator.of(
-        fed_wae.central(config, read_table(frame, schema, one_row_each=False), steps=60, batch=32)
-    )
+    generator = Generator.of(fed_wae.central(config, read_table(frame, schema, one_row_each=False), steps=60, batch=32))
     assert likeness(generator) > 0.7
     assert generator.card["privacy"]["guarantee"].startswith("none")
 
@@ -160,9 +156,7 @@ def test_the_central_reference_learns_it_and_says_that_it_protects_nobody() -> N
 def test_liars_undo_it() -> None:
     frame, schema = easy(2000)
     poison = {"kind": "flip", "share": 0.6}
-    result = train(
-        "fed-wae", of(frame, schema, budget=Budget(8.0, 0.0)), **LEARNING, epsilon_total=8.0, poison=poison
-    )
+    result = train("fed-wae", of(frame, schema, budget=Budget(8.0, 0.0)), **LEARNING, epsilon_total=8.0, poison=poison)
     assert likeness(result.generator) < 0.3
 
 
@@ -210,9 +204,7 @@ def test_images_come_out_as_images(tmp_path: Path) -> None:
         ({"epsilon": 2.5}, "3 reports of one person cost ε=7.5 at δ=0, but this run may cost ε=6"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_before_anything_is_charged(
-    settings: dict[str, Any], words: str
-) -> None:
+def test_settings_that_cannot_work_are_refused_before_anything_is_charged(settings: dict[str, Any], words: str) -> None:
     federation = of(*uneven(), budget=Budget(6.0, 0.0))
     with pytest.raises((ConfigError, BudgetExceeded)) as error:
         train("fed-wae", federation, **SMALL | settings)

@@ -22,9 +22,7 @@ def job(**changes: Any) -> dict[str, Any]:
     return usual | changes
 
 
-def test_a_row_states_the_price_of_a_report_and_of_the_run(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_states_the_price_of_a_report_and_of_the_run(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "figures", lambda *_, **__: {"avd2": 0.5})  # slow, and tested below
     often, _ = bench.measure(job())
     assert often["participations"] == 2  # 4 rounds of 75 among 150 people
@@ -59,6 +57,4 @@ def test_the_race_is_between_equal_results(load_bench: Callable[..., ModuleType]
 
 def test_a_sheet_holds_64_images(load_bench: Callable[..., ModuleType]) -> None:
     pytest.importorskip("PIL")
-    load_bench("fed_wae", "sheets").draw_all(
-        Path("none"), device="cpu", quick=True, out=Path("none"), settings={}
-    )
+    load_bench("fed_wae", "sheets").draw_all(Path("none"), device="cpu", quick=True, out=Path("none"), settings={})

@@ -105,10 +105,7 @@ def test_a_client_pays_for_its_generator_once() -> None:
     asked = [ledger.spend(person) for person in range(6)]
     for spend in asked:
         if spend:
-            assert (
-                sum(count for event, count in spend.items() if type(event).__name__ == "DiscreteGaussian")
-                == 1
-            )
+            assert sum(count for event, count in spend.items() if type(event).__name__ == "DiscreteGaussian") == 1
     made = [entry for entry in ledger.entries() if "synthetic rows" in entry.what]
     assert 1 <= len(made) <= 4
 
@@ -131,9 +128,7 @@ def test_local_steps_are_a_mixture_of_the_two_gradients() -> None:
     change = local_models(network, weights, (x, y, mask), (z, w), 0.3, descent, SecureRng.from_seed(1))
     for client in range(2):
         leaf = weights.clone().requires_grad_()
-        losses = torch.nn.functional.cross_entropy(
-            network.forward(leaf, x[client]), y[client], reduction="none"
-        )
+        losses = torch.nn.functional.cross_entropy(network.forward(leaf, x[client]), y[client], reduction="none")
         made = torch.nn.functional.cross_entropy(network.forward(leaf, z[client]), w[client])
         total = 0.7 * (losses * mask[client]).sum() / 5 + 0.3 * made
         (gradient,) = torch.autograd.grad(total, leaf)
@@ -172,9 +167,7 @@ def test_the_gan_losses_are_those_of_the_paper() -> None:
     z = torch.randn(2, 6, 2)
     made = gan.generate(z, y, Taps())
     assert made.shape == (2, 6, 5)
-    torch.testing.assert_close(
-        gan.generator_losses(z, y, Taps()), -gan.judge(made, y, Taps()).sigmoid().log()
-    )
+    torch.testing.assert_close(gan.generator_losses(z, y, Taps()), -gan.judge(made, y, Taps()).sigmoid().log())
 
 
 def test_settings_without_sense_are_refused() -> None:
@@ -255,9 +248,7 @@ def test_no_round_is_said_to_cost_less_than_the_one_with_the_generator() -> None
 def test_the_ledger_says_that_a_price_protects_one_row() -> None:
     holders = federation(Budget(4.0, 1e-5))
     train("gen-fl", holders, **SMALL, dp_generator=True)
-    assert all(
-        "protects one row" in entry.what for entry in holders.holders["host"].ledger.entries() if entry.run
-    )
+    assert all("protects one row" in entry.what for entry in holders.holders["host"].ledger.entries() if entry.run)
 
 
 def test_a_ledger_of_people_takes_prices_of_rows_only_where_rows_are_people(tmp_path: Path) -> None:

@@ -151,9 +151,7 @@ def test_noise_by_block_is_one_gaussian_release_at_the_whole_budget(parties: int
 
 
 @pytest.mark.parametrize(("parties", "colluding"), [(1, 1), (2, 1), (4, 1), (4, 3)])
-def test_noise_over_rows_leaves_sigma_without_the_shares_of_those_who_collude(
-    parties: int, colluding: int
-) -> None:
+def test_noise_over_rows_leaves_sigma_without_the_shares_of_those_who_collude(parties: int, colluding: int) -> None:
     tables, schemas = by_rows(parties)
     free, sigma = _free_cells(Codec(SCHEMA).sizes), needed_noise(cells(), BUDGET)
     noises = []
@@ -196,21 +194,14 @@ def test_the_ledger_holds_one_release_and_the_statement_says_the_same(cut: Any) 
         assert len(paid) == 1
         assert "keys" in paid[0].what
     for who in ("outsider", "server", "another_party"):
-        assert outcome.privacy.epsilon(None, who) == pytest.approx(
-            outcome.privacy.epsilon("h" + name[1:], who)
-        )
+        assert outcome.privacy.epsilon(None, who) == pytest.approx(outcome.privacy.epsilon("h" + name[1:], who))
 
 
 def test_every_ledger_names_the_same_keys() -> None:
     tables, schemas = by_columns(3)
     parties = all_parties(tables, schemas, seed=None)
     release(LocalParties(parties), schemas)
-    marks = {
-        e.what.rpartition("keys ")[2]
-        for p in parties.values()
-        for e in p.ledger.entries()
-        if "keys" in e.what
-    }
+    marks = {e.what.rpartition("keys ")[2] for p in parties.values() for e in p.ledger.entries() if "keys" in e.what}
     assert len(marks) == 1
 
 
@@ -250,9 +241,7 @@ def test_all_that_the_server_gets_of_a_product_is_uniform_but_for_the_noisy_sum(
     for half in halves:
         assert _uniform(half, 32) > 1e-7
     width = Codec(schemas["holder 0"]).width
-    assert torch.equal(
-        Ring(32).signed(Ring(32).words(halves[0] + halves[1])), found.gram[:width, width:].flatten()
-    )
+    assert torch.equal(Ring(32).signed(Ring(32).words(halves[0] + halves[1])), found.gram[:width, width:].flatten())
 
 
 def test_a_dealer_that_takes_its_masks_off_a_blinded_share_still_sees_uniform_numbers() -> None:
@@ -318,9 +307,7 @@ def test_over_rows_two_tables_with_equal_noisy_output_leave_the_same_bytes(
             return drawn + made_up_for[free] if made and made_up_for is not None else drawn
 
         monkeypatch.setattr(pricing, "noise_on", noise)
-        monkeypatch.setattr(
-            os, "urandom", bytes
-        )  # the nonces of greetings, which are fresh in a rehearsal, too
+        monkeypatch.setattr(os, "urandom", bytes)  # the nonces of greetings, which are fresh in a rehearsal, too
         seen = Seen(all_parties(tables, schemas))
         release(seen, schemas)
         said = [{name: value.value for name, value in vars(reply).items()} for _, _, reply in seen.log]
@@ -367,9 +354,7 @@ COLUMN_STEPS = [Begin, Agree, Swap, Release]
 
 @pytest.mark.parametrize("step", COLUMN_STEPS)
 @pytest.mark.parametrize("who", ["holder 0", "holder 1"])
-def test_a_party_that_goes_away_ends_the_run_and_only_what_was_released_is_charged(
-    step: Any, who: str
-) -> None:
+def test_a_party_that_goes_away_ends_the_run_and_only_what_was_released_is_charged(step: Any, who: str) -> None:
     tables, schemas = by_columns(2)
     parties = all_parties(tables, schemas)
 
@@ -567,9 +552,7 @@ def test_less_noise_than_a_budget_needs_is_refused(cut: Any) -> None:
 
     def quieter(name: str, message: Any) -> Any:
         return (
-            replace(message, noise=[0.99 * sigma for sigma in message.noise])
-            if isinstance(message, Agree)
-            else message
+            replace(message, noise=[0.99 * sigma for sigma in message.noise]) if isinstance(message, Agree) else message
         )
 
     with pytest.raises(PrivacyError, match="its budget needs"):
@@ -716,9 +699,7 @@ def test_the_schemas_show_how_a_table_is_cut() -> None:
         outcome = gram.train(gram.Config(**SMALL), LocalParties(all_parties(tables, schemas)), schemas)
         assert outcome.trained.card["partition"] == cut.__name__[3:]
         assert ("owners" in outcome.trained.card) == (cut is by_columns)
-        assert list(Generator.of(outcome.trained).sample(5, seed=0).columns) == list(
-            outcome.trained.schema.names
-        )
+        assert list(Generator.of(outcome.trained).sample(5, seed=0).columns) == list(outcome.trained.schema.names)
         assert str(outcome.privacy)
     tables, schemas = by_columns(2)
     schemas["holder 1"] = SCHEMA
@@ -742,9 +723,7 @@ def test_a_person_with_several_rows_is_refused() -> None:
     doubled = pd.concat([tables["host 0"], tables["host 0"].head(1)])
     table = read_table(doubled, SCHEMA, name="host 0", one_row_each=False)
     with pytest.raises(UnderstudyError):
-        gram.PROTOCOL.build(
-            "host 0", table, Ledger.rehearsal(holder="host 0", budget=BUDGET), run="r", budget=BUDGET
-        )
+        gram.PROTOCOL.build("host 0", table, Ledger.rehearsal(holder="host 0", budget=BUDGET), run="r", budget=BUDGET)
 
 
 def test_parties_rebuilt_from_bytes_between_all_messages_measure_alike() -> None:

@@ -53,9 +53,7 @@ OPENED = {
 }
 SCHEMA = SCHEMA.drop(["grade", "treated"])
 WIDE = replace(SCHEMA, columns=tuple(OPENED.get(column.name, column) for column in SCHEMA.columns))
-MOVED = (
-    2 + 2 + 2 + 4 + 6
-)  # columns as declared; 100 and 121 numbers by eights; 1,461 days; 10,001 incomes, and ends
+MOVED = 2 + 2 + 2 + 4 + 6  # columns as declared; 100 and 121 numbers by eights; 1,461 days; 10,001 incomes, and ends
 PAIRS = 6 * 5 // 2
 
 
@@ -358,9 +356,7 @@ def test_the_fine_release_is_on_disk_before_levels_are_told_and_a_run_goes_on_fr
         (columns, "propose again", "2 of 3", MOVED + PAIRS),
     ],
 )
-def test_a_run_that_loses_a_holder_is_fitted_to_what_was_released(
-    cut: Any, step: Any, ended: str, paid: int
-) -> None:
+def test_a_run_that_loses_a_holder_is_fitted_to_what_was_released(cut: Any, step: Any, ended: str, paid: int) -> None:
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
     gone = list(tables)[-1]
@@ -443,9 +439,7 @@ def test_people_too_few_for_the_noise_end_in_a_generator_and_not_in_an_error(cut
     tables, schemas = cut()
     tables = {name: table.head(20) for name, table in tables.items()}
     poor = replace(BUDGET, epsilon=0.02)
-    outcome = gram.train(
-        gram.Config(**SMALL), LocalParties(all_parties(tables, schemas, budget=poor)), schemas
-    )
+    outcome = gram.train(gram.Config(**SMALL), LocalParties(all_parties(tables, schemas, budget=poor)), schemas)
     assert len(Generator.of(outcome.trained).sample(5, seed=0)) == 5
     assert "mostly noise" in outcome.trained.card["warning"]
 
@@ -489,13 +483,9 @@ def test_ends_that_were_bought_are_drawn_and_asked_for_kept_in_a_file_and_foreto
     ends = (rows["price"] * 100).round().astype(int) % 100
     assert [(ends == end).mean() for end in (99, 50)] == pytest.approx([0.5, 0.5], abs=0.08)
     assert rows["price"].median() == pytest.approx(frame["price"].median(), rel=0.05)
-    assert (
-        again.sample(50, where="price >= 60.25 and price < 61", seed=0)["price"].between(60.25, 60.99).all()
-    )
+    assert again.sample(50, where="price >= 60.25 and price < 61", seed=0)["price"].between(60.25, 60.99).all()
     foretold = gram.forecast(gram.Config(), {"shop": schema}, {"shop": BUDGET}, 600)
     assert foretold.stages[0].what == "fine tables of 2 columns, and the ends of price"
     plain = replace(schema, columns=(replace(price, ends=False), schema.columns[1]))
-    moved = [
-        gram.forecast(gram.Config(), {"s": one}, {"s": BUDGET}).stages[0].moved for one in (plain, schema)
-    ]
+    moved = [gram.forecast(gram.Config(), {"s": one}, {"s": BUDGET}).stages[0].moved for one in (plain, schema)]
     assert moved[1] == moved[0] + 1

@@ -72,15 +72,11 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
 def test_the_noise_that_is_foretold_is_the_noise_that_is_added(cut: str, settings: str, drawn: Drawn) -> None:
     said, result = rehearsed(cut, **SETTINGS[settings])
     layout = Layout(CUTS[cut][1])
-    foretold = {
-        (names, noise) for stage in said.stages for names, noise in stage.noise.items() if stage.moved
-    }
+    foretold = {(names, noise) for stage in said.stages for names, noise in stage.noise.items() if stage.moved}
     for (_, block), shares in drawn.items():
         names = " × ".join(" + ".join(layout.grid.groups[group]) for group in sorted(set(block)))
         added = sum(DiscreteGaussianNoise(share).variance for share in shares) ** 0.5
-        assert any(
-            whose == names and noise == pytest.approx(added, rel=1e-12) for whose, noise in foretold
-        ), block
+        assert any(whose == names and noise == pytest.approx(added, rel=1e-12) for whose, noise in foretold), block
     assert len({sigma for sigma, _ in drawn}) >= len(said.stages)
     assert {party.name: result.privacy.epsilon(party.name) for party in result.privacy.parties} == said.price
     assert all(price <= BUDGET.epsilon for price in said.price.values())
@@ -98,9 +94,7 @@ def test_the_errors_that_are_foretold_are_those_of_the_released_counts(settings:
     holder = torch.repeat_interleave(torch.tensor(layout.widths))
     pair = (column[:, None] != column).triu()
     target = (
-        column == layout.joint.names.index("smoker")
-        if said.stages[-1].what.startswith("pairs once")
-        else column < 0
+        column == layout.joint.names.index("smoker") if said.stages[-1].what.startswith("pairs once") else column < 0
     )
     known = pair & ~(target[:, None] | target)
     expected = {
@@ -161,14 +155,10 @@ def test_more_people_get_more_levels_and_shares_that_are_surer() -> None:
 def test_a_width_that_cannot_be_fitted_is_refused_before_anything_is_read_or_charged(tmp_path: Path) -> None:
     codes = Integer(name="code", low=0, high=WIDEST, bins=WIDEST + 1)
     schema = Schema(person="id", columns=(Boolean(name="smoker"), codes))
-    with pytest.raises(
-        ConfigError, match=r"8,195 levels together, code 8,193 of them.*Nothing was read or charged"
-    ):
+    with pytest.raises(ConfigError, match=r"8,195 levels together, code 8,193 of them.*Nothing was read or charged"):
         us.plan("gram", {"one": schema}, budget=1.0)
     frame = FRAME[["id", "smoker"]].assign(code=5)
-    federation = us.Federation(
-        {"one": frame}, {"one": schema}, budget=1.0, ledgers=tmp_path, same_people=False
-    )
+    federation = us.Federation({"one": frame}, {"one": schema}, budget=1.0, ledgers=tmp_path, same_people=False)
     with pytest.raises(ConfigError, match="Declare fewer"):
         train("gram", federation)
     assert federation.holders["one"].ledger.spent() == 0
@@ -198,9 +188,7 @@ def test_a_run_with_more_people_or_more_columns_takes_longer(monkeypatch: pytest
 
     def seconds(people: int, columns: int, holders: int) -> float:
         schemas = {
-            f"h{h}": Schema(
-                columns=tuple(Real(name=f"h{h}_{i}", low=0, high=100) for i in range(columns)), person="id"
-            )
+            f"h{h}": Schema(columns=tuple(Real(name=f"h{h}_{i}", low=0, high=100) for i in range(columns)), person="id")
             for h in range(holders)
         }
         found = us.plan("gram", schemas, budget=1.0, people=people).seconds

@@ -55,9 +55,7 @@ def test_refined_pairs_and_triples_are_exact_without_noise(cut: Any) -> None:
     columns = [*Grid.from_schemas(schemas).join(schemas).names]
     one = Grid.from_schemas(schemas).groups[0][0]
     triple = tuple(schemas[one].names[:3])
-    found = measured(
-        tables, schemas, Plan(private=False, refined=3, scouting=0.5, triples=(triple,)), choose=pick
-    )
+    found = measured(tables, schemas, Plan(private=False, refined=3, scouting=0.5, triples=(triple,)), choose=pick)
     assert torch.equal(found.gram.long(), true_gram(SCHEMA.select(columns)))
     table = found.triples[0]["table"]
     assert found.triples[0]["columns"] == [columns.index(name) for name in triple]
@@ -373,9 +371,7 @@ def test_pairs_are_chosen_besides_those_with_the_target() -> None:
     tables, schemas = by_rows(2)
     seen = Seen(all_parties(tables, schemas))
     gram.train(gram.Config(target=TARGET, refined=4, **SMALL), seen, schemas)
-    (pairs,) = {
-        tuple(map(tuple, ask.terms["pairs"].tolist())) for _, ask, _ in seen.log if isinstance(ask, Propose)
-    }
+    (pairs,) = {tuple(map(tuple, ask.terms["pairs"].tolist())) for _, ask, _ in seen.log if isinstance(ask, Propose)}
     mine = set(map(tuple, WITH_TARGET.tolist()))
     assert len(pairs) == len(set(pairs)) == len(mine) + 4
     assert mine < set(pairs)

@@ -36,9 +36,7 @@ from understudy.protocols.joint.messages import Propose
 from understudy.runtime.local import LocalParties
 
 TARGET = SCHEMA.names[2]
-every_cut = pytest.mark.parametrize(
-    "cut", [lambda: by_columns(2), lambda: by_rows(2)], ids=["columns", "rows"]
-)
+every_cut = pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(2)], ids=["columns", "rows"])
 
 
 def leaving(who: str, step: Any) -> Any:
@@ -113,9 +111,7 @@ def test_the_first_release_is_on_disk_before_the_second_is_asked_for(cut: Any, t
 
 
 @every_cut
-def test_a_server_that_is_killed_between_two_releases_is_resumed_from_the_first(
-    cut: Any, tmp_path: Path
-) -> None:
+def test_a_server_that_is_killed_between_two_releases_is_resumed_from_the_first(cut: Any, tmp_path: Path) -> None:
     tables, schemas = cut()
     ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
     config = gram.Config(refined=3, **SMALL)
@@ -177,16 +173,12 @@ def test_a_holder_that_cannot_pay_for_the_second_release_leaves_the_first() -> N
         return message
 
     found = release(Seen(parties, poorer), schemas, Plan(refined=3, scouting=0.5), choose=pick)
-    plain = release(
-        LocalParties(all_parties(tables, schemas)), schemas, Plan(refined=3, scouting=0.5), choose=pick
-    )
+    plain = release(LocalParties(all_parties(tables, schemas)), schemas, Plan(refined=3, scouting=0.5), choose=pick)
     assert "this step costs" in found.ended
     assert found.releases == plain.releases[:-1]
     assert bool((found.noise >= plain.noise).all())
     assert not found.triples
-    assert all(
-        one.ledger.spend() == spend_of((s, int(n)) for s, n in found.releases) for one in parties.values()
-    )
+    assert all(one.ledger.spend() == spend_of((s, int(n)) for s, n in found.releases) for one in parties.values())
 
 
 @pytest.mark.parametrize("refusal", [PartyError, BudgetExceeded])
@@ -210,9 +202,7 @@ def test_what_a_fresh_run_is_refused_is_not_taken_for_an_absence(refusal: Any) -
 def test_the_first_release_alone_costs_what_its_share_says() -> None:
     tables, schemas = by_rows(2)
     parties = all_parties(tables, schemas)
-    found = release(
-        Seen(parties, lambda name, message: leave_all(message)), schemas, Plan(target=TARGET, scouting=0.5)
-    )
+    found = release(Seen(parties, lambda name, message: leave_all(message)), schemas, Plan(target=TARGET, scouting=0.5))
     assert found.gone == list(tables)
     price = spend_of((sigma, int(count)) for sigma, count in found.releases)
     assert epsilon(price, BUDGET.delta) < 0.8 * BUDGET.epsilon

@@ -89,8 +89,7 @@ class Squares(Stage[Any]):
         pairs = Product.of_all(self.widths).pairs
         shapes = {(g, h): (self.widths[g], 1 if self.again else self.widths[h]) for g, h in pairs}
         return {
-            f"{g}{h}": BlockSpec((g, h), shape, 81.0 * self.by**2 * 3, weight=1 + g)
-            for (g, h), shape in shapes.items()
+            f"{g}{h}": BlockSpec((g, h), shape, 81.0 * self.by**2 * 3, weight=1 + g) for (g, h), shape in shapes.items()
         }
 
     @property
@@ -280,9 +279,7 @@ class Crooked(LocalParties):
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         asks = addressed(message, self.names)
-        return super().ask(
-            {name: self.change(ask) if name == self.names[-1] else ask for name, ask in asks.items()}
-        )
+        return super().ask({name: self.change(ask) if name == self.names[-1] else ask for name, ask in asks.items()})
 
 
 def other_terms(ask: Any) -> Ask:
@@ -335,9 +332,7 @@ def a_seed_for_two(ask: Any) -> Ask:
         (a_seed_for_two, "seed is missing or new", 0),
     ],
 )
-def test_a_server_that_tells_one_holder_something_else_gets_nothing_for_it(
-    change: Any, words: str, paid: int
-) -> None:
+def test_a_server_that_tells_one_holder_something_else_gets_nothing_for_it(change: Any, words: str, paid: int) -> None:
     inside = parties(COLUMNS, seed=None)
     with pytest.raises((MessageError, ConfigError), match=words):
         measure(study_of(COLUMNS), Crooked(inside, change))
@@ -356,9 +351,7 @@ def test_no_row_is_masked_for_terms_that_others_were_not_told() -> None:
     with pytest.raises(MessageError, match="told other terms"):
         measure(study_of(COLUMNS), Crooked(inside, seen))
     assert isinstance(asked[-1], Swap)
-    assert not any(
-        "masked rows" in entry.what for party in inside.values() for entry in party.ledger.entries()
-    )
+    assert not any("masked rows" in entry.what for party in inside.values() for entry in party.ledger.entries())
 
 
 def test_a_stage_differs_from_every_other_in_its_digest() -> None:
@@ -519,9 +512,7 @@ class Mixing(LocalParties):
             self.asked = dict(asks)
         if isinstance(kind, Propose):
             states = {name: party.state_dict() for name, party in self.parties.items()}
-            told = super().ask(
-                {name: replace(ask, terms=ask.terms | {"by": 1}) for name, ask in asks.items()}
-            )
+            told = super().ask({name: replace(ask, terms=ask.terms | {"by": 1}) for name, ask in asks.items()})
             words = relayed({name: told[name] for name in asks})
             masked = super().ask({name: Swap(chunk=0, inbox=words[name]) for name in asks})
             self.earlier = masked["two"].outbox.value["one"]
@@ -640,9 +631,7 @@ def test_what_the_holder_knows_by_itself_and_its_own_schema_are_held_against_a_b
     other = {name: COLUMNS["two"].schema.to_dict() for name in schemas}
     alone = {name: schema for name, schema in schemas.items() if name != "host 0"}
     for differently in (other, alone):
-        with pytest.raises(
-            SchemaError, match=r"host 0: the run is about another schema\. Nothing was charged"
-        ):
+        with pytest.raises(SchemaError, match=r"host 0: the run is about another schema\. Nothing was charged"):
             one.answer(replace(told, config=told.config | {"private": False}, schemas=differently))
 
 

@@ -41,14 +41,10 @@ FRAME, SCHEMA = toy(rows=60, seed=3)
 FRAME["id"] %= 20  # three rows each
 
 
-def federation(
-    frame: pd.DataFrame = FRAME, schema: Schema = SCHEMA, epsilon: float = 300.0, **more: Any
-) -> Federation:
+def federation(frame: pd.DataFrame = FRAME, schema: Schema = SCHEMA, epsilon: float = 300.0, **more: Any) -> Federation:
     budget = Budget(epsilon, 0.0)
     tables = {name: frame[frame["id"] % 2 == n] for n, name in enumerate(("a", "b"))}
-    return Federation.rehearsal(
-        tables, dict.fromkeys(tables, schema), budget=budget, seed=1, same_people=False, **more
-    )
+    return Federation.rehearsal(tables, dict.fromkeys(tables, schema), budget=budget, seed=1, same_people=False, **more)
 
 
 def a_party(budget: float = 300.0, seed: int = 1) -> lopub.LoPubParty:
@@ -117,9 +113,7 @@ def test_reports_that_are_noise_alone_give_independent_columns() -> None:
     frame, schema = linked(300)
     network: Any = train("lopub", federation(frame, schema, 0.05), epsilon_total=0.05).generator.network
     assert not any(network.parents)
-    copula: Any = train(
-        "lopub", federation(frame, schema, 0.05), epsilon_total=0.05, method="locop"
-    ).generator.network
+    copula: Any = train("lopub", federation(frame, schema, 0.05), epsilon_total=0.05, method="locop").generator.network
     assert torch.allclose(copula.factor, torch.eye(4).double(), atol=1e-3)
 
 
@@ -208,9 +202,7 @@ def test_a_round_that_was_cut_off_is_asked_again_and_nobody_counts_as_having_ans
     outcome = lopub.train(config, again, fed.schemas, checkpoint=tmp_path / "server", resume=True)
     assert outcome.trained.card["ended"] == "after all rounds"
     assert outcome.trained.card["reports"]["all"] == 20  # one each
-    assert (
-        max(outcome.privacy.epsilon(name) for name in fed.holders) == 200.0
-    )  # what was cut off was paid for, too
+    assert max(outcome.privacy.epsilon(name) for name in fed.holders) == 200.0  # what was cut off was paid for, too
 
 
 def test_a_budget_that_is_spent_before_the_first_report_leaves_nothing_to_fit() -> None:
@@ -246,9 +238,7 @@ def test_a_table_of_columns_with_one_level_has_nothing_to_report() -> None:
 
 def test_parties_with_other_columns_or_arrays_are_refused() -> None:
     schemas = {"a": SCHEMA, "b": SCHEMA.drop(["age"])}
-    fed = Federation.rehearsal(
-        dict.fromkeys(schemas, FRAME), schemas, budget=Budget(3.0, 0.0), same_people=False
-    )
+    fed = Federation.rehearsal(dict.fromkeys(schemas, FRAME), schemas, budget=Budget(3.0, 0.0), same_people=False)
     with pytest.raises(ConfigError, match="do not describe their rows in the same way"):
         train("lopub", fed)
     with pytest.raises(SchemaError, match="another schema"):

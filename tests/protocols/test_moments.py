@@ -46,10 +46,7 @@ def signs(people: int, seed: int = 0) -> tuple[Any, Any]:
 
 def silos(count: int, people: int = 900, budget: Budget = AMPLE, **more: Any) -> Federation:
     pixels, labels = signs(people)
-    held = {
-        f"silo {n}": Images.from_array(pixels[n::count], SCHEMA, labels=labels[n::count])
-        for n in range(count)
-    }
+    held = {f"silo {n}": Images.from_array(pixels[n::count], SCHEMA, labels=labels[n::count]) for n in range(count)}
     return Federation.rehearsal(held, {}, budget=budget, seed=7, same_people=False, **more)
 
 
@@ -127,9 +124,7 @@ def test_a_bought_norm_is_paid_for_once_and_means_have_less_noise() -> None:
             "counts, means and histograms",
             "second moments of all rows",
         ]
-        assert 0.45 < result.privacy.epsilon("silo 0", "server") <= 0.5, (
-            "the budget is spent either way, and no more"
-        )
+        assert 0.45 < result.privacy.epsilon("silo 0", "server") <= 0.5, "the budget is spent either way, and no more"
     card = result.generator.card
     assert np.linalg.norm(rows, axis=1).max() / Frame.from_schema(schema, 144).reach < card["norm"] < 0.5
     assert list(card["noise"]) == ["norms", "means", "pooled"]
@@ -167,9 +162,7 @@ def test_what_leans_each_in_its_own_way_is_drawn_as_sharp_as_it_was() -> None:
 
 
 def test_silos_together_give_what_one_holder_would_have() -> None:
-    networks = [
-        train("moments", silos(count), **SMALL, bits=0).generator.network.state_dict() for count in (1, 3)
-    ]
+    networks = [train("moments", silos(count), **SMALL, bits=0).generator.network.state_dict() for count in (1, 3)]
     for name in ("shares", "means", "tail"):
         torch.testing.assert_close(networks[0][name], networks[1][name], rtol=1e-2, atol=3.0)
 
@@ -204,10 +197,7 @@ def test_a_generator_is_saved_and_loaded_and_draws_the_same(tmp_path: Path) -> N
 )
 def test_few_people_are_noise_and_no_error(people: int) -> None:
     pixels, labels = signs(people, seed=1)
-    held = {
-        f"silo {n}": Images.from_array(pixels[n : n + 1], SCHEMA, labels=labels[n : n + 1])
-        for n in range(people)
-    }
+    held = {f"silo {n}": Images.from_array(pixels[n : n + 1], SCHEMA, labels=labels[n : n + 1]) for n in range(people)}
     fed = Federation.rehearsal(held, {}, budget=Budget(1.0, 1e-5), seed=1, same_people=False)
     drawn = train("moments", fed, **SMALL).generator.images(5, seed=0)
     assert drawn.shape == (5, 6, 5)
@@ -337,9 +327,7 @@ def test_a_server_that_asks_for_something_else_is_refused_and_nothing_more_is_ch
     with pytest.raises(raised, match=words):
         moments.train(config, parties, fed.schemas)
     due = {"": 0, "means": 1, "pooled": 1, "cells": 2}[change.stage]
-    assert [len(charged(holder)) for holder in fed.holders.values()] == [due, due], (
-        "no refused release is charged"
-    )
+    assert [len(charged(holder)) for holder in fed.holders.values()] == [due, due], "no refused release is charged"
 
 
 @pytest.mark.parametrize(
@@ -424,9 +412,7 @@ class Leaving(LocalParties):
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
         self.left = self.left or any(
-            self.at in (ask.kind(), getattr(ask, "stage", ""))
-            for ask in asks.values()
-            if not isinstance(ask, Propose)
+            self.at in (ask.kind(), getattr(ask, "stage", "")) for ask in asks.values() if not isinstance(ask, Propose)
         )
         here = {name: ask for name, ask in asks.items() if not (self.left and name == "silo 1")}
         if len(here) < len(asks) and (at_least is None or len(here) < at_least):
@@ -466,9 +452,7 @@ def test_a_person_at_two_holders_is_priced_as_such() -> None:
     pixels, labels = signs(40)
     held = {name: Images.from_array(pixels, SCHEMA, labels=labels) for name in ("a", "b")}
     budget = Budget(2.0, 1e-5)
-    fed = Federation.rehearsal(
-        held, {}, budget=budget, seed=1, same_people=False, people_are_elsewhere=("a", "b")
-    )
+    fed = Federation.rehearsal(held, {}, budget=budget, seed=1, same_people=False, people_are_elsewhere=("a", "b"))
     with pytest.raises(ConfigError, match="set most_holders"):
         train("moments", fed, **SMALL)
     found = train("moments", fed, **SMALL, most_holders=2)

@@ -69,9 +69,7 @@ def test_no_person_moves_the_first_release_by_more_than_its_reach_and_one_moves_
     single = [(row, place) for row in rows for place in places]
     alone = [moved(one) for one in single]
     assert max(alone) <= stage.sensitivity
-    assert max(alone) == pytest.approx(stage.sensitivity, rel=1e-9), (
-        "who is at the bound moves it by all of that"
-    )
+    assert max(alone) == pytest.approx(stage.sensitivity, rel=1e-9), "who is at the bound moves it by all of that"
     pairs = np.random.default_rng(0).integers(0, len(single), (60, 2))
     assert max(moved(single[a], single[b]) for a, b in pairs) <= stage.sensitivity
 
@@ -93,16 +91,10 @@ def test_who_has_the_same_level_of_the_first_label_shares_second_moments() -> No
 def test_under_little_noise_people_and_means_are_those_of_the_rows(sizes: tuple[int, ...]) -> None:
     """Of levels, means are the sum of what each level adds; of combinations they are whatever they are."""
     labels, rng = Labels(sizes), np.random.default_rng(0)
-    schema = ImageSchema(
-        height=2, width=1, high=1, labels={str(n): tuple(range(k)) for n, k in enumerate(sizes)}
-    )
+    schema = ImageSchema(height=2, width=1, high=1, labels={str(n): tuple(range(k)) for n, k in enumerate(sizes)})
     level = [rng.integers(0, k, 4000) for k in sizes]
     places = np.ravel_multi_index(level, sizes)
-    apart = (
-        0.1 * np.stack([one % 2 for one in level]).sum(0)
-        if not labels.joint
-        else 0.5 * rng.random(12)[places]
-    )
+    apart = 0.1 * np.stack([one % 2 for one in level]).sum(0) if not labels.joint else 0.5 * rng.random(12)[places]
     values = np.stack([0.5 + apart, 1 - apart], 1)[:, :, None]
     frame = Frame.declared(schema, 2)
     stage = first_of(frame, labels)
@@ -132,9 +124,7 @@ def digits() -> tuple[Any, pd.DataFrame]:
 @pytest.fixture(scope="module")
 def drawn() -> Generator:
     pixels, labels = digits()
-    held = {
-        f"silo {n}": Images.from_array(pixels[n:1200:2], DIGITS, labels=labels[n:1200:2]) for n in range(2)
-    }
+    held = {f"silo {n}": Images.from_array(pixels[n:1200:2], DIGITS, labels=labels[n:1200:2]) for n in range(2)}
     fed = Federation.rehearsal(held, {}, budget=Budget(8.0, 1e-5), seed=5, same_people=False)
     result = train("moments", fed, features=40)
     assert result.privacy.epsilon("silo 0", "server") <= 8.0
@@ -209,9 +199,7 @@ def test_a_generator_and_its_classifiers_are_saved_and_loaded(drawn: Generator, 
     pixels, labels = digits()
     model = Classifier.load(again.classifier("parity").save(tmp_path / "model"))
     assert set(model.predict(pixels[:40])) == {"even", "odd"}
-    np.savez(
-        tmp_path / "some.npz", images=pixels[:40], **{name: labels[name][:40].tolist() for name in labels}
-    )
+    np.savez(tmp_path / "some.npz", images=pixels[:40], **{name: labels[name][:40].tolist() for name in labels})
     codes = model.features.codes(tmp_path / "some.npz").tolist()
     assert codes == (labels["digit"][:40] % 2).tolist()
     with pytest.raises(ConfigError, match="the labels are digit, parity, size"):
@@ -231,9 +219,7 @@ def test_a_forecast_says_what_is_counted_and_the_noise_that_it_will_have(schema:
     assert any(counted in fact for fact in told.facts)
     (error,) = told.errors
     reach = first_of(Frame.declared(schema, 2), labels_of(schema)).sensitivity
-    assert error.least == pytest.approx(
-        needed_multipliers(budget, config.shares)[0] * reach / COUNT, rel=1e-3
-    )
+    assert error.least == pytest.approx(needed_multipliers(budget, config.shares)[0] * reach / COUNT, rel=1e-3)
 
 
 @pytest.mark.parametrize("schema", [TINY, MANY], ids=["combinations", "levels"])

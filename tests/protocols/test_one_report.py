@@ -117,9 +117,7 @@ def test_many_reports_recover_all_two_way_tables(epsilon: float, target: str | N
         components=16, steps=80,
     )  # fmt: skip
     codec = Codec(schema)
-    real, synthetic = (
-        codec.encode(part).double() for part in (frame, result.generator.sample(20_000, seed=1))
-    )
+    real, synthetic = (codec.encode(part).double() for part in (frame, result.generator.sample(20_000, seed=1)))
     gap = (real.T @ real / len(real) - synthetic.T @ synthetic / len(synthetic)).abs()
     assert float(gap.max()) < near
     card = result.generator.card
@@ -294,9 +292,7 @@ def test_a_report_about_another_set_than_was_dealt_is_refused_where_it_is_none_o
     """All are of kind z, the last of three cells, and say so, whatever they were asked. Of two cells none is third."""
     frame, schema = linked(30)
     frame["kind"] = "z"
-    fed = Federation.rehearsal(
-        {"b": frame}, {"b": schema}, budget=Budget(40.0, 0.0), seed=1, same_people=False
-    )
+    fed = Federation.rehearsal({"b": frame}, {"b": schema}, budget=Budget(40.0, 0.0), seed=1, same_people=False)
     config = protocol.Config(share=1.0, **QUICK | {"epsilon_total": 40.0})
     dealt: list[int] = []
 
@@ -389,9 +385,7 @@ def test_a_target_that_is_no_column_or_tells_nothing_is_named() -> None:
 
 def test_parties_with_other_columns_or_arrays_are_refused() -> None:
     schemas = {"a": SCHEMA, "b": SCHEMA.drop(["age"])}
-    fed = Federation.rehearsal(
-        dict.fromkeys(schemas, FRAME), schemas, budget=Budget(8.0, 0.0), same_people=False
-    )
+    fed = Federation.rehearsal(dict.fromkeys(schemas, FRAME), schemas, budget=Budget(8.0, 0.0), same_people=False)
     with pytest.raises(ConfigError, match="do not describe their rows in the same way"):
         train("one-report", fed, **QUICK)
     party = protocol.PROTOCOL.build(

@@ -146,9 +146,7 @@ def test_one_way_tables_are_the_likeliest_ones() -> None:
     one = ColumnSet((3,), (torch.arange(4),))
     mechanism = SubsetSelection(cells=4, epsilon=2.0)
     truth = torch.tensor([0.5, 0.3, 0.15, 0.05])
-    cells = torch.from_numpy(
-        np.random.default_rng(0).choice(4, 40_000, p=truth.double() / truth.double().sum())
-    )
+    cells = torch.from_numpy(np.random.default_rng(0).choice(4, 40_000, p=truth.double() / truth.double().sum()))
     heard = Heard.of(one, mechanism, mechanism(cells, SecureRng.from_seed(0)))
     *_, found = one_ways([heard], (1, 1, 1, 4))
     assert (found - truth).abs().max() < 0.015
@@ -199,10 +197,7 @@ def linked(n: int) -> torch.Tensor:
     return torch.from_numpy(np.stack([first, 0 * first, third, rng.integers(0, 4, n)], 1))
 
 
-PAIRS = [
-    ColumnSet(pair, tuple(torch.arange(LEVELS[column]) for column in pair))
-    for pair in ((0, 2), (0, 3), (2, 3))
-]
+PAIRS = [ColumnSet(pair, tuple(torch.arange(LEVELS[column]) for column in pair)) for pair in ((0, 2), (0, 3), (2, 3))]
 SMALL = {"strength": 1.0, "anchored": False, "components": 16, "steps": 60, "rate": 0.3, "batch": 40}
 
 
@@ -280,9 +275,7 @@ def test_the_second_round_asks_about_every_wanted_pair(epsilon: float, target: i
     pairs = {pair for one in asking.sets for pair in combinations(one.columns, 2)}
     told = [0, 2, 3, 4, 5]
     wanted = {
-        tuple(sorted(pair))
-        for pair in combinations(told, 2)
-        if target is None or target in pair or plan.others > 0
+        tuple(sorted(pair)) for pair in combinations(told, 2) if target is None or target in pair or plan.others > 0
     }
     assert wanted <= pairs
     assert all(column in told for one in asking.sets for column in one.columns)

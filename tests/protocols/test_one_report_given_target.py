@@ -109,9 +109,7 @@ def test_columns_that_tell_nothing_and_columns_nobody_was_asked_about_stay_indep
         shift = pair(nothing, column, TARGET) - torch.outer(WAYS[column], WAYS[TARGET])
         assert shift.abs().sum() / 2 < 0.05
     alone = fitted([])
-    torch.testing.assert_close(
-        pair(alone, 0, TARGET), torch.outer(WAYS[0], WAYS[TARGET]), atol=1e-5, rtol=1e-4
-    )
+    torch.testing.assert_close(pair(alone, 0, TARGET), torch.outer(WAYS[0], WAYS[TARGET]), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("components", [1, 7, 128])

@@ -115,9 +115,7 @@ def start(phone: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_phone_pays_first_and_uploads_once_in_a_run(tmp_path: Path, start: Callable[..., str]) -> None:
-    done = subprocess.run(
-        [sys.executable, *words(tmp_path)], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, *words(tmp_path)], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "none against both together" in done.stdout
     assert fingerprint({"second": PAIR.public}) in done.stdout
@@ -200,10 +198,7 @@ def test_a_ticket_about_other_columns_is_refused_before_the_levels_are_looked_at
 def test_the_phone_needs_numpy_and_cryptography_alone() -> None:
     tree = ast.parse(PHONE.read_text())
     roots = {
-        alias.name.split(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
+        alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
     }
     roots |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert roots - sys.stdlib_module_names == {"numpy", "cryptography"}

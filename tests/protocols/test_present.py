@@ -46,9 +46,7 @@ class Leaving(LocalParties):
         return super().ask(asks)
 
 
-def trained(
-    case: Case, after: int, federation: Federation | None = None, **more: Any
-) -> tuple[Any, Federation]:
+def trained(case: Case, after: int, federation: Federation | None = None, **more: Any) -> tuple[Any, Federation]:
     federation = federation or case.federation()
     names = list(federation.holders)
     places = {} if "checkpoint" not in more else {"folder": Path(more["checkpoint"]) / "parties"}
@@ -61,9 +59,7 @@ def card_of(outcome: Any) -> Mapping[str, Any]:
     return outcome.trained.card
 
 
-@pytest.mark.parametrize(
-    "protocol", ["sign-ds", "fed-wae", "fed-stdg", "gen-fl", "lopub", "one-report", "sgde"]
-)
+@pytest.mark.parametrize("protocol", ["sign-ds", "fed-wae", "fed-stdg", "gen-fl", "lopub", "one-report", "sgde"])
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
 def test_the_others_end_the_run_and_the_card_says_who_went_when(protocol: str, after: int) -> None:
     outcome, federation = trained(case_of(protocol), after)
@@ -79,9 +75,7 @@ def test_the_others_end_the_run_and_the_card_says_who_went_when(protocol: str, a
         assert not paid or any(went in text for text in outcome.privacy.outside)
 
 
-@pytest.mark.parametrize(
-    "protocol", ["sign-ds", "fed-wae", "fed-stdg", "gen-fl", "lopub", "one-report", "sgde"]
-)
+@pytest.mark.parametrize("protocol", ["sign-ds", "fed-wae", "fed-stdg", "gen-fl", "lopub", "one-report", "sgde"])
 def test_who_stays_gets_the_same_run_whether_or_not_it_could_go_on_alone(protocol: str) -> None:
     """`at_least` changes nothing while all are there."""
     alone, free = (trained(case_of(protocol, at_least=n), 10_000)[0] for n in (1, None))

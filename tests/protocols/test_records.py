@@ -32,9 +32,7 @@ def test_a_record_has_all_that_runs_plans_audits_and_pages_read(record: Protocol
         assert issubclass(party, Party)
     assert any(issubclass(message, Opening) for message in record.messages)
     asked = {*inspect.signature(record.train).parameters}
-    if (
-        run := getattr(record.train, "__self__", None)
-    ) is not None:  # of a class, whose constructor takes rows
+    if (run := getattr(record.train, "__self__", None)) is not None:  # of a class, whose constructor takes rows
         asked |= {*inspect.signature(run).parameters}
     assert ("holdout" in asked) <= (record.artefact == "model")
     assert ("public" in asked) == record.public_rows

@@ -104,9 +104,7 @@ def test_a_silo_pays_once_for_all_its_classes() -> None:
         assert epsilon({event: count}, 1e-5) <= 1.5
         assert result.privacy.epsilon(name) == pytest.approx(holder.ledger.spent())
         assert holder.ledger.spent() >= 0.99 * 1.5
-    assert {offer["epsilon"] for offer in result.generator.card["offers"]} == {
-        result.privacy.epsilon("silo 0")
-    }
+    assert {offer["epsilon"] for offer in result.generator.card["offers"]} == {result.privacy.epsilon("silo 0")}
 
 
 def test_nothing_tells_how_many_rows_a_silo_has() -> None:
@@ -126,9 +124,7 @@ def test_nothing_tells_how_many_rows_a_silo_has() -> None:
 def test_a_class_without_rows_is_offered_like_any_other() -> None:
     frame, schema = few(rows=60, seed=3)
     own = frame[frame["smoker"] == frame["smoker"].iloc[0]]
-    federation = Federation.rehearsal(
-        {"silo": own}, {"silo": schema}, budget=BUDGET, seed=5, same_people=False
-    )
+    federation = Federation.rehearsal({"silo": own}, {"silo": schema}, budget=BUDGET, seed=5, same_people=False)
     outcome = train("sgde", federation, **SMALL)
     labels = Counter(outcome.generator.sample(2000, seed=0)["smoker"])
     assert all(count > 850 for count in labels.values())
@@ -138,9 +134,7 @@ def test_a_class_without_rows_is_offered_like_any_other() -> None:
 def test_a_person_with_many_rows_counts_with_one() -> None:
     frame, schema = few(rows=60, seed=3)
     frame["id"] %= 20
-    federation = Federation.rehearsal(
-        {"silo": frame}, {"silo": schema}, budget=BUDGET, seed=5, same_people=False
-    )
+    federation = Federation.rehearsal({"silo": frame}, {"silo": schema}, budget=BUDGET, seed=5, same_people=False)
     table = federation.holders["silo"].table
     requirements = Requirements(schema=schema, target="smoker")
     rows, codes = pooled(schema).first_rows(table, schema, "smoker")
@@ -157,8 +151,7 @@ def test_batches_hold_each_row_at_the_public_rate_whatever_its_class() -> None:
         assert len(mask) == 3
         assert not mask[1].any()
         assert all(
-            bool((codes[row[own]] == label).all())
-            for label, (row, own) in enumerate(zip(places, mask, strict=True))
+            bool((codes[row[own]] == label).all()) for label, (row, own) in enumerate(zip(places, mask, strict=True))
         )
         seen[places[mask]] += 1
     deviation = math.sqrt(0.2 * 0.8 / steps)
@@ -221,9 +214,7 @@ def test_a_pool_of_two_silos_flags_nobody() -> None:
 
 def test_lies_are_refused_where_the_ledger_is_real(tmp_path: Path) -> None:
     frame, schema = few(rows=60, seed=3)
-    federation = Federation(
-        {"silo": frame}, {"silo": schema}, budget=BUDGET, ledgers=tmp_path, same_people=False
-    )
+    federation = Federation({"silo": frame}, {"silo": schema}, budget=BUDGET, ledgers=tmp_path, same_people=False)
     with pytest.raises(PartyError, match="rehearsals"):
         train("sgde", federation, poison="flip", poison_share=1.0, **SMALL)
     assert federation.holders["silo"].ledger.spent() == 0
@@ -349,9 +340,7 @@ def test_images_outside_their_bounds_are_refused_at_the_holder() -> None:
         {"silo": Population.from_arrays(x, [0, 1, 0, 1], classes=2)}, budget=BUDGET, seed=1, same_people=False
     )
     with pytest.raises(SchemaError, match="values outside"):
-        federation.parties(
-            "sgde", run="r"
-        )  # nobody has asked yet: the server sees no refusal that rows decide
+        federation.parties("sgde", run="r")  # nobody has asked yet: the server sees no refusal that rows decide
     assert federation.holders["silo"].ledger.spent() == 0
 
 
@@ -360,9 +349,7 @@ def test_classes_that_are_not_the_silos_are_refused_whether_or_not_it_has_rows_o
     labels: list[int],
 ) -> None:
     rows = Population.from_arrays(np.full((4, 4, 4), 0.5, dtype=np.float32), labels, classes=3)
-    silo = sgde.PROTOCOL.build(
-        "silo", rows, ledger := Ledger.rehearsal("silo", BUDGET), run="r", budget=BUDGET
-    )
+    silo = sgde.PROTOCOL.build("silo", rows, ledger := Ledger.rehearsal("silo", BUDGET), run="r", budget=BUDGET)
     fewer = Requirements(schema=ImageSchema(height=4, width=4), target="label", classes=(0, 1))
     recipe = asdict(Recipe(steps=20, latent=2, channels=(2,), device="cpu"))
     with pytest.raises(SchemaError, match="classes"):

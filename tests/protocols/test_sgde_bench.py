@@ -48,9 +48,7 @@ def test_images_are_measured_the_same_way(bench: ModuleType, monkeypatch: pytest
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (90, 28, 28)).astype(np.uint8), np.arange(90) % 10
     parts = {f"silo {k}": np.s_[k * 30 : (k + 1) * 30] for k in range(3)}
-    held = {
-        name: bench.tasks.Population.from_arrays(x[part], y[part], classes=10) for name, part in parts.items()
-    }
+    held = {name: bench.tasks.Population.from_arrays(x[part], y[part], classes=10) for name, part in parts.items()}
     own = [(x[part] / np.float32(255), y[part]) for part in parts.values()]
     task = bench.tasks.Task("mnist", 10, held, {}, own, own[0], None)
     small = {"steps": 1, "channels": (2,), "latent": 2, "drawn": 60}

@@ -85,11 +85,7 @@ def test_series_are_judged_in_declared_units() -> None:
     held = waves(50, 5)
     counts = judging.judged(offer.network, held, SERIES)  # type: ignore[arg-type]
     rows = SERIES.schema.unscaled(held.values)  # type: ignore[union-attr]
-    truth = (
-        Generator.of(pool([offer], SERIES, {}))
-        .classifier()
-        .score(rows, np.array(["no", "yes"])[held.classes])
-    )
+    truth = Generator.of(pool([offer], SERIES, {})).classifier().score(rows, np.array(["no", "yes"])[held.classes])
     assert counts.tolist() == [round(50 * truth), 50]
     assert truth > 0.8
 
@@ -97,9 +93,7 @@ def test_series_are_judged_in_declared_units() -> None:
 def test_what_is_said_of_a_row_does_not_depend_on_who_else_is_there() -> None:
     """A network that mixes the rows of a batch, as rounding may."""
     network = SimpleNamespace(forward=lambda weights, x: torch.stack([x[:, 0] - x.mean(), 0 * x[:, 0]], 1))
-    mixed: Any = SimpleNamespace(
-        network=network, weights=None, features=SimpleNamespace(expand=lambda rows: rows)
-    )
+    mixed: Any = SimpleNamespace(network=network, weights=None, features=SimpleNamespace(expand=lambda rows: rows))
     rows = torch.tensor([[0.1], [0.5], [0.9]])
     assert judging._likeliest(mixed, rows)[:2].tolist() == judging._likeliest(mixed, rows[:2]).tolist()
     assert judging._likeliest(mixed, rows[:0]).shape == (0,)

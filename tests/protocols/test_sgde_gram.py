@@ -180,9 +180,7 @@ def test_swapped_classes_show_in_a_pool_of_counts() -> None:
 
 def test_a_run_of_counts_is_one_generator_and_lies_are_found() -> None:
     held = {f"s{seed}": rows(300, seed) for seed in range(5)}
-    federation = Federation.rehearsal(
-        held, dict.fromkeys(held, SCHEMA), budget=BUDGET, seed=0, same_people=False
-    )
+    federation = Federation.rehearsal(held, dict.fromkeys(held, SCHEMA), budget=BUDGET, seed=0, same_people=False)
     result = train("sgde", federation, kind="gram", target="class", epsilon=4.0, poison="flip")
     assert [one["flagged"] for one in result.generator.card["offers"]].count(True) == 1
     assert len(result.generator.sample(10, seed=0)) == 10
@@ -212,9 +210,7 @@ def test_levels_that_one_silo_bought_are_the_pools_and_its_ledger_has_their_pric
         return float(pooled.sample(2_000, seed=0)["pay"].median())
 
     ledger = open_ledger(own_folder(tmp_path / "ledgers") / "north.ledger", "north", Budget(2.0, 1e-5))
-    alone = Federation(
-        {"north": held["north"]}, {"north": schema}, budget=budget, ledgers=tmp_path / "ledgers"
-    )
+    alone = Federation({"north": held["north"]}, {"north": schema}, budget=budget, ledgers=tmp_path / "ledgers")
     bought = train("gram", alone, components=16, steps=20).generator.levels
     assert bought is not None
     levels = ledger.spend()

@@ -52,9 +52,7 @@ def offers(frame: pd.DataFrame, **settings: Any) -> tuple[list[Any], Ledger]:
     ledger = Ledger.rehearsal("s", BUDGET)
     recipe = Recipe(kind="marginals", **settings)
     table = read_table(frame, SCHEMA)
-    made = train_offers(
-        "s", table, ledger, POOL, budget=BUDGET, run="r", recipe=recipe, rng=SecureRng.from_seed(1)
-    )
+    made = train_offers("s", table, ledger, POOL, budget=BUDGET, run="r", recipe=recipe, rng=SecureRng.from_seed(1))
     return made, ledger
 
 
@@ -124,9 +122,7 @@ def test_without_noise_a_generator_draws_the_shares_of_its_class() -> None:
 
 def test_private_offers_of_several_silos_tell_the_classes_apart() -> None:
     tables = {f"silo {k}": rows(150, k) for k in range(4)}
-    federation = Federation.rehearsal(
-        tables, dict.fromkeys(tables, SCHEMA), budget=BUDGET, seed=3, same_people=False
-    )
+    federation = Federation.rehearsal(tables, dict.fromkeys(tables, SCHEMA), budget=BUDGET, seed=3, same_people=False)
     result = train("sgde", federation, target="class", kind="marginals")
     drawn = result.generator.sample(4000, seed=0)
     assert (drawn.loc[drawn["class"] == "left", "one"] == "a").mean() > 0.6

@@ -282,9 +282,7 @@ def test_an_offer_of_sums_that_nobody_changed_is_taken() -> None:
 
 def test_floats_in_place_of_whole_numbers_are_refused() -> None:
     with pytest.raises(ArtefactError, match="weights are not those"):
-        unpack_offer(
-            POOL, tampered(lambda one: one["weights"].update(first=one["weights"]["first"].double()))
-        )
+        unpack_offer(POOL, tampered(lambda one: one["weights"].update(first=one["weights"]["first"].double())))
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -298,8 +296,7 @@ def test_a_silo_with_one_person_or_an_empty_class_offers_as_any_other_does(count
 def test_a_person_with_many_images_counts_once() -> None:
     x, y = halves(50)
     one, many = (
-        exact(Population.from_arrays(np.repeat(x, k, 0), np.repeat(y, k), classes=2, rows_per_person=k))
-        for k in (1, 7)
+        exact(Population.from_arrays(np.repeat(x, k, 0), np.repeat(y, k), classes=2, rows_per_person=k)) for k in (1, 7)
     )
     torch.testing.assert_close(one.first, many.first, rtol=0, atol=60)
     assert int(one.first[0]) == int(many.first[0])
@@ -326,9 +323,7 @@ def test_tables_have_no_moments_and_series_no_decoders() -> None:
         offers(read_table(frame, schema), required=Requirements(schema=schema, target="smoker", epsilon=8.0))
     series, required = waves(10, 0), SERIES
     with pytest.raises(ConfigError, match='kind="moments" alone'):
-        train_offers(
-            "s", series, Ledger.rehearsal("s", BUDGET), required, budget=BUDGET, run="r", recipe=Recipe()
-        )
+        train_offers("s", series, Ledger.rehearsal("s", BUDGET), required, budget=BUDGET, run="r", recipe=Recipe())
 
 
 SERIES = Requirements(
@@ -462,9 +457,7 @@ def test_images_of_a_schema_train_the_same_decoders_as_those_of_a_population() -
         ArrayTable.from_array(x.clip(0, 1), own, labels=y),
         Population.from_arrays(x.clip(0, 1), y, classes=2),
     ):
-        result = train(
-            "sgde", rehearsed({"s": data}), steps=2, latent=2, channels=(2, 2), epsilon=8.0, device="cpu"
-        )
+        result = train("sgde", rehearsed({"s": data}), steps=2, latent=2, channels=(2, 2), epsilon=8.0, device="cpu")
         found.append(result.generator.network.state_dict())
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
@@ -515,9 +508,7 @@ def test_images_vary_by_more_than_noise_has_left_in_the_means_of_their_classes()
     sums = [offer(400, f"s{n}", n).network for n in range(2)]
     read = [one.read() for one in sums]  # type: ignore[operator]
     first = {
-        key: sum(each[0][key] for each in read)
-        if not key.endswith("_noise")
-        else math.sqrt(2) * read[0][0][key]
+        key: sum(each[0][key] for each in read) if not key.endswith("_noise") else math.sqrt(2) * read[0][0][key]
         for key in read[0][0]
     }
     marks = centres(first, sums[0].frame).marks  # type: ignore[arg-type]

@@ -189,9 +189,7 @@ def test_a_second_figure_is_refused_also_by_a_party_that_was_put_back() -> None:
         ({"more": 1}, ConfigError, "quality has"),
     ],
 )
-def test_a_figure_that_cannot_be_is_refused(
-    changes: dict[str, Any], error: type[Exception], said: str
-) -> None:
+def test_a_figure_that_cannot_be_is_refused(changes: dict[str, Any], error: type[Exception], said: str) -> None:
     offer = pack_offer(dict(made()[0].card), made()[0].network)  # type: ignore[arg-type]
     assert unpack_offer(POOL, offer).card["quality"]
     offer["card"]["quality"] = {**offer["card"]["quality"], **changes}
@@ -210,9 +208,7 @@ def test_a_figure_that_is_left_off_the_card_or_is_of_other_people_or_another_off
     refused(card | {"quality": "very good"}, ConfigError, "quality has")
     free = {**card, "epsilon": 3.0}
     refused(free, PrivacyError, "is worth ε=")
-    refused(
-        {key: value for key, value in card.items() if key != "quality"} | {"epsilon": 4.2}, PrivacyError, "ε"
-    )
+    refused({key: value for key, value in card.items() if key != "quality"} | {"epsilon": 4.2}, PrivacyError, "ε")
 
 
 def test_whatever_stands_in_a_figure_is_refused_in_words() -> None:

@@ -48,9 +48,7 @@ def images(people: Any) -> ArrayTable[Any]:
 
 def federation(hosts: int = 2, *, budget: Budget = BUDGET, seed: int | None = 1) -> Federation:
     rows: dict[str, Any] = {f"host {n}": images(slice(n, None, hosts)) for n in range(hosts)}
-    return Federation.rehearsal(
-        rows | {"second": NoRows(SCHEMA)}, {}, budget=budget, seed=seed, same_people=False
-    )
+    return Federation.rehearsal(rows | {"second": NoRows(SCHEMA)}, {}, budget=budget, seed=seed, same_people=False)
 
 
 def parties(whole: Federation, **changes: Any) -> dict[str, Party]:
@@ -167,9 +165,7 @@ def test_the_price_is_what_the_settings_say_and_nothing_holds_against_both() -> 
 def test_no_person_moves_the_release_by_more_than_its_price_is_for() -> None:
     """Rows at the ends of their bounds, and one that a declared norm pulls in."""
     for norm in (None, 0.05):
-        terms = MomentsPlan.joint(
-            Config(**SETTINGS), dict.fromkeys(("a", "second"), replace(SCHEMA, norm=norm))
-        )
+        terms = MomentsPlan.joint(Config(**SETTINGS), dict.fromkeys(("a", "second"), replace(SCHEMA, norm=norm)))
         ends = np.stack([np.zeros((4, 6)), np.ones((4, 6)), np.eye(4, 6), np.full((4, 6), 0.5)])
         frame, cells = terms.frame, terms.cells
         q = bounded(frame.coefficients(ends), float(frame.reach), cells.radius).astype(np.int64)

@@ -116,8 +116,7 @@ def test_one_host_or_two_ask_the_same_people_and_pay_the_same() -> None:
     x, y = blobs(16).rows, blobs(16).codes
     together = hosts(blobs(16), budget=Budget(6.0, 0.0))
     parts = [
-        Population.from_arrays(x[part], y[part], classes=2, rows_per_person=4)
-        for part in (slice(0, 28), slice(28, 64))
+        Population.from_arrays(x[part], y[part], classes=2, rows_per_person=4) for part in (slice(0, 28), slice(28, 64))
     ]
     apart = hosts(*parts, budget=Budget(6.0, 0.0))
     asked, prices = [], []
@@ -270,9 +269,7 @@ def test_a_server_that_returns_to_an_earlier_state_cannot_spend_more_than_the_ru
     party.answer(Keep(round=0))
     for round in (1, 2):
         party.answer(Round(round=round, people=torch.tensor([0]), weights=weights))
-    (again,) = federation.parties(
-        "sign-ds", run="r", folder=tmp_path
-    ).values()  # also by a party that was restarted
+    (again,) = federation.parties("sign-ds", run="r", folder=tmp_path).values()  # also by a party that was restarted
     for returned in (party, again):
         returned.answer(Return(round=0))
         with pytest.raises(BudgetExceeded, match="limit of this run"):
@@ -396,9 +393,7 @@ def test_bare_updates_are_refused_where_the_budget_is_finite() -> None:
         ({"epsilon": 2.5}, "3 reports of one person cost ε=7.5 at δ=0, but this run may cost ε=6"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_before_anything_is_charged(
-    settings: dict[str, Any], words: str
-) -> None:
+def test_settings_that_cannot_work_are_refused_before_anything_is_charged(settings: dict[str, Any], words: str) -> None:
     federation = hosts(blobs(9), blobs(7, seed=1), budget=Budget(6.0, 0.0))
     with pytest.raises((ConfigError, BudgetExceeded)) as error:
         train("sign-ds", federation, **SMALL | settings)
@@ -450,17 +445,13 @@ def test_a_protocol_gets_the_federation_that_it_is_for() -> None:
         train("sign-ds", vertical, **SMALL, target="smoker")
 
 
-def test_what_was_asked_twice_after_a_crash_is_stated_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_asked_twice_after_a_crash_is_stated_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     federation = hosts(blobs(5), budget=Budget(100.0, 0.0))
     config = Config(**SMALL | {"cap": 6, "checkpoint_every": 2})
 
     def go(*, resume: bool) -> Any:
         parties = Recorded(federation, folder=tmp_path / "parties")
-        return sign_ds.train(
-            config, parties, federation.schemas, checkpoint=tmp_path / "server", resume=resume
-        )
+        return sign_ds.train(config, parties, federation.schemas, checkpoint=tmp_path / "server", resume=resume)
 
     plain, calls = rounds.from_message, 0
 

@@ -244,9 +244,7 @@ class Departing(LocalParties):
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
-        changed = {
-            name: self.change(name, ask) if isinstance(ask, self.kind) else ask for name, ask in asks.items()
-        }
+        changed = {name: self.change(name, ask) if isinstance(ask, self.kind) else ask for name, ask in asks.items()}
         return super().ask(changed)
 
 
@@ -368,9 +366,7 @@ def test_no_vector_is_longer_than_the_scale_whatever_a_server_asks_for(
             assert (((each**2) @ weights) <= scale**4 / 2).all()
         else:
             assert ((each**2).sum(1) <= scale**2).all()
-            alone = (
-                replace(made, rows=made.rows[:2], starts=made.starts[:2]).triangle().numpy().astype(object)
-            )
+            alone = replace(made, rows=made.rows[:2], starts=made.starts[:2]).triangle().numpy().astype(object)
             wide = np.where(on_diagonal(made.rows.shape[1]).numpy(), 0.5, 1.0)
             assert (alone**2) @ wide <= scale**4 / 2
 
@@ -437,9 +433,7 @@ class Leaving(LocalParties):
 
     def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
-        self.left = self.left or any(
-            isinstance(ask, Release) and ask.stage == "classes" for ask in asks.values()
-        )
+        self.left = self.left or any(isinstance(ask, Release) and ask.stage == "classes" for ask in asks.values())
         if self.left and at_least is None:
             raise PartyAway("lower is away.")
         here = {name: ask for name, ask in asks.items() if not (self.left and name == "lower")}
@@ -488,11 +482,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_charged() -> None
         columns=tuple(replace(c, name=n) for c, n in zip(TABLE.columns, ("s", "t"), strict=True)), person="id"
     )
     for more, rows, error, words in bad:
-        own = {
-            name: TABLE if name in ("registry", "a") else other
-            for name in rows
-            if name in ("registry", "a", "b")
-        }
+        own = {name: TABLE if name in ("registry", "a") else other for name in rows if name in ("registry", "a", "b")}
         fed = Federation.rehearsal(rows, own, budget=Budget(2.0, 1e-5), seed=1, same_people=True)
         with pytest.raises(error, match=words):
             train("tied", fed, **SMALL | more)

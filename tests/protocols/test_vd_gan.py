@@ -76,9 +76,7 @@ def test_the_generator_moves_as_if_the_critics_sat_behind_it(monkeypatch: pytest
     held = federation()
     draw = torch.Generator().manual_seed(1)
     slope = {name: torch.randn(Codec(schema).width, generator=draw) for name, schema in held.schemas.items()}
-    monkeypatch.setattr(
-        vd_gan_pate.PateParty, "judge", lambda party, rows: -slope[party.name].expand_as(rows)
-    )
+    monkeypatch.setattr(vd_gan_pate.PateParty, "judge", lambda party, rows: -slope[party.name].expand_as(rows))
     config = vd_gan_pate.Config(**PATE)
     outcome = vd_gan_pate.train(config, parties(vd_gan_pate, held), held.schemas)
 
@@ -264,9 +262,7 @@ def test_a_drawn_person_meets_a_synthetic_row_by_chance_and_not_by_place(
     party = begun(vd_gan, DPSGD | {"batch": 40, "critic_steps": 40}, federation())
     assert isinstance(party, vd_gan.DpSgdParty)
     met: list[Tensor] = []
-    monkeypatch.setattr(
-        party.critic_round, "step", lambda real, fake, mix, noise, mask: met.append(fake[:, 0])
-    )
+    monkeypatch.setattr(party.critic_round, "step", lambda real, fake, mix, noise, mask: met.append(fake[:, 0]))
     synthetic = torch.arange(8.0)[:, None].expand(8, party.width).contiguous()
     party.judge(synthetic)
     places = torch.stack(met).long()  # (steps, people)
@@ -345,9 +341,7 @@ def test_a_person_more_or_less_changes_one_teacher_and_moves_each_row_by_its_vot
     def world(keep: Tensor) -> tuple[Teachers, Tensor]:
         critic = Critic(width, (4,))
         critic.load_state_dict(start)
-        teachers = Teachers(
-            critic, rows[keep], assigned[keep], count, batch=3, penalty=10.0, learning_rate=0.05
-        )
+        teachers = Teachers(critic, rows[keep], assigned[keep], count, batch=3, penalty=10.0, learning_rate=0.05)
         draws, votes = SecureRng.from_seed(1), []
         for _ in range(3):
             teachers.train(synthetic, 4, draws)
@@ -419,7 +413,5 @@ def test_the_price_of_a_person_over_both_parties_is_above_that_of_each() -> None
     spends = [party.insider for party in outcome.privacy.parties]
     (one,), (other,) = spends
     assert outcome.privacy.epsilon() == pytest.approx(
-        epsilon(
-            {one: spends[0][one] + spends[1][other]} if one == other else {**spends[0], **spends[1]}, 1e-5
-        )
+        epsilon({one: spends[0][one] + spends[1][other]} if one == other else {**spends[0], **spends[1]}, 1e-5)
     )

@@ -49,9 +49,9 @@ def joint() -> VisitTables:
 
 
 def released(fed: Federation, config: visits.Config) -> VisitTables:
-    found: VisitTables = measured(
-        LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config
-    )["tables"]
+    found: VisitTables = measured(LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config)[
+        "tables"
+    ]
     return found
 
 
@@ -126,9 +126,7 @@ def test_a_person_weighs_root_in_every_column_however_many_events(n: int, root: 
         [root, root if n else 0, 0, root],
         [root, root if n else 0, 0, root],
     ]
-    assert np.array_equal(found[1:3], person_vectors(codes, layout, root, 1, 3)), (
-        "whoever else is in the chunk"
-    )
+    assert np.array_equal(found[1:3], person_vectors(codes, layout, root, 1, 3)), "whoever else is in the chunk"
 
 
 def test_masked_rows_are_uniform_to_the_server_and_to_the_other_holder() -> None:

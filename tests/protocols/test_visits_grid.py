@@ -156,9 +156,7 @@ def test_regions_that_share_nobody_add_up_to_one() -> None:
     apart = [released((own, schemas))[0] for own in regions]
     assert same(found, *apart)
     cells = {name: ask.cells for name, ask, _ in server.seen if isinstance(ask, Agree)}
-    assert cells["clinic1"] == [[apart[1].record.people, ["registry1", "bank1"]]], (
-        "and with no holder elsewhere"
-    )
+    assert cells["clinic1"] == [[apart[1].record.people, ["registry1", "bank1"]]], "and with no holder elsewhere"
 
 
 def test_only_people_whom_every_group_has_are_counted() -> None:
@@ -221,9 +219,7 @@ def test_of_a_grid_the_server_gets_uniform_parts_and_their_noisy_sum() -> None:
     assert set(replies) == {"registry", "clinic0", "clinic1", "bank0", "bank1"}
     for name, reply in replies.items():
         own = {"registry": "0", "clinic": "1", "bank": "2"}[name.rstrip("01")]
-        assert set(reply.parts.value) == {
-            block for block in ("0×0", "0×1", "0×2", "1×1", "1×2", "2×2") if own in block
-        }
+        assert set(reply.parts.value) == {block for block in ("0×0", "0×1", "0×2", "1×1", "1×2", "2×2") if own in block}
         for block, part in reply.parts.value.items():
             assert _uniform(part) == (block != "0×0"), "the registry's columns are nobody else's"
 
@@ -290,9 +286,7 @@ def another_group_and_its_people(name: str, ask: Any) -> Any:
     """And that bank1 has all who are with the registry: nobody is left for it to multiply with there."""
     if isinstance(ask, Agree) and "clinic" in name:
         people = sum(people for people, _ in ask.cells)
-        return replace(
-            ask, cells=[[people, ["bank0", "bank1"]]], seeds={"bank0": b"0" * 32, "bank1": b"1" * 32}
-        )
+        return replace(ask, cells=[[people, ["bank0", "bank1"]]], seeds={"bank0": b"0" * 32, "bank1": b"1" * 32})
     return another_group(name, ask)
 
 

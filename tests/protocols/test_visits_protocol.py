@@ -63,9 +63,9 @@ def clinics(
 
 def released(fed: Federation, config: visits.Config) -> VisitTables:
     """The tables that a server gets."""
-    found: VisitTables = measured(
-        LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config
-    )["tables"]
+    found: VisitTables = measured(LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config)[
+        "tables"
+    ]
     return found
 
 
@@ -90,9 +90,7 @@ def test_the_noise_is_what_the_price_says(count: int) -> None:
     who, events = frames()
     whole = read_visits({"people": who, "events": events}, clinic()).codes()
     exact = VisitTables.exact(whole, VisitLayout.from_schema(clinic()))
-    beside = torch.cat(
-        [((found.tables[b] - exact.tables[b]) / found.noise[b]).flatten() for b in exact.tables]
-    )
+    beside = torch.cat([((found.tables[b] - exact.tables[b]) / found.noise[b]).flatten() for b in exact.tables])
     assert float(beside.std()) == pytest.approx(1, rel=0.1)
     spend = fed.holders["clinic 0"].ledger.spend()
     (event,) = spend
@@ -210,9 +208,7 @@ def test_a_server_that_asks_for_something_else_is_refused_and_nothing_is_charged
     assert not any(map(charged, fed.holders.values()))
 
 
-@pytest.mark.parametrize(
-    "bad", [{"private": None}, {"colluding": 0.5}, {"most_holders": 3}, {"most_holders": True}]
-)
+@pytest.mark.parametrize("bad", [{"private": None}, {"colluding": 0.5}, {"most_holders": 3}, {"most_holders": True}])
 def test_settings_of_a_wrong_kind_are_refused_by_a_party_that_knows_none(bad: dict[str, Any]) -> None:
     fed = clinics(1)
     party = fed.parties("visits", run="r")["clinic 0"]  # built without settings
@@ -231,9 +227,7 @@ def test_the_release_is_made_once_and_in_turn() -> None:
     begun = party.answer(first)
     with pytest.raises(MessageError, match="not expected"):
         party.answer(Keep(round=1))
-    agree = Agree(
-        keys={"clinic 0": begun.key.value}, noise=begun.needed.value, bits=64, seeds={}, chunk=1, cells=[]
-    )
+    agree = Agree(keys={"clinic 0": begun.key.value}, noise=begun.needed.value, bits=64, seeds={}, chunk=1, cells=[])
     party.answer(agree)
     party.answer(agree)  # who takes part may change until the release
     party.answer(COUNT)
@@ -348,9 +342,7 @@ def test_holders_with_other_schemas_or_without_visits_are_refused_and_not_charge
 @pytest.mark.parametrize("cut", ["first", "draw"])
 def test_few_people_and_few_events_are_noise_and_no_error(cut: str) -> None:
     who = pd.DataFrame({"patient": [1], "sex": ["f"], "smoker": [True]})
-    events = pd.DataFrame(
-        {"patient": [1] * 5, "day": ["2020-01-03"] * 5, "severity": [1] * 5, "ward": ["a"] * 5}
-    )
+    events = pd.DataFrame({"patient": [1] * 5, "day": ["2020-01-03"] * 5, "severity": [1] * 5, "ward": ["a"] * 5})
     held = {"a": {"people": who, "events": events}}
     fed = Federation.rehearsal(held, {"a": clinic(cut=cut)}, budget=USUAL, seed=2, same_people=False)
     assert train("visits", fed, **SMALL).people >= 1
@@ -371,9 +363,7 @@ def test_a_schema_that_was_read_from_rows_is_told_by_a_plan_and_refused_by_a_par
     draft = replace(draft, events=replace(draft.events, origin="rows"))
     assert "read from rows" in str(plan("visits", {"a": draft}, budget=USUAL, **SMALL))
     who, events = frames()
-    fed = Federation.rehearsal(
-        {"a": {"people": who, "events": events}}, {"a": draft}, budget=USUAL, same_people=False
-    )
+    fed = Federation.rehearsal({"a": {"people": who, "events": events}}, {"a": draft}, budget=USUAL, same_people=False)
     with pytest.raises(DraftSchemaError, match="schema of a"):
         train("visits", fed, **SMALL)
 

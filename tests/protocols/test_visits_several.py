@@ -88,9 +88,9 @@ def by_hand(schema: SeveralVisits) -> dict[tuple[str, int, int], np.ndarray]:
 
 
 def released(fed: Federation, config: visits.Config) -> VisitTables:
-    found: VisitTables = measured(
-        LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config
-    )["tables"]
+    found: VisitTables = measured(LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config)[
+        "tables"
+    ]
     return found
 
 
@@ -114,13 +114,9 @@ def test_noise_is_that_of_one_holder_or_of_two_and_the_price_covers_all_tables()
     schema = study_of(fed.schemas).schema
     assert isinstance(schema, SeveralVisits)
     exact = by_hand(schema)
-    apart = torch.cat(
-        [((found.tables[b] - torch.from_numpy(exact[b])) / found.noise[b]).flatten() for b in exact]
-    )
+    apart = torch.cat([((found.tables[b] - torch.from_numpy(exact[b])) / found.noise[b]).flatten() for b in exact])
     assert float(apart.std()) == pytest.approx(1, rel=0.1)
-    (event,) = [
-        event for event in fed.holders["insurer"].ledger.spend() if hasattr(event, "noise_multiplier")
-    ]
+    (event,) = [event for event in fed.holders["insurer"].ledger.spend() if hasattr(event, "noise_multiplier")]
     least = min(found.noise.values())
     assert least >= event.noise_multiplier * math.sqrt(len(found.layout.blocks)) * 0.999
     assert max(found.noise.values()) == pytest.approx(least * math.sqrt(2))
@@ -164,9 +160,7 @@ def test_what_one_holders_events_have_to_do_with_anothers_is_found_by_the_fit() 
         assert drawn[title]["patient"].isin(drawn["people"]["patient"]).all()
     by_smoker = drawn["claims"].merge(drawn["people"]).groupby("smoker")["fee"].mean()
     assert by_smoker[True] - by_smoker[False] > 0.7  # 2 in the law, and 0 where nothing is found
-    severity, fee = (
-        drawn[t].groupby("patient")[c].mean() for t, c in (("events", "severity"), ("claims", "fee"))
-    )
+    severity, fee = (drawn[t].groupby("patient")[c].mean() for t, c in (("events", "severity"), ("claims", "fee")))
     assert severity.corr(fee) > 0.2
     assert (drawn["claims"].groupby("patient").size() <= 2).all()
     assert (drawn["claims"].groupby("patient")["month"].diff().dropna() >= 0).all()

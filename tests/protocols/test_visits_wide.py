@@ -29,8 +29,7 @@ def schema(*columns: Real | Integer) -> VisitSchema:
 
 def test_a_plan_warns_of_a_bound_that_holds_every_outlier_and_not_of_one_where_amounts_are_cut() -> None:
     wide, narrow = (
-        plan("visits", {"clinic": schema(column)}, budget=USUAL, people=5_912).warnings
-        for column in (WIDE, COST)
+        plan("visits", {"clinic": schema(column)}, budget=USUAL, people=5_912).warnings for column in (WIDE, COST)
     )
     assert not narrow
     (said,) = wide
@@ -62,9 +61,7 @@ def test_middles_are_those_of_what_a_level_holds() -> None:
     assert middles(COST)[:2].tolist() == [0.5, 10.5]
 
 
-def test_of_several_kinds_of_events_each_is_told_by_its_own_tables_and_what_may_be_negative_is_left_out() -> (
-    None
-):
+def test_of_several_kinds_of_events_each_is_told_by_its_own_tables_and_what_may_be_negative_is_left_out() -> None:
     _, schemas = two_kinds()
     insurer = schemas["insurer"]
     columns = (*insurer.events.columns, WIDE, Real(name="change", low=-40_000, high=40_000, bins=9))

@@ -108,9 +108,7 @@ def test_the_kept_decoder_is_the_mean_of_the_last() -> None:
         ({"cap": 1}, "Raise cap to 2"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_before_anything_is_charged(
-    settings: dict[str, Any], words: str
-) -> None:
+def test_settings_that_cannot_work_are_refused_before_anything_is_charged(settings: dict[str, Any], words: str) -> None:
     federation = of(*uneven(), budget=Budget(6.0, 0.0))
     with pytest.raises(ConfigError, match=words):
         train("wake-sleep", federation, **SMALL | settings)

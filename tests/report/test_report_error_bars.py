@@ -30,9 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of three columns, plan and ill hang together; far goes with neither."""
     rng = np.random.default_rng(0)
     plan = rng.choice(["<a>", "b", "c"], 3000)
-    rows = pd.DataFrame(
-        {"plan": plan, "ill": (plan == "b") ^ (rng.random(3000) < 0.1), "far": rng.random(3000) < 0.5}
-    )
+    rows = pd.DataFrame({"plan": plan, "ill": (plan == "b") ^ (rng.random(3000) < 0.1), "far": rng.random(3000) < 0.5})
     federation = Federation.rehearsal(
         {"one": rows}, {"one": SCHEMA}, budget=Budget(2.0, 1e-5), same_people=False, seed=1
     )

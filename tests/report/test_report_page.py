@@ -148,9 +148,7 @@ def test_a_published_page_does_not_tell_what_is_left_in_a_holder_s_ledger(copied
     assert "is left" not in public(copied)
 
 
-def test_the_holder_s_page_says_that_it_is_private_and_is_readable_by_its_owner_alone(
-    folder: Path, page: str
-) -> None:
+def test_the_holder_s_page_says_that_it_is_private_and_is_readable_by_its_owner_alone(folder: Path, page: str) -> None:
     assert "Only for the holder" in page
     assert stat.S_IMODE((folder / "report.html").stat().st_mode) == 0o600
 
@@ -213,9 +211,7 @@ def test_text_stands_out_from_its_ground_in_light_and_in_dark() -> None:
         linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
         return float(linear @ [0.2126, 0.7152, 0.0722])
 
-    blocks = [
-        dict(re.findall(r"--(\w+): #([0-9a-f]+);", block)) for block in STYLE.read_text().split(":root")[1:]
-    ]
+    blocks = [dict(re.findall(r"--(\w+): #([0-9a-f]+);", block)) for block in STYLE.read_text().split(":root")[1:]]
     assert len(blocks) == 2
     for theme in blocks:
         for ground in ("paper", "card", "warn"):
@@ -330,9 +326,7 @@ PIECES = (
 
 @pytest.mark.parametrize("name", PIECES)
 @pytest.mark.parametrize("content", [None, "", "[3]", "\x00\x01"], ids=["gone", "empty", "other", "bytes"])
-def test_a_missing_or_damaged_piece_leaves_a_page_that_says_so(
-    copied: Path, name: str, content: str | None
-) -> None:
+def test_a_missing_or_damaged_piece_leaves_a_page_that_says_so(copied: Path, name: str, content: str | None) -> None:
     (copied / name).unlink()
     if content is not None:
         (copied / name).write_text(content)

@@ -131,9 +131,7 @@ def test_over_a_grid_people_whom_a_holder_of_every_column_has_are_compared() -> 
     apart, one = all_people(held, described, schema), all_people(tables, schemas, schema)
     for part, rows in one.items():
         order = [schema.person, *rows.columns.drop(schema.person)]
-        found, expected = (
-            frame[order].sort_values(order, ignore_index=True) for frame in (apart[part], rows)
-        )
+        found, expected = (frame[order].sort_values(order, ignore_index=True) for frame in (apart[part], rows))
         pd.testing.assert_frame_equal(found, expected)
     twice = held | {"bank1": pd.concat([held["bank1"], held["bank0"].head(1)])}
     with pytest.raises(ConfigError, match="two of bank0, bank1 hold the same person"):

@@ -69,9 +69,7 @@ def test_a_page_opens_no_database(ran: Path, monkeypatch: pytest.MonkeyPatch) ->
     lie = 'table = "postgresql://me@127.0.0.1:1/x"\nquery = "select 1"\npassword = "env:SECRET"'
     for word, source in (("inline", lie), ("file", f'table = "{ran / "evil.source.toml"}"')):
         (ran / "evil.source.toml").write_text(lie)
-        changed = re.sub(
-            r'separator = "\|"\n|missing = \[\n    -99,\n\]\n', "", body.replace(table[0], source)
-        )
+        changed = re.sub(r'separator = "\|"\n|missing = \[\n    -99,\n\]\n', "", body.replace(table[0], source))
         (ran / "run.toml").write_text(changed)
         page = write_report(ran, out=ran / f"{word}.html").read_text()
         assert "The table of insurer is left out: its rows are in a database" in page

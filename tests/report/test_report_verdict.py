@@ -36,9 +36,7 @@ class Noise:
 
 
 def lower(value: float | None, floor: float | None, ceiling: float | None) -> Figure:
-    return Figure(
-        What("f"), value=value, floor=floor, ceiling=ceiling, reason="" if value is not None else "r"
-    )
+    return Figure(What("f"), value=value, floor=floor, ceiling=ceiling, reason="" if value is not None else "r")
 
 
 @pytest.mark.parametrize(
@@ -59,9 +57,7 @@ def lower(value: float | None, floor: float | None, ceiling: float | None) -> Fi
         (Figure(What("s"), value=0.5, floor=0.5, ceiling=0.51, better="higher"), None, "unknown"),
     ],
 )
-def test_a_figure_is_marked_by_its_place_between_its_ends(
-    figure: Figure, where: float | None, said: str
-) -> None:
+def test_a_figure_is_marked_by_its_place_between_its_ends(figure: Figure, where: float | None, said: str) -> None:
     assert place(figure) == (None if where is None else pytest.approx(where))
     assert mark(figure) == said
 
@@ -112,9 +108,7 @@ def test_a_perfect_table_is_close_even_where_rows_are_few_and_levels_many() -> N
     found = {f.subject: f for f in verdict(compare(draw(), draw(), schema, owners=owners), None)}
     for subject in ("single columns", "pairs within a party", "pairs across parties", "correlations"):
         assert found[subject].mark == "good", found[subject]
-    lost = {
-        f.subject: f for f in verdict(compare(draw(), columns_of(draw(), 1), schema, owners=owners), None)
-    }
+    lost = {f.subject: f for f in verdict(compare(draw(), columns_of(draw(), 1), schema, owners=owners), None)}
     for subject in ("pairs within a party", "pairs across parties", "correlations"):
         assert lost[subject].mark == "poor", lost[subject]
 
@@ -158,9 +152,7 @@ def test_an_income_that_is_right_in_its_bins_and_wrong_in_them_gets_no_tick() ->
 def test_zeros_that_are_lost_get_no_tick() -> None:
     rng = np.random.default_rng(5)
     schema = Schema(columns=(Real(name="gain", low=0, high=100, bins=50),))
-    real, fresh = (
-        pd.DataFrame({"gain": rng.exponential(0.4, 2000) * (rng.random(2000) < 0.3)}) for _ in range(2)
-    )
+    real, fresh = (pd.DataFrame({"gain": rng.exponential(0.4, 2000) * (rng.random(2000) < 0.3)}) for _ in range(2))
     near = fresh.assign(gain=fresh["gain"].where(fresh["gain"] > 0, 1e-6))
     assert [column_mark(compare(real, made, schema).shares[0]) for made in (fresh, near)] == ["good", "poor"]
 
@@ -254,9 +246,7 @@ def test_an_unguarded_part_spoils_a_small_epsilon() -> None:
 
 
 def test_an_assumption_that_nobody_colludes_is_said_and_is_no_failure() -> None:
-    (found,) = verdict(
-        None, statement(server=0.6, unguarded=["rows against the server together with a holder"])
-    )
+    (found,) = verdict(None, statement(server=0.6, unguarded=["rows against the server together with a holder"]))
     assert (found.mark, found.badge) == ("partly", "strong, if they do not collude")
     assert "do not pool what they know" in found.detail
 
@@ -277,7 +267,5 @@ def test_the_headline_says_each_judgement_once_with_all_its_subjects() -> None:
         Finding("good", "single columns", "are close to the real rows", "", "utility"),
         Finding("poor", "correlations", "are mostly lost", "", "correlations"),
     ]
-    expected = (
-        "Pairs within a party and correlations are mostly lost. Single columns are close to the real rows."
-    )
+    expected = "Pairs within a party and correlations are mostly lost. Single columns are close to the real rows."
     assert headline(findings) == expected

@@ -75,9 +75,7 @@ def undisturbed(case: Case) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
 
 
 def serve(case: Case, home: Path, port: int) -> None:
-    kinds = next(
-        iter(case.federation().parties(case.protocol, config=case.config(), run="x").values())
-    ).messages
+    kinds = next(iter(case.federation().parties(case.protocol, config=case.config(), run="x").values())).messages
     identity = load_server(home / "federation")
     parties = GrpcParties(
         contract_of(case), identity, kinds=kinds, listen=f"127.0.0.1:{port}", patience=120.0, linger=60.0
@@ -212,9 +210,7 @@ def main() -> None:
             hits = run_once(case, chance, min(A_RUN, left), Path(folder))
             wrong = examine(case, Path(folder), hits)
         took = time.monotonic() - begin
-        sys.stdout.write(
-            f"{case.name}: {sum(hits.values())} kills {hits}, {took:.0f} s: {wrong or 'as undisturbed'}\n"
-        )
+        sys.stdout.write(f"{case.name}: {sum(hits.values())} kills {hits}, {took:.0f} s: {wrong or 'as undisturbed'}\n")
         sys.stdout.flush()
         if wrong:
             raise SystemExit(f"Seed {seed}, run {turn + 1}: {wrong}.")

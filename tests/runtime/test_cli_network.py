@@ -213,9 +213,7 @@ def test_a_revoked_party_is_told_to_ask_for_a_new_invitation(desk: Desk) -> None
     holder.kill()
     holder = desk.join("clinic")
     assert holder.end() == 1
-    assert "the certificate was revoked). Ask its operator for a new invitation" in " ".join(
-        holder.err.split()
-    )
+    assert "the certificate was revoked). Ask its operator for a new invitation" in " ".join(holder.err.split())
     server.kill()
 
 

@@ -97,9 +97,7 @@ def test_a_run_over_columns_waits_and_stops_and_goes_on_when_the_holder_is_back(
     assert server.end() == 1
     said = " ".join(server.err.split())
     assert "insurer is not connected for 0.5 s" in said
-    assert (
-        "What was finished is saved; the parties wait. When it is back, the same command resumes it" in said
-    )
+    assert "What was finished is saved; the parties wait. When it is back, the same command resumes it" in said
     shown = desk.done("status", "joint")
     assert "failed" in shown
     assert "insurer is not connected" in shown

@@ -123,9 +123,7 @@ def seats_of(network: Network, case: Case, federation: Federation) -> list[Any]:
     [CASES[0], *(case for case in CASES if case.protocol == "sign-ds")][:2],
     ids=lambda case: case.name,
 )
-def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_flower(
-    case: Case, tmp_path: Path
-) -> None:
+def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_flower(case: Case, tmp_path: Path) -> None:
     before, federation = case.federation(), case.federation()
     plain = case.record.train(
         case.config(),

@@ -50,9 +50,7 @@ def service(network: Network, tmp_path: Path) -> Iterator[GrpcParties]:
     assert not honest.is_alive()
 
 
-def raw(
-    invitation: Invitation, port: int, *frames: bytes, wait: float = 60.0
-) -> tuple[grpc.StatusCode, list[bytes]]:
+def raw(invitation: Invitation, port: int, *frames: bytes, wait: float = 60.0) -> tuple[grpc.StatusCode, list[bytes]]:
     """Say these frames as a client of our own, and how the server took it."""
     credentials = grpc.ssl_channel_credentials(
         invitation.authority.encode(), invitation.key.encode(), invitation.certificate.encode()
@@ -111,9 +109,7 @@ def test_an_expired_certificate_does_not_get_past_tls(
     assert raw(expired, service.port, HELLO) == (grpc.StatusCode.UNAVAILABLE, [])
 
 
-def test_a_key_that_is_not_the_certificate_s_does_not_get_past_tls(
-    network: Network, service: GrpcParties
-) -> None:
+def test_a_key_that_is_not_the_certificate_s_does_not_get_past_tls(network: Network, service: GrpcParties) -> None:
     a, b = network.invitations["a"], network.invitations["b"]
     status, heard = raw(replace(a, key=b.key), service.port, HELLO)
     assert status is not grpc.StatusCode.OK
@@ -197,9 +193,7 @@ def test_a_party_cannot_pose_as_the_server(network: Network) -> None:
         [HELLO, frame(b"x", type="beat")],
     ],
 )
-def test_a_stream_outside_the_protocol_is_closed(
-    network: Network, service: GrpcParties, frames: list[bytes]
-) -> None:
+def test_a_stream_outside_the_protocol_is_closed(network: Network, service: GrpcParties, frames: list[bytes]) -> None:
     status, heard = raw(network.invitations["b"], service.port, *frames)
     assert status is grpc.StatusCode.INVALID_ARGUMENT
     assert len(heard) == (frames[0] == HELLO)  # the contract, to who introduced itself
@@ -233,9 +227,7 @@ def test_a_party_that_was_told_to_stop_and_kept_knocking_is_heard_after_a_minute
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = 0.0
-    monkeypatch.setattr(
-        streams, "time", SimpleNamespace(time=time.time, monotonic=lambda: time.monotonic() + later)
-    )
+    monkeypatch.setattr(streams, "time", SimpleNamespace(time=time.time, monotonic=lambda: time.monotonic() + later))
     with network.serve(contract_for("b"), limits=Limits(joins=2)) as parties:
 
         def knock() -> grpc.StatusCode:
@@ -279,9 +271,7 @@ def test_random_and_damaged_frames_leave_the_service_up(network: Network, servic
 
 
 @given(
-    st.dictionaries(
-        st.sampled_from(["type", "size", "number"]), st.none() | st.integers() | st.text() | st.floats()
-    )
+    st.dictionaries(st.sampled_from(["type", "size", "number"]), st.none() | st.integers() | st.text() | st.floats())
 )
 @settings(max_examples=60)
 def test_a_head_is_taken_only_with_a_type_and_a_size_that_fits(head: dict[str, Any]) -> None:
@@ -308,9 +298,7 @@ def test_an_answer_that_is_no_message_is_refused_with_the_party_s_name(
     thread.join(60)
 
 
-def test_an_answer_above_the_contract_s_size_is_not_taken_in(
-    network: Network, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_above_the_contract_s_size_is_not_taken_in(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     seat = network.seat("b", folder=network.folder / "large")
     with network.serve(contract_for("b", message=1 << 20)) as parties:
         thread = network.start(seat, parties.port)
@@ -340,9 +328,7 @@ def test_a_server_outside_the_protocol_is_left_and_tried_again(network: Network)
         async def bad(link: Any, pem: bytes, context: Any, read: Any) -> None:
             visits.append(1)
             if len(visits) < 3:
-                await context.write(
-                    os.urandom(80) if len(visits) == 1 else frame(text[:-9].encode(), type="contract")
-                )
+                await context.write(os.urandom(80) if len(visits) == 1 else frame(text[:-9].encode(), type="contract"))
                 await context.read()
                 raise EOFError
             await good(link, pem, context, read)
@@ -368,9 +354,7 @@ def test_a_thousand_silent_connections_keep_no_party_out(network: Network) -> No
     assert not late.is_alive()
 
 
-def test_a_connection_that_says_nothing_before_tls_is_closed(
-    network: Network, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_that_says_nothing_before_tls_is_closed(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     assert dict(server.SERVER_OPTIONS)["grpc.server_handshake_timeout_ms"] == 10_000
     options = dict(server.SERVER_OPTIONS) | {"grpc.server_handshake_timeout_ms": 300}
     monkeypatch.setattr(server, "SERVER_OPTIONS", list(options.items()))

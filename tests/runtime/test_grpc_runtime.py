@@ -72,9 +72,7 @@ def seats(network: Network, case: Case, federation: Federation) -> dict[str, Any
         return make
 
     return {
-        name: network.seat(
-            name, ledger=holder.ledger, build=build(name), description=federation.schemas[name]
-        )
+        name: network.seat(name, ledger=holder.ledger, build=build(name), description=federation.schemas[name])
         for name, holder in federation.holders.items()
     }
 
@@ -90,9 +88,7 @@ def locally(case: Case) -> tuple[Any, Federation]:
     [*CASES[:3], next(case for case in CASES if case.protocol == "sign-ds")],
     ids=lambda case: case.name,
 )
-def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_grpc(
-    case: Case, tmp_path: Path
-) -> None:
+def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_grpc(case: Case, tmp_path: Path) -> None:
     plain, before = locally(case)
     federation = case.federation()
     network = Network(tmp_path, *federation.holders)
@@ -375,9 +371,7 @@ def test_both_ends_log_what_crossed_and_status_counts_it(tmp_path: Path) -> None
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork and kill -9")
 @pytest.mark.parametrize("when", ["recorded", "charged"])
-def test_a_party_killed_in_a_round_and_started_again_goes_on(
-    when: str, tmp_path: Path, forker: Forker
-) -> None:
+def test_a_party_killed_in_a_round_and_started_again_goes_on(when: str, tmp_path: Path, forker: Forker) -> None:
     """After the record: the same result, the same price. Before it: the round was charged and is charged again.
 
     The second charge does not fit the contract's price any more when the last round comes: the run ends there.
@@ -389,9 +383,7 @@ def test_a_party_killed_in_a_round_and_started_again_goes_on(
     victim, calm = federation.holders
     home, ends = tmp_path / "home", []
     network.invitations[victim].save(home / "invitation.toml")
-    with network.serve(
-        protocol_contract(case, federation), kinds(case, federation), patience=120.0
-    ) as parties:
+    with network.serve(protocol_contract(case, federation), kinds(case, federation), patience=120.0) as parties:
 
         def lives() -> None:
             for word in (when, "never"):
@@ -441,9 +433,7 @@ def test_a_server_that_comes_back_goes_on_from_its_checkpoint(how: str, tmp_path
             watch=watch,
         )
 
-    first = GrpcParties(
-        contract, network.authority.server(), kinds=messages, listen="127.0.0.1:0", patience=120.0
-    )
+    first = GrpcParties(contract, network.authority.server(), kinds=messages, listen="127.0.0.1:0", patience=120.0)
     for seat in seats(network, case, federation).values():
         network.start(seat, first.port)
     with pytest.raises((KeyboardInterrupt, RuntimeError)):

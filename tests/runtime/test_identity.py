@@ -26,16 +26,11 @@ def test_an_invited_party_is_admitted_under_its_name_alone(authority: Authority)
     assert roster.refusal("nobody", clinic.certificate) is not None
 
 
-def test_a_name_signed_by_another_authority_is_not_on_the_roster(
-    authority: Authority, tmp_path: Path
-) -> None:
+def test_a_name_signed_by_another_authority_is_not_on_the_roster(authority: Authority, tmp_path: Path) -> None:
     authority.invite("clinic")
     other = Authority.found(tmp_path / "other", name="joint study", address="hub.example:7400")
     forged = other.issue("clinic")
-    assert (
-        authority.roster.refusal("clinic", forged.certificate)
-        == "the certificate is not the one on the roster"
-    )
+    assert authority.roster.refusal("clinic", forged.certificate) == "the certificate is not the one on the roster"
 
 
 def test_renewal_admits_the_new_certificate_and_refuses_the_old(authority: Authority) -> None:
@@ -121,9 +116,7 @@ def test_what_is_not_an_invitation_is_refused(tmp_path: Path) -> None:
 
 
 def exchanged(authority: Authority, invitation: Invitation, key: certificates.PrivateKey) -> bytes:
-    return authority.enrol(
-        "clinic", invitation.certificate.encode(), certificates.request(key, invitation.party)
-    )
+    return authority.enrol("clinic", invitation.certificate.encode(), certificates.request(key, invitation.party))
 
 
 def test_an_invitation_admits_nobody_and_what_it_is_exchanged_for_does(authority: Authority) -> None:

@@ -68,9 +68,7 @@ def test_what_an_older_and_longer_segment_left_behind_is_not_taken_for_a_record(
     """Records of one length: what is overwritten ends where an old record begins."""
     journal = Journal(tmp_path)
     for number in range(1, 30):
-        journal.write(
-            AskId("s", number), "ask", Answer("reply", b"x"), b"", 10 * number if number % 4 == 0 else None
-        )
+        journal.write(AskId("s", number), "ask", Answer("reply", b"x"), b"", 10 * number if number % 4 == 0 else None)
         again = Journal(tmp_path)
         assert again.entries == journal.entries
         assert again.entries[-1].ask.number == number
@@ -152,11 +150,7 @@ def undisturbed(network: Network) -> tuple[list[float], int]:
     return played(network, [])
 
 
-@given(
-    st.lists(
-        st.sampled_from(["", "", "", "party", "again", "party again", "server", "party server"]), max_size=40
-    )
-)
+@given(st.lists(st.sampled_from(["", "", "", "party", "again", "party again", "server", "party server"]), max_size=40))
 @settings(max_examples=40, deadline=None)
 def test_whoever_is_killed_the_run_ends_as_an_undisturbed_one_at_the_same_price(
     network: Network, fates: list[str]

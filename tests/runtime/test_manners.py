@@ -167,9 +167,7 @@ def test_what_could_be_repeated_is_deleted_when_the_run_has_ended_and_not_before
         parties.ask(Next())
     network.join_all()
     assert kept(place) == {"contract.json", "ended"}
-    assert len(seat.ledger.entries()) == 2, (
-        "a budget and one answer, which was repeated: what was paid stands"
-    )
+    assert len(seat.ledger.entries()) == 2, "a budget and one answer, which was repeated: what was paid stands"
 
 
 def test_a_run_that_was_ended_is_never_opened_again(tmp_path: Path) -> None:

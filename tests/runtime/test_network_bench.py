@@ -8,9 +8,7 @@ from forker import Forker
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_network_benchmark_writes_a_row_for_each_place_of_the_journal(
-    tmp_path: Path, forker: Forker
-) -> None:
+def test_the_network_benchmark_writes_a_row_for_each_place_of_the_journal(tmp_path: Path, forker: Forker) -> None:
     to = tmp_path / "ours.csv"
     program = ROOT / "benchmarks/network/bench.py"
     words = ("--only", "2x0", "--out", to)

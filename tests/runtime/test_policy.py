@@ -101,11 +101,7 @@ def test_anything_that_differs_gives_another_digest() -> None:
     assert len(digests) == len(changes) + 1
 
 
-@given(
-    st.binary(max_size=200)
-    | st.text(max_size=200)
-    | st.dictionaries(st.text(), st.integers()).map(json.dumps)
-)
+@given(st.binary(max_size=200) | st.text(max_size=200) | st.dictionaries(st.text(), st.integers()).map(json.dumps))
 @settings(max_examples=50)
 def test_random_texts_are_no_contract(text: str | bytes) -> None:
     with pytest.raises(MessageError):
@@ -143,9 +139,7 @@ def test_a_contract_in_another_form_is_refused(old: str, new: str) -> None:
          "'c' is not a partner"),
     ],
 )  # fmt: skip
-def test_a_contract_outside_the_policy_is_refused(
-    change: dict[str, Any], facts: dict[str, Any], words: str
-) -> None:
+def test_a_contract_outside_the_policy_is_refused(change: dict[str, Any], facts: dict[str, Any], words: str) -> None:
     policy = replace(POLICY, partners=("b",), against="anyone")
     plain: dict[str, Any] = {"schema": digest_of(SCHEMA), "people": 60, "spent": 0.0}
     policy.check(CONTRACT, "a", **plain)

@@ -37,9 +37,7 @@ def test_two_clinics_make_two_tables_of_people_with_visits(desk: Desk) -> None:
         assert holder.end() == 0, holder.err
         with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
             assert 2.9 < ledger.spent() <= 3.0
-    people, events = (
-        pd.read_parquet(desk.folder / f"joint/synthetic/{part}.parquet") for part in ("people", "events")
-    )
+    people, events = (pd.read_parquet(desk.folder / f"joint/synthetic/{part}.parquet") for part in ("people", "events"))
     assert len(people) == 50
     assert set(events["patient"]) <= set(people["patient"])
     assert len(Generator.load(desk.folder / "joint").visits(5, seed=1)[0]) == 5

@@ -38,9 +38,7 @@ def test_what_comes_out_of_the_relay_is_what_went_in_both_ways(load_bench: Calla
         where: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         over = asyncio.Event()
         far = server.sockets[0].getsockname()[1]
-        work = asyncio.create_task(
-            relay(far, delay=0.001, rate=1e9, ready=where.set_result, over=over.wait())
-        )
+        work = asyncio.create_task(relay(far, delay=0.001, rate=1e9, ready=where.set_result, over=over.wait()))
         reader, writer = await asyncio.open_connection("127.0.0.1", await where)
         writer.write(sent)
         writer.write_eof()

@@ -36,9 +36,7 @@ QUESTION = Question(
     extra={"bias": torch.ones(2)},
     salt=b"\0x",
 )
-ANSWER = Answer(
-    gradient=Paid({"values": torch.ones(3)}, RECEIPT), people=Public(20, "the size of the intersection")
-)
+ANSWER = Answer(gradient=Paid({"values": torch.ones(3)}, RECEIPT), people=Public(20, "the size of the intersection"))
 
 
 def test_an_ask_comes_back_as_it_went() -> None:
@@ -73,9 +71,7 @@ def test_a_kind_that_was_not_listed_is_refused() -> None:
     ],
 )
 def test_an_envelope_out_of_order_is_refused(change: dict[str, object], words: str) -> None:
-    envelope = (
-        {"kind": Keep.kind(), "fields": {"round": 1}} if "fields" not in change else {"kind": Question.kind()}
-    )
+    envelope = {"kind": Keep.kind(), "fields": {"round": 1}} if "fields" not in change else {"kind": Question.kind()}
     with pytest.raises(MessageError, match=words):
         decode(pack(envelope | change), [Keep, Question])
 

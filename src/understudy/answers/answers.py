@@ -100,9 +100,7 @@ class Answers:
             found = [{j: mask > 0 for j, mask in box.items()} for box in found]
         share, left = products.cut(pieces).given(found)
         if left is None and also is None:
-            raise ConfigError(
-                "the model gives rows that keep the rules the probability 0. Nothing was drawn."
-            )
+            raise ConfigError("the model gives rows that keep the rules the probability 0. Nothing was drawn.")
         return share, left, pieces
 
     def _rules(
@@ -132,9 +130,7 @@ class Answers:
         """
         not_negative(n=n)
         if weights is not None and like is not None:
-            raise ConfigError(
-                "shares come from weights or from a frame that rows are to be like, not from both."
-            )
+            raise ConfigError("shares come from weights or from a frame that rows are to be like, not from both.")
         asked = tests_of(weights or {}, self.levels)
         also: dict[int, list[float]] = cuts_of(asked, self.levels)
         if like is not None:
@@ -196,9 +192,7 @@ class Answers:
     def _predicted(self, frame: pd.DataFrame, target: str, rng: Uniform) -> Predicted:
         return Predicted.of(frame, target, self.levels, *self._in_pieces(rng, [target]))
 
-    def table(
-        self, names: Sequence[str], where: str | None, rows: float | None, rng: Uniform
-    ) -> pd.DataFrame:
+    def table(self, names: Sequence[str], where: str | None, rows: float | None, rng: Uniform) -> pd.DataFrame:
         """The share of each combination of these columns' levels among the rows that meet the condition.
 
         Without `rows` and with a release, counts are of the people, and beside them stands what was released.
@@ -214,10 +208,7 @@ class Answers:
         axes = [pd.Series(labels, dtype=_dtype(labels)) for labels in map(self.levels.labels, places)]
         cells = np.unravel_index(np.arange(share.numel()), share.shape)
         frame = pd.DataFrame(
-            {
-                name: axis.take(cell).reset_index(drop=True)
-                for name, axis, cell in zip(names, axes, cells, strict=True)
-            }
+            {name: axis.take(cell).reset_index(drop=True) for name, axis, cell in zip(names, axes, cells, strict=True)}
         )
         frame["share"] = share.flatten().numpy()
         if beside is not None:
@@ -242,9 +233,7 @@ class Answers:
         counts = share.numpy() * self.release.people * said.get("probability", 1.0)
         assert found is not None
         made = bars.figures(places, counts, found, self.levels, self.release)
-        frame = (
-            pd.DataFrame([vars(one) for one in made]).rename(columns={"name": "figure"}).drop(columns="why")
-        )
+        frame = pd.DataFrame([vars(one) for one in made]).rename(columns={"name": "figure"}).drop(columns="why")
         frame.attrs |= said | ({"released": found.table} if isinstance(found.table, str) else {})
         if why := {one.name: one.why for one in made if one.why}:
             frame.attrs["why"] = why

@@ -95,9 +95,7 @@ def figures(
     part, noisy = fit[there], _part(found.table, there)
     both = f"of {columns[0].name} and {columns[1].name}"
     if values[0] is not None and values[1] is not None:
-        made.append(
-            _figure(f"correlation {both}", _pearson(values[0], values[1]), part, noisy, np.sum, (-1.0, 1.0))
-        )
+        made.append(_figure(f"correlation {both}", _pearson(values[0], values[1]), part, noisy, np.sum, (-1.0, 1.0)))
     made.append(_cramer(f"Cramér's V {both}", part, noisy))
     if part.shape == (2, 2):
         made.append(_figure(f"odds ratio {both}", _log_odds, part, noisy, lambda own: own, _ANY, math.exp))
@@ -113,13 +111,10 @@ class Found:
     total: Noisy | str
 
     @classmethod
-    def of(
-        cls, release: Release, places: Sequence[int], boxes: Sequence[Box], pieces: Mapping[int, Pieces]
-    ) -> "Found":
+    def of(cls, release: Release, places: Sequence[int], boxes: Sequence[Box], pieces: Mapping[int, Pieces]) -> "Found":
         """Each from all that was measured of it."""
         table, total, *each = (
-            released_table(release, some, boxes, pieces)
-            for some in (places, [], *([place] for place in places))
+            released_table(release, some, boxes, pieces) for some in (places, [], *([place] for place in places))
         )
         return cls(table, each, total)
 

@@ -83,9 +83,7 @@ class Split:
     @property
     def later(self) -> bool:
         """Whether something is left to be looked at in what was drawn."""
-        kept = len(self._people) + sum(
-            len(self._events(part)) + len(self._both(part)) for part in self.schema.parts
-        )
+        kept = len(self._people) + sum(len(self._events(part)) + len(self._both(part)) for part in self.schema.parts)
         return kept < len(self.schema.rules) or self._untold
 
     @property
@@ -120,9 +118,7 @@ class Split:
     @property
     def events(self) -> tuple[Codec, ...]:
         """Columns of each kind of events, under the rules on them alone."""
-        return tuple(
-            Codec(replace(part.event_schema, rules=self._events(part))) for part in self.schema.parts
-        )
+        return tuple(Codec(replace(part.event_schema, rules=self._events(part))) for part in self.schema.parts)
 
     def kept(self) -> tuple[Boxes, tuple[Boxes, ...]]:
         """What rules on people alone leave of people, and rules on events alone of events of each kind."""
@@ -273,20 +269,14 @@ def told(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -> It
 def _spoken_of(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -> list[int]:
     """The kinds of events that a condition speaks of, by their places."""
     said = set() if isinstance(condition, bool) else set(columns(condition))
-    return [
-        place
-        for place, part in enumerate(schema.parts)
-        if said & {column.name for column in part.event_columns}
-    ]
+    return [place for place, part in enumerate(schema.parts) if said & {column.name for column in part.event_columns}]
 
 
 def _ways(condition: Condition, part: VisitSchema) -> _Left:
     """What the tests on one kind of events leave of a condition, in all ways in which they can turn out."""
     names = {column.name for column in part.event_columns}
     own: list[Test] = [
-        test
-        for test in dict.fromkeys(tests(condition))
-        if not isinstance(test, Order) and test.column in names
+        test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order) and test.column in names
     ]
     if len(own) > _TESTS:
         raise TooManyCasesError

@@ -93,9 +93,7 @@ class Predicted:
         place = levels.schema.columns.index(levels.schema.column(target))
         pieces = levels.pieces(place)
         known = known_cells(frame.drop(columns=target, errors="ignore"), levels, cut)
-        whole_target = (
-            _merged(products, place, cut[place], pieces) if place in cut else products.cut({place: pieces})
-        )
+        whole_target = _merged(products, place, cut[place], pieces) if place in cut else products.cut({place: pieces})
         model = _there(whole_target, {place: pieces})
         chances = np.zeros((len(frame), pieces.there))
         for rows, chance in _posteriors(known, len(frame), products, model, {}):
@@ -139,9 +137,7 @@ def known_cells(frame: pd.DataFrame, levels: Levels, pieces: Mapping[int, Pieces
     if not frame.columns.is_unique:
         raise SchemaError("the frame has two columns of one name. Nothing was drawn.")
     if strange := [name for name in frame.columns if name not in names and name != person]:
-        raise SchemaError(
-            f'there is no column "{strange[0]}".{nearest(strange[0], names)} Nothing was drawn.'
-        )
+        raise SchemaError(f'there is no column "{strange[0]}".{nearest(strange[0], names)} Nothing was drawn.')
     known = {j: levels.known(j, frame[name]) for j, name in enumerate(names) if name in frame.columns}
     for j in known.keys() & pieces.keys():
         places = places_of(pieces[j], frame[names[j]]).astype(np.int32)
@@ -193,9 +189,7 @@ def _posteriors(
         yield rows, chance - total
 
 
-def _filled(
-    column: Column, own: "pd.Series[Any]", gap: NDArray[np.bool_], drawn: "pd.Series[Any]"
-) -> "pd.Series[Any]":
+def _filled(column: Column, own: "pd.Series[Any]", gap: NDArray[np.bool_], drawn: "pd.Series[Any]") -> "pd.Series[Any]":
     """A column with its gaps filled, in the schema's dtype."""
     if isinstance(column, Boolean):
         own = own.eq(1)

@@ -95,9 +95,7 @@ def meets(drawn: Drawn, split: Split) -> NDArray[np.bool_]:
         own = [rule for rule in schema.rules if rule not in alone and set(rule.columns) & set(names)]
         if own:
             owner = drawn.owners(kind)
-            rows = pd.concat(
-                [drawn.people.iloc[owner].reset_index(drop=True), drawn.events[kind][names]], axis=1
-            )
+            rows = pd.concat([drawn.people.iloc[owner].reset_index(drop=True), drawn.events[kind][names]], axis=1)
             for rule in own:
                 good[owner[~rule.rows_that_keep(rows, every)]] = False
     if split.condition is not None:

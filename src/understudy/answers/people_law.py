@@ -111,15 +111,11 @@ def _kept(n: int, law: "PeopleLaw", split: Split, where: str | None, rng: Unifor
         if have >= n:
             return found.take(np.arange(n)), have / max(tried, 1)
         if tried >= _MOST_DRAWS or (tried >= _FIRST and have / tried * _MOST_DRAWS < n / 2):
-            what = " and ".join(
-                [repr(where)] * (where is not None) + ["the rules"] * bool(split.schema.rules)
-            )
+            what = " and ".join([repr(where)] * (where is not None) + ["the rules"] * bool(split.schema.rules))
             raise ConfigError(
                 f"{have:,} of {tried:,} draws meet {what}: {n:,} people would take too long. Nothing was drawn."
             )
-        asked = min(
-            _MOST_DRAWS // 8, max(64, _FIRST if not have else int(1.1 * (n - have) * tried / have) + 1)
-        )
+        asked = min(_MOST_DRAWS // 8, max(64, _FIRST if not have else int(1.1 * (n - have) * tried / have) + 1))
 
 
 class PeopleLaw:
@@ -242,9 +238,7 @@ class _Member:
         for own, which in zip(self.sets, (hits, ~hits), strict=True):
             parts.append(_values(self.levels, own.draw(states[which], rng.uniform), own.pieces, rng))
             rows.append(which.nonzero()[:, 0].numpy())
-        return (
-            pd.concat(parts, ignore_index=True).iloc[np.argsort(np.concatenate(rows))].reset_index(drop=True)
-        )
+        return pd.concat(parts, ignore_index=True).iloc[np.argsort(np.concatenate(rows))].reset_index(drop=True)
 
 
 def _values(levels: Codec, drawn: Codes, pieces: Mapping[int, Pieces], rng: Uniform) -> pd.DataFrame:
@@ -260,9 +254,7 @@ def _values(levels: Codec, drawn: Codes, pieces: Mapping[int, Pieces], rng: Unif
         return frame
 
     found = values(np.arange(len(drawn)))
-    said = [
-        test for rule in levels.schema.rules if rule.condition is not None for test in tests(rule.condition)
-    ]
+    said = [test for rule in levels.schema.rules if rule.condition is not None for test in tests(rule.condition)]
     ordered = any(isinstance(test, Order) for test in said)
     return refilled(levels.schema, found, values, must=False) if ordered else found
 

@@ -112,9 +112,7 @@ class Products:
         """The joint probabilities of these columns' levels, one axis for each. ConfigError where there are too many."""
         sizes = [self.odds[j].shape[1] for j in columns]
         if (cells := math.prod(sizes)) > MOST_CELLS:
-            raise ConfigError(
-                f"a table of {cells:,} cells is larger than {MOST_CELLS:,}. Nothing was computed."
-            )
+            raise ConfigError(f"a table of {cells:,} cells is larger than {MOST_CELLS:,}. Nothing was computed.")
         *first, last = columns
         table = torch.zeros(cells // sizes[-1], sizes[-1], dtype=torch.float64)
         for some in torch.split(torch.arange(len(self.weight)), max(1, _AT_ONCE // len(table))):
@@ -148,12 +146,8 @@ def products_of(network: object) -> Products | None:
     if len(members) < len(found) or len({tuple(own.shape[1] for own in one.odds) for one in members}) > 1:
         return None
     total = math.fsum(network.shares)
-    weight = torch.cat(
-        [one.weight * share / total for one, share in zip(members, network.shares, strict=True)]
-    )
-    return Products(
-        weight, tuple(torch.cat(column) for column in zip(*(m.odds for m in members), strict=True))
-    )
+    weight = torch.cat([one.weight * share / total for one, share in zip(members, network.shares, strict=True)])
+    return Products(weight, tuple(torch.cat(column) for column in zip(*(m.odds for m in members), strict=True)))
 
 
 def pick(chance: Tensor, uniform: Tensor) -> Tensor:

@@ -62,9 +62,7 @@ class Question:
     place: Mapping[str, int]
 
     @classmethod
-    def read(
-        cls, text: str | None, levels: Levels, also: Mapping[int, Sequence[float]] = _NOTHING_ELSE
-    ) -> "Question":
+    def read(cls, text: str | None, levels: Levels, also: Mapping[int, Sequence[float]] = _NOTHING_ELSE) -> "Question":
         """The condition that a text says about a table. ConfigError or SchemaError where it makes no sense.
 
         `also` names columns that are wanted in pieces besides, and where to cut them.

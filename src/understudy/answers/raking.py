@@ -84,9 +84,7 @@ def by_value(own: Mapping[Test, float], pieces: Pieces) -> Asked:
     left = 1 - math.fsum(shares)
     others = bool((group < 0).any())
     if left < -_NEAR or (left > _NEAR and not others):
-        raise pieces.column.error(
-            f"the shares that are asked for sum to {1 - left:.6g}, not to 1. Nothing was drawn."
-        )
+        raise pieces.column.error(f"the shares that are asked for sum to {1 - left:.6g}, not to 1. Nothing was drawn.")
     group[group < 0] = len(shares)
     return Asked(group, np.array([*shares, *([max(0.0, left)] if others else [])]))
 
@@ -101,9 +99,7 @@ def like(frame: pd.DataFrame, levels: Levels, pieces: Mapping[int, Pieces]) -> d
         if (codes < 0).any() and not own.column.nullable:
             raise own.column.error("the frame has a gap where nothing may be missing. Nothing was drawn.")
         codes = np.where(codes < 0, own.level[-1], codes)
-        asked[j] = Asked(
-            own.level.astype(np.int64), np.bincount(codes, minlength=levels.sizes[j]) / len(frame)
-        )
+        asked[j] = Asked(own.level.astype(np.int64), np.bincount(codes, minlength=levels.sizes[j]) / len(frame))
     return asked
 
 

@@ -181,9 +181,7 @@ class Release:
         return mean_of(found).moved([rising.index(place) for place in places]) if found else None
 
     def _direct(self, rising: tuple[int, ...]) -> Noisy | None:
-        found = [
-            self._table(kind, own.places[rising]) for kind, own in self.kinds.items() if rising in own.places
-        ]
+        found = [self._table(kind, own.places[rising]) for kind, own in self.kinds.items() if rising in own.places]
         return mean_of(found) if found else None
 
     def _table(self, kind: str, number: int) -> Noisy:
@@ -199,11 +197,7 @@ class Release:
         """The nodes of a column's tree that make up its levels, in order: the cell where each begins, its level, and
         what was counted. None where there is no tree."""
         own = self.kinds.get("fine")
-        if (
-            own is None
-            or (place,) not in own.places
-            or not is_tree(column := self.levels.schema.columns[place])
-        ):
+        if own is None or (place,) not in own.places or not is_tree(column := self.levels.schema.columns[place]):
             return None
         number, (level, there, begin) = own.places[place,], _cover(self.levels, place)
         order = np.argsort(begin)[: len(begin) - column.nullable]
@@ -253,9 +247,7 @@ class Release:
         return cls.from_tensors(levels, load_file(file), about)
 
 
-def kept(
-    kind: str, columns: Tensor, deviation: Sequence[float], tables: Sequence[Tensor]
-) -> dict[str, Tensor]:
+def kept(kind: str, columns: Tensor, deviation: Sequence[float], tables: Sequence[Tensor]) -> dict[str, Tensor]:
     """Tables of one kind as tensors of a release: columns (tables, k), the noise and the cells of each."""
     if not len(columns):
         return {}
@@ -270,8 +262,7 @@ def fine_nodes(schema: Schema) -> list[tuple[tuple[int, ...], bool]]:
     """Of each column's tree of fine cells: its layers from the top, and whether some may have no value."""
     pairs = zip(schema.columns, fine_schema(schema).columns, strict=True)
     return [
-        (tuple(layer_sizes(fine.levels, FAN)) if is_tree(own) else (fine.levels,), fine.nullable)
-        for own, fine in pairs
+        (tuple(layer_sizes(fine.levels, FAN)) if is_tree(own) else (fine.levels,), fine.nullable) for own, fine in pairs
     ]
 
 
@@ -283,9 +274,7 @@ def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
             raise ValueError(f'"{kind}.{part}" is missing in a release, or of the wrong kind.')
     columns, deviation, counts = (parts[part].numpy() for part in _DTYPES)  # type: ignore[union-attr]
     if columns.shape[1] != KINDS[kind] or len(columns) != len(deviation):
-        raise ValueError(
-            f"the {kind} of a release have {columns.shape} columns, {len(deviation)} deviations."
-        )
+        raise ValueError(f"the {kind} of a release have {columns.shape} columns, {len(deviation)} deviations.")
     if len(columns) and not 0 <= columns.min() <= columns.max() < len(levels.sizes):
         raise ValueError(f"the {kind} of a release are of columns that there are not.")
     if (np.diff(columns, axis=1) <= 0).any() or len(np.unique(columns, axis=0)) < len(columns):
@@ -296,9 +285,7 @@ def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
         raise ValueError(f"a count of the {kind} of a release is beyond {_MOST:,}.")
     each = np.array(_nodes(levels) if kind == "fine" else levels.sizes, dtype=np.float64)[columns].prod(1)
     if each.sum() > _MOST_CELLS or int(each.sum()) != len(counts):
-        raise ValueError(
-            f"the {kind} of a release have {len(counts):,} cells, and not as many as their levels."
-        )
+        raise ValueError(f"the {kind} of a release have {len(counts):,} cells, and not as many as their levels.")
     return Counts(columns, deviation, counts, each.astype(np.int64))
 
 
@@ -308,14 +295,11 @@ def _nodes(levels: Levels) -> list[int]:
         raise ValueError("a release has fine tables, and no levels were bought.")
     ends = map(end_cells, levels.schema.columns)
     return [
-        sum(layers) + nullable + more
-        for (layers, nullable), more in zip(fine_nodes(levels.schema), ends, strict=True)
+        sum(layers) + nullable + more for (layers, nullable), more in zip(fine_nodes(levels.schema), ends, strict=True)
     ]
 
 
-def _by_level(
-    levels: Levels, column: int, nodes: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _by_level(levels: Levels, column: int, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The people of each level by as few nodes as make it up, and how many those are."""
     level, there, _ = _cover(levels, column)
     counts = np.zeros(levels.sizes[column], dtype=np.int64)
@@ -346,9 +330,7 @@ def _cover(levels: Levels, column: int) -> tuple[NDArray[np.int64], NDArray[np.i
     return level[there], there, begin[there]
 
 
-def tables_of(
-    gram: Tensor, noise: Tensor, wanted: Tensor, sizes: Sequence[int], kind: str
-) -> dict[str, Tensor]:
+def tables_of(gram: Tensor, noise: Tensor, wanted: Tensor, sizes: Sequence[int], kind: str) -> dict[str, Tensor]:
     """The tables of a Gram matrix (width, width) that are `wanted` (columns, columns), as released."""
     matrix, deviation = gram.numpy(), noise.numpy()
     ends = np.cumsum(sizes)
@@ -356,9 +338,7 @@ def tables_of(
     single, double = wanted.triu().diagonal().nonzero()[:, 0], wanted.triu(1).nonzero()
     diagonal = matrix.diagonal()
     ways = [torch.from_numpy(diagonal[starts[j] : ends[j]].copy()) for j in single.tolist()]
-    pairs = [
-        torch.from_numpy(matrix[starts[i] : ends[i], starts[j] : ends[j]].copy()) for i, j in double.tolist()
-    ]
-    return kept(
-        "ways", single[:, None], [deviation[starts[j], starts[j]] for j in single.tolist()], ways
-    ) | kept(kind, double, [deviation[starts[i], starts[j]] for i, j in double.tolist()], pairs)
+    pairs = [torch.from_numpy(matrix[starts[i] : ends[i], starts[j] : ends[j]].copy()) for i, j in double.tolist()]
+    return kept("ways", single[:, None], [deviation[starts[j], starts[j]] for j in single.tolist()], ways) | kept(
+        kind, double, [deviation[starts[i], starts[j]] for i, j in double.tolist()], pairs
+    )

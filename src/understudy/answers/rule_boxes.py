@@ -68,9 +68,7 @@ def _by_level(j: int, boxes: Sequence[Box], pieces: Pieces, size: int) -> Tensor
     return sums.index_add_(1, torch.from_numpy(pieces.level.astype(np.int64)), torch.from_numpy(allowed))
 
 
-def _boxes(
-    some: Sequence[Condition], levels: Levels, most: int
-) -> tuple[list[Box], Mapping[int, Pieces], int]:
+def _boxes(some: Sequence[Condition], levels: Levels, most: int) -> tuple[list[Box], Mapping[int, Pieces], int]:
     """Rules that have columns in common as at most so many boxes, their pieces, and how many rules are left out."""
     found, kept = _at_most_boxes(some, levels, most), list(some)
     if found is None:

@@ -56,9 +56,7 @@ def check_rules(declared: Schema | VisitSchema | SeveralVisits) -> None:
     every = conditions(schema)
     try:
         if not all(possible(some, Codec(schema)) for some in tied(every)):
-            raise ConfigError(
-                f"no row keeps all rules: {_listed(schema)} leave nothing. Nothing was drawn or charged."
-            )
+            raise ConfigError(f"no row keeps all rules: {_listed(schema)} leave nothing. Nothing was drawn or charged.")
         for rule in schema.rules:
             when = parse(rule.when, orders=True) if rule.when else None
             if when is None:

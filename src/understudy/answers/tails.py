@@ -81,9 +81,7 @@ def _lean(some: Numbers, noise: Numbers, all_of: Numbers, share: float) -> tuple
     if np.array_equal(some, all_of) or share >= 1:
         return 0.0, 0.0
     before = max(float(some[:-1].sum()), 1.0)
-    apart = -math.log(share) / (
-        1 - share
-    )  # of the mean −log S of the last level from that of those before it
+    apart = -math.log(share) / (1 - share)  # of the mean −log S of the last level from that of those before it
     ratio = some[-1] / all_of[-1] * all_of[:-1].sum() / before
     lean = float(np.clip(math.log(ratio) / apart, -_LEAN, _LEAN))
     deviation = math.sqrt(noise[-1] / some[-1] ** 2 + float(noise[:-1].sum()) / before**2) / apart

@@ -122,9 +122,7 @@ def kinds_of(network: Network) -> Products:
     return Products(found.weight, (*found.odds[1:], found.odds[0]))
 
 
-def each_given(
-    products: Products, boxes: Sequence[Box], pieces: Mapping[int, Pieces], kinds: int
-) -> Products:
+def each_given(products: Products, boxes: Sequence[Box], pieces: Mapping[int, Pieces], kinds: int) -> Products:
     """Every kind of people given the rules on people alone, as it was fitted: kinds keep their shares.
 
     Edges: a kind that the rules leave nothing has no share.

@@ -65,18 +65,12 @@ def run_demo(
         for name, held in tables.items():
             columns = schemas[name].names
             say(f"  {name:<8} {len(held):,} people, {len(columns)} columns: {', '.join(columns)}")
-        say(
-            f"\nAligning people by private set intersection, then {protocol}; no row and no id leaves its holder …\n"
-        )
+        say(f"\nAligning people by private set intersection, then {protocol}; no row and no id leaves its holder …\n")
     result, folder = run_file(RunFile.load(file), watch=watch)
     people = f"{result.people:,} people"
     counted = f"About {people}, as the release counts them." if visits else f"{people} are held by both."
     say(f"{counted}\n\n{result.privacy}\n")
-    say(
-        _visits_comparison(tables, schemas, folder)
-        if visits
-        else _comparison(tables, result, folder, protocol)
-    )
+    say(_visits_comparison(tables, schemas, folder) if visits else _comparison(tables, result, folder, protocol))
     write_report(folder)
     say(_where(folder, file, visits))
     return folder
@@ -128,17 +122,11 @@ def _comparison(tables: Mapping[str, pd.DataFrame], result: Result, folder: Path
         f"  {'real against synthetic':<24}{'synthetic':>10}{'resampled':>11}{'independent':>13}",
     ]
     for name, figure in figures.items():
-        cells = [
-            "–" if value is None else f"{value:.3f}" for value in (figure.value, figure.floor, figure.ceiling)
-        ]
+        cells = ["–" if value is None else f"{value:.3f}" for value in (figure.value, figure.floor, figure.ceiling)]
         lines.append(f"  {name:<24}{cells[0]:>10}{cells[1]:>11}{cells[2]:>13}")
-    lines.append(
-        "  resampled: a bootstrap of the real rows. independent: each real column shuffled by itself."
-    )
+    lines.append("  resampled: a bootstrap of the real rows. independent: each real column shuffled by itself.")
     if protocol == "verti-gan":
-        lines.append(
-            "  VertiGAN's critics see one party each: pairs across parties cannot be learned beyond that."
-        )
+        lines.append("  VertiGAN's critics see one party each: pairs across parties cannot be learned beyond that.")
     return "\n".join([*lines, ""])
 
 
@@ -150,9 +138,7 @@ def _visits_comparison(
     real = {part: pd.concat([held[part] for held in tables.values()]) for part in ("people", "events")}
     drawn = {part: pd.read_parquet(folder / "synthetic" / f"{part}.parquet") for part in real}
     layout = VisitLayout.from_schema(schema)
-    ours, theirs = (
-        VisitTables.exact(read_visits(frames, schema).codes(), layout).tables for frames in (drawn, real)
-    )
+    ours, theirs = (VisitTables.exact(read_visits(frames, schema).codes(), layout).tables for frames in (drawn, real))
     apart: dict[str, list[float]] = {}
     for block, table in theirs.items():
         one, other = table / table.sum(), ours[block] / ours[block].sum()
@@ -164,9 +150,7 @@ def _visits_comparison(
         "next": "a year and the next",
         "later": "a year and two years later",
     }
-    lines = [
-        "Average variation distance of tables of one and two columns (0 equal, 1 disjoint); rows are public here:"
-    ]
+    lines = ["Average variation distance of tables of one and two columns (0 equal, 1 disjoint); rows are public here:"]
     lines += [f"  {words[kind]:<30}{sum(each) / len(each):>8.3f}" for kind, each in apart.items()]
     lines += ["", f"  {'in all years of a person':<34}{'real':>8}{'drawn':>8}"]
     for column in ("outpatient", "visits"):

@@ -24,9 +24,7 @@ from understudy.runs.registry import of_rows, protocol_named
 from understudy.runs.runfile import RunFile
 
 
-def plan(
-    protocol: str, schemas: Schemas, *, budget: Budgets, people: int | None = None, **settings: Any
-) -> Forecast:
+def plan(protocol: str, schemas: Schemas, *, budget: Budgets, people: int | None = None, **settings: Any) -> Forecast:
     """What a run of `protocol` will release, with which noise, at what price, for holders with these schemas.
 
     `people`: how many the run is about, as far as that is public; a bound or a guess will do. Where columns are split
@@ -126,9 +124,7 @@ def _facts(config: Any) -> list[str]:
     return facts or ["see the statement after the run: nothing of it is known beforehand but the price"]
 
 
-def _warnings(
-    config: Any, each: Mapping[str, Budget], reports: float | None, people: int | None
-) -> list[str]:
+def _warnings(config: Any, each: Mapping[str, Budget], reports: float | None, people: int | None) -> list[str]:
     said = [
         f"{name}: all {_cap(config):,} reports of a person would cost ε = {shown(reports)}, and {budget.epsilon:g} is "
         "allowed: who has no budget left is asked no more."

@@ -104,9 +104,7 @@ def synthesize(
     plain_name(holder=name, nothing="Nothing was read or charged.")
     home = None if folder is None else Path(folder)
     if home is not None and (home / "run.toml").exists():
-        raise ArtefactError(
-            f"{home} already has a run in it: choose another folder. Nothing was read or charged."
-        )
+        raise ArtefactError(f"{home} already has a run in it: choose another folder. Nothing was read or charged.")
     whole, run = Budget(epsilon, delta), f"{protocol}-{uuid.uuid4().hex[:8]}"
     ledger = own_folder(Path(ledgers)) / f"{name}.ledger"
     if unnamed:
@@ -115,9 +113,7 @@ def synthesize(
     table: Table | ArrayTable[Any]
     if declares is not None:
         if person is not None or kinds is not None:
-            raise ConfigError(
-                "a schema says who and what: leave person and kinds out. Nothing was read or charged."
-            )
+            raise ConfigError("a schema says who and what: leave person and kinds out. Nothing was read or charged.")
         public = one_kind_of_row(declares)
         public.require_public(f"the schema of {name}")
         table = read_rows(source, public, name if isinstance(source, pd.DataFrame) else None)
@@ -154,9 +150,7 @@ def _unbought(declared: Kinds) -> Schema:
     def column(name: str, kind: str | Column) -> Column:
         if isinstance(kind, Column):
             return replace(kind, name=name)
-        return (
-            Boolean(name=name) if kind in ("boolean", "categorical") else Real(name=name, low=0.0, high=1.0)
-        )
+        return Boolean(name=name) if kind in ("boolean", "categorical") else Real(name=name, low=0.0, high=1.0)
 
     return Schema(columns=tuple(column(name, kind) for name, kind in declared.items()))
 
@@ -266,9 +260,7 @@ def what_is_left(whole: Budget, offer: Quote) -> Budget:
         for share in _SHARES:
             each = DiscreteGaussian((share * left / most) ** -0.5)
             rest = Budget(min(whole.epsilon, epsilon_of({each: most}, whole.delta)), whole.delta)
-            if all(
-                epsilon_of(_release(cells, rest) + spend, whole.delta) <= whole.epsilon for cells in _CELLS
-            ):
+            if all(epsilon_of(_release(cells, rest) + spend, whole.delta) <= whole.epsilon for cells in _CELLS):
                 return rest
     rest = Budget(whole.epsilon * (1 - SCHEMA_SHARE), whole.delta / 2)
     if not whole.delta:

@@ -90,14 +90,10 @@ def synthesize(
     schema: Annotated[
         Path | None, option("The public schema; without one, a quarter of ε buys bounds and categories.")
     ] = None,
-    person: Annotated[
-        str | None, option("The column that identifies people, where the schema is bought.")
-    ] = None,
+    person: Annotated[str | None, option("The column that identifies people, where the schema is bought.")] = None,
     target: Annotated[str | None, option("A column to predict from the others.")] = None,
     to: Annotated[Path | None, option("Where to write; default: the next free runs/NAME.", "--out")] = None,
-    name: Annotated[
-        str | None, option("Whose rows these are, and the ledger's name; default: the file's.")
-    ] = None,
+    name: Annotated[str | None, option("Whose rows these are, and the ledger's name; default: the file's.")] = None,
     ledgers: Annotated[Path, option("The folder of the holder's ledgers.")] = Path("ledgers"),
     lifetime: Annotated[
         float | None,
@@ -194,9 +190,7 @@ def report(
         option("A column to predict: train on synthetic, test on real; default: the run's target."),
     ] = None,
     holdout: Annotated[Path | None, option("Real rows that no training has seen (CSV or Parquet).")] = None,
-    with_evidence: Annotated[
-        bool, option("With --publish: the folder of evidence, too.", "--evidence")
-    ] = False,
+    with_evidence: Annotated[bool, option("With --publish: the folder of evidence, too.", "--evidence")] = False,
 ) -> None:
     """Write the page that helps a holder decide whether to publish."""
     from understudy.report.page import write_report
@@ -204,9 +198,7 @@ def report(
     if with_evidence and not publish:
         raise ConfigError("--evidence goes with --publish: evidence holds nothing but what is published.")
 
-    page = write_report(
-        folder, out=to, publish=publish, parties=party or None, target=target, holdout=holdout
-    )
+    page = write_report(folder, out=to, publish=publish, parties=party or None, target=target, holdout=holdout)
     rest = "" if publish else " Only for the holder; --publish writes one that may be published."
     out.print(f"Written to {page}.{rest}")
     if with_evidence:
@@ -220,9 +212,7 @@ def evaluate(
     schema: Annotated[Path, option("The public schema of both.")],
     holdout: Annotated[Path | None, option("Real rows that the generator has not seen.")] = None,
     target: Annotated[str | None, option("A column to predict.")] = None,
-    another: Annotated[
-        bool, option("Also show figures of the library sdmetrics.", "--second-opinion")
-    ] = False,
+    another: Annotated[bool, option("Also show figures of the library sdmetrics.", "--second-opinion")] = False,
     to: Annotated[Path | None, option("Also write a page (HTML).", "--out")] = None,
 ) -> None:
     """Compare synthetic rows with the real ones, for their holder: a table, people with events, images or series."""

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from understudy.generators.generator import Generator
 
 
-Where = Annotated[
-    str | None, option("Only rows that meet this condition, such as \"sex == 'F' and age >= 70\".")
-]
+Where = Annotated[str | None, option("Only rows that meet this condition, such as \"sex == 'F' and age >= 70\".")]
 
 
 def generator_in(folder: Path) -> "Generator":
@@ -86,9 +84,7 @@ def _weights(generator: "Generator", shares: Iterable[str]) -> "Weights | None":
             weights.setdefault(column, {})[known[value] if known else float(value)] = float(share)
         except (KeyError, ValueError):
             hint = nearest(value, known)
-            raise ConfigError(
-                f"--share {text!r}: no such value, or no number.{hint} Nothing was drawn."
-            ) from None
+            raise ConfigError(f"--share {text!r}: no such value, or no number.{hint} Nothing was drawn.") from None
     return weights or None
 
 
@@ -137,9 +133,7 @@ def tables(
 def _about_bars(said: dict[Any, Any]) -> str:
     fit = f"share, count: by the fit ({said['answer']})."
     if "bias" not in said:
-        return (
-            f"{fit} Nothing released stands beside it: {said.get('released', 'it came without its release')}."
-        )
+        return f"{fit} Nothing released stands beside it: {said.get('released', 'it came without its release')}."
     return (
         f"{fit} released: as measured, with noise of standard deviation sd; low to high: 95 % of the noise, and of "
         "means also of what is not known of values inside a level. "

@@ -14,9 +14,7 @@ KeyOption = Annotated[Path, option("The private key to sign with (PEM; Ed25519 o
 def evidence(
     run: RunArg,
     to: Annotated[Path | None, option("Where to: by default RUN/evidence.", "--out")] = None,
-    about: Annotated[
-        Path | None, option("A TOML file with what only people can say of it.", exists=True)
-    ] = None,
+    about: Annotated[Path | None, option("A TOML file with what only people can say of it.", exists=True)] = None,
 ) -> None:
     """Write what a data protection officer files: registry entry, catalogue records, checklists, published page."""
     need_libraries()
@@ -31,9 +29,7 @@ def evidence(
 def sign(
     folder: FolderArg,
     key: KeyOption,
-    ledger: Annotated[
-        Path | None, option("The holder's ledger; without one the hub signs.", exists=True)
-    ] = None,
+    ledger: Annotated[Path | None, option("The holder's ledger; without one the hub signs.", exists=True)] = None,
     new: Annotated[bool, option("Make the key first, and its public half beside it.", "--new")] = False,
 ) -> None:
     """Sign a folder of evidence, as the holder of a ledger or as the hub."""

@@ -94,9 +94,7 @@ def serve(
     connections: Annotated[
         int, option("Connections at once from one address; with --proxied the proxy must limit them.")
     ] = 128,
-    new_admin: Annotated[
-        bool, option("Write another administrator's token, if the last one was lost.")
-    ] = False,
+    new_admin: Annotated[bool, option("Write another administrator's token, if the last one was lost.")] = False,
 ) -> None:
     """Serve an exchange. The first start writes an administrator's token into the folder."""
     need("fastapi", "uvicorn", "sqlalchemy")

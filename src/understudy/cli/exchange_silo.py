@@ -107,9 +107,7 @@ def train(
     usual = RECIPES[schema.kind]
     recipe = replace(usual, upright=upright or usual.upright, **asked)
     with open_ledger(ledger, silo, budget) as book:
-        offers = train_offers(
-            silo, held, book, required, budget=budget, run=f"exchange {name}", recipe=recipe
-        )
+        offers = train_offers(silo, held, book, required, budget=budget, run=f"exchange {name}", recipe=recipe)
         places = dict(zip(required.labels, file_names(required.labels), strict=True))
         for offer in offers:
             folder = Generator.of(offer).save(to / places.get(offer.card["label"], ALL))
@@ -137,9 +135,7 @@ def push(
         for folder, generator in zip(folders, generators, strict=True):
             said = client.push(name, generator, watch=watch(str(folder)))
             cost = at_price(said["epsilon"], said["delta"])
-            out.print(
-                f"{folder} is on offer in {name}: {_class_word(said['label'])}, {cost}, {said['digest'][:12]}"
-            )
+            out.print(f"{folder} is on offer in {name}: {_class_word(said['label'])}, {cost}, {said['digest'][:12]}")
 
 
 @app.command("list")
@@ -228,9 +224,7 @@ def draw(
 
     generator = Generator.load(folder)
     if not IMAGES.describes(generator.schema) or "members" not in generator.card:
-        raise ConfigError(
-            f"{folder} is not a pulled pool of images. For rows of a table: understudy sample {folder}."
-        )
+        raise ConfigError(f"{folder} is not a pulled pool of images. For rows of a table: understudy sample {folder}.")
     if to.suffix != ".npz":
         raise ConfigError(f"images are written into a .npz file, not {to.name}. Nothing was drawn.")
     images, labels = labelled_images(generator, rows, seed=seed)

@@ -82,9 +82,7 @@ def invite(
         _invited(authority, party, days)
         return
     path = authority.issue(party).save(folder / "invitations" / f"{party}.toml")
-    out.print(
-        f"Hand {path} to {party} in secret, and delete it here. It is {party}'s identity, with its key."
-    )
+    out.print(f"Hand {path} to {party} in secret, and delete it here. It is {party}'s identity, with its key.")
 
 
 @app.command("renew")
@@ -138,9 +136,7 @@ def _authority(folder: Path) -> "Authority":
 
 def _invited(authority: "Authority", party: str, days: int) -> None:
     path = authority.invite(party, days=days)
-    out.print(
-        f"Hand {path} to {party}, over a channel that both trust, within {days} days; then delete it here."
-    )
+    out.print(f"Hand {path} to {party}, over a channel that both trust, within {days} days; then delete it here.")
 
 
 def serve(
@@ -180,9 +176,7 @@ def serve(
         out.print(f"The run in {place} is finished.")
         return
     if alive(place):
-        raise ArtefactError(
-            f"{place} is in use: another `understudy serve` is at work on it. Nothing was sent."
-        )
+        raise ArtefactError(f"{place} is in use: another `understudy serve` is at work on it. Nothing was sent.")
     begun = (place / "contract.json").exists() and not finished
     if begun:
         err.print(f"Resuming the run in {place}.")

@@ -36,9 +36,7 @@ def init(
         list[str] | None, argument("CSV, Excel or Parquet files or URLs of databases, one of each holder.")
     ] = None,
     folder: Annotated[Path, option("Where to write run file and schemas.", "--folder")] = Path(),
-    query: Annotated[
-        list[str] | None, option("The rows of a database, or a table's name: one for each URL.")
-    ] = None,
+    query: Annotated[list[str] | None, option("The rows of a database, or a table's name: one for each URL.")] = None,
     person: Annotated[str | None, option("The column that identifies people.")] = None,
     target: Annotated[str | None, option("A column to predict from the others.")] = None,
     epsilon: Annotated[float | None, option("What the run may cost each person.")] = None,
@@ -56,9 +54,7 @@ def init(
     named = [*map(Path, (one for one in said if not is_url(one))), *bases]
     holders = {path.name.split(".")[0]: path for path in named}
     if len(holders) < len(named):
-        raise ConfigError(
-            "two tables have the same name: each holder needs one of its own. Nothing was written."
-        )
+        raise ConfigError("two tables have the same name: each holder needs one of its own. Nothing was written.")
     plain_names(holders, "holder")
     files = {name: folder / f"{name}.toml" for name in holders}
     run = folder / "run.toml"
@@ -73,9 +69,7 @@ def init(
             if yes:
                 continue
             plain.print(PUBLIC.format(file=files[name]))
-            if typer.confirm(
-                f"Is all of it publicly known, for {len(found.schema.columns)} columns", default=False
-            ):
+            if typer.confirm(f"Is all of it publicly known, for {len(found.schema.columns)} columns", default=False):
                 note = declared("said when it was drafted")
                 schemas[name] = replace(found.schema, origin="public", note=note)
         target, epsilon = _purpose(schemas, target, epsilon, ask=not yes)
@@ -138,9 +132,7 @@ def _databases(urls: list[str], queries: list[str], folder: Path, *, ask: bool) 
             query = f"select * from {query}"
         password = ""
         if ask and urlsplit(url).hostname:
-            password = ask_for(
-                "Where is its password: env:NAME or file:PATH (nothing where the driver finds it)"
-            )
+            password = ask_for("Where is its password: env:NAME or file:PATH (nothing where the driver finds it)")
         source = TableSource(table=url, query=query, password=password or None).within(Path.cwd())
         name = re.sub(r"\W+", "-", Path(urlsplit(url).path).stem).strip("-")
         if not name:
@@ -216,8 +208,4 @@ def _next(run: Path, files: dict[str, Path]) -> None:
             f"{file} is a draft, and a run refuses it: put in what is publicly known, then run "
             f"understudy schema declare {file}"
         )
-    plain.print(
-        f"Then: understudy plan {run}"
-        if open_drafts
-        else f"Next: understudy plan {run}, understudy run {run}"
-    )
+    plain.print(f"Then: understudy plan {run}" if open_drafts else f"Next: understudy plan {run}, understudy run {run}")

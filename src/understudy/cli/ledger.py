@@ -24,9 +24,7 @@ ENTRY_HEADS = (
     "number", "when", "run", "what", "how", "uses", "people", "epsilon_alone", "epsilon_in_all", "budget"
 )  # fmt: skip
 
-app = typer.Typer(
-    no_args_is_help=True, help="What a holder has spent: when, on what, in which run; and the limit."
-)
+app = typer.Typer(no_args_is_help=True, help="What a holder has spent: when, on what, in which run; and the limit.")
 
 
 @app.command("show")
@@ -88,9 +86,7 @@ def ledger_export(
     if to.exists():
         raise ConfigError(f"{to} is there already. Nothing was written.")
     with Ledger(ledger) as book:
-        rows = [
-            dict(zip(ENTRY_HEADS, (entry.number, *exact(entry)), strict=True)) for entry in book.entries()
-        ]
+        rows = [dict(zip(ENTRY_HEADS, (entry.number, *exact(entry)), strict=True)) for entry in book.entries()]
         holder = book.holder
     with to.open("w", newline="") as file:
         if to.suffix == ".json":

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 INVITATION = "The invitation file from the operator of the hub."
 PEOPLES_SCHEMA = "The public schema of the rows that people hold."
 POLICY = "What may run here (TOML); `join --example` prints one."
-Home = Annotated[
-    Path | None, option("The folder for this party's own files; default: a folder with its name.")
-]
+Home = Annotated[Path | None, option("The folder for this party's own files; default: a folder with its name.")]
 Address = Annotated[str | None, option("HOST:PORT, if not the invitation's.")]
 Patience = Annotated[float, option("How many seconds to keep trying if the server does not answer.")]
 
@@ -88,18 +86,14 @@ def collect(
         option("Who may upload, each once: a text file with a code on each line. Default: anybody."),
     ] = None,
     until: Annotated[datetime | None, option("When the collection is over, by this machine's clock.")] = None,
-    then: Annotated[
-        datetime | None, option("When the second collection is over, where a run has two.")
-    ] = None,
+    then: Annotated[datetime | None, option("When the second collection is over, where a run has two.")] = None,
     most: Annotated[int | None, option("Also end the collection after this many uploads.", min=1)] = None,
     listen: Annotated[str, option("HOST:PORT for people's devices.")] = "127.0.0.1:8700",
     certificate: Certificate = None,
     key: Key = None,
     proxied: Proxied = False,
     rate: Annotated[float, option("Requests a second for each address.")] = 20.0,
-    ledger: Annotated[
-        Path | None, option("What was passed on here, and its price; default: in the home.")
-    ] = None,
+    ledger: Annotated[Path | None, option("What was passed on here, and its price; default: in the home.")] = None,
     home: Home = None,
     address: Address = None,
     patience: Patience = 86_400.0,
@@ -123,9 +117,7 @@ def collect(
     where = terminal.host_and_port(listen, 8700)
 
     @contextmanager
-    def receiver(
-        folder: Path, rules: "Policy", stopped: threading.Event, log: "WatchedLog"
-    ) -> Iterator["Box"]:
+    def receiver(folder: Path, rules: "Policy", stopped: threading.Event, log: "WatchedLog") -> Iterator["Box"]:
         """A box in the party's home, and a server before it."""
         from understudy.services.collect.app import serving
         from understudy.services.collect.box import MOST, Box, read_codes
@@ -142,14 +134,10 @@ def collect(
             most=most or MOST, least=rules.people, stopped=stopped, watch=hear,
         )  # fmt: skip
         try:
-            with serving(
-                box, limits=limits, certificate=certificate, key=key, proxied=proxied, **where
-            ) as port:
+            with serving(box, limits=limits, certificate=certificate, key=key, proxied=proxied, **where) as port:
                 err.print(f"Listening for people's devices on port {port}.")
                 if certificate is None and not proxied:
-                    err.print(
-                        "Without a certificate this is a try-out: devices on this machine alone reach it."
-                    )
+                    err.print("Without a certificate this is a try-out: devices on this machine alone reach it.")
                 yield box
         finally:
             box.close()
@@ -190,13 +178,9 @@ def _sit_down(
     shown, rules = Invitation.load(invitation), Policy.load(policy)
     with at_home(home or Path(shown.party)) as folder:
         if table is None and receiver is None:
-            err.print(
-                f"Key of this aggregator, for the settings of a run: {aggregator_key(folder).public.hex()}"
-            )
+            err.print(f"Key of this aggregator, for the settings of a run: {aggregator_key(folder).public.hex()}")
         log = WatchedLog(folder / "audit.jsonl", _hearer(patience))
-        queue = Queue(
-            home=folder, show=lambda contract: _show_contract(contract, shown.party), prompt=_typed_answer()
-        )
+        queue = Queue(home=folder, show=lambda contract: _show_contract(contract, shown.party), prompt=_typed_answer())
         opened = nullcontext() if receiver is None else receiver(folder, rules, queue.stopped, log)
         with _interruptible(queue.stopped), bar_of() as watch, opened as box:
             mine = identity_of(shown, folder, log=log, address=address, patience=patience)
@@ -223,9 +207,7 @@ def approve(
     home: Annotated[Path, argument("The party's home.")],
     yes: Annotated[bool, option("Accept all waiting contracts without asking.", "--yes")] = False,
     refuse: Annotated[bool, option("Refuse all waiting contracts.", "--refuse")] = False,
-    contract: Annotated[
-        str | None, option("Only the contract of this digest, as it is shown with it.")
-    ] = None,
+    contract: Annotated[str | None, option("Only the contract of this digest, as it is shown with it.")] = None,
 ) -> None:
     """Accept or refuse the contracts that wait for a decision (policy: accept = "ask")."""
     from understudy.network.decisions import Queue, known_party
@@ -258,9 +240,7 @@ def _hearer(patience: float) -> Callable[[str, Mapping[str, Any]], None]:
                 err.print(f"No connection ({facts['why']}); trying again.")
                 if "nothing listens" in facts["why"]:
                     hours = f"{patience / 3600:.3g} h"
-                    err.print(
-                        f"The server has not begun, or its run is over. Ctrl-C ends; else after {hours}."
-                    )
+                    err.print(f"The server has not begun, or its run is over. Ctrl-C ends; else after {hours}.")
         last = facts["why"] if event == "disconnected" else ""
 
     return hear

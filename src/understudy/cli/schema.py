@@ -25,9 +25,7 @@ PUBLIC = (
     "where it is narrower than what is known there, say no, and widen it in {file}."
 )
 
-app = typer.Typer(
-    no_args_is_help=True, help="The public description of a table: draft it, check rows against it."
-)
+app = typer.Typer(no_args_is_help=True, help="The public description of a table: draft it, check rows against it.")
 
 
 @app.command("check")
@@ -110,16 +108,12 @@ def schema_infer(
             plain.print(part)
             show_draft(found)
         order = f"ordered by {schema.time}" if schema.time else "in no order"
-        plain.print(
-            f"Events are {order}; most_events = {schema.most_events} is the most that a person has here."
-        )
+        plain.print(f"Events are {order}; most_events = {schema.most_events} is the most that a person has here.")
     else:
         found = draft(read(tables[0]), person=person)
         write_draft(found.schema, to)
         show_draft(found)
-    out.print(
-        f"Draft written to {to}. It was read from rows and is private: read its header before you continue."
-    )
+    out.print(f"Draft written to {to}. It was read from rows and is private: read its header before you continue.")
 
 
 def show_draft(found: "Draft") -> None:
@@ -129,9 +123,7 @@ def show_draft(found: "Draft") -> None:
         for c in found.schema.columns
     ]
     if (person := found.schema.person) is not None:
-        rows.insert(
-            0, (person, "the person", "", "", found.remarks.get(person, "never learned, never sampled"))
-        )
+        rows.insert(0, (person, "the person", "", "", found.remarks.get(person, "never learned, never sampled")))
     rows += [(name, "left out", "", "", why) for name, why in found.left_out.items()]
     print_table(("column", "kind", "values", "missing", "to decide"), rows)
 
@@ -141,9 +133,7 @@ def schema_declare(
     drafts: Annotated[list[Path], argument("Drafts, with what is publicly known put in.")],
     because: Annotated[
         str | None,
-        option(
-            "Where it is known from without the rows, as 'the form of 2021'. Kept in the schema; asks otherwise."
-        ),
+        option("Where it is known from without the rows, as 'the form of 2021'. Kept in the schema; asks otherwise."),
     ] = None,
 ) -> None:
     """Declare drafts to be public: each is shown, and you say where it is known from without the rows."""

@@ -106,9 +106,7 @@ def need_grpc() -> None:
     # Its own log would come before our words; set it to see that.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if importlib.util.find_spec("grpc") is None:
-        raise ConfigError(
-            "The network needs grpcio: pip install 'understudy[network]'. Nothing was read or sent."
-        )
+        raise ConfigError("The network needs grpcio: pip install 'understudy[network]'. Nothing was read or sent.")
 
 
 # While a command trains, and after it
@@ -134,9 +132,7 @@ def summary(result: "Result", folder: Path) -> None:
     if expected := card.get("expected"):
         plain.print(f"\n{expected}")
     if history := card.get("history"):
-        out.print(
-            f"\nOn the held-out rows {history[-1]['accuracy']:.1%} of the classes are predicted correctly."
-        )
+        out.print(f"\nOn the held-out rows {history[-1]['accuracy']:.1%} of the classes are predicted correctly.")
     out.print(f"\nWritten to {folder}:")
     for name, what in ARTEFACTS.items():
         if (folder / name).exists():
@@ -152,9 +148,7 @@ def training() -> Iterator["Callable[[Rounds], None] | None"]:
         with bar_of() as watch:
             yield watch
     except KeyboardInterrupt:
-        err.print(
-            "Stopped. What was finished is saved, and the ledger holds all that was spent. Resume with --resume."
-        )
+        err.print("Stopped. What was finished is saved, and the ledger holds all that was spent. Resume with --resume.")
         raise typer.Exit(130) from None
 
 

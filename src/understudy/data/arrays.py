@@ -120,9 +120,7 @@ class ArraySchema(Document):
         array, (low, high) = np.asarray(values), self.bounds
         if array.shape[1:] != self.shape:
             by, here = (" × ".join(map(str, size)) or "one value" for size in (self.shape, array.shape[1:]))
-            raise SchemaError(
-                f"{source}: rows are of the shape {by} by the schema, and here {here}. Nothing was read."
-            )
+            raise SchemaError(f"{source}: rows are of the shape {by} by the schema, and here {here}. Nothing was read.")
         if array.dtype.kind not in "biuf":
             said = {"U": "text", "O": "objects", "c": "complex"}.get(array.dtype.kind, str(array.dtype))
             raise SchemaError(f"{source}: values are {said}, and not real numbers. Nothing was read.")
@@ -151,9 +149,7 @@ class ArraySchema(Document):
     def settle(self) -> None:
         """Check the norm and the classes, and bring what is declared of these to one form."""
         if self.norm is not None and (type(self.norm) not in (int, float) or not 0 < self.norm <= 1):
-            raise SchemaError(
-                f"norm is a part of the largest norm possible, above 0 and up to 1, not {self.norm!r}."
-            )
+            raise SchemaError(f"norm is a part of the largest norm possible, above 0 and up to 1, not {self.norm!r}.")
         several, target = _columns(self.labels), _class_column(self.label, self.classes)
         if several and target not in (None, several[0]):
             raise SchemaError("labels lists all columns of classes: say label and classes, or labels.")

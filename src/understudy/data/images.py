@@ -45,15 +45,11 @@ class ImageSchema(ArraySchema):
     def __post_init__(self) -> None:
         for name in ("height", "width"):
             if type(getattr(self, name)) is not int or not 0 < getattr(self, name) <= _MOST_PIXELS:
-                raise SchemaError(
-                    f"{name} must be a whole number of at least 1, not {getattr(self, name)!r}."
-                )
+                raise SchemaError(f"{name} must be a whole number of at least 1, not {getattr(self, name)!r}.")
         if type(self.channels) is not int or self.channels not in (1, 3):
             raise SchemaError(f"channels are 1, for grey images, or 3, for colour, not {self.channels!r}.")
         if self.height * self.width * self.channels > _MOST_PIXELS:
-            raise SchemaError(
-                f"an image has at most {_MOST_PIXELS:,} values, not {' × '.join(map(str, self.shape))}."
-            )
+            raise SchemaError(f"an image has at most {_MOST_PIXELS:,} values, not {' × '.join(map(str, self.shape))}.")
         Real(name="pixel", low=self.low, high=self.high)  # two finite numbers, the first below the second
         self.settle()
         for target in self.targets:
@@ -106,9 +102,7 @@ class ImageSchema(ArraySchema):
 
     def to_dict(self) -> dict[str, Any]:
         keys = self.stated() | {"channels": self.channels if self.channels > 1 else None}
-        return {"kind": self.kind} | {
-            key: value for key, value in keys.items() if value not in (None, "", [])
-        }
+        return {"kind": self.kind} | {key: value for key, value in keys.items() if value not in (None, "", [])}
 
     def __str__(self) -> str:
         person = f"person {self.person}" if self.person else "each image a person"
@@ -129,16 +123,13 @@ def read_images(source: Source | NDArray[Any], schema: ImageSchema, name: str | 
         values, people, labels = _load(Path(source), schema)
         return Images.from_array(values, schema, people, name or Path(source).name, labels)
     readers = {
-        pixel: cell_reader(Real(name=pixel, low=schema.low, high=schema.high, bins=1), _GAP)
-        for pixel in schema.names
+        pixel: cell_reader(Real(name=pixel, low=schema.low, high=schema.high, bins=1), _GAP) for pixel in schema.names
     }
     if schema.person is not None:
         readers[schema.person] = id_reader(schema.person, one_row_each=False)
     readers |= {target.name: cell_reader(target, NO_CLASS) for target in schema.targets}
     raw, cells = read_columns(source, readers, name)
-    values = np.stack([cells[column].to_numpy() for column in schema.names], axis=1).reshape(
-        -1, *schema.shape
-    )
+    values = np.stack([cells[column].to_numpy() for column in schema.names], axis=1).reshape(-1, *schema.shape)
     people = None if schema.person is None else cells[schema.person].to_numpy()
     labels = {target.name: cells[target.name].to_numpy() for target in schema.targets}
     return Images.from_array(values, schema, people, raw.name, labels)
@@ -180,7 +171,6 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
     head = struct.pack(">IIBBBBB", width, height, 8, 2 if colour else 0, 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
     body = (
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in parts
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
     )
     return b"\x89PNG\r\n\x1a\n" + b"".join(body)

@@ -90,16 +90,13 @@ def infer_schema(
     return draft(source, person, name=name, most_categories=most_categories).schema
 
 
-def draft(
-    source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64
-) -> Draft:
+def draft(source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64) -> Draft:
     """The same, with a reason for every column that is left out."""
     whole(most_categories=most_categories)
     raw = open_source(source, None, name)
     if person is not None and person not in raw.columns:
         raise SchemaError(
-            f'{raw.name}: there is no id column "{person}".{nearest(person, map(str, raw.columns))} '
-            "No draft was made."
+            f'{raw.name}: there is no id column "{person}".{nearest(person, map(str, raw.columns))} No draft was made.'
         )
     if count := f"{len(raw.faults):,} rows" if raw.faults else "":
         raise SchemaError(f"{raw.name}: {count} do not have as many cells as the header. No draft was made.")
@@ -121,9 +118,7 @@ def draft(
         notes.append(f"Different in every row, so perhaps the person: {', '.join(ids)}.")
     remarks = dict.fromkeys(ids, "different in every row: is this the person?")
     if person is not None and (again := int(raw.columns[person].duplicated().sum())):
-        remarks[person] = (
-            f"{again:,} rows of people who have an earlier one: keep one each, or see docs/visits.md"
-        )
+        remarks[person] = f"{again:,} rows of people who have an earlier one: keep one each, or see docs/visits.md"
     for column in columns:
         if isinstance(column, Categorical) and (odd := sorted(_ODD & set(column.labels))):
             shown = " and ".join(map(repr, odd))
@@ -145,9 +140,7 @@ def draft_visits(
     headers = [open_source(source, {}).header for source in (people, events) if source is not None]
     common = [column for column in headers[0] if len(headers) > 1 and column in headers[1]]
     if person is None and len(common) != 1:
-        raise SchemaError(
-            "which column identifies people, in both tables? Say so (--person). No draft was made."
-        )
+        raise SchemaError("which column identifies people, in both tables? Say so (--person). No draft was made.")
     person = common[0] if person is None else person
     sources = {"people": None if headers[0] == [person] else people, "events": events}
     found = {part: draft(source, person) for part, source in sources.items() if source is not None}
@@ -195,12 +188,8 @@ def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column |
     if not all(isinstance(value, str) for value in present):
         return "its values are of several types, or beyond what a column holds"
     if len(present) > most_categories:
-        alike = [
-            f", like {said}" for form, said in _FORMS.items() if all(re.fullmatch(form, w) for w in words)
-        ]
-        return (
-            f"{len(present):,} different texts{''.join(alike[:1])}; declare its categories if they are known"
-        )
+        alike = [f", like {said}" for form, said in _FORMS.items() if all(re.fullmatch(form, w) for w in words)]
+        return f"{len(present):,} different texts{''.join(alike[:1])}; declare its categories if they are known"
     return Categorical(categories=tuple(sorted(present)), **common)
 
 
@@ -241,9 +230,7 @@ def _either_way(column: Column, cells: "pd.Series[Any]") -> str | None:
 def _labels(words: set[str]) -> tuple[str, ...] | None:
     """How false and true are written, () where that cannot be told, and None where these are no booleans."""
     plain = {word.removesuffix(".0") if word in ("0.0", "1.0") else word for word in words}
-    false, true = (
-        [w for w in plain if w.lower() in known] for known in (kinds.FALSE_WORDS, kinds.TRUE_WORDS)
-    )
+    false, true = ([w for w in plain if w.lower() in known] for known in (kinds.FALSE_WORDS, kinds.TRUE_WORDS))
     if len(false) + len(true) == len(plain):
         if len(false) + len(true) == 1:  # the other of the two, in the same letters
             (word,) = plain

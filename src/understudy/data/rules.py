@@ -142,11 +142,7 @@ def _read(text: str) -> Condition:
 def _check_order(test: Order, declared: Mapping[str, Column]) -> None:
     one, other = declared[test.column], declared[test.other]
     days = [isinstance(column, Date | Datetime) for column in (one, other)]
-    ordinal = (
-        isinstance(one, kinds.Ordinal)
-        and isinstance(other, kinds.Ordinal)
-        and one.categories == other.categories
-    )
+    ordinal = isinstance(one, kinds.Ordinal) and isinstance(other, kinds.Ordinal) and one.categories == other.categories
     same = type(one) is type(other) if any(days) else isinstance(one, Binned) and isinstance(other, Binned)
     if isinstance(one, Datetime) and isinstance(other, Datetime) and one.resolution != other.resolution:
         same = False

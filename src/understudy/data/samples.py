@@ -217,9 +217,7 @@ def sines(
     frequency, phase = rng.uniform(0, 0.1, (2, series, 1, channels))
     waves = (np.sin(frequency * np.arange(length)[:, None] + phase) + 1) / 2
     bounds = tuple(Real(name=f"wave_{j}", low=0, high=1) for j in range(channels))
-    return waves.astype(np.float32), SeriesSchema(
-        channels=bounds, length=length, series="series", time="time"
-    )
+    return waves.astype(np.float32), SeriesSchema(channels=bounds, length=length, series="series", time="time")
 
 
 def _readable(people: pd.DataFrame) -> pd.DataFrame:

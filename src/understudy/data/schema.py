@@ -146,8 +146,7 @@ class Schema(Document):
     def __str__(self) -> str:
         width = max(map(len, self.names))
         rows = (
-            f"  {c.name:<{width}}  {c.kind:<11}  {c.domain}{', or missing' if c.nullable else ''}"
-            for c in self.columns
+            f"  {c.name:<{width}}  {c.kind:<11}  {c.domain}{', or missing' if c.nullable else ''}" for c in self.columns
         )
         return "\n".join((self._title, *rows, *(f"  rule: {rule}" for rule in self.rules)))
 
@@ -171,8 +170,7 @@ def join(schemas: Mapping[str, Schema]) -> Schema:
     persons = {schema.person for schema in schemas.values()}
     if clash := sorted(p for p in persons if p in holder):
         raise SchemaError(
-            f'"{clash[0]}" identifies people at one party and is a column of "{holder[clash[0]]}". '
-            "Rename one."
+            f'"{clash[0]}" identifies people at one party and is a column of "{holder[clash[0]]}". Rename one.'
         )
     return Schema(
         columns=tuple(column for schema in schemas.values() for column in schema.columns),

@@ -242,9 +242,7 @@ class _Rows:
         gaps = np.abs(distance - self.schema.step) > 1e-6 * self.schema.step
         if gaps.any() and self.schema.stride is None:
             at = int(gaps.argmax())
-            raise self.error(
-                at, f"a step of {distance[at]:g} instead of {self.schema.step:g}, so there is a gap"
-            )
+            raise self.error(at, f"a step of {distance[at]:g} instead of {self.schema.step:g}, so there is a gap")
         self.fresh[gaps] = True
 
     def windows(self) -> NDArray[np.intp]:
@@ -299,9 +297,7 @@ class _Rows:
         )
 
 
-def _read_times(
-    name: str, cells: "pd.Series[Any]", numbers: NDArray[np.int64]
-) -> tuple["pd.Series[Any]", list[Fault]]:
+def _read_times(name: str, cells: "pd.Series[Any]", numbers: NDArray[np.int64]) -> tuple["pd.Series[Any]", list[Fault]]:
     """Times as numbers: as they are, or seconds since 1970 where they are dates."""
     if cells.dtype.kind == "M":
         stamps = cells if cells.dt.tz is None else cells.dt.tz_convert(None)

@@ -182,9 +182,7 @@ class Violation:
         return f"{where}: {what} {self.reason}"
 
 
-def read_table(
-    source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True
-) -> Table:
+def read_table(source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True) -> Table:
     """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema.
 
     A person who comes twice is an error, unless `one_row_each=False` lets people have several rows.
@@ -193,9 +191,7 @@ def read_table(
     return Table(frame=pd.DataFrame(cells), schema=schema, source=raw.name)
 
 
-def open_table(
-    source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True
-) -> Table:
+def open_table(source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True) -> Table:
     """The table, checked: held in memory, or where it is long, read in batches when it is needed."""
     if not _is_long(source, schema):
         return read_table(source, schema, name, one_row_each=one_row_each)
@@ -256,9 +252,7 @@ def _is_long(source: Source, schema: Schema) -> bool:
     return is_long(source, len(schema.names) + (schema.person is not None))
 
 
-def _parts(
-    source: Source, readers: Mapping[str, "Reader"], name: str | None = None, *, long: bool
-) -> Iterator[Raw]:
+def _parts(source: Source, readers: Mapping[str, "Reader"], name: str | None = None, *, long: bool) -> Iterator[Raw]:
     for raw in batches_of(source, wanted(readers), name, long=long):
         # A part without rows is of use for its header and its faults alone.
         yield raw if len(raw.numbers) or not long else replace(raw, columns={})

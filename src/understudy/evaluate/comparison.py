@@ -32,8 +32,7 @@ from understudy.evaluate.utility.yardstick import Yardstick
 from understudy.ground.html import pre
 
 NO_OUTSIDERS = (
-    "it needs real rows that no training saw, and there are none: name a held-out table of people who took "
-    "no part."
+    "it needs real rows that no training saw, and there are none: name a held-out table of people who took no part."
 )
 
 
@@ -163,9 +162,7 @@ def compare(
         numbers, strengths = scale.numbers(), scale.associations()
         figures = (*scale.figures(), *column_means(numbers), *strengths.figures)
         pairs = strengths.pairs
-        shares = column_shares(
-            known, synthetic, real, owners=owners, figures=scale.columns(), numbers=numbers
-        )
+        shares = column_shares(known, synthetic, real, owners=owners, figures=scale.columns(), numbers=numbers)
     if holdout is not None and known is not None:
         inside, outside = one_row_each(real, holdout, people, seed)
         outsiders = (Outsiders(inside=inside, outside=outside, schema=known), *outsiders)

@@ -145,8 +145,7 @@ def own_rows(raws: Sequence[Raw], schema: Schema, *, one_row_each: bool) -> OwnR
         known = {*schema.names, schema.person}
         absent = dict.fromkeys(str(c) for raw in raws for c in raw.header if c not in known)
         losses += [
-            Loss(column=c, people=rows, rows=rows, said="left out of all that was made", gone=True)
-            for c in absent
+            Loss(column=c, people=rows, rows=rows, said="left out of all that was made", gone=True) for c in absent
         ]
     wide_schema = schema
     if tuple(columns) != schema.columns:
@@ -208,9 +207,7 @@ def _with_ends(column: Binned, numbers: Any) -> tuple[Binned, dict[str, int]]:
     return replace(column, low=edges[0], high=last, bins=(*edges, last), **changes), said
 
 
-def _with_categories(
-    column: Categorical, seen: "pd.Series[Any]", there: Any
-) -> tuple[Categorical, dict[str, int]]:
+def _with_categories(column: Categorical, seen: "pd.Series[Any]", there: Any) -> tuple[Categorical, dict[str, int]]:
     """One category more for all texts that are not listed, or the numbers that are not."""
     if isinstance(column.categories[0], str):
         words = pd.Series(texts(seen), dtype=object)
@@ -267,9 +264,7 @@ def open_holdings(
             name = party if isinstance(source, pd.DataFrame) else None
             raws[party], total = raw_rows(source, schemas[party], name, None if same_people else MOST)
             if (some := len(raws[party].numbers)) < total:
-                notes.append(
-                    f"Of the {total:,} rows of {party}, {some:,} that were drawn at random are compared."
-                )
+                notes.append(f"Of the {total:,} rows of {party}, {some:,} that were drawn at random are compared.")
             alone[party] = own_rows([raws[party]], schemas[party], one_row_each=same_people)
         except UnderstudyError as error:
             notes.append(f"The table of {party} is left out: {error}")
@@ -317,9 +312,7 @@ def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | s
         return f"{' and '.join(frames)} share no person."
     if len(frames) == 1 and not by_row:
         (party,) = frames
-        notes.append(
-            f"All {len(joint):,} rows of {party} are compared; those whom no other party holds took no part."
-        )
+        notes.append(f"All {len(joint):,} rows of {party} are compared; those whom no other party holds took no part.")
     outsiders = [
         Outsiders(
             inside=joint[list(first[label].names)],

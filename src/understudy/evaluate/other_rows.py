@@ -71,16 +71,12 @@ def array_figures(
     return (*found, *_label_pairs(own, made, seed))
 
 
-def _of_series(
-    own: Arrays, made: Arrays, seen: Arrays | None, *, steps: int, seed: int, **_: Any
-) -> list[Figure]:
+def _of_series(own: Arrays, made: Arrays, seen: Arrays | None, *, steps: int, seed: int, **_: Any) -> list[Figure]:
     test = None if seen is None else seen.values
     return [*evaluate_series(own.values, made.values, holdout=test, steps=steps, seed=seed)]
 
 
-def _of_images(
-    own: Arrays, made: Arrays, seen: Arrays | None, *, epochs: int, seed: int, **_: Any
-) -> list[Figure]:
+def _of_images(own: Arrays, made: Arrays, seen: Arrays | None, *, epochs: int, seed: int, **_: Any) -> list[Figure]:
     figures, targets = [*evaluate_distances(own.values, made.values, seed=seed)], own.schema.targets
     train, test_set = (own, seen) if seen is not None else _parted(own, seed)
     for target in targets:
@@ -173,10 +169,7 @@ def evaluate_images(
         score(SmallCnn.trained(*pair, classes=classes, epochs=epochs, seed=seed).probabilities(test_x))
         for pair in ((x, y), made)
     )
-    note = (
-        f"trained on {len(y):,} real and {len(made[1]):,} synthetic images, "
-        f"tested on {len(test_y):,} real ones"
-    )
+    note = f"trained on {len(y):,} real and {len(made[1]):,} synthetic images, tested on {len(test_y):,} real ones"
     return tuple(between("cnn", tstr, trtr, naive, note))
 
 
@@ -200,9 +193,7 @@ class SmallCnn(nn.Module):
         )
 
     @classmethod
-    def trained(
-        cls, images: Tensor, labels: Tensor, *, classes: int, epochs: int = 5, seed: int = 0
-    ) -> "SmallCnn":
+    def trained(cls, images: Tensor, labels: Tensor, *, classes: int, epochs: int = 5, seed: int = 0) -> "SmallCnn":
         """Adam at 0.002, batches of 64. Deterministic by the seed."""
         with first_weights(seed):
             network = cls(images.shape[1], classes)
@@ -226,9 +217,7 @@ def _unit_pixels(name: str, images: NDArray[Any]) -> Tensor:
     array = array[:, None] if array.ndim == 3 else array
     if array.ndim != 4 or array.shape[1] not in (1, 3):
         shape = np.shape(images)
-        raise ConfigError(
-            f"{name}: images are (n, height, width) or (n, 1 or 3, height, width), not {shape}."
-        )
+        raise ConfigError(f"{name}: images are (n, height, width) or (n, 1 or 3, height, width), not {shape}.")
     pixels = torch.as_tensor(array).float() / (255 if array.dtype == np.uint8 else 1)
     if not bool(((pixels >= 0) & (pixels <= 1)).all()):
         raise ConfigError(f"{name}: pixels must be bytes or numbers in [0, 1].")
@@ -246,9 +235,7 @@ def _labelled(
     return pixels, numbers
 
 
-def _no_lesson(
-    real: tuple[Tensor, Tensor], synthetic: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]
-) -> str:
+def _no_lesson(real: tuple[Tensor, Tensor], synthetic: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> str:
     """Why nothing can be learned or tested, or nothing."""
     for name, (images, _) in (("real", real), ("synthetic", synthetic), ("test", test)):
         if not len(images):
@@ -284,6 +271,4 @@ def attack_people(
         return np.concatenate([first, *(other[:, len(layouts[0].people) :] for other in others)], axis=1)
 
     train, outside, made = map(rows, (real, holdout, drawn))
-    return judge(
-        [neighbourhood(train, outside, made, score=score, seed=seed) for score in ("share", "nearest")]
-    )
+    return judge([neighbourhood(train, outside, made, score=score, seed=seed) for score in ("share", "nearest")])

@@ -27,9 +27,7 @@ def croissant(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
     ctx = mlc.Context(conforms_to="http://mlcommons.org/croissant/1.1")
     about, labels = facts.about, dict(zip(files, file_names([name or "rows" for name in files]), strict=True))
     distribution = [
-        mlc.FileObject(
-            ctx=ctx, id=place, name=place, content_url=place, encoding_formats=[PARQUET], sha256=digest
-        )
+        mlc.FileObject(ctx=ctx, id=place, name=place, content_url=place, encoding_formats=[PARQUET], sha256=digest)
         for place, digest in files.values()
     ]
     records = []
@@ -98,9 +96,7 @@ def _provenance(facts: Facts) -> dict[str, Any]:
             {
                 "@type": "prov:Entity",
                 "name": f"rows of {party['name']}, which stay there",
-                "description": "; ".join(
-                    f"{use['count']:,} × {use['words']}" for use in party["uses"]["insider"]
-                ),
+                "description": "; ".join(f"{use['count']:,} × {use['words']}" for use in party["uses"]["insider"]),
                 "prov:wasAttributedTo": {"@type": "prov:Organization", "name": party["name"]},
             }
             for party in facts.statement["parties"]
@@ -158,9 +154,7 @@ def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
     say(DCAT.contactPoint, node(vcard.Kind, {vcard.fn: Literal(about.contact)}))
     say(
         DCTERMS.provenance,
-        node(
-            DCTERMS.ProvenanceStatement, {DCTERMS.description: Literal(f"{_made_how(facts)} {facts.guesses}")}
-        ),
+        node(DCTERMS.ProvenanceStatement, {DCTERMS.description: Literal(f"{_made_how(facts)} {facts.guesses}")}),
     )
     for keyword in ("synthetic data", "differential privacy"):
         say(DCAT.keyword, Literal(keyword, lang="en"))
@@ -187,9 +181,7 @@ def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
             DCAT.accessURL: where,
             DCAT.downloadURL: where,
             DCTERMS.title: Literal(place),
-            DCAT.mediaType: URIRef(
-                "http://www.iana.org/assignments/media-types/application/vnd.apache.parquet"
-            ),
+            DCAT.mediaType: URIRef("http://www.iana.org/assignments/media-types/application/vnd.apache.parquet"),
             spdx.checksum: checksum,
         }
         if about.licence != BLANK:

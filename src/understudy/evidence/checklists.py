@@ -17,9 +17,7 @@ from understudy.ground.html import grid, line
 
 NIST = "After NIST SP 800-226: is the claim of differential privacy sound?"
 EUROPE = "After EDPB Opinion 28/2024 and the ICO's guidance: can a person be singled out, linked or inferred?"
-HELD = (
-    "the holder's own page (understudy report); it is computed from rows, unpaid, so it is not in this folder"
-)
+HELD = "the holder's own page (understudy report); it is computed from rows, unpaid, so it is not in this folder"
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,7 @@ def _nist(facts: Facts) -> Iterator[Answer]:
     yield item("What is one unit of privacy?", f"Two worlds differ in this: {stated['adjacency']}.")
     yield item("How large are ε and δ, and against whom?", "; ".join(facts.against()) + ".")
     yield item("What do they mean to one person?", facts.guesses)
-    yield item(
-        "Which variant of differential privacy is it?", "Pure." if facts.pure else "Approximate: ε and δ."
-    )
+    yield item("Which variant of differential privacy is it?", "Pure." if facts.pure else "Approximate: ε and δ.")
     yield item(
         "How are several uses of the same rows composed?",
         f"By {stated['accountant']}. "
@@ -151,9 +147,7 @@ def _europe(facts: Facts) -> Iterator[Answer]:
     )
     yield item("Would a motivated intruder succeed with what else is public?", BLANK, "")
     yield item("On what legal ground were the rows processed to make this?", BLANK, "")
-    yield item(
-        "Is the result anonymous in law?", BLANK, "a figure does not answer it; the holder and its officer do"
-    )
+    yield item("Is the result anonymous in law?", BLANK, "a figure does not answer it; the holder and its officer do")
 
 
 def _whole(facts: Facts) -> str:
@@ -167,9 +161,7 @@ def _audit(facts: Facts) -> str:
     """What an audit of this run's settings found, and the most that it could have found."""
     audit = facts.artefacts.audit
     if audit is None:
-        return (
-            "No audit of this run's settings lies beside it (`understudy audit` with its run file makes one)."
-        )
+        return "No audit of this run's settings lies beside it (`understudy audit` with its run file makes one)."
     found = "no amount of the claimed noise" if audit["observed"] is None else f"{audit['observed']:.3g}"
     return (
         f"On made-up rows, {audit['trials']:,} runs with and without one person show ε ≥ {found} at "

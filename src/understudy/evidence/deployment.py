@@ -88,8 +88,7 @@ def deployment_entry(facts: Facts) -> dict[str, Any]:
             "privacy_loss": {
                 "privacy_unit": "Person" if facts.of_people else "See the details",
                 "privacy_unit_details": f"Adjacent datasets: {stated['adjacency']}.",
-                "privacy_parameters": {"epsilon": facts.worst}
-                | ({} if facts.pure else {"delta": facts.delta}),
+                "privacy_parameters": {"epsilon": facts.worst} | ({} if facts.pure else {"delta": facts.delta}),
                 "privacy_parameters_details": f"A person over all holders: {prices}. {facts.guesses}",
             },
             "deployment_model": {
@@ -130,9 +129,7 @@ def deployment_entry(facts: Facts) -> dict[str, Any]:
 
 def _domain(facts: Facts) -> str:
     count = len(list(facts.columns()))
-    return (
-        f"Rows of {count} columns by a public schema, held by {', '.join(facts.holders)}; `{facts.protocol}`."
-    )
+    return f"Rows of {count} columns by a public schema, held by {', '.join(facts.holders)}; `{facts.protocol}`."
 
 
 def _model(facts: Facts) -> str:

@@ -95,9 +95,7 @@ class Facts:
 
     def against(self) -> list[str]:
         """Whom the price holds against, in words, with its figure."""
-        return [
-            f"{AGAINST[who]}: ε = {price:.4g} at δ = {self.delta:g}" for who, price in self.epsilon.items()
-        ]
+        return [f"{AGAINST[who]}: ε = {price:.4g} at δ = {self.delta:g}" for who, price in self.epsilon.items()]
 
     @property
     def worst(self) -> float:
@@ -152,9 +150,7 @@ def read_facts(folder: str | Path, about: About | None = None, *, made: date | N
     run = load_artefacts(folder)
     if run.card is None or run.privacy is None or run.missing.keys() & {"privacy.json", "run.json"}:
         lacking = ", ".join(f"{name} ({why})" for name, why in run.missing.items())
-        raise ArtefactError(
-            f"{run.folder}: the run has not ended, or pieces are missing: {lacking}. {NOTHING}"
-        )
+        raise ArtefactError(f"{run.folder}: the run has not ended, or pieces are missing: {lacking}. {NOTHING}")
     if run.rehearsal or "rehearsal" not in run.privacy:
         why = run.rehearsal or "its statement does not say whether it was a rehearsal."
         raise PrivacyError(f"{run.folder}: there is no evidence of this run: {why} {NOTHING}")
@@ -175,9 +171,7 @@ def read_facts(folder: str | Path, about: About | None = None, *, made: date | N
             )
         _ = facts.guesses, facts.mechanisms, facts.pure, facts.local
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArtefactError(
-            f"{run.folder}: the privacy statement cannot be read ({error!r}). {NOTHING}"
-        ) from error
+        raise ArtefactError(f"{run.folder}: the privacy statement cannot be read ({error!r}). {NOTHING}") from error
     return facts
 
 

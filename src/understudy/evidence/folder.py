@@ -27,9 +27,7 @@ _PUBLISHED = (
 )
 
 
-def write_evidence(
-    run: str | Path, out: str | Path, *, about: About | None = None, made: date | None = None
-) -> Path:
+def write_evidence(run: str | Path, out: str | Path, *, about: About | None = None, made: date | None = None) -> Path:
     """Write a folder of evidence of this run; returns where. Nothing is left of it where something fails."""
     facts, out = read_facts(run, about, made=made), Path(out)
     if out.exists():

@@ -89,8 +89,7 @@ def statement_to_sign(folder: str | Path, *, ledger: str | Path | None = None) -
     return {
         "_type": STATEMENT,
         "subject": [
-            {"name": place, "digest": {"sha256": digest}}
-            for place, digest in sorted(_digests(folder).items())
+            {"name": place, "digest": {"sha256": digest}} for place, digest in sorted(_digests(folder).items())
         ],
         "predicateType": PREDICATE,
         "predicate": {"run": run, "signer": name, "receipts": receipts, "rehearsal": None},
@@ -144,11 +143,7 @@ def verify_folder(folder: str | Path, trusted: str | Path) -> Verified:
         body = _opened(place, name, keys)
         _require_same(name, {one["name"]: one["digest"]["sha256"] for one in body["subject"]}, digests)
         predicate = body["predicate"]
-        if (
-            predicate.get("signer") != name
-            or predicate.get("run") != run
-            or predicate.get("rehearsal") is not None
-        ):
+        if predicate.get("signer") != name or predicate.get("run") != run or predicate.get("rehearsal") is not None:
             raise EvidenceError(f"{place}: it is signed for another holder, another run or a rehearsal.")
         if name in holders:
             _require_paid(name, predicate.get("receipts"), stated)
@@ -272,9 +267,7 @@ def _trusted(folder: Path) -> dict[str, Any]:
         try:
             pem = place.read_bytes()
             if b"PRIVATE KEY" in pem:
-                raise ConfigError(
-                    f"{place} holds a private key: only its owner may have it. Put its .pub here."
-                )
+                raise ConfigError(f"{place} holds a private key: only its owner may have it. Put its .pub here.")
             key = (
                 x509.load_pem_x509_certificate(pem).public_key()
                 if b"BEGIN CERTIFICATE" in pem

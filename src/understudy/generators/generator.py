@@ -97,9 +97,7 @@ class Generator(GeneratorParts):
         """The mean of a numeric column, for each row, as `predict_proba`."""
         return self._ask().expectation(frame, target, FastRng(seed))
 
-    def quantile(
-        self, frame: pd.DataFrame, target: str, q: float, *, seed: int | None = None
-    ) -> "pd.Series[float]":
+    def quantile(self, frame: pd.DataFrame, target: str, q: float, *, seed: int | None = None) -> "pd.Series[float]":
         """The value below which a numeric column lies with probability `q`, for each row, as `predict_proba`."""
         return self._ask().quantile(frame, target, q, FastRng(seed))
 
@@ -150,15 +148,11 @@ class Generator(GeneratorParts):
         more = {"made": made, "price": "none beyond the generator's: nothing but the generator was read"}
         return Classifier(network, weights, features, card | {"config": config, "classifier": more})
 
-    def parts(
-        self, n: int, *, seed: int | None = None, draw: str = "sample"
-    ) -> dict[str, pd.DataFrame | NDArray[Any]]:
+    def parts(self, n: int, *, seed: int | None = None, draw: str = "sample") -> dict[str, pd.DataFrame | NDArray[Any]]:
         """`n` synthetic people, party by party: a frame of a table, an (n, *shape) array of series or images."""
         return drawing_of(self.schema).parts(self, n, FastRng(seed), draw)
 
-    def visits(
-        self, n: int, *, where: str | None = None, seed: int | None = None
-    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def visits(self, n: int, *, where: str | None = None, seed: int | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
         """`n` synthetic people, and their events in order: every event has a person in the first table.
 
         `where` is a condition on people, with their `number_of_events` and, where events are ordered, the time of the

@@ -119,9 +119,7 @@ def _network(description: dict[str, Any], sizes: tuple[int, ...], weights: Path)
     check_claim(description, sizes, len(found))
     build = network_class(description["kind"]).from_description
     if (claimed := expected(build, description)) != found:
-        raise ValueError(
-            f"the weights are not those of the network on the card: {difference(claimed, found)}."
-        )
+        raise ValueError(f"the weights are not those of the network on the card: {difference(claimed, found)}.")
     network = build(description)
     network.load_state_dict(load_file(weights))
     return network

@@ -61,9 +61,7 @@ def one_of(choices: Iterable[str], /, **values: str) -> None:
     known = tuple(choices)
     for name, value in values.items():
         if value not in known:
-            raise ConfigError(
-                f"{name} must be one of {', '.join(known)}, not {value!r}.{nearest(value, known)}"
-            )
+            raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}.{nearest(value, known)}")
 
 
 _LOOK = 1000  # words, and letters of one: a hint is not worth more

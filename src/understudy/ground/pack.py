@@ -30,9 +30,7 @@ from torch import Tensor
 
 from understudy.ground.errors import MessageError
 
-Value: TypeAlias = (
-    "Tensor | bool | int | float | str | bytes | list[Any] | tuple[Any, ...] | dict[str, Any] | None"
-)
+Value: TypeAlias = "Tensor | bool | int | float | str | bytes | list[Any] | tuple[Any, ...] | dict[str, Any] | None"
 
 MOST_HEADER = 1 << 20
 _MOST_SIDES = 16  # of one tensor
@@ -63,9 +61,7 @@ def pack(value: Value, *, limit: int = LIMIT) -> bytes:
     text = _write_json(_strip(value, tensors, 0))
     data = _file(tensors, text)
     if len(data) > limit:
-        raise MessageError(
-            f"A message of {len(data):,} bytes is above the limit of {limit:,}. Nothing was sent."
-        )
+        raise MessageError(f"A message of {len(data):,} bytes is above the limit of {limit:,}. Nothing was sent.")
     return data
 
 

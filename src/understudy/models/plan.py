@@ -144,9 +144,7 @@ def _branched(latent: Any, common: Any, branches: Any) -> Plan:
 def _branch(names: str, stack: tuple[int, ...], branch: Any) -> Plan:
     """What one branch adds, after the common layers `stack`."""
     image = isinstance(branch, Mapping) and "shape" in branch
-    _known(
-        branch, ("party", "hidden", "shape", "image") if image else ("party", "hidden", "blocks"), "a branch"
-    )
+    _known(branch, ("party", "hidden", "shape", "image") if image else ("party", "hidden", "blocks"), "a branch")
     if not isinstance(branch["party"], str) or len(branch["party"]) > MOST_NAME:
         raise ConfigError(f"a party has a name of at most {MOST_NAME} letters.")
     if not image:
@@ -167,9 +165,7 @@ def _branch(names: str, stack: tuple[int, ...], branch: Any) -> Plan:
     return Plan(shaped, None, (height, width), numbers)
 
 
-def _moments(
-    shape: Any, sides: Any, features: Any, classes: Any, scales: Any, noise: Any, upright: Any
-) -> Plan:
+def _moments(shape: Any, sides: Any, features: Any, classes: Any, scales: Any, noise: Any, upright: Any) -> Plan:
     from understudy.models.moments.fit import MOST_KEPT, MOST_TURNED
     from understudy.models.moments.offered import moment_shapes
 
@@ -273,14 +269,10 @@ def check_claim(description: Any, outputs: Sequence[int], tensors: int, depth: i
             raise ConfigError(f'"{key}" has more than {_MOST_CLAIMED} layers.')
     for key in _PARTS:
         if len(listed[key]) > tensors:
-            raise ConfigError(
-                f'there are {len(listed[key]):,} "{key}" and only {tensors:,} tensors of weights.'
-            )
+            raise ConfigError(f'there are {len(listed[key]):,} "{key}" and only {tensors:,} tensors of weights.')
     for part in listed["branches"]:
         if not isinstance(part, Mapping) or len(_listed(part.get("hidden"))) > _MOST_CLAIMED:
-            raise ConfigError(
-                f'a branch is no table of keys, or has more than {_MOST_CLAIMED} "hidden" layers.'
-            )
+            raise ConfigError(f'a branch is no table of keys, or has more than {_MOST_CLAIMED} "hidden" layers.')
     for nodes in (*listed["parents"], *listed["columns"]):
         if any(len(_listed(some)) > _MOST_PARENTS for some in (nodes, *_listed(nodes))):
             raise ConfigError(f"a node has more than {_MOST_PARENTS} parents or digits.")

@@ -113,9 +113,7 @@ def take_seat(
             rows = open_held({name: held}, {name: schema}, same_people=True)[name]
         rng = Holder(name, rows, within, budget, noise=noise).rng()
         config = record.configured(contract.settings)
-        party = record.build(
-            name, rows, within, run=contract.run, budget=budget, rng=rng, folder=folder, config=config
-        )
+        party = record.build(name, rows, within, run=contract.run, budget=budget, rng=rng, folder=folder, config=config)
         if watch is not None:
             watch_alignment([party], watch)
         return party
@@ -162,9 +160,7 @@ def seat_from(path: Path) -> Iterator[Seat]:
         identity = Invitation.load(home / "identity.toml")
         identity.check_time()
         policy, noise = Policy.load(files.pop("policy")), values.get("noise", "secure")
-        yield take_seat(
-            identity, policy=policy, home=home, noise=noise, confirm=Queue(home=home).later, **files
-        )
+        yield take_seat(identity, policy=policy, home=home, noise=noise, confirm=Queue(home=home).later, **files)
 
 
 def _people(opened: Opened) -> int:

@@ -148,9 +148,7 @@ def serve_file(
         )  # fmt: skip
         made.note()  # now that the port is ours
         note_served(identity.folder, made.contract.run, made.out)
-        status = Status(
-            made.out, more=parties.status, role="server", listen=listen or identity.roster.address
-        )
+        status = Status(made.out, more=parties.status, role="server", listen=listen or identity.roster.address)
         try:
             with parties:
                 with status:

@@ -148,9 +148,7 @@ class Prices:
 class WatchedLog(AuditLog):
     """An audit log that also counts for the status, and calls `hear` with each event."""
 
-    def __init__(
-        self, path: Path | None, hear: Callable[[str, Mapping[str, Any]], None] | None = None
-    ) -> None:
+    def __init__(self, path: Path | None, hear: Callable[[str, Mapping[str, Any]], None] | None = None) -> None:
         super().__init__(path)
         self._hear = hear
         self.counts: dict[str, Any] = dict.fromkeys(("asks", "down", "up"), 0)

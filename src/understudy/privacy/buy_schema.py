@@ -168,9 +168,7 @@ def buy_schema(
     """
     if ledger.real:
         rng.require_secret(ledger.holder, nothing="Nothing was charged, and no row was read.")
-    declared = {
-        c: kind if isinstance(kind, Column) else Boolean(name=c, nullable=True) for c, kind in kinds.items()
-    }
+    declared = {c: kind if isinstance(kind, Column) else Boolean(name=c, nullable=True) for c, kind in kinds.items()}
     plain = Schema(
         columns=tuple(replace(column, name=c) for c, column in declared.items()),
         person=person,

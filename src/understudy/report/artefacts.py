@@ -85,9 +85,7 @@ class Artefacts:
         pieces = (self.privacy or {}, self.card or {}, *(self.transcript or ()))
         said = next(filter(None, map(rehearsal_of, pieces)), "")
         fast = [party for party in self.parties.values() if party.get("noise", "secure") != "secure"]
-        return said or (
-            rehearsed({"": ["fast"]}) if fast else rehearsed({"": ["seed"]}) if self.rehearsed else ""
-        )
+        return said or (rehearsed({"": ["fast"]}) if fast else rehearsed({"": ["seed"]}) if self.rehearsed else "")
 
     @property
     def protocol(self) -> str:
@@ -176,9 +174,7 @@ _ROWS = _read(
 _AUDIT = _read(
     read_json,
     lambda body: (
-        isinstance(body, dict)
-        and isinstance(body.get("views"), list)
-        and {"claimed", "passed"} <= body.keys()
+        isinstance(body, dict) and isinstance(body.get("views"), list) and {"claimed", "passed"} <= body.keys()
     ),
     "it holds no audit",
 )
@@ -190,9 +186,7 @@ def _schema(path: Path) -> Described:
     return load_any(path)
 
 
-def _drawn(
-    described: Described | None, read: Callable[[str], pd.DataFrame | None]
-) -> dict[str, pd.DataFrame] | None:
+def _drawn(described: Described | None, read: Callable[[str], pd.DataFrame | None]) -> dict[str, pd.DataFrame] | None:
     """All synthetic tables; None where one cannot be read."""
     files = {"": "synthetic.parquet"}
     if EVENTS.describes(described):

@@ -38,9 +38,7 @@ class Timeline:
     agrees: bool
 
 
-def timeline(
-    path: str | Path, run: str, party: Mapping[str, Any] | None, *, lines: int = LINES
-) -> Timeline | str:
+def timeline(path: str | Path, run: str, party: Mapping[str, Any] | None, *, lines: int = LINES) -> Timeline | str:
     """The ledger at `path`, held against what the run's privacy statement says of its `party`; or the reason."""
     if not Path(path).exists():
         return f"there is no ledger at {path}."

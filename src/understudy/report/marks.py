@@ -17,12 +17,8 @@ Mark = Literal["good", "partly", "poor", "unknown"]
 CLOSE, LOST = 0.25, 0.75
 SHORT = 1.1  # ends nearer to each other than by this factor leave nothing to tell apart
 BLUR = 0.1  # real samples that stand so far from each other cannot show that a table is good
-NEAR = (
-    0.02  # shares of one column that are so little further away than real rows are from each other are close
-)
-OFF = (
-    0.1  # a column whose shares, or numbers, differ by more than this is not close, whatever real rows reach
-)
+NEAR = 0.02  # shares of one column that are so little further away than real rows are from each other are close
+OFF = 0.1  # a column whose shares, or numbers, differ by more than this is not close, whatever real rows reach
 SLACK, FAR = 0.05, 0.15  # so far beyond what real rows reach numbers are still close, or partly kept
 LEARNABLE = 0.02  # so much must real rows beat a naive guess by, or there is nothing to predict
 
@@ -58,9 +54,7 @@ def mark(figure: Figure, near: float = 0.0) -> Mark:
 
 def number_mark(numbers: Numbers) -> Mark:
     """The worst mark of a column's numbers, by how far they stand beyond what real rows reach."""
-    judged = [
-        f for f in numbers.figures if f.what.measure in ("ks", "zero_share", "negative_share", "spike_share")
-    ]
+    judged = [f for f in numbers.figures if f.what.measure in ("ks", "zero_share", "negative_share", "spike_share")]
     return worst([_not_off(figure, beyond(figure)) for figure in judged])
 
 

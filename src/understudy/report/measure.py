@@ -89,16 +89,12 @@ def measure(
         return Measured(reason=str(error))
 
 
-def _sources(
-    run: Artefacts, parties: Sequence[str] | None, tables: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def _sources(run: Artefacts, parties: Sequence[str] | None, tables: Mapping[str, Any] | None) -> dict[str, Any]:
     """Where the rows of the parties are that are asked for."""
     sources = dict(tables or {name: _source(body) for name, body in run.parties.items() if "table" in body})
     if strange := sorted(set(parties or ()) - sources.keys()):
         known = ", ".join(sources) or "none"
-        raise ConfigError(
-            f"there is no table of a party {strange[0]!r}; known parties: {known}. Nothing was read."
-        )
+        raise ConfigError(f"there is no table of a party {strange[0]!r}; known parties: {known}. Nothing was read.")
     return {name: source for name, source in sources.items() if parties is None or name in parties}
 
 
@@ -218,7 +214,5 @@ def compared(
     if not ARRAYS.describes(described):
         raise ConfigError("rows of several kinds are evaluated kind by kind, by each holder's own schema.")
     if page:
-        raise ConfigError(
-            "--out is for tables and for people with events: of images and series there are figures."
-        )
+        raise ConfigError("--out is for tables and for people with events: of images and series there are figures.")
     return [*map(str, array_figures(real, synthetic, described, holdout=holdout))], None

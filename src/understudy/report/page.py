@@ -233,9 +233,7 @@ def _synthetic_alone(run: Artefacts) -> dict[str, Any]:
     return {"shares": shares, "maps": maps, "pairs": [], "shown": min(plots.CELLS, width)}
 
 
-def _facts(
-    run: Artefacts | None, statement: Mapping[str, Any] | None, real: Measured
-) -> list[tuple[str, str]]:
+def _facts(run: Artefacts | None, statement: Mapping[str, Any] | None, real: Measured) -> list[tuple[str, str]]:
     facts = []
     if run is not None:
         names = [party["name"] for party in statement["parties"]] if statement else list(run.parties)

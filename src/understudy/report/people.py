@@ -162,11 +162,7 @@ def schemas_of(
 
 def findings(people: People) -> list[Finding]:
     """What a holder should know of them: tables, numbers of events, sums, keys, who comes again, attacks."""
-    found = [
-        replace(finding, of=title)
-        for title, figures in _blocks(people).items()
-        for finding in _findings(figures)
-    ]
+    found = [replace(finding, of=title) for title, figures in _blocks(people).items() for finding in _findings(figures)]
     return [*found, attack_finding(people.attacks)]
 
 
@@ -176,9 +172,7 @@ def _blocks(people: People) -> dict[str, list[Figure]]:
     for figure in people.figures:
         what = figure.what
         own = what.part != "between" and what.of
-        found.setdefault(what.of[0] if own else "", []).append(
-            replace(figure, what=what.about()) if own else figure
-        )
+        found.setdefault(what.of[0] if own else "", []).append(replace(figure, what=what.about()) if own else figure)
     return found
 
 
@@ -202,20 +196,14 @@ def _sums(figures: Sequence[Figure]) -> Finding:
     marked = worst([beyond(figure) for figure in figures])
     furthest = max(figures, key=lambda figure: figure.value or 0.0)
     name = figure_name(furthest.what)
-    detail = (
-        f"Furthest off: {name[0].lower()}{name[1:]}, by {percent(furthest.value or 0.0)} % of the real one."
-    )
+    detail = f"Furthest off: {name[0].lower()}{name[1:]}, by {percent(furthest.value or 0.0)} % of the real one."
     return Finding(marked, "sums and averages of people", words_of(marked), detail, "utility")
 
 
 def _keys(figure: Figure) -> Finding:
     whole = figure.value == 1.0
     said = "all fit" if whole else "do not all fit"
-    share = (
-        "Every synthetic event has"
-        if whole
-        else f"{percent(figure.value or 0.0)} % of the synthetic events have"
-    )
+    share = "Every synthetic event has" if whole else f"{percent(figure.value or 0.0)} % of the synthetic events have"
     detail = f"{share} a person in the table of people."
     return Finding("good" if whole else "poor", "keys of events", said, detail, "utility")
 
@@ -234,9 +222,7 @@ def laid_out(people: People) -> dict[str, Any]:
 def _laid_out(title: str, figures: Sequence[Figure], *, several: bool) -> dict[str, Any]:
     whole = [figure.value == 1.0 for figure in figures if figure.what == INTEGRITY]
     return {
-        "title": (capital(title) if title else "People, and one kind of events with another")
-        if several
-        else "",
+        "title": (capital(title) if title else "People, and one kind of events with another") if several else "",
         "tables": view.lines([f for f in figures if f.what.measure == "avd"]),
         "sums": view.lines([f for f in figures if f.what.measure in SUMS]),
         "integrity": whole[0] if whole else None,

@@ -109,9 +109,7 @@ def bars(shares: Shares) -> Markup:
     marks = []
     for row, (label, (real, fake)) in enumerate(zip(labels, table.T, strict=True)):
         y = row * LINE
-        marks.append(
-            tag("text", tag("title", label), short(label, 16), x=f"{LABEL - 2}%", y=y + 13, class_="level")
-        )
+        marks.append(tag("text", tag("title", label), short(label, 16), x=f"{LABEL - 2}%", y=y + 13, class_="level"))
         kinds = [("synthetic", fake, y + 9, 7, 100), ("real", real, y + 2, 7, 90)]
         for kind, share, at, height, right in (
             kinds if shares.real is not None else [("synthetic", fake, y + 3, 12, 100)]
@@ -132,9 +130,7 @@ def _fewer(labels: Sequence[str], table: NDArray[np.float64]) -> tuple[list[str]
         return list(labels), table
     kept = np.sort(np.argsort(-table.max(axis=0), kind="stable")[: BARS - 1])
     rest = np.delete(table, kept, axis=1).sum(axis=1, keepdims=True)
-    return [*(labels[i] for i in kept), f"{len(labels) - len(kept)} others"], np.hstack(
-        [table[:, kept], rest]
-    )
+    return [*(labels[i] for i in kept), f"{len(labels) - len(kept)} others"], np.hstack([table[:, kept], rest])
 
 
 def chosen_columns(difference: Matrix) -> NDArray[np.int64]:
@@ -187,9 +183,7 @@ def learning(points: Sequence[tuple[int, float]], label: str) -> Markup:
     return _curve(points, 1.05, 1.0, "all right", "round", label)
 
 
-def _curve(
-    points: Sequence[tuple[int, float]], top: float, limit: float, hint: str, unit: str, label: str
-) -> Markup:
+def _curve(points: Sequence[tuple[int, float]], top: float, limit: float, hint: str, unit: str, label: str) -> Markup:
     """Values in order between 0 and a top, and a dashed line at the limit."""
     first, last = points[0][0], points[-1][0]
     x, y = _across(first, max(last, first + 1)), _across(top, 0)

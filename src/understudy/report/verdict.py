@@ -118,9 +118,7 @@ def verdict(
     if privacy is not None and not rehearsal:
         found.append(_price(privacy))
     said = "records less than stated"
-    found += [
-        Finding("poor", f"the ledger of {name}", said, why, "privacy") for name, why in (short or {}).items()
-    ]
+    found += [Finding("poor", f"the ledger of {name}", said, why, "privacy") for name, why in (short or {}).items()]
     return tuple(found)
 
 
@@ -180,11 +178,7 @@ def _with_columns(levels: Finding, shares: Sequence[Shares]) -> Finding:
     if not shares or levels.mark == "unknown":
         return levels
     marks = [raw_mark(share) for share in shares]
-    overall = (
-        "poor"
-        if 2 * marks.count("poor") > len(marks)
-        else worst(["partly" if m == "poor" else m for m in marks])
-    )
+    overall = "poor" if 2 * marks.count("poor") > len(marks) else worst(["partly" if m == "poor" else m for m in marks])
     close = f"Each by itself, {marks.count('good')} of {len(marks)} columns are close"
     furthest = max(shares, key=lambda share: _off(share).value or 0.0)
     detail = f"{levels.detail} {close}; furthest is “{furthest.column.name}”: {_furthest(furthest)}."
@@ -228,9 +222,7 @@ def _no_better(finding: Finding, mark: Mark, detail: str) -> Finding:
     return replace(finding, mark=mark, said=words_of(mark), detail=detail)
 
 
-def judged(
-    figure: Figure, subject: str, naive: str, section: str, limit: str = "", *, near: float = 0.0
-) -> Finding:
+def judged(figure: Figure, subject: str, naive: str, section: str, limit: str = "", *, near: float = 0.0) -> Finding:
     """What a distance says of its subject, between real rows and what is naive."""
     if figure.value is None:
         return Finding("unknown", subject, "cannot be judged", capital(figure.reason), section)
@@ -314,9 +306,7 @@ def _price(privacy: Mapping[str, Any]) -> Finding:
     most = len(parties) if person["same_people"] else int(person.get("most_holders", 1))
     over = f" over {most} parties" if most > 1 else ""
     if math.isinf(most_spent):
-        return Finding(
-            "poor", "the run", "has no formal guarantee", "Its ε is infinite: do not publish.", "privacy"
-        )
+        return Finding("poor", "the run", "has no formal guarantee", "Its ε is infinite: do not publish.", "privacy")
     mark: Mark = "good" if most_spent <= STRONG else "partly" if most_spent <= REASONABLE else "poor"
     tier = {"good": "strong", "partly": "reasonable", "poor": "weak"}[mark]
     said = f"costs each person at most {at_price(most_spent, person['delta'])}{over}"

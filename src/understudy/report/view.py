@@ -85,9 +85,7 @@ def attacks(results: Sequence[Attack]) -> Iterator[dict[str, Any]]:
             "reason": attack.reason,
             "note": attack.note,
             "measures": rows,
-            "leading": [
-                row for i, row in enumerate(rows) if i == 0 or row[2].name == "copies" or row[2].leaks
-            ],
+            "leading": [row for i, row in enumerate(rows) if i == 0 or row[2].name == "copies" or row[2].leaks],
         }
 
 

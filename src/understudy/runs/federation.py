@@ -125,9 +125,7 @@ class Federation:
             else:
                 book = open_ledger(own_folder(ledgers) / f"{name}.ledger", name, each[name])
             own = None if seed is None else seed * 1_000_003 + number
-            self.holders[name] = Holder(
-                name, table, book, each[name], own, people_are_elsewhere=name in elsewhere
-            )
+            self.holders[name] = Holder(name, table, book, each[name], own, people_are_elsewhere=name in elsewhere)
 
     @classmethod
     def rehearsal(
@@ -160,9 +158,7 @@ class Federation:
         """Each holder's public schema, or the features of its population."""
         return {name: description(holder.table) for name, holder in self.holders.items()}
 
-    def parties(
-        self, protocol: str, *, run: str, folder: Path | None = None, config: Any = None
-    ) -> dict[str, Party]:
+    def parties(self, protocol: str, *, run: str, folder: Path | None = None, config: Any = None) -> dict[str, Party]:
         """One party of this protocol for each holder; a run costs what the holder allows it, however often it asks.
 
         `config` are the settings that the holders agreed to. Without them some parties agree to the defaults alone, and
@@ -188,9 +184,7 @@ def _without_limit(holder: Holder) -> Holder:
     if holder.ledger.real:
         return holder
     budget = replace(holder.budget, epsilon=math.inf)
-    return replace(
-        holder, ledger=Ledger.rehearsal(holder=holder.name, budget=budget), budget=budget, total=None
-    )
+    return replace(holder, ledger=Ledger.rehearsal(holder=holder.name, budget=budget), budget=budget, total=None)
 
 
 def _have_same_people(
@@ -250,14 +244,10 @@ def open_held(held: Mapping[str, Held], schemas: Schemas, *, same_people: bool) 
             continue
         title = name if isinstance(source, pd.DataFrame) else None
         table = opened[name] = (
-            source
-            if _READ.holds(source)
-            else read_rows(source, public[name], name=title, one_row_each=same_people)
+            source if _READ.holds(source) else read_rows(source, public[name], name=title, one_row_each=same_people)
         )
         if same_people and table.rows < 2:
-            raise ConfigError(
-                f"{table.source} has one row, and nobody can hide among one. {name} was not charged."
-            )
+            raise ConfigError(f"{table.source} has one row, and nobody can hide among one. {name} was not charged.")
     return opened
 
 
@@ -269,11 +259,7 @@ def open_holdout(holdout: Held, described: PublicSchema | Features, target: str 
     """Public rows to test on, read as the parties read theirs; each row stands for itself."""
     if isinstance(holdout, Population):
         return holdout
-    if (
-        _READ.holds(holdout)
-        or isinstance(holdout, NoRows | Mapping)
-        or not (TABLE.describes(described) and target)
-    ):
+    if _READ.holds(holdout) or isinstance(holdout, NoRows | Mapping) or not (TABLE.describes(described) and target):
         raise ConfigError("holdout must be a population, as the parties' rows are. Nothing was charged.")
     return Population.from_table(read_table(holdout, replace(described, person=None)), target)
 
@@ -282,11 +268,7 @@ def open_public(public: Held, described: PublicSchema | Features) -> Rows:
     """Public rows to begin from, read as the parties read theirs; each row stands for itself."""
     if ARRAYS.holds(public):
         return public
-    if (
-        isinstance(public, Population | NoRows | Mapping)
-        or VISITS.holds(public)
-        or not FLAT.describes(described)
-    ):
+    if isinstance(public, Population | NoRows | Mapping) or VISITS.holds(public) or not FLAT.describes(described):
         raise ConfigError("public rows are a table, series or images by a schema. Nothing was charged.")
     return read_rows(public, replace(described, person=None), one_row_each=False)
 

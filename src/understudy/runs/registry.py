@@ -36,9 +36,7 @@ PROTOCOLS: dict[str, Protocol] = {
 def protocol_named(name: str) -> Protocol:
     """The protocol of that name. ConfigError names the nearest."""
     if name not in PROTOCOLS:
-        raise ConfigError(
-            f"There is no protocol {name!r}.{nearest(name, PROTOCOLS)} Known: {', '.join(PROTOCOLS)}."
-        )
+        raise ConfigError(f"There is no protocol {name!r}.{nearest(name, PROTOCOLS)} Known: {', '.join(PROTOCOLS)}.")
     return PROTOCOLS[name]
 
 
@@ -68,9 +66,7 @@ def config_for(protocol: str, settings: Mapping[str, Any]) -> Any:
     return protocol_named(protocol).configured(settings)
 
 
-def require_priced(
-    protocol: Protocol, schemas: Mapping[str, Any], config: Any, elsewhere: Iterable[str]
-) -> None:
+def require_priced(protocol: Protocol, schemas: Mapping[str, Any], config: Any, elsewhere: Iterable[str]) -> None:
     """Refuse to price people as if they were with one holder, where a holder says that they are `elsewhere` too."""
     same = protocol.holds_same_people(schema.names for schema in schemas.values())
     for name in elsewhere:

@@ -45,9 +45,7 @@ class Result:
     federation: Federation | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(
-        cls, outcome: Outcome, transcript: Transcript, run: str, federation: Federation | None = None
-    ) -> "Result":
+    def of(cls, outcome: Outcome, transcript: Transcript, run: str, federation: Federation | None = None) -> "Result":
         trained = outcome.trained
         made = Generator.of(trained) if isinstance(trained, GeneratorParts) else Classifier.of(trained)
         return cls(made, outcome.privacy, transcript, run, outcome.people, federation)
@@ -126,9 +124,7 @@ class Result:
             home = self.save(folder)
             replace_json(home / "run.json", {"run": self.run, "rehearsal": bool(self.privacy.rehearsal)})
             replace(home / "run.toml", tomli_w.dumps({"parties": books}).encode())
-            return write_report(
-                home, out=out, publish=publish, tables=tables, holdout=holdout, target=target
-            ).resolve()
+            return write_report(home, out=out, publish=publish, tables=tables, holdout=holdout, target=target).resolve()
 
     def __repr__(self) -> str:
         what = "sample(n) draws rows" if isinstance(self.artefact, Generator) else "model predicts"
@@ -170,9 +166,7 @@ def predicted(
         if target != trained:
             raise ConfigError(f"this classifier predicts {trained}, not {target}. Nothing was predicted.")
         if probabilities:
-            return pd.DataFrame(
-                artefact.predict_proba(source), columns=[str(one) for one in artefact.classes_]
-            )
+            return pd.DataFrame(artefact.predict_proba(source), columns=[str(one) for one in artefact.classes_])
         return pd.DataFrame({target: artefact.predict(source)})
     schema = artefact.schema
     if not TABLE.describes(schema) or target not in schema.names:
@@ -196,9 +190,7 @@ def _known_columns(source: Source, schema: Schema) -> pd.DataFrame:
         frame[name], faults = read_cells(column, raw.columns[name], raw.numbers)
         for fault in faults:
             row = "" if fault.rows is None else f", row {int(fault.rows[0]):,}"
-            raise SchemaError(
-                f'{raw.name}, column "{name}"{row}: the cell {fault.reason} Nothing was predicted.'
-            )
+            raise SchemaError(f'{raw.name}, column "{name}"{row}: the cell {fault.reason} Nothing was predicted.')
     return pd.DataFrame(frame)
 
 

@@ -135,8 +135,7 @@ class RunFile:
             raise ConfigError(f"{name}: there is no party. Add a table [parties.NAME] for each holder.")
         plain_names(data["parties"], "party", nothing="Nothing was read or charged.")
         parties = {
-            party: _section(body, f"{name}: parties.{party}", elsewhere)
-            for party, body in data["parties"].items()
+            party: _section(body, f"{name}: parties.{party}", elsewhere) for party, body in data["parties"].items()
         }
         plain = {key: data.get(key) for key in ("protocol", "out", *_PLAIN)}
         return cls(**plain, settings=settings, parties=parties, folder=folder)  # type: ignore[arg-type]
@@ -184,9 +183,7 @@ class RunFile:
             said["ledger"] = str(self.ledger_path(party))
         else:
             del said["noise"]  # a holder elsewhere chooses it itself
-        return {
-            key: value for key, value in said.items() if value not in (None, "", ()) and value is not False
-        }
+        return {key: value for key, value in said.items() if value not in (None, "", ()) and value is not False}
 
 
 _PLAIN = ("rows", "people", "holdout", "public")
@@ -215,9 +212,7 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
     known_keys(body, known, where)
     aggregates = body.get("aggregates") is True
     if aggregates and (own := [key for key in ("table", *_READING, "people_are_elsewhere") if key in body]):
-        raise ConfigError(
-            f'{where}: who aggregates holds no rows, so no "{own[0]}". Nothing was read or charged.'
-        )
+        raise ConfigError(f'{where}: who aggregates holds no rows, so no "{own[0]}". Nothing was read or charged.')
     needed = () if elsewhere or aggregates else ("table",)
     if missing := [key for key in (*needed, "schema", "epsilon", "delta") if key not in body]:
         raise ConfigError(f'{where}: "{missing[0]}" is missing. Nothing was read or charged.')

@@ -174,9 +174,7 @@ class Policy:
         whole(people=self.people, message_mb=self.message_mb)
         one_of(ACCEPT, accept=self.accept)
         if not isinstance(self.people_are_elsewhere, bool):
-            raise ConfigError(
-                f"people_are_elsewhere must be true or false, not {self.people_are_elsewhere!r}."
-            )
+            raise ConfigError(f"people_are_elsewhere must be true or false, not {self.people_are_elsewhere!r}.")
         one_of(AGAINST, against=self.against)
         object.__setattr__(self, "settings", _ranges(self.settings))
 
@@ -210,9 +208,7 @@ class Policy:
         """
         if refusal := self._refusal(contract, party, schema, people, spent, columns or {}):
             why, then = refusal
-            raise PartyError(
-                f"{party} refuses the contract: {why}. Nothing was read, charged or sent. {then}"
-            )
+            raise PartyError(f"{party} refuses the contract: {why}. Nothing was read, charged or sent. {then}")
 
     def _refusal(
         self, contract: Contract, party: str, schema: str, people: int, spent: float, columns: Mapping[str, str]
@@ -250,9 +246,7 @@ class Policy:
             if not _within(told := contract.settings.get(name), low, high):
                 why = f"{name} = {told!r} is outside {low:g} to {high:g}"
                 return why, f"Change it in the run file, or see `[settings]` in {limits}."
-        if self.partners is not None and (
-            strange := [p for p in contract.parties if p not in (*self.partners, party)]
-        ):
+        if self.partners is not None and (strange := [p for p in contract.parties if p not in (*self.partners, party)]):
             return f"{strange[0]!r} is not a partner of this holder", f"See `partners` in {limits}."
         return None
 

@@ -160,9 +160,7 @@ class FlowerParties(RemoteParties):
         """Push to each node and pull until all have answered or the time is up; what was lost is pushed again."""
         said: dict[int, Mapping[str, Any]] = {}
         open_: dict[str, int] = {}
-        while (waiting := [node for node in orders if node not in said]) and (
-            left := until - time.monotonic()
-        ) > 0:
+        while (waiting := [node for node in orders if node not in said]) and (left := until - time.monotonic()) > 0:
             if missing := [node for node in waiting if node not in open_.values()]:
                 orders_now = [self._message(node, orders[node], left) for node in missing]
                 open_ |= dict(zip(self._grid.push_messages(orders_now), missing, strict=True))

@@ -173,9 +173,7 @@ def load_server(folder: str | Path) -> ServerIdentity:
     except OSError as error:
         raise ConfigError(f"{folder}: the server's identity cannot be read ({error.strerror}).") from None
     for what, name in (("authority's", "ca.pem"), ("server's", "server.pem")):
-        check_time(
-            f"The {what} certificate", parts[name], "`understudy federation renew --server` makes a new one"
-        )
+        check_time(f"The {what} certificate", parts[name], "`understudy federation renew --server` makes a new one")
     return ServerIdentity(
         authority=parts["ca.pem"],
         certificate=parts["server.pem"],

@@ -64,9 +64,7 @@ class Transcript:
     def __init__(self) -> None:
         self.lines: dict[tuple[str, str], Line] = defaultdict(Line)
 
-    def record(
-        self, party: str, ask: Ask, reply: Reply, *, down: int | None = None, up: int | None = None
-    ) -> None:
+    def record(self, party: str, ask: Ask, reply: Reply, *, down: int | None = None, up: int | None = None) -> None:
         line = self.lines[party, ask.kind()]
         line.meaning = ask.meaning()
         line.count += 1

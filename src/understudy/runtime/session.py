@@ -97,9 +97,7 @@ class Seat:
         own_folder(folder)
         if new:
             replace(kept, contract.text.encode())
-        self.log.write(
-            "contract accepted" if new else "contract resumed", contract=contract.digest, run=contract.run
-        )
+        self.log.write("contract accepted" if new else "contract resumed", contract=contract.digest, run=contract.run)
         return Session(self, contract, folder)
 
     def ended(self, contract: Contract) -> bool:

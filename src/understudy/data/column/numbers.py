@@ -236,9 +236,7 @@ class Real(Binned):
         return f"{self.low:g} to {self.high:g}, {self.levels} levels"
 
     def said(self, value: Any) -> str:
-        return (
-            f"{value:g}" if self.written is None else forms.write_number(value, self.written, self.decimals)
-        )
+        return f"{value:g}" if self.written is None else forms.write_number(value, self.written, self.decimals)
 
     def bound_at(self, number: Any) -> float:
         return float(number)

@@ -108,10 +108,7 @@ class Codec:
         if rng is not None and any(binned):
             inside[:, binned] = rng.uniform(len(codes), sum(binned)).cpu().numpy()
         return pd.DataFrame(
-            {
-                column.name: values_of(column, codes[:, j], inside[:, j])
-                for j, column in enumerate(self.schema.columns)
-            }
+            {column.name: values_of(column, codes[:, j], inside[:, j]) for j, column in enumerate(self.schema.columns)}
         )
 
     def sample_codes(self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform) -> Codes:

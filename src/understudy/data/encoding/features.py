@@ -158,9 +158,7 @@ class ArrayFeatures:
     def rows(self, source: ArrayLike | Tensor) -> Tensor:
         rows = tensor(source)
         if rows.shape[1:] != self.shape:
-            raise SchemaError(
-                f"a row has the shape {self.shape}, not {tuple(rows.shape[1:])}. Nothing was read."
-            )
+            raise SchemaError(f"a row has the shape {self.shape}, not {tuple(rows.shape[1:])}. Nothing was read.")
         if rows.is_floating_point() and not bool((finite := rows.to(torch.float32).isfinite()).all()):
             row = int((~finite.flatten(1).all(1)).nonzero()[0])
             raise SchemaError(f"row {row + 1:,} holds a value that is not finite. Nothing was read further.")

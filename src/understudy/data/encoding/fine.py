@@ -134,9 +134,7 @@ def _fine(column: Column, most: int) -> Column:
     if column.decimals is not None:
         return replace(column, bins=_decimal_edges(column, most), ends=False)
     unit, low, high = _unit(column), column.low, column.high
-    points = {0.0: _LEAST} | {
-        point: math.nextafter(point, math.inf) for point in _round_numbers(low, high, unit, most)
-    }
+    points = {0.0: _LEAST} | {point: math.nextafter(point, math.inf) for point in _round_numbers(low, high, unit, most)}
     reals = set(_spread(low, high, most, unit, len(points)).tolist()) | {*points, *points.values()}
     return replace(column, bins=_between(reals, low, high))
 
@@ -175,12 +173,8 @@ def _round_numbers(low: float, high: float, least: float, most: int) -> list[flo
     largest = max(abs(low), abs(high))
     for digits in _DIGITS:
         powers = range(math.floor(math.log10(least)) - 1, math.floor(math.log10(largest)) + 1)
-        sizes = (
-            float(f"{lead}e{power}") for power in powers for lead in range(10 ** (digits - 1), 10**digits)
-        )
-        found = [
-            sign * size for size in sizes for sign in (1, -1) if size >= least and low < sign * size < high
-        ]
+        sizes = (float(f"{lead}e{power}") for power in powers for lead in range(10 ** (digits - 1), 10**digits))
+        found = [sign * size for size in sizes for sign in (1, -1) if size >= least and low < sign * size < high]
         if 4 * len(found) <= min(most, _SPREAD):
             return found
     return []
@@ -192,9 +186,7 @@ def _spread(low: float, high: float, most: int, unit: float, points: int) -> NDA
     return np.asarray(unit * np.sinh(np.linspace(math.asinh(low / unit), math.asinh(high / unit), cells + 1)))
 
 
-def _between(
-    edges: set[int] | set[float], low: float, high: float, begin: float | None = None
-) -> tuple[Any, ...]:
+def _between(edges: set[int] | set[float], low: float, high: float, begin: float | None = None) -> tuple[Any, ...]:
     """All edges above `low` and below `high`, which is the last; the first is `begin`, or else `low`."""
     return (low if begin is None else begin, *sorted(edge for edge in edges if low < edge < high), high)
 

@@ -52,9 +52,7 @@ class Frame:
     def __post_init__(self) -> None:
         whole(features=self.features, **{"each side of a row": min(self.shape)})
         if type(self.upright) is not bool or (self.upright and (self.sides != 2 or self._slow < 1)):
-            raise ConfigError(
-                "only images are turned upright, and of those more is kept than how they were turned."
-            )
+            raise ConfigError("only images are turned upright, and of those more is kept than how they were turned.")
         if math.prod(self.shape) > MOST_VALUES or max(self.shape) > UNIT or self._slow > MOST_FEATURES:
             raise ConfigError(
                 f"rows of {' × '.join(map(str, self.shape))} values with {self.features:,} features are too large: "
@@ -106,9 +104,7 @@ class Frame:
         out = np.empty((len(values), self.features))
         at = np.unravel_index(self.order, self.shape)
         sizes = [int(place.max()) + 1 for place in at]  # of each side, faster ones are not needed
-        bases = [
-            np.rint(dct(n) * UNIT)[:size] for n, size in zip(self.shape[: self.sides], sizes, strict=False)
-        ]
+        bases = [np.rint(dct(n) * UNIT)[:size] for n, size in zip(self.shape[: self.sides], sizes, strict=False)]
         places = np.ravel_multi_index(at, (*sizes[: self.sides], *self.shape[self.sides :]))
         for start in range(0, len(values), _CHUNK):
             part = np.rint((values[start : start + _CHUNK].astype(np.float64) - 0.5) * UNIT)
@@ -157,15 +153,11 @@ class Frame:
         out = np.empty((len(values), width))
         for start in range(0, len(values), _CHUNK):
             part = values[start : start + _CHUNK].reshape(-1, self.channels)
-            cells = np.nan_to_num(np.clip(np.floor(part.astype(np.float64) * bins), 0, bins - 1)).astype(
-                np.int64
-            )
+            cells = np.nan_to_num(np.clip(np.floor(part.astype(np.float64) * bins), 0, bins - 1)).astype(np.int64)
             cells += bins * np.arange(self.channels)
             rows = len(part) * self.channels // math.prod(self.shape)
             cells = cells.reshape(rows, -1) + width * np.arange(rows)[:, None]
-            out[start : start + rows] = np.bincount(cells.ravel(), minlength=rows * width).reshape(
-                rows, width
-            )
+            out[start : start + rows] = np.bincount(cells.ravel(), minlength=rows * width).reshape(rows, width)
         return out
 
     def matrix(self) -> NDArray[np.float64]:

@@ -55,9 +55,7 @@ class Levels:
         sizes = self.fine.sizes
         if len(self.groups) != len(sizes) or len(self.weights) != len(sizes):
             raise SchemaError(f"levels of {len(self.groups)} columns do not fit a table of {len(sizes)}.")
-        for column, cells, group, weight in zip(
-            self.schema.columns, sizes, self.groups, self.weights, strict=True
-        ):
+        for column, cells, group, weight in zip(self.schema.columns, sizes, self.groups, self.weights, strict=True):
             if group.shape != (cells,) or weight.shape != (cells,):
                 raise column.error(f"its levels are not for its {cells:,} fine cells.")
             if not np.array_equal(found := np.unique(group), np.arange(len(found))):
@@ -85,9 +83,7 @@ class Levels:
     def slots(self) -> Codec:
         """The same levels as those of categories, for one-hot rows and for drawing."""
         columns = zip(self.schema.names, self.sizes, strict=True)
-        return Codec(
-            Schema(columns=tuple(Categorical(name=n, categories=tuple(range(size))) for n, size in columns))
-        )
+        return Codec(Schema(columns=tuple(Categorical(name=n, categories=tuple(range(size))) for n, size in columns)))
 
     @property
     def blocks(self) -> tuple[slice, ...]:

@@ -88,9 +88,7 @@ class Population:
         """Bring each person's rows together; where they are already, nothing is copied."""
         who, ids = pd.factorize(people)
         if (missing := who < 0).any():
-            raise SchemaError(
-                f"row {int(missing.argmax()) + 1:,} belongs to no person. Nothing was read further."
-            )
+            raise SchemaError(f"row {int(missing.argmax()) + 1:,} belongs to no person. Nothing was read further.")
         if (np.diff(who) < 0).any():
             order = torch.from_numpy(np.argsort(who, kind="stable"))
             rows, codes = rows[order], codes[order]
@@ -178,9 +176,7 @@ def _starts(sizes: NDArray[np.integer[Any]]) -> Tensor:
     return torch.from_numpy(starts_of(sizes))
 
 
-def read_labelled_images(
-    path: str | Path, schema: ImageSchema, *, target: str, labels: Sequence[Label]
-) -> Population:
+def read_labelled_images(path: str | Path, schema: ImageSchema, *, target: str, labels: Sequence[Label]) -> Population:
     """The people of a .npz file, with images by this schema and, in the array `target`, the class of each."""
     path = Path(path)
     arrays = load_arrays(path)

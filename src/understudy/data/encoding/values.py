@@ -84,9 +84,7 @@ def _numbers(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
     try:
         return values.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError):
-        raise column.error(
-            f"holds values that are not numbers ({values.dtype}). Nothing was encoded."
-        ) from None
+        raise column.error(f"holds values that are not numbers ({values.dtype}). Nothing was encoded.") from None
 
 
 def _moments(column: Date | Datetime, values: "pd.Series[Any]") -> NDArray[np.float64]:
@@ -95,9 +93,7 @@ def _moments(column: Date | Datetime, values: "pd.Series[Any]") -> NDArray[np.fl
         dates = isinstance(values.dtype, np.dtype) and values.dtype.kind == "M"
         stamps = (values if dates else pd.to_datetime(values)).to_numpy("datetime64[s]")
     except (TypeError, ValueError):
-        raise column.error(
-            f"holds values that are not dates ({values.dtype}). Nothing was encoded."
-        ) from None
+        raise column.error(f"holds values that are not dates ({values.dtype}). Nothing was encoded.") from None
     step = column.step if isinstance(column, Datetime) else 86400
     return np.where(np.isnat(stamps), np.nan, np.floor(stamps.astype(np.int64) / step))
 

@@ -38,9 +38,7 @@ class VisitKind(Kind[VisitSchema, Visits]):
     name = VisitSchema.kind
     plural = "people with events"
 
-    def read(
-        self, source: Any, schema: VisitSchema, name: str | None = None, *, one_row_each: bool = True
-    ) -> Visits:
+    def read(self, source: Any, schema: VisitSchema, name: str | None = None, *, one_row_each: bool = True) -> Visits:
         rows = read_visits(source, schema, name)
         if "people" not in two_sources(source, schema):
             warnings.warn(

@@ -149,9 +149,7 @@ def places(aligned: pd.DataFrame) -> NDArray[np.int64]:
 class TableKind(Flat[Schema, Table]):
     name = Schema.kind
 
-    def read(
-        self, source: Any, schema: Schema, name: str | None = None, *, one_row_each: bool = True
-    ) -> Table:
+    def read(self, source: Any, schema: Schema, name: str | None = None, *, one_row_each: bool = True) -> Table:
         return open_table(source, schema, name, one_row_each=one_row_each)
 
     def check(self, source: Any, schema: Schema) -> tuple[list[Violation], list[str]]:
@@ -225,9 +223,7 @@ class ArrayKind(Flat[A, ArrayTable[A]]):
     def names(self, schema: A, party: str) -> list[str]:
         return [f"{party}.{name}" for name in schema.flat_names]
 
-    def read(
-        self, source: Any, schema: A, name: str | None = None, *, one_row_each: bool = True
-    ) -> ArrayTable[A]:
+    def read(self, source: Any, schema: A, name: str | None = None, *, one_row_each: bool = True) -> ArrayTable[A]:
         return schema.read(source, name)
 
     def roster(self, rows: ArrayTable[A], *, several: bool = False) -> Table:

@@ -193,9 +193,7 @@ def _parse_boolean(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[np.i
     if no.lower() in kinds.FALSE_WORDS and yes.lower() in kinds.TRUE_WORDS:
         words = [word.lower() for word in words]
         false_words, true_words = set(kinds.FALSE_WORDS), set(kinds.TRUE_WORDS)
-    true, false = (
-        np.array([word in known for word in words], dtype=bool) for known in (true_words, false_words)
-    )
+    true, false = (np.array([word in known for word in words], dtype=bool) for known in (true_words, false_words))
     said = "true nor false" if column.labels == ("False", "True") else f"{no} nor {yes}"
     return true.astype(np.int64), [(f"is neither {said}.", ~(true | false))]
 

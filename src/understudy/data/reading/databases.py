@@ -44,9 +44,7 @@ def query_batches(source: TableSource) -> Generator[Answer]:
 
 def count_rows(source: TableSource) -> int | None:
     """How many rows the query gives, by the database's own count; None where it takes no such question."""
-    counting = replace(
-        source, query=f"select count(*) as n from (\n{(source.query or '').rstrip('; ')}\n) as counted"
-    )
+    counting = replace(source, query=f"select count(*) as n from (\n{(source.query or '').rstrip('; ')}\n) as counted")
     try:
         found = query_rows(counting)
     # a dialect that has no order or no `with` inside brackets; a wrong query is named later

@@ -202,9 +202,7 @@ def _from_answer(found: Answer, want: Want, name: str) -> Raw:
     if isinstance(found, pa.Table):
         return _from_arrow(found, want, name)
     header, cells = found
-    columns = {
-        column: pd.Series(cells[header.index(column)], dtype=object) for column in _present(header, want)
-    }
+    columns = {column: pd.Series(cells[header.index(column)], dtype=object) for column in _present(header, want)}
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(cells[0]) + 1))
 
 

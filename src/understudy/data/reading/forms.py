@@ -80,9 +80,7 @@ def read_time(value: object, form: str) -> float:
     if isinstance(value, time):
         return (value.hour * 3600 + value.minute * 60 + value.second) // TIME_FORMS[form]
     first, rest = ("[0-9]{2}" if form.startswith("HH") else "[0-9]{1,2}"), form.count(":")
-    found = (
-        re.fullmatch(rf"({first})" + r":([0-9]{2})" * rest, value.strip()) if isinstance(value, str) else None
-    )
+    found = re.fullmatch(rf"({first})" + r":([0-9]{2})" * rest, value.strip()) if isinstance(value, str) else None
     parts = [int(part) for part in found.groups()] if found else [24]
     if parts[0] > 23 or max(parts) > 59:
         return math.nan
@@ -98,9 +96,7 @@ def write_time(steps: float, form: str) -> str:
 
 def time_form(words: Iterable[str]) -> str | None:
     """The form that all these texts are times of day in, or None."""
-    return next(
-        (form for form in TIME_FORMS if not any(math.isnan(read_time(word, form)) for word in words)), None
-    )
+    return next((form for form in TIME_FORMS if not any(math.isnan(read_time(word, form)) for word in words)), None)
 
 
 def day_or_nan(text: str, form: str, epoch: int) -> float:
@@ -135,6 +131,4 @@ def number_form(words: set[str]) -> tuple[str, int] | None:
     form = f"0{',0' if ',' in marks else ''}{blank}{sign}"
     if form not in NUMBER_FORMS or ("," in marks and digits == {3}):
         return None
-    return (
-        None if any(math.isnan(read_number(word, form)) for word in words) else (form, max(digits, default=0))
-    )
+    return None if any(math.isnan(read_number(word, form)) for word in words) else (form, max(digits, default=0))

@@ -46,9 +46,7 @@ class TableSource:
         if self.separator is not None and (len(self.separator) != 1 or self.separator in '"\r\n'):
             raise ConfigError(f"separator must be one character, not {self.separator!r}. {_NOTHING}")
         if self.decimal not in (".", ",") or self.decimal == self.separator:
-            raise ConfigError(
-                f'decimal must be "." or ",", and not the separator, not {self.decimal!r}. {_NOTHING}'
-            )
+            raise ConfigError(f'decimal must be "." or ",", and not the separator, not {self.decimal!r}. {_NOTHING}')
         try:
             codecs.lookup(self.encoding)
         except LookupError:

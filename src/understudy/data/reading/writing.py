@@ -60,9 +60,7 @@ def typed_like(frame: pd.DataFrame, schema: object, dtypes: Mapping[Any, Any]) -
     A type without room for a gap is left as it is where a value is missing.
     """
     known: dict[str, Column] = {column.name: column for column in getattr(schema, "columns", ())}
-    return frame.assign(
-        **{c: _typed_like(known[c], frame[c], dtypes[c]) for c in frame if c in known and c in dtypes}
-    )
+    return frame.assign(**{c: _typed_like(known[c], frame[c], dtypes[c]) for c in frame if c in known and c in dtypes})
 
 
 def _typed_like(column: Column, cells: "pd.Series[Any]", dtype: Any) -> "pd.Series[Any]":
@@ -121,9 +119,7 @@ def coarsen_long(source: Source, schema: Schema, path: Path) -> Path:
 
 def _wanted(source: Source, schema: Schema) -> dict[str, bool]:
     numbers = [
-        column.name
-        for column in schema.columns
-        if isinstance(column, kinds.Integer | Real) and column.form is None
+        column.name for column in schema.columns if isinstance(column, kinds.Integer | Real) and column.form is None
     ]
     return as_they_came(source, schema.names, schema.person, numbers)
 
@@ -143,9 +139,7 @@ def _coarse(raw: Raw, schema: Schema) -> pd.DataFrame:
     if broken := [fault for fault in raw.faults if fault.column is None]:
         raise SchemaError(f"{raw.name}: a row {broken[0].reason} Nothing was read further.")
     known = {column.name: column for column in schema.columns}
-    return pd.DataFrame(
-        {c: _fit(known[c], cells) if c in known else cells for c, cells in raw.columns.items()}
-    )
+    return pd.DataFrame({c: _fit(known[c], cells) if c in known else cells for c, cells in raw.columns.items()})
 
 
 def _fit(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":

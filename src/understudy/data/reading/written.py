@@ -36,13 +36,9 @@ def arrow_cells(table: pa.Table) -> dict[str, "pd.Series[Any]"]:
         elif pa.types.is_string_view(field.type):
             table = table.set_column(place, field.name, _viewless(table[place]))
     kinds = {field.name: field.type for field in table.schema}
-    text = [
-        name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    ]
+    text = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
     # Without pandas' own metadata an id that was saved as the index comes back as a column.
-    frame = table.drop_columns(text).to_pandas(
-        ignore_metadata=True, date_as_object=False, types_mapper=_WHOLE.get
-    )
+    frame = table.drop_columns(text).to_pandas(ignore_metadata=True, date_as_object=False, types_mapper=_WHOLE.get)
     return {name: _text(table[name]) if name in text else frame[name] for name in table.column_names}
 
 
@@ -126,9 +122,7 @@ def _without(cells: "pd.Series[Any]", missing: Iterable[str | float]) -> "pd.Ser
         return cells.cat.remove_categories(gone)
     if cells.dtype == object:
         return cells.mask(cells.map(lambda value: _is_one(value, wanted, numbers)).astype(bool), None)
-    return (
-        cells.mask(cells.isin(numbers)) if numbers and pd.api.types.is_numeric_dtype(cells.dtype) else cells
-    )
+    return cells.mask(cells.isin(numbers)) if numbers and pd.api.types.is_numeric_dtype(cells.dtype) else cells
 
 
 def _is_one(value: object, wanted: set[str | float], numbers: set[float]) -> bool:

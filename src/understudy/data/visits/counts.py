@@ -151,8 +151,7 @@ class VisitLayout(Blocks):
     @classmethod
     def from_schema(cls, schema: VisitSchema) -> "VisitLayout":
         people, events = (
-            tuple(column.size for column in part.columns)
-            for part in (schema.person_schema, schema.event_schema)
+            tuple(column.size for column in part.columns) for part in (schema.person_schema, schema.event_schema)
         )
         return cls(people, events, schema.ordered)
 
@@ -164,9 +163,7 @@ class VisitLayout(Blocks):
             *(("event", q, r) for q, r in combinations_with_replacement(events, 2)),
             *(("across", a, q) for a, q in product(own, events)),
             *(("next", q, r) for q, r in product(events, events) if self.ordered),
-            *(
-                ("later", q, q) for q in events[:-1] if self.ordered and self.people[-1] > 3
-            ),  # but for the gap
+            *(("later", q, q) for q in events[:-1] if self.ordered and self.people[-1] > 3),  # but for the gap
         )
 
     def shape(self, block: Block) -> tuple[int, ...]:
@@ -186,8 +183,7 @@ class VisitLayout(Blocks):
         raw = {kind: (sum(own) / len(own) ** 2) ** (1 / 3) for kind, own in cells.items()}
         squares = sum(len(cells[kind]) * weight**2 for kind, weight in raw.items()) / len(self.blocks)
         return {
-            kind: min(max(round(_PARTS * weight / math.sqrt(squares)), _LEAST), _MOST)
-            for kind, weight in raw.items()
+            kind: min(max(round(_PARTS * weight / math.sqrt(squares)), _LEAST), _MOST) for kind, weight in raw.items()
         }
 
     def unit_of(self, kind: str, unit: int) -> int:
@@ -210,9 +206,7 @@ class SeveralLayout(Blocks):
 
     @classmethod
     def from_schema(cls, schema: SeveralVisits) -> "SeveralLayout":
-        return cls(
-            tuple(part.title for part in schema.parts), tuple(map(VisitLayout.from_schema, schema.parts))
-        )
+        return cls(tuple(part.title for part in schema.parts), tuple(map(VisitLayout.from_schema, schema.parts)))
 
     @cached_property
     def people(self) -> tuple[int, ...]:
@@ -300,9 +294,7 @@ def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[n
     return total
 
 
-def person_vectors(
-    codes: VisitCodes, layout: VisitLayout, root: int, start: int, stop: int
-) -> NDArray[np.int64]:
+def person_vectors(codes: VisitCodes, layout: VisitLayout, root: int, start: int, stop: int) -> NDArray[np.int64]:
     """Of people from start to stop one vector each: `root` for the level of each person column, and the parts of `root`
     of the person's events for the levels of each event column: (people, width).
 

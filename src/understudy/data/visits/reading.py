@@ -206,9 +206,7 @@ def two_sources(source: Source | TwoSources, schema: "VisitSchema | SeveralVisit
             f"folder with a file {' and a file '.join(wanted)}. Nothing was read."
         )
     if extra := [part for part in found if part not in read]:
-        raise SchemaError(
-            f"the schema describes no {extra[0]}, and there is a table of them. Nothing was read."
-        )
+        raise SchemaError(f"the schema describes no {extra[0]}, and there is a table of them. Nothing was read.")
     return found
 
 

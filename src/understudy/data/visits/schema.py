@@ -103,9 +103,7 @@ class VisitSchema(PeopleSchema):
         if self.cut not in CUTS:
             raise SchemaError(f"cut must be {' or '.join(CUTS)}, not {self.cut!r}.")
         if not isinstance(self.title, str) or not _TITLES.fullmatch(self.title) or self.title == "people":
-            raise SchemaError(
-                f"title is what events are called, a plain word in small letters, not {self.title!r}."
-            )
+            raise SchemaError(f"title is what events are called, a plain word in small letters, not {self.title!r}.")
         if not isinstance(self.note, str):
             raise SchemaError(f"note must be text, not {self.note!r}.")
         rules = read_rules(self.rules)
@@ -127,9 +125,7 @@ class VisitSchema(PeopleSchema):
     def _check_time(self) -> None:
         if self.time is None:
             if self.gaps is not None:
-                raise SchemaError(
-                    "gaps are bins of the time between two events, and no column holds the time."
-                )
+                raise SchemaError("gaps are bins of the time between two events, and no column holds the time.")
             return
         column = self.events.column(self.time)
         if not isinstance(column, Date | Datetime | Integer) or column.nullable:
@@ -294,9 +290,7 @@ class SeveralVisits(PeopleSchema):
     def titles_in(self, names: Iterable[str]) -> tuple[str, ...]:
         """The kinds of events that these columns speak of."""
         said = set(names)
-        return tuple(
-            part.title for part in self.parts if said & {column.name for column in part.event_columns}
-        )
+        return tuple(part.title for part in self.parts if said & {column.name for column in part.event_columns})
 
     def to_dict(self) -> dict[str, Any]:
         rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
@@ -304,9 +298,7 @@ class SeveralVisits(PeopleSchema):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        known_keys(
-            data, ("kind", "rules", "parts"), "a schema of several kinds of events", raised=SchemaError
-        )
+        known_keys(data, ("kind", "rules", "parts"), "a schema of several kinds of events", raised=SchemaError)
         parts = data.get("parts")
         if not isinstance(parts, list | tuple):
             raise SchemaError("parts are a list of schemas of visits.")

@@ -175,9 +175,7 @@ def univariate(table: Codes, space: Space) -> Predicates:
     return distinct(np.array(tests, dtype=np.int64).reshape(-1, 1, 4))
 
 
-def multivariate(
-    table: Codes, space: Space, columns: int, wanted: int, rng: np.random.Generator
-) -> Predicates:
+def multivariate(table: Codes, space: Space, columns: int, wanted: int, rng: np.random.Generator) -> Predicates:
     """Up to `wanted` distinct predicates that fit exactly one row, each from a random row and random columns."""
     ordered, present = _order(space)
     present_levels = [column[column < most] for column, most in zip(table.T, present, strict=True)]
@@ -196,9 +194,7 @@ def multivariate(
     return kept[:wanted]
 
 
-def random_predicates(
-    table: Codes, space: Space, columns: int, count: int, rng: np.random.Generator
-) -> Predicates:
+def random_predicates(table: Codes, space: Space, columns: int, count: int, rng: np.random.Generator) -> Predicates:
     """Random columns, random tests, random values among those that the table holds."""
     held = [np.unique(column) for column in table.T]
     chosen = _column_sets(table.shape[1], columns, count, rng)
@@ -209,9 +205,7 @@ def random_predicates(
     low = np.select([test == 3, test == 4, test == 5], [0, level + 1, 0], level)
     high = np.select([test == 2, test == 4, test == 5], [present - 1, present - 1, level - 1], level)
     empty = low > high  # "above the highest": written as 1 ≤ level ≤ 0, so that no end is negative
-    return np.stack([chosen, np.where(empty, 1, low), np.where(empty, 0, high), test == 1], axis=2).astype(
-        np.int64
-    )
+    return np.stack([chosen, np.where(empty, 1, low), np.where(empty, 0, high), test == 1], axis=2).astype(np.int64)
 
 
 def _rate(found: Ints, first: Ints) -> Rate:

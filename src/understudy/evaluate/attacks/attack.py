@@ -139,8 +139,7 @@ def judge(attacks: Sequence[Attack]) -> tuple[Attack, ...]:
             kept[place] = Attack.absent(one.what, why)
     adjusted = iter(holm([measure.p for attack in kept for measure in attack.measures]))
     return tuple(
-        replace(attack, measures=tuple(replace(m, adjusted=next(adjusted)) for m in attack.measures))
-        for attack in kept
+        replace(attack, measures=tuple(replace(m, adjusted=next(adjusted)) for m in attack.measures)) for attack in kept
     )
 
 

@@ -64,14 +64,11 @@ def attack_tables(
     codec, space = Codec(schema), Space.gower(schema)
     tables = _codes(codec, train), _codes(codec, holdout), _codes(codec, synthetic)
     closer, closeness = neighbours(*tables, space=space, most=LOOKED_AT, seed=seed)
-    attacks = [
-        neighbourhood(*tables, targets=targets, score=score, seed=seed) for score in ("share", "nearest")
-    ]
+    attacks = [neighbourhood(*tables, targets=targets, score=score, seed=seed) for score in ("share", "nearest")]
     attacks += [neighbourhood(*tables, targets=targets, outliers=share, seed=seed) for share in (0, 0.5, 1)]
     attacks += [closer]
     attacks += [
-        singling_out(*tables, space=space, columns=columns, predicates=targets, seed=seed)
-        for columns in (1, 3)
+        singling_out(*tables, space=space, columns=columns, predicates=targets, seed=seed) for columns in (1, 3)
     ]
     attacks += _links(tables, space, [(owners or {}).get(name) for name in names], targets, seed)
     if secrets is None:

@@ -79,9 +79,7 @@ def neighbourhood(
     odd = np.split(_outlying(np.concatenate([train, holdout]), space, rng), [len(train)])
     count = min(targets, len(holdout) // 2, *(_most(mask, outliers) for mask in odd))
     if not count:
-        return Attack.absent(
-            what, f"{len(train)} training and {len(holdout)} held-out rows hold no such target."
-        )
+        return Attack.absent(what, f"{len(train)} training and {len(holdout)} held-out rows hold no such target.")
     inside, outside = (_pick(mask, count, outliers, rng) for mask in odd)
     people = np.concatenate([train[inside], holdout[outside]])
     other = np.delete(holdout, outside, axis=0)
@@ -131,9 +129,7 @@ def _most(odd: NDArray[np.bool_], share: float | None) -> int:
     return min(int(room / part + 1e-9) for room, part in rooms if part)
 
 
-def _pick(
-    odd: NDArray[np.bool_], count: int, share: float | None, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def _pick(odd: NDArray[np.bool_], count: int, share: float | None, rng: np.random.Generator) -> NDArray[np.int64]:
     if share is None:
         return rng.choice(len(odd), count, replace=False)
     outliers = round(share * count)
@@ -156,9 +152,7 @@ class _Look:
         trials = effective(len(self.train), self.weights)
         share = min(1.0, float(self.weights[:train].sum() / self.weights.sum()))
         rate = exact(share * trials, trials)
-        return Rate(
-            *((s / train) / (s / train + (1 - s) / holdout) for s in (rate.value, rate.low, rate.high))
-        )
+        return Rate(*((s / train) / (s / train + (1 - s) / holdout) for s in (rate.value, rate.low, rate.high)))
 
 
 def neighbours(
@@ -179,9 +173,7 @@ def neighbours(
         return Attack.absent(What("closer_to_train"), reason), absent
     rng = np.random.default_rng([seed, 0])
     pool = Rows(np.concatenate([train, holdout]), space)
-    drawn, held = (
-        np.sort(rng.choice(len(rows), min(most, len(rows)), replace=False)) for rows in (synthetic, holdout)
-    )
+    drawn, held = (np.sort(rng.choice(len(rows), min(most, len(rows)), replace=False)) for rows in (synthetic, holdout))
     fake = _look(synthetic[drawn], pool, len(train))
     real = _look(holdout[held], pool, len(train), themselves=len(train) + held)
     t, h = len(train), len(holdout)

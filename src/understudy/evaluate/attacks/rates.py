@@ -134,9 +134,7 @@ def marks(members: Scores, outsiders: Scores) -> Callable[[Lots], Floats]:
     def best(lots: Lots, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Members and outsiders down to each score, beginning with none, as far as `most` people or to the end."""
         last = ends[: max(1, int(np.searchsorted(ends, most, side="right")))]
-        caught = np.pad(
-            np.cumsum(lots[:, order[: last[-1]]], axis=1, dtype=np.int64)[:, last - 1], ((0, 0), (1, 0))
-        )
+        caught = np.pad(np.cumsum(lots[:, order[: last[-1]]], axis=1, dtype=np.int64)[:, last - 1], ((0, 0), (1, 0)))
         accused = np.append(0, last) - caught
         return (caught, accused) if (accused[:, -1] > k).all() else best(lots, 4 * most)
 
@@ -168,9 +166,7 @@ def above(scores: Scores, outsiders: Scores) -> tuple[Floats, Floats]:
     ranked, n = np.sort(outsiders), len(outsiders)
     below, up_to = (np.searchsorted(ranked, scores, side=side) for side in ("left", "right"))
     better, tied = n - up_to, up_to - below
-    caught = np.where(
-        tied, np.clip((ACCUSED * n - better) / np.maximum(tied, 1), 0, 1), better <= ACCUSED * n
-    )
+    caught = np.where(tied, np.clip((ACCUSED * n - better) / np.maximum(tied, 1), 0, 1), better <= ACCUSED * n)
     return (below + tied / 2) / n, caught
 
 
@@ -180,20 +176,15 @@ def tpr(members: Scores, outsiders: Scores) -> Rate:
     _possible(0, min(m, n))
     levels, place = np.unique(-np.concatenate([members, outsiders]), return_inverse=True)
     caught, accused = (
-        np.concatenate([[0], np.cumsum(np.bincount(part, minlength=len(levels)))])
-        for part in (place[:m], place[m:])
+        np.concatenate([[0], np.cumsum(np.bincount(part, minlength=len(levels)))]) for part in (place[:m], place[m:])
     )
     level = (1 + CONFIDENCE) / 2  # two statements at 97.5 % hold together with 95 %
     fewest, most = (int(k) for k in binom.interval(level, n, ACCUSED))
     low, high = _reached(caught, accused, fewest, first=True), _reached(caught, accused, most)
-    return Rate(
-        _reached(caught, accused, ACCUSED * n) / m, exact(low, m, level).low, exact(high, m, level).high
-    )
+    return Rate(_reached(caught, accused, ACCUSED * n) / m, exact(low, m, level).low, exact(high, m, level).high)
 
 
-def _reached(
-    caught: NDArray[np.int64], accused: NDArray[np.int64], k: float, *, first: bool = False
-) -> float:
+def _reached(caught: NDArray[np.int64], accused: NDArray[np.int64], k: float, *, first: bool = False) -> float:
     """Members caught where k outsiders are accused: just as the last of them is (`first`), or at the most."""
     i = int(np.searchsorted(accused, k, side="left" if first else "right")) - 1
     if i < 0 or i + 1 == len(accused):

@@ -94,24 +94,18 @@ def shadow(
     if pairs < 2:
         raise ConfigError("a classifier needs at least 2 pairs of shadows to be chosen by, not 1.")
     if not len(targets) or len(reference) // 2 < rows:
-        half = (
-            f"either side needs {rows} reference rows, and half of the reference are {len(reference) // 2}."
-        )
+        half = f"either side needs {rows} reference rows, and half of the reference are {len(reference) // 2}."
         why = half if len(targets) else "there is no target."
         return Shadow(attack=Attack.absent(What("shadow"), why))
     people = codec.codes(targets)
-    worlds = _Worlds(
-        make, pd.concat([reference, targets], ignore_index=True), codec, len(reference), rows, seed
-    )
+    worlds = _Worlds(make, pd.concat([reference, targets], ignore_index=True), codec, len(reference), rows, seed)
     without = [*worlds.tables(worlds.attackers, pairs)]
     scores = []
     for number, person in enumerate(people):
         see = partial(_described, person=person, sizes=codec.sizes, features=features)
         shadows = see([*without, *worlds.tables(worlds.attackers, pairs, number)])
         classify = _learn(shadows, np.repeat([0, 1], pairs), seed)
-        scores.append(
-            [classify(see(worlds.tables(worlds.holders, trials, who))) for who in (number, None, None)]
-        )
+        scores.append([classify(see(worlds.tables(worlds.holders, trials, who))) for who in (number, None, None)])
     note = f"{len(people)} targets, {pairs} pairs of shadows on {rows:,} rows, {trials} trials a target"
     inside, outside, control = np.array(scores).transpose(1, 0, 2)  # each (targets, trials)
     return _result(inside, outside, control, note)
@@ -120,9 +114,7 @@ def shadow(
 class _Worlds:
     """Draws of training rows, each turned into a synthetic table: half of the reference for either side."""
 
-    def __init__(
-        self, make: Make, frame: pd.DataFrame, codec: Codec, reference: int, rows: int, seed: int
-    ) -> None:
+    def __init__(self, make: Make, frame: pd.DataFrame, codec: Codec, reference: int, rows: int, seed: int) -> None:
         self.make, self.frame, self.codec, self.reference, self.rows = make, frame, codec, reference, rows
         self.rng = np.random.default_rng([seed, 0])
         order = self.rng.permutation(reference)
@@ -137,9 +129,7 @@ class _Worlds:
             seed = int(self.rng.integers(1 << 31))
             table = self.codec.codes(self.make(self.frame.iloc[picks].reset_index(drop=True), seed))
             if not len(table):
-                raise ConfigError(
-                    f"make returned a table without rows, from {self.rows} rows and seed {seed}."
-                )
+                raise ConfigError(f"make returned a table without rows, from {self.rows} rows and seed {seed}.")
             yield table
 
 
@@ -171,9 +161,7 @@ def _learn(learn: Floats, labels: NDArray[np.int64], seed: int) -> Callable[[Flo
     unseen = cross_val_predict(linear, learn, labels, cv=folds, method="predict_proba")[:, 1]
     chosen = linear.fit(learn, labels)
     if (mark := roc_auc_score(labels, unseen)) < 1:
-        forest = RandomForestClassifier(_TREES, oob_score=True, random_state=seed % (1 << 32)).fit(
-            learn, labels
-        )
+        forest = RandomForestClassifier(_TREES, oob_score=True, random_state=seed % (1 << 32)).fit(learn, labels)
         if roc_auc_score(labels, forest.oob_decision_function_[:, 1]) > mark:
             chosen = forest
     return lambda features: np.asarray(chosen.predict_proba(features)[:, 1], dtype=float)

@@ -126,9 +126,7 @@ def _critic(of: Subject) -> Case:
         known = math.ceil(of.config.batch / ASSUMED_RATE)
         notes.append(f"how many people there are is not known yet; {known:,} were assumed")
     small, few = cut_down(of.config, known)
-    case = VertiGanAudit(
-        config=small, schema=of.tables[of.target], budget=of.budget, people=few, name=of.target
-    ).case()
+    case = VertiGanAudit(config=small, schema=of.tables[of.target], budget=of.budget, people=few, name=of.target).case()
     return replace(case, notes=(*notes, *case.notes))
 
 
@@ -147,9 +145,7 @@ def _joint(of: Subject, *, alone: bool = False) -> Case:
     """Joint releases of the record's study."""
     if of.protocol.study is None:
         raise ConfigError(f"{of.protocol.name} names no study of joint releases. Nothing was audited.")
-    return joint_case(
-        of.protocol.study, _in_few_rounds(of), of.schemas, of.budgets, of.target, of.few, alone=alone
-    )
+    return joint_case(of.protocol.study, _in_few_rounds(of), of.schemas, of.budgets, of.target, of.few, alone=alone)
 
 
 # How a protocol is audited (`Protocol.audit`).
@@ -163,9 +159,7 @@ CASES: dict[str, Callable[[Subject], Case]] = {
     "aggregators": lambda of: AggregatorsAudit(
         config=of.config, schemas=of.schemas, budgets=of.budgets, target=of.target, people=of.few
     ).case(),
-    "reports": lambda of: cohort_case(
-        of.protocol, of.config, of.tables[of.target], of.budget, target=of.target
-    ),
+    "reports": lambda of: cohort_case(of.protocol, of.config, of.tables[of.target], of.budget, target=of.target),
     "one-report": lambda of: report_case(of.config, of.tables[of.target], of.budget, target=of.target),
     "codes": lambda of: codes_case(of.config, of.schema, of.budget, target=of.target),
 }
@@ -191,9 +185,7 @@ def audit_run_file(
     run was carried out, and a rate of one in ten is taken where it was not.
     """
     case = case_of_run(file, protocol, config, party=party, people=people)
-    result = audit_protocol(
-        case, trials=trials, confidence=confidence, seconds=seconds, seed=seed, watch=watch
-    )
+    result = audit_protocol(case, trials=trials, confidence=confidence, seconds=seconds, seed=seed, watch=watch)
     if case.tight is None:
         return result
     try:
@@ -214,9 +206,7 @@ def case_of_run(
     budgets = {each: section.budget() for each, section in file.parties.items()}
     schemas = {each: load_schema(path) for each, path in paths.items()}
     protocol.require_kinds(schemas)
-    case = CASES[protocol.audit](
-        Subject(protocol, config, schemas, budgets, name, people, file.path(file.out))
-    )
+    case = CASES[protocol.audit](Subject(protocol, config, schemas, budgets, name, people, file.path(file.out)))
     return replace(case, notes=(f"party {name}", *case.notes))
 
 

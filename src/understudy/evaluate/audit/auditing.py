@@ -105,17 +105,11 @@ class AuditResult:
             lines.append(f"         ({_floor(view.any_noise)} if the noise may be of any kind)")
         if self.tight is not None:
             lines.append(f"  {_floor(self.tight.observed(self.delta)):>5}  {self.tight}")
-        lines.append(
-            f"  {self.trials:,} trials with the person and {self.trials:,} without, {self.seconds:.0f} s"
-        )
+        lines.append(f"  {self.trials:,} trials with the person and {self.trials:,} without, {self.seconds:.0f} s")
         if self.passed and not self.observed:
-            lines.append(
-                "  That shows nothing: these are too few trials. More time (--seconds) gives a bound."
-            )
+            lines.append("  That shows nothing: these are too few trials. More time (--seconds) gives a bound.")
         lines += [f"  {note}" for note in self.notes]
-        lines.append(
-            "  A low figure is not proof of safety: it is what these adversaries reached, this time."
-        )
+        lines.append("  A low figure is not proof of safety: it is what these adversaries reached, this time.")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

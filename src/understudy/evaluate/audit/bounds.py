@@ -72,9 +72,7 @@ def plain(delta: float) -> Aim:
 
     def bound(alarm: Numbers, miss: Numbers) -> Numbers:
         with np.errstate(divide="ignore"):
-            sides = [
-                np.log(np.maximum(1 - delta - b, 0)) - np.log(a) for a, b in ((alarm, miss), (miss, alarm))
-            ]
+            sides = [np.log(np.maximum(1 - delta - b, 0)) - np.log(a) for a, b in ((alarm, miss), (miss, alarm))]
         return np.asarray(np.maximum(np.maximum(*sides), 0))
 
     return bound
@@ -85,9 +83,7 @@ def gaussian(alarm: Numbers, miss: Numbers) -> Numbers:
     return np.asarray(np.maximum(norm.isf(alarm) - norm.ppf(miss), 0))
 
 
-def separate(
-    present: ArrayLike, absent: ArrayLike, *, aim: Aim = gaussian, confidence: float = 0.95
-) -> Errors:
+def separate(present: ArrayLike, absent: ArrayLike, *, aim: Aim = gaussian, confidence: float = 0.95) -> Errors:
     """Bound the errors of the rule "a score of at least t: the person was there".
 
     The first scores of each side choose the t that promises the most of `aim`, and of several the one with the fewest

@@ -98,16 +98,12 @@ class WatchedRound(CriticRound):
         if self.world.alone:
             batches = [torch.tensor([canary])] * len(batches)
         kept = [batch if self.world.present else batch[batch != canary] for batch in batches]
-        self._known = iter(
-            [(bool((b == canary).any()), k != canary) for b, k in zip(batches, kept, strict=True)]
-        )
+        self._known = iter([(bool((b == canary).any()), k != canary) for b, k in zip(batches, kept, strict=True)])
         with torch.no_grad():  # in place of the secret synthetic row that the canary is paired with
             self._stand_in = self.network.branch(self.name, self.latent(seed)).mean(0, keepdim=True)
         return super().__call__(kept, seed)
 
-    def step(
-        self, real: Tensor, fake: Tensor, mix: Tensor, noise: Normals, mask: Tensor | None = None
-    ) -> None:
+    def step(self, real: Tensor, fake: Tensor, mix: Tensor, noise: Normals, mask: Tensor | None = None) -> None:
         canary, (drawn, known) = self.world.canary, next(self._known)
         own = self._clipped(self.rows[canary : canary + 1], self._stand_in, torch.tensor([0.5]))
         others = self._clipped(real[known], fake[known], mix[known])

@@ -74,9 +74,7 @@ def report_case(config: one_report.Config, schema: Schema, budget: Budget, *, ta
     described = TABLE.made_up(schema, PEOPLE).schema
     sizes = Codec(replace(described, person=None)).sizes
     columns = [column for column, size in enumerate(sizes) if size > 1][:MOST_COLUMNS]
-    groups = [
-        (torch.arange(size) == size - 1).long() if size > 1 else torch.zeros(1).long() for size in sizes
-    ]
+    groups = [(torch.arange(size) == size - 1).long() if size > 1 else torch.zeros(1).long() for size in sizes]
     own = tuple(groups[column] for column in columns)
     asked = ColumnSet(tuple(columns), own, torch.ones(1, len(columns), dtype=torch.int64))
     sent = as_sent(groups, [asked])

@@ -60,9 +60,7 @@ class SumsAudit:
     target: str
     people: int
 
-    def searched(
-        self, release: Callable[[Parties], T], evidence: Callable[[T], float], who: str, what: str
-    ) -> Case:
+    def searched(self, release: Callable[[Parties], T], evidence: Callable[[T], float], who: str, what: str) -> Case:
         """One person, with all rows, there or not; `evidence` speaks for them, of what was released."""
         heard: list[T] = []
 
@@ -127,9 +125,7 @@ class JointAudit(SumsAudit):
             without = measure(study, Seen(self.seats(False, number)))
             again.terms = lambda name, found: without.record.terms[name]  # type: ignore[method-assign]
             seats = self.seats(True, number)
-            blocks = blocks_of_release(
-                without, measure(again, Seen(seats)), counted(without, others, self.people - 1)
-            )
+            blocks = blocks_of_release(without, measure(again, Seen(seats)), counted(without, others, self.people - 1))
             return blocks, seats[self.target].ledger.spend()
 
         return tightness(look, seconds=seconds)
@@ -223,9 +219,7 @@ def joint_case(
             ) from None
     else:
         schemas = {name: replace(schema, person=None) for name, schema in schemas.items()}
-    return JointAudit(
-        study=study, config=config, schemas=schemas, budgets=budgets, target=target, people=people
-    ).case()
+    return JointAudit(study=study, config=config, schemas=schemas, budgets=budgets, target=target, people=people).case()
 
 
 # Two aggregators

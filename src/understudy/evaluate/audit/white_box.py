@@ -109,16 +109,13 @@ def tightness(
         many = {key: sum(map(len, parts)) for key, parts in noises.items()}
         weights = {key: moves[-1][key] / block.variance for key, block in blocks.items()}
         doubt = (1 - confidence) / (2 * len(many))
-        ends = [
-            {key: float(quantile(doubt, n)) for key, n in many.items()} for quantile in (chi2.ppf, chi2.isf)
-        ]
+        ends = [{key: float(quantile(doubt, n)) for key, n in many.items()} for quantile in (chi2.ppf, chi2.isf)]
         low, high = (sum(w * end[key] / many[key] for key, w in weights.items()) for end in ends)
         if high <= WIDTH**2 * low or len(moves) >= most_runs or time.monotonic() > begun + seconds:
             break
     noise = {key: float(np.square(np.concatenate(parts)).sum()) for key, parts in noises.items()}
     least, most = (
-        max(sum(square * end[key] / noise[key] for key, square in one.items()) for one in moves)
-        for end in ends
+        max(sum(square * end[key] / noise[key] for key, square in one.items()) for one in moves) for end in ends
     )
     return Tightness(claimed_mu(spend), math.sqrt(least), math.sqrt(most), sum(many.values()))
 

@@ -90,9 +90,7 @@ def associations(
         cross = party[sets[:, 0]] != party[sets[:, 1]]
         for scope in SCOPES if owners is not None else SCOPES[:1]:
             where = known & {"all": np.ones_like(cross), "within": ~cross, "cross": cross}[scope]
-            figures.append(
-                _figure(What.within(measure, scope), real[where], [other[where] for other in others])
-            )
+            figures.append(_figure(What.within(measure, scope), real[where], [other[where] for other in others]))
         names = schema.names
         pairs += [
             Pair(measure, names[i], names[j], float(a), float(b))
@@ -277,6 +275,4 @@ def _note(labels: NDArray[np.object_], real: NDArray[np.bool_], synthetic: NDArr
         ("constant in the real rows, left out", labels[~real]),
         ("constant only in the synthetic rows, counted as uncorrelated", labels[real & ~synthetic]),
     )
-    return "; ".join(
-        f"{what}: {', '.join(map(str, dict.fromkeys(which)))}" for what, which in said if len(which)
-    )
+    return "; ".join(f"{what}: {', '.join(map(str, dict.fromkeys(which)))}" for what, which in said if len(which))

@@ -161,8 +161,7 @@ def tables(space: Space | None, **given: Codes) -> tuple[Space, dict[str, Codes]
     space = Space.hamming(needed.tolist()) if space is None else space
     if len(space.sizes) != len(needed) or (needed > space.sizes).any():
         raise ConfigError(
-            f"the columns are said to have {list(space.sizes)} levels and need {needed.tolist()}. "
-            "Nothing was attacked."
+            f"the columns are said to have {list(space.sizes)} levels and need {needed.tolist()}. Nothing was attacked."
         )
     return space, checked
 

@@ -128,9 +128,7 @@ def absent(reason: str, *, models: Sequence[str] = MODELS, classes: int | None) 
     return tuple(Figure.absent(what, reason, better=_better(what.score)) for what in names)
 
 
-def classification_scores(
-    truth: NDArray[np.integer[Any]], probabilities: NDArray[np.floating[Any]]
-) -> Scores:
+def classification_scores(truth: NDArray[np.integer[Any]], probabilities: NDArray[np.floating[Any]]) -> Scores:
     """Accuracy, balanced accuracy, macro-F1 and AUC of class probabilities, (rows, classes).
 
     Balanced accuracy and AUC are means over the classes in `truth`, F1 over those in truth or prediction.
@@ -237,9 +235,7 @@ def _classifier(model: str, classes: int, stop_early: bool, seed: int) -> Any:
 def _regressor(model: str, rows: int, seed: int) -> Any:
     match model:
         case "mlp":
-            network = MLPRegressor(
-                hidden_layer_sizes=(100,), early_stopping=rows >= ENOUGH_TO_STOP, random_state=seed
-            )
+            network = MLPRegressor(hidden_layer_sizes=(100,), early_stopping=rows >= ENOUGH_TO_STOP, random_state=seed)
             return TransformedTargetRegressor(network, transformer=StandardScaler())
         case "forest":
             return RandomForestRegressor(100, max_features="sqrt", n_jobs=-1, random_state=seed)

@@ -95,11 +95,7 @@ class Evaluation:
             f"- {', '.join(w) if len(w) <= 3 else f'{w[0]} … {w[-1]} ({len(w)} figures)'}: {text}"
             for text, w in remarks.items()
         ]
-        words = [
-            f"  {text}"
-            for start, text in LEGEND.items()
-            if any(f.what.measure == start for f in self.figures)
-        ]
+        words = [f"  {text}" for start, text in LEGEND.items() if any(f.what.measure == start for f in self.figures)]
         return "\n".join([*lines, "", *told, "", "What the figures are:", *words])
 
     def _columns_of_numbers(self) -> list[str]:
@@ -116,9 +112,7 @@ class Evaluation:
             told = [" → ".join(map(found.shown, found.median or ()))]
             for share, word in SHARE_WORDS.items():
                 if share in found.shares:
-                    told.append(
-                        " → ".join(f"{100 * part:.1f} %" for part in found.shares[share]) + f" {word}"
-                    )
+                    told.append(" → ".join(f"{100 * part:.1f} %" for part in found.shares[share]) + f" {word}")
             if found.spike is not None:
                 told[-1] += f" {found.shown(found.spike)}"
             lines.append(f"{name:{width}}  {_cell(found.figures[0].value):>8}  {', '.join(told)}")
@@ -148,9 +142,7 @@ def evaluate_tables(
     """
     _check(schema, target, task, owners)
     given = {"real": real, "synthetic": synthetic} | ({} if holdout is None else {"held-out": holdout})
-    frames = {
-        name: table if isinstance(table, pd.DataFrame) else table.frame for name, table in given.items()
-    }
+    frames = {name: table if isinstance(table, pd.DataFrame) else table.frame for name, table in given.items()}
     codes, left_out = _encode(frames, schema)
     columns = tuple(name for name in schema.names if name not in left_out)
     levels = [schema.column(name).size for name in columns]
@@ -200,9 +192,7 @@ def _check(schema: Schema, target: str | None, task: str | None, owners: Mapping
     if task is not None:
         one_of(SCORES, task=task)
     if target is not None and task == "regression" and not isinstance(schema.column(target), Binned):
-        raise ConfigError(
-            f'column "{target}" is {schema.column(target).kind} and has no numbers to regress on.'
-        )
+        raise ConfigError(f'column "{target}" is {schema.column(target).kind} and has no numbers to regress on.')
 
 
 def _encode(frames: Mapping[str, pd.DataFrame], schema: Schema) -> tuple[dict[str, Codes], dict[str, str]]:
@@ -258,11 +248,7 @@ def _learn(
     parts, remarks = {}, []
     for table, code in codes.items():
         known = code[:, place] < column.levels
-        truth = (
-            numbers_of(column, frames[table][target][known])
-            if numbers
-            else code[known, place].astype(np.int64)
-        )
+        truth = numbers_of(column, frames[table][target][known]) if numbers else code[known, place].astype(np.int64)
         parts[table] = Examples(np.delete(code[known], place, axis=1), truth)
         if lost := len(known) - int(known.sum()):
             remarks.append(f"{lost:,} {table} rows without a target left out")

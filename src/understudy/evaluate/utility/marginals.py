@@ -128,9 +128,7 @@ class Marginals:
         seed: int = 0,
     ) -> None:
         real, synthetic = checked(real, synthetic)
-        needed = 1 + np.maximum(real.max(axis=0, initial=0), synthetic.max(axis=0, initial=0)).astype(
-            np.int64
-        )
+        needed = 1 + np.maximum(real.max(axis=0, initial=0), synthetic.max(axis=0, initial=0)).astype(np.int64)
         self.sizes = needed if sizes is None else np.asarray(sizes, dtype=np.int64)
         if self.sizes.shape != needed.shape or (self.sizes < needed).any():
             raise ConfigError(f"sizes {self.sizes.tolist()} are too small: the codes need {needed.tolist()}.")
@@ -152,9 +150,7 @@ class Marginals:
         """
         return np.array([self._distance(columns) for columns in np.asarray(sets, dtype=np.int64)])
 
-    def avd(
-        self, k: int, *, scope: str = "all", count: int = 100, sets: NDArray[np.int64] | None = None
-    ) -> Figure:
+    def avd(self, k: int, *, scope: str = "all", count: int = 100, sets: NDArray[np.int64] | None = None) -> Figure:
         """Mean distance over the given sets of columns, or over `count` random ones of the scope.
 
         One column alone has no joint structure to lose, so `avd1` has no ceiling.

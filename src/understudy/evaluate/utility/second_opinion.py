@@ -28,9 +28,7 @@ MISSING = "it needs the library sdmetrics: pip install 'understudy[sdmetrics]'."
 _MOST_ROWS, _MOST_PAIRS = 20_000, 60
 
 
-def second_opinion(
-    real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, *, seed: int = 0
-) -> tuple[Figure, ...]:
+def second_opinion(real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, *, seed: int = 0) -> tuple[Figure, ...]:
     """Six figures by `sdmetrics`, on at most 20,000 rows of each table and 60 pairs of columns of each kind."""
     try:
         from sdmetrics import column_pairs, single_column, single_table
@@ -43,9 +41,7 @@ def second_opinion(
     def mean(measure: Any, sets: Sequence[Any]) -> Callable[[], float]:
         chosen = np.random.default_rng(seed).permutation(len(sets))[:_MOST_PAIRS]
         some = [sets[i] for i in sorted(chosen)]
-        return lambda: float(
-            np.mean([measure.compute(real_data=real[s], synthetic_data=synthetic[s]) for s in some])
-        )
+        return lambda: float(np.mean([measure.compute(real_data=real[s], synthetic_data=synthetic[s]) for s in some]))
 
     def whole(measure: Any, **more: Any) -> Callable[[], float]:
         kinds = {name: {"sdtype": "numerical" if name in numbers else "categorical"} for name in schema.names}
@@ -85,9 +81,7 @@ def _figure(name: str, compute: Callable[[], float]) -> Figure:
         return Figure(What(name), reason=f"sdmetrics cannot: {type(error).__name__}.", better="higher")
     if math.isfinite(value):
         return Figure(What(name), value=value, better="higher")
-    return Figure.absent(
-        What(name), "no column, or no pair of columns, of that kind varies.", better="higher"
-    )
+    return Figure.absent(What(name), "no column, or no pair of columns, of that kind varies.", better="higher")
 
 
 def _plain(table: pd.DataFrame, schema: Schema, seed: int) -> pd.DataFrame:

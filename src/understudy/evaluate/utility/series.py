@@ -116,9 +116,7 @@ def next_step_mae(
             x = rows[torch.randint(len(rows), (min(batch, len(rows)),))]  # (batch, L, W)
             adam.step(torch.autograd.grad((head(lstm(x[:, :-1])[0]) - x[:, 1:]).abs().mean(), weights))
     with torch.no_grad():
-        errors = [
-            (head(lstm(x[:, :-1])[0]) - x[:, 1:]).abs().mean(dim=(1, 2)) for x in torch.split(truth, 1024)
-        ]
+        errors = [(head(lstm(x[:, :-1])[0]) - x[:, 1:]).abs().mean(dim=(1, 2)) for x in torch.split(truth, 1024)]
     return float(torch.cat(errors).mean())
 
 

@@ -106,9 +106,7 @@ def measure_numbers(
 def splits(real: Values, fresh: Values, rng: np.random.Generator) -> list[tuple[Values, Values]]:
     """Two tables of real rows mixed and parted again, a few times, into tables of the same sizes."""
     both = np.concatenate([real, fresh])
-    return [
-        (mixed[: len(real)], mixed[len(real) :]) for mixed in (rng.permutation(both) for _ in range(SPLITS))
-    ]
+    return [(mixed[: len(real)], mixed[len(real) :]) for mixed in (rng.permutation(both) for _ in range(SPLITS))]
 
 
 def column_means(columns: Mapping[str, Numbers]) -> tuple[Figure, ...]:
@@ -117,14 +115,10 @@ def column_means(columns: Mapping[str, Numbers]) -> tuple[Figure, ...]:
     A share that no column has (negatives, where no bound lies below 0) is no figure.
     """
     means = (_mean(name, columns) for name in COLUMN_FIGURES)
-    return tuple(
-        mean for mean in means if mean.value is not None or mean.what.measure not in COLUMN_FIGURES[3:]
-    )
+    return tuple(mean for mean in means if mean.value is not None or mean.what.measure not in COLUMN_FIGURES[3:])
 
 
-def _column(
-    column: Binned, real: Values, synthetic: Values, pairs: Sequence[tuple[Values, Values]]
-) -> Numbers:
+def _column(column: Binned, real: Values, synthetic: Values, pairs: Sequence[tuple[Values, Values]]) -> Numbers:
     real, synthetic = _present(real), _present(synthetic)
     known = [(a, b) for a, b in ((_present(a), _present(b)) for a, b in pairs) if len(a) and len(b)]
     if not len(real) or not len(synthetic) or not known:
@@ -197,8 +191,7 @@ def _mean(measure: str, columns: Mapping[str, Numbers]) -> Figure:
         reason = "no column has such numbers in both tables." if columns else "there is no column of numbers."
         return Figure.absent(What(measure), reason)
     value, floor, ceiling = (
-        float(np.mean([getattr(figure, end) for figure in found.values()]))
-        for end in ("value", "floor", "ceiling")
+        float(np.mean([getattr(figure, end) for figure in found.values()])) for end in ("value", "floor", "ceiling")
     )
     worst = max(found, key=lambda column: found[column].value or 0.0)
     count = f"mean over {len(found)} column{'s' * (len(found) > 1)} of numbers"

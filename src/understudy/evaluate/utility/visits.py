@@ -149,9 +149,7 @@ def event_layouts(schema: Events) -> tuple[VisitLayout, ...]:
     declared = 0 if schema.people is None else len(schema.people.columns)
     own, derived = each[0].people[:declared], [each[0].people[declared:], *(one.people for one in each[1:])]
     return tuple(
-        VisitLayout(
-            (*own, *(size for part in _own_last(derived, place) for size in part)), one.events, one.ordered
-        )
+        VisitLayout((*own, *(size for part in _own_last(derived, place) for size in part)), one.events, one.ordered)
         for place, one in enumerate(each)
     )
 
@@ -202,9 +200,7 @@ def total_figures(real: Frames, synthetic: Frames, schema: VisitSchema) -> tuple
     found = []
     for column in schema.events.columns:
         if isinstance(column, Integer | Real) and column.name != schema.time:
-            (total, mean), (other, others) = (
-                sums_of(frames, schema, column.name) for frames in (real, synthetic)
-            )
+            (total, mean), (other, others) = (sums_of(frames, schema, column.name) for frames in (real, synthetic))
             pairs = (
                 ("total_mean", total.mean(), other.mean()),
                 ("total_q90", total.quantile(0.9), other.quantile(0.9)),
@@ -214,9 +210,7 @@ def total_figures(real: Frames, synthetic: Frames, schema: VisitSchema) -> tuple
     return tuple(found)
 
 
-def sums_of(
-    frames: Frames, schema: VisitSchema, column: str
-) -> tuple["pd.Series[float]", "pd.Series[float]"]:
+def sums_of(frames: Frames, schema: VisitSchema, column: str) -> tuple["pd.Series[float]", "pd.Series[float]"]:
     """Each person's sum of a column, 0 for a person without events, and the average of those who have some."""
     events = frames["events"].groupby(schema.person)[column]
     total, mean = events.sum().astype(float), events.mean().dropna().astype(float)
@@ -249,9 +243,7 @@ def _distances(real: _Shares, other: _Shares, layout: VisitLayout) -> dict[What,
     return found | {NUMBER: apart["person", number, number]}
 
 
-def between_figures(
-    real: Kinds, synthetic: Kinds, schema: Events, rng: np.random.Generator
-) -> tuple[Figure, ...]:
+def between_figures(real: Kinds, synthetic: Kinds, schema: Events, rng: np.random.Generator) -> tuple[Figure, ...]:
     """Distances of the tables of two kinds of events."""
     if not len(real[0].people) or not len(synthetic[0].people):
         return ()
@@ -278,14 +270,10 @@ def _averages(codes: VisitCodes, sizes: Sequence[int]) -> sparse.csr_matrix:
     begin = np.cumsum([0, *sizes])
     levels = (codes.events + begin[:-1]).ravel()
     owner = np.repeat(codes.owner, len(sizes))
-    return sparse.csr_matrix(
-        (1 / codes.numbers[owner], (owner, levels)), shape=(len(codes.people), int(begin[-1]))
-    )
+    return sparse.csr_matrix((1 / codes.numbers[owner], (owner, levels)), shape=(len(codes.people), int(begin[-1])))
 
 
-def _apart(
-    real: NDArray[np.float64], other: NDArray[np.float64], rows: Sequence[int], columns: Sequence[int]
-) -> float:
+def _apart(real: NDArray[np.float64], other: NDArray[np.float64], rows: Sequence[int], columns: Sequence[int]) -> float:
     """The mean distance of the tables in two matrices; each has all people who have both kinds."""
     people = [one[: rows[0], : columns[0]].sum() for one in (real, other)]
     apart = np.abs(real / people[0] - other / people[1]) / 2

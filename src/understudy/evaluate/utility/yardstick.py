@@ -86,8 +86,7 @@ class Yardstick:
         columns = [figure.ceiling for figure in self.columns().values() if figure.ceiling is not None]
         even = float(np.mean(columns)) if columns else None
         return tuple(
-            replace(f, ceiling=even) if f.what == What("avd", 1) and f.value is not None else f
-            for f in figures
+            replace(f, ceiling=even) if f.what == What("avd", 1) and f.value is not None else f for f in figures
         )
 
     def columns(self) -> dict[str, Figure]:
@@ -97,12 +96,9 @@ class Yardstick:
         found = {}
         for j, column in enumerate(self.schema.columns):
             own, fake, fresh = (
-                np.bincount(codes[:, j], minlength=column.size) / len(codes)
-                for codes in (self.truth, *self.tables[:2])
+                np.bincount(codes[:, j], minlength=column.size) / len(codes) for codes in (self.truth, *self.tables[:2])
             )
-            value, floor, ceiling = (
-                float(np.abs(own - other).sum() / 2) for other in (fake, fresh, 1 / column.size)
-            )
+            value, floor, ceiling = (float(np.abs(own - other).sum() / 2) for other in (fake, fresh, 1 / column.size))
             found[column.name] = Figure(What(column.name), value=value, floor=floor, ceiling=ceiling)
         return found
 
@@ -114,9 +110,7 @@ class Yardstick:
 
     def associations(self) -> Associations:
         """How strongly the values of two columns hang together."""
-        return associations(
-            self.schema, self.values[0], self.values[1:], owners=self._parties, seed=self.seed
-        )
+        return associations(self.schema, self.values[0], self.values[1:], owners=self._parties, seed=self.seed)
 
     @property
     def _parties(self) -> list[str] | None:

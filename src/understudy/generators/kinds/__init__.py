@@ -41,9 +41,7 @@ class Asked:
     def check(self) -> None:
         """ConfigError where rows are not drawn in such a way."""
         if self.conditioned and self.draw != "sample":
-            raise ConfigError(
-                f"rows that are asked for are drawn, so draw={self.draw!r} has no meaning here."
-            )
+            raise ConfigError(f"rows that are asked for are drawn, so draw={self.draw!r} has no meaning here.")
         one_of(("sample", "argmax"), draw=self.draw)
 
 
@@ -58,9 +56,7 @@ class Drawing(ABC):
         """The same as the tables that a holder would bring, by name; one without a name where there is one."""
         return {"": self.sample(made, n, rng, asked)}
 
-    def parts(
-        self, made: GeneratorParts, n: int, rng: FastRng, draw: str
-    ) -> dict[str, pd.DataFrame | NDArray[Any]]:
+    def parts(self, made: GeneratorParts, n: int, rng: FastRng, draw: str) -> dict[str, pd.DataFrame | NDArray[Any]]:
         """Party by party, where these have rows of several kinds."""
         raise ArtefactError("This generator's parties all hold tables: see `sample`.")
 
@@ -75,9 +71,7 @@ class Drawing(ABC):
 
     def classifier(self, made: GeneratorParts, target: str, rows: int, seed: int) -> Learned:
         """What predicts the target, made of this generator alone."""
-        raise ArtefactError(
-            "A classifier is made of a generator that draws a table, or images or series with a class."
-        )
+        raise ArtefactError("A classifier is made of a generator that draws a table, or images or series with a class.")
 
 
 def drawn(made: GeneratorParts, n: int, rng: FastRng) -> Iterator[tuple[Tensor, Tensor]]:

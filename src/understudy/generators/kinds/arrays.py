@@ -69,9 +69,7 @@ class SideBySide(Drawing):
         frame: pd.DataFrame = schema.frame(self.parts(made, n, rng, asked.draw))
         return frame
 
-    def parts(
-        self, made: GeneratorParts, n: int, rng: FastRng, draw: str
-    ) -> dict[str, pd.DataFrame | NDArray[Any]]:
+    def parts(self, made: GeneratorParts, n: int, rng: FastRng, draw: str) -> dict[str, pd.DataFrame | NDArray[Any]]:
         one_of(("sample", "argmax"), draw=draw)
         parts: dict[str, Any] = made.schema.parts  # type: ignore[union-attr, assignment]
         widths = [kind_of(part).width(part) for part in parts.values()]
@@ -82,9 +80,7 @@ class SideBySide(Drawing):
         }
 
 
-def labelled_images(
-    generator: GeneratorParts, n: int, *, seed: int | None = None
-) -> tuple[NDArray[Any], list[Label]]:
+def labelled_images(generator: GeneratorParts, n: int, *, seed: int | None = None) -> tuple[NDArray[Any], list[Label]]:
     """`n` images of a pool, (n, height, width) in declared units, and the class of each."""
     network, schema = generator.network, generator.schema
     if isinstance(network, CellGaussians) and IMAGES.describes(schema) and schema.classes:

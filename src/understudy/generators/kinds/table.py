@@ -36,9 +36,7 @@ class Tables(Drawing):
         """The same, whatever the rules."""
         asked.check()
         if asked.conditioned:
-            return self.answers(made).sample(
-                n, rng, where=asked.where, weights=asked.weights, like=asked.like
-            )
+            return self.answers(made).sample(n, rng, where=asked.where, weights=asked.weights, like=asked.like)
         codec: Any = made.levels or Codec(made.schema)  # type: ignore[arg-type]
         if isinstance(made.network, MixtureOfProducts) and asked.draw == "sample":
             not_negative(n=n)
@@ -46,9 +44,7 @@ class Tables(Drawing):
             return frame
         frames = [codec.decode(np.zeros((0, len(codec.sizes)), dtype=np.int32), rng)]
         for _, rows in drawn(made, n, rng):
-            frames.append(
-                codec.decode(codec.sample_codes(rows, rng) if asked.draw == "sample" else rows, rng)
-            )
+            frames.append(codec.decode(codec.sample_codes(rows, rng) if asked.draw == "sample" else rows, rng))
         joined: pd.DataFrame = pd.concat(frames[1:] or frames, ignore_index=True)
         return joined
 
@@ -69,17 +65,13 @@ class Tables(Drawing):
 
 def _there(schema: Schema, target: str) -> Schema:
     """The schema, with a target that is never missing."""
-    columns = (
-        replace(column, nullable=False) if column.name == target else column for column in schema.columns
-    )
+    columns = (replace(column, nullable=False) if column.name == target else column for column in schema.columns)
     return replace(schema, columns=tuple(columns))
 
 
 def _learned(features: Features, drawn: pd.DataFrame, seed: int) -> tuple[Mlp, Tensor]:
     if drawn.empty:
-        raise ArtefactError(
-            "No drawn row has a value of the target: draw more rows, or predict another column."
-        )
+        raise ArtefactError("No drawn row has a value of the target: draw more rows, or predict another column.")
     network = Mlp(math.prod(features.shape), HIDDEN, len(features.labels))
     rows, codes = features.rows(drawn), features.codes(drawn)
     return network, learned(network, lambda some: features.expand(rows[some]), codes, FastRng(seed))

@@ -197,9 +197,7 @@ class UprightQuadratic(Quadratic):
         clients, rows = x.shape[:2]
         pixels = self.height * self.width
         if (size := math.prod(x.shape[2:])) % pixels or POSES + size != self.features:
-            raise ConfigError(
-                f"A {self.kind} takes images of {self.height} × {self.width}, not rows of {size}."
-            )
+            raise ConfigError(f"A {self.kind} takes images of {self.height} × {self.width}, not rows of {size}.")
         steps = ((x.double() - 0.5) * UNIT).round().reshape(clients * rows, self.height, self.width, -1)
         poses, turned = upright(steps)
         poses = poses * weights(self.height, self.width)

@@ -73,9 +73,7 @@ class Training(ABC):
     def updates(self, params: Tensor, batch: Batch, floats: int) -> Tensor:
         """The update (clients, d) of every client, chunk after chunk; a client takes `floats` numbers."""
         if params.ndim != 1 or not params.is_floating_point():
-            raise ConfigError(
-                f"params must be one flat vector of floats, not {params.dtype} {tuple(params.shape)}."
-            )
+            raise ConfigError(f"params must be one flat vector of floats, not {params.dtype} {tuple(params.shape)}.")
         start = params.detach().to(self.device)
         on_cpu = start.device.type == "cpu"
         room = WORKING_SET["cpu" if on_cpu else "cuda"]

@@ -89,9 +89,7 @@ def descend_in_span(
     Against `training.descend`: 5.3 times as fast for logistic regression on 784 features, 3.5 for an MLP, 4.2 on 124.
     """
     clients, _, features = x.shape
-    weight, bias, behind = torch.split(
-        start, [hidden * features, hidden, len(start) - hidden * (features + 1)]
-    )
+    weight, bias, behind = torch.split(start, [hidden * features, hidden, len(start) - hidden * (features + 1)])
     z0 = functional.linear(x, weight.view(hidden, features), bias)  # (clients, rows, hidden)
     gram = times_transposed(x, x) + 1  # (clients, rows, rows)
     a = torch.zeros_like(z0)

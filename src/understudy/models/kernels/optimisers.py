@@ -31,9 +31,7 @@ class Adam:
     Edges: `lr` may be set anew between steps; a parameter that is not dense in memory → ValueError.
     """
 
-    def __init__(
-        self, parameters: Iterable[Tensor], lr: float, betas: tuple[float, float] = (0.9, 0.999)
-    ) -> None:
+    def __init__(self, parameters: Iterable[Tensor], lr: float, betas: tuple[float, float] = (0.9, 0.999)) -> None:
         self.lr, self._betas = lr, betas
         self._parameters = [parameter.detach() for parameter in parameters]
         if not all(parameter.is_contiguous() for parameter in self._parameters):

@@ -78,9 +78,7 @@ def perceptron(x: Tensor, parameters: Sequence[Tensor], taps: Taps) -> Tensor:
 
 def dense_parameters(groups: int, sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:
     """Weights and biases of linear layers, drawn as `torch.nn.Linear` draws them."""
-    return [
-        drawn_uniform(generator, a, groups, *shape) for a, b in pairwise(sizes) for shape in ((b, a), (b,))
-    ]
+    return [drawn_uniform(generator, a, groups, *shape) for a, b in pairwise(sizes) for shape in ((b, a), (b,))]
 
 
 def drawn_uniform(generator: torch.Generator, fan_in: int, *shape: int) -> Tensor:

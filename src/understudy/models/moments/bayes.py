@@ -25,9 +25,7 @@ FLOOR = 1.0
 
 
 @torch.no_grad()
-def bayes_rule(
-    fit: CellGaussians, sizes: Sequence[int] | None = None, label: int = 0
-) -> tuple[Quadratic, Tensor]:
+def bayes_rule(fit: CellGaussians, sizes: Sequence[int] | None = None, label: int = 0) -> tuple[Quadratic, Tensor]:
     """The network that scores rows in [0, 1], and its weights; of several labels of these `sizes` it tells this one."""
     sizes = sizes or (fit.classes,)
     order = torch.arange(len(fit.shares)).view(*sizes, -1).movedim(label, 0).flatten()
@@ -46,9 +44,7 @@ def bayes_rule(
     lower = torch.linalg.cholesky(inner + torch.eye(fit.directions, dtype=torch.float64))
     own = torch.linalg.solve_triangular(lower, own_factors.mT / UNIT, upper=False)  # L⁻¹ Fᵀ
     shared = fit.basis.double().T / diagonal  # (k, features): Bᵀ D⁻¹, so that R = L⁻¹ Fᵀ Bᵀ D⁻¹
-    bias = (
-        -(about.square() / diagonal).sum(1) / 2 - lower.diagonal(dim1=1, dim2=2).log().sum(1) + shares.log()
-    )
+    bias = -(about.square() / diagonal).sum(1) / 2 - lower.diagonal(dim1=1, dim2=2).log().sum(1) + shares.log()
     classes = sizes[label]
     wide = {"directions": fit.directions, "cells": len(order) // classes, "classes": classes}
     if turned:

@@ -189,10 +189,7 @@ def directions(pooled: Released, centre: Centres) -> Directions:
     width = len(covariance)
     sizes = {min(width, round(_LEAST * _STEP**n)) for n in range(64)} if noise else {width}
     found = max(
-        (
-            _kept(covariance, noise, size, MOST_TURNED if centre.poses else MOST_KEPT)
-            for size in sorted(sizes)
-        ),
+        (_kept(covariance, noise, size, MOST_TURNED if centre.poses else MOST_KEPT) for size in sorted(sizes)),
         key=lambda one: float(one[0].sum()),
     )
     values, vectors = found

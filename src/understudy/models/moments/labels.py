@@ -88,9 +88,7 @@ class Labels:
 
     def one_hot(self) -> Tensor:
         """The levels that each combination has: (combinations, levels)."""
-        places = torch.cartesian_prod(*(torch.arange(size) for size in self.sizes)).view(
-            self.combinations, -1
-        )
+        places = torch.cartesian_prod(*(torch.arange(size) for size in self.sizes)).view(self.combinations, -1)
         found = torch.zeros(self.combinations, self.levels, dtype=torch.float64)
         return found.scatter_(1, places + torch.tensor(self.starts[:-1]), 1.0)
 

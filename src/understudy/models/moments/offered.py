@@ -55,9 +55,7 @@ class OfferedMoments(InFrame):
         self.scales, self.noise = tuple(scales), tuple(map(float, noise))
         shapes = moment_shapes(frame, classes, self.scales, self.noise)
         for name, shape in shapes.items():
-            self.register_parameter(
-                name, nn.Parameter(torch.zeros(shape, dtype=torch.int64), requires_grad=False)
-            )
+            self.register_parameter(name, nn.Parameter(torch.zeros(shape, dtype=torch.int64), requires_grad=False))
 
     def read(self) -> tuple[Released, Released, Released]:
         """What the three releases say, in steps of the frame."""

@@ -61,9 +61,7 @@ class Autoencoder(Flat):
         """Eq. 4.3 for every client; `real` (clients, rows) is 1 where a row is its own, as wide as `prior`."""
         z = self.encode(params, x)
         share = real / real.sum(1, keepdim=True).clamp(min=1)
-        return (self.distance(self.decode(params, z), x) * share).sum(1) + penalty * Mmd(real, self.latent)(
-            z, prior
-        )
+        return (self.distance(self.decode(params, z), x) * share).sum(1) + penalty * Mmd(real, self.latent)(z, prior)
 
     def train(
         self, optimizer: str, start: Tensor, batch: Batch, out: Tensor, epochs: int, lr: float, penalty: float
@@ -85,9 +83,7 @@ class Autoencoder(Flat):
 class LocalTraining(Training):
     """Autoencoders, by Eq. 4.3."""
 
-    def __init__(
-        self, network: Autoencoder, *, optimizer: str = "adam", penalty: float = 1.0, **settings: Any
-    ) -> None:
+    def __init__(self, network: Autoencoder, *, optimizer: str = "adam", penalty: float = 1.0, **settings: Any) -> None:
         super().__init__(optimizer=optimizer, **settings)
         not_negative(penalty=penalty)
         self.network, self.penalty = network, penalty

@@ -105,9 +105,7 @@ class ClassDecoder(Network):
 
     kind, keys = "class-decoder", ("latent", "hidden", "sizes", "label")
 
-    def __init__(
-        self, latent: int, hidden: Sequence[int], sizes: Sequence[int], label: tuple[int, int]
-    ) -> None:
+    def __init__(self, latent: int, hidden: Sequence[int], sizes: Sequence[int], label: tuple[int, int]) -> None:
         super().__init__()
         whole(latent=latent, columns=len(sizes))
         each_whole(sizes=(*hidden, *sizes))
@@ -115,9 +113,7 @@ class ClassDecoder(Network):
         self.place, self.level = self.label = tuple(label)
         known = {type(number) for number in label} == {int} and 0 <= self.place < len(sizes) > 1
         if not known or not 0 <= self.level < sizes[self.place]:
-            raise ConfigError(
-                f"label {label!r} is no level of a column among columns of sizes {list(sizes)}."
-            )
+            raise ConfigError(f"label {label!r} is no level of a column among columns of sizes {list(sizes)}.")
         others = [*self.sizes[: self.place], *self.sizes[self.place + 1 :]]
         layers = (latent, *self.hidden, sum(others))
         check_weights("a decoder", sum(a * b for a, b in pairwise(layers)))
@@ -219,9 +215,7 @@ def sides_of(shape: tuple[int, int], layers: int) -> list[tuple[int, int]]:
     return sides
 
 
-def decoder_shapes(
-    latent: int, channels: Sequence[int], sides: Sequence[tuple[int, int]]
-) -> list[tuple[int, ...]]:
+def decoder_shapes(latent: int, channels: Sequence[int], sides: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
     """Fan-in and shape of each parameter: a dense layer onto the smallest image, up again, and one logit a pixel."""
     first = channels[0] * math.prod(sides[-1])
     shapes: list[tuple[int, ...]] = [(latent, first, latent), (latent, first)]
@@ -230,9 +224,7 @@ def decoder_shapes(
     return [*shapes, (channels[-1], 1, channels[-1]), (channels[-1], 1)]
 
 
-def _decode_images(
-    z: Tensor, parameters: Sequence[Tensor], sides: Sequence[tuple[int, int]], taps: Taps
-) -> Tensor:
+def _decode_images(z: Tensor, parameters: Sequence[Tensor], sides: Sequence[tuple[int, int]], taps: Taps) -> Tensor:
     """Latent points (groups, n, latent) → a logit for each pixel (groups, n, height, width)."""
     (weight, bias), *layers, (last, shift) = zip(parameters[::2], parameters[1::2], strict=True)
     x = functional.silu(taps.dense(z, weight, bias)).view(*z.shape[:2], -1, *sides[-1])

@@ -66,9 +66,7 @@ class Cut(nn.Module):
 class ImageCritic(nn.Module):
     """Scores grey images: two strided convolutions with leaky ReLUs, and a linear output."""
 
-    def __init__(
-        self, shape: Sequence[int], channels: Sequence[int] = CHANNELS, *, slope: float = 0.2
-    ) -> None:
+    def __init__(self, shape: Sequence[int], channels: Sequence[int] = CHANNELS, *, slope: float = 0.2) -> None:
         super().__init__()
         coarse, fine = _checked(channels)
         self.shape, self.slope = tuple(shape), slope

@@ -106,9 +106,7 @@ class ImageDecoder(Network):
 def _check_sides(height: int, width: int) -> None:
     """Two strides of 2 and back must give the same image."""
     if height % 4 or width % 4:
-        raise ConfigError(
-            f"images must have sides that 4 divides, not {height} × {width}. Nothing was charged."
-        )
+        raise ConfigError(f"images must have sides that 4 divides, not {height} × {width}. Nothing was charged.")
 
 
 @dataclass(frozen=True)

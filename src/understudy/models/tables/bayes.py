@@ -92,9 +92,7 @@ class BayesNet(Network):
         if len(self.parents) != len(nodes) or any(
             type(node) is not int or node not in nodes for some in listed for node in some
         ):
-            raise ConfigError(
-                f"parents and columns must name nodes below {len(nodes)}, and each has parents."
-            )
+            raise ConfigError(f"parents and columns must name nodes below {len(nodes)}, and each has parents.")
         try:
             TopologicalSorter(dict(enumerate(self.parents))).prepare()
         except CycleError:
@@ -116,9 +114,7 @@ class GaussianCopula(Network):
         whole(columns=len(sizes), **{f"sizes[{i}]": size for i, size in enumerate(sizes)})
         self.sizes, self.latent, self.width = tuple(sizes), len(sizes), sum(sizes)
         if self.latent**2 + self.width > _MOST_PARAMETERS:
-            raise ConfigError(
-                f"a copula of {self.latent:,} columns is larger than {_MOST_PARAMETERS:,} numbers."
-            )
+            raise ConfigError(f"a copula of {self.latent:,} columns is larger than {_MOST_PARAMETERS:,} numbers.")
         factor = torch.zeros(self.latent, self.latent, dtype=torch.float64)
         if not shapes_only():
             factor.fill_diagonal_(1)
@@ -128,9 +124,7 @@ class GaussianCopula(Network):
     def rows(self, z: Tensor) -> Tensor:
         """Standard normal latents (n, m) → one-hot rows (n, width)."""
         uniform = torch.special.ndtr(z.double() @ self.factor.T)
-        codes = [
-            invert(odds, uniform[:, i]) for i, odds in enumerate(torch.split(self.odds, list(self.sizes)))
-        ]
+        codes = [invert(odds, uniform[:, i]) for i, odds in enumerate(torch.split(self.odds, list(self.sizes)))]
         return one_hot(torch.stack(codes, 1), self.sizes)
 
 

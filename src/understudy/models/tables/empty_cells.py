@@ -154,13 +154,9 @@ class _Pairs:
     def gain(self, share: Tensor, floor: Tensor) -> Tensor:
         """In log-likelihood, over no floor: (m, m)."""
         rest = (1 - share).log()
-        return self.summed(
-            functional.softplus(self.log_odds(self.mean, share, floor)) + self.spread_out(rest)
-        )
+        return self.summed(functional.softplus(self.log_odds(self.mean, share, floor)) + self.spread_out(rest))
 
-    def likeliest(
-        self, mean: Tensor, share: Tensor, floor: Tensor, *, learn: bool = True
-    ) -> tuple[Tensor, Tensor]:
+    def likeliest(self, mean: Tensor, share: Tensor, floor: Tensor, *, learn: bool = True) -> tuple[Tensor, Tensor]:
         """π, and f if it is to be learned, by expectation and maximisation, others lying around `mean`."""
         cells = self.summed(torch.ones_like(mean)).clamp(min=1)
         for _ in range(_TURNS):
@@ -224,9 +220,7 @@ def ordered_means(
         found = left(table)
         best, least = torch.where(spread_out(found < least), table, best), torch.minimum(found, least)
     fits = (least < apart - 2 * _CLEARLY_ORDERED) & (least - cells <= _FITS * (apart - cells))
-    fits &= (cells == torch.outer(sizes, sizes)) & (
-        elsewhere(independent - best, counts - best) <= _ELSEWHERE
-    )
+    fits &= (cells == torch.outer(sizes, sizes)) & (elsewhere(independent - best, counts - best) <= _ELSEWHERE)
     fits &= (fits.sum(0) == 1) & (fits.sum(0) == 1)[:, None]
     copula = spread_out(fits)
     even = (_NOBODY * total / torch.outer(columns @ sizes, columns @ sizes)).clamp(max=1)

@@ -96,9 +96,7 @@ def fine_table(
     return torch.cat([nodes, absent])
 
 
-def _among(
-    children: Tensor, near: Tensor, parents: Tensor, noise: float, even: Tensor | None = None
-) -> Tensor:
+def _among(children: Tensor, near: Tensor, parents: Tensor, noise: float, even: Tensor | None = None) -> Tensor:
     """Each parent's people over its children near data, by the first step at which these hold all, or `even`."""
     left, found_all = children, torch.zeros(len(parents), dtype=torch.bool)
     for step in near:

@@ -97,9 +97,7 @@ def fit_gram(
     wide = [WideTable.of(triple, mixture.sizes, tables.people, count, ties) for triple in triples]
     fitted = _descend(mixture.to(gram.device), tables, steps, rate, watch, wide, ties, target)
     if target is not None and not ties and len(sizes) > 1 and sizes[target] <= MOST_TOLD:
-        together = [
-            [c for c in triple.columns if c != target] for triple in triples if target in triple.columns
-        ]
+        together = [[c for c in triple.columns if c != target] for triple in triples if target in triple.columns]
         fitted = with_effects(
             fitted,
             target,

@@ -47,9 +47,7 @@ class Tie:
         first, *others = (self.allowed[self.columns.index(column)] for column in columns)
         for other in others:
             first = (first[:, :, None] * other[:, None, :]).flatten(1)
-        self.found[tuple(columns)] = first = (
-            first.sum(0, keepdim=True) if len(columns) == len(self.columns) else first
-        )
+        self.found[tuple(columns)] = first = first.sum(0, keepdim=True) if len(columns) == len(self.columns) else first
         return first
 
 
@@ -70,9 +68,7 @@ class _Couples:
     def of(cls, ties: Sequence[Tie], sizes: Sequence[int]) -> "_Couples":
         blocks, like = blocks_of(sizes), ties[0].allowed[0]
         first, second = (
-            torch.cat(
-                [torch.arange(blocks[tie.columns[k]].start, blocks[tie.columns[k]].stop) for tie in ties]
-            )
+            torch.cat([torch.arange(blocks[tie.columns[k]].start, blocks[tie.columns[k]].stop) for tie in ties])
             for k in (0, 1)
         )
         shapes = [tuple(sizes[column] for column in tie.columns) for tie in ties]
@@ -154,12 +150,8 @@ class Ruled:
             ]
             levels += [couples.first, couples.second]
         for tie in self.rules.others:
-            parts.append(
-                reduce(torch.add, ((box[:, :, None] * rows).sum(1) for box, rows in self._boxes(tie)))
-            )
-            levels += [
-                torch.arange(blocks[j].start, blocks[j].stop, device=self.odds.device) for j in tie.columns
-            ]
+            parts.append(reduce(torch.add, ((box[:, :, None] * rows).sum(1) for box, rows in self._boxes(tie))))
+            levels += [torch.arange(blocks[j].start, blocks[j].stop, device=self.odds.device) for j in tie.columns]
         return self.odds.index_copy(1, torch.cat(levels), torch.cat(parts, 1)) if parts else self.odds
 
     @cached_property
@@ -256,9 +248,7 @@ class Ruled:
         levels = sum(self.rules.sizes[column] for column in tie.columns)
         for some in torch.split(torch.arange(len(tie.allowed[0])), max(1, _AT_ONCE // levels)):
             cut = [
-                self._by_column[j][:, None, :]
-                * mask[some]
-                / self._part(tie, j)[:, some, None].clamp(min=_TINY)
+                self._by_column[j][:, None, :] * mask[some] / self._part(tie, j)[:, some, None].clamp(min=_TINY)
                 for j, mask in zip(tie.columns, tie.allowed, strict=True)
             ]
             yield inside[:, some], torch.cat(cut, 2)

@@ -185,9 +185,7 @@ class WideTable:
         some = Ruled.of(anything, sizes, ties).table(triple.columns) > 0
         target = torch.where(some, triple.table.double() / people, 0).float()
         most = most_of(some.sum().double().cpu(), tables)
-        return cls(
-            tuple(triple.columns), target, 1 / max(triple.noise / people, RESOLUTION) ** 2, float(most)
-        )
+        return cls(tuple(triple.columns), target, 1 / max(triple.noise / people, RESOLUTION) ** 2, float(most))
 
     def is_noise(self, table: Tensor) -> bool:
         return float((table - self.target).square().sum()) * self.precision <= self.most

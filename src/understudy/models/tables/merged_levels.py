@@ -60,9 +60,7 @@ def most_levels(columns: Sequence[Column]) -> int:
     return max(2, min(_MOST_LEVELS, MOST_WIDTH // max(many, 1) - 1))
 
 
-def bought_levels(
-    columns: Sequence[Column], tables: Sequence[Tensor], *, people: float, noise: float
-) -> list[Groups]:
+def bought_levels(columns: Sequence[Column], tables: Sequence[Tensor], *, people: float, noise: float) -> list[Groups]:
     """The level of each fine cell of each column, by its fine table (the missing one last) and a pair's `noise`."""
     most = most_levels(columns)
     levels, groups = level_count(people, noise, most), []
@@ -99,9 +97,7 @@ def merged_neighbours(table: Tensor, levels: int) -> Groups:
     return _without_small(np.cumsum(change), weights, share * _SMALL, levels)
 
 
-def _without_small(
-    groups: NDArray[np.int64], weights: NDArray[np.float64], least: float, most: int
-) -> Groups:
+def _without_small(groups: NDArray[np.int64], weights: NDArray[np.float64], least: float, most: int) -> Groups:
     """Levels with fewer people, or too many of them, join a neighbour; two are left where there are two cells."""
     held: list[float] = np.bincount(groups, weights=weights).tolist()
     first: list[int] = np.flatnonzero(np.diff(groups, prepend=-1)).tolist()
@@ -223,9 +219,7 @@ _NONE = 2.0  # deviations: a count that lies no further above 0 is consistent wi
 _NEVER = 80.0  # so much lower are the log-odds of a level that is not drawn
 
 
-def levels_of_none(
-    schema: Schema, sizes: Sequence[int], counts: Tensor, deviations: Tensor
-) -> list[list[int]]:
+def levels_of_none(schema: Schema, sizes: Sequence[int], counts: Tensor, deviations: Tensor) -> list[list[int]]:
     """Of each column the levels with nobody: missing, "(other)", and beyond the first and the last that were seen of
     whole numbers with a level each, where bounds were bought. `counts` and their `deviations` are (width,).
     """

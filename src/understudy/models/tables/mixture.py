@@ -119,9 +119,7 @@ class MixtureOfProducts(Network):
 
     def describe(self) -> dict[str, Any]:
         said = super().describe()
-        return (
-            said if self.target is not None else {key: said[key] for key in ("kind", "components", "sizes")}
-        )
+        return said if self.target is not None else {key: said[key] for key in ("kind", "components", "sizes")}
 
     @classmethod
     def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:

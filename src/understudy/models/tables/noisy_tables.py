@@ -89,9 +89,7 @@ def read_tables(
         independent = with_margins(Ruled.of(ways[None] / total, sizes, ties).gram() * total, ways, columns)
     apart, nobody = ordered_means(counts, known, open_cells, ways, columns, independent * measured)
     expected = ways.clamp(min=1) / total**0.5  # a level that nobody seems to have may have a person
-    heard = torch.where(
-        never & measured, drawn_noise(known, 1), counts
-    )  # as if all cells were measured alike
+    heard = torch.where(never & measured, drawn_noise(known, 1), counts)  # as if all cells were measured alike
     prior = level_prior(heard - apart, known, measured, expected, columns)
 
     def pool(cells: Tensor, noise: float = 1.0) -> Tensor:

@@ -102,9 +102,7 @@ def of_column(sizes: Sequence[int], column: int) -> Tensor:
     return (at >= ends[column] - sizes[column]) & (at < ends[column])
 
 
-def added_grams(
-    offers: Sequence[OfferedGram], *, components: int | None = None, steps: int = 800
-) -> MixtureOfProducts:
+def added_grams(offers: Sequence[OfferedGram], *, components: int | None = None, steps: int = 800) -> MixtureOfProducts:
     """One fit, of four components a level (64 to 512) if none are said. ConfigError where silos have other columns."""
     one = offers[0]
     components = components or max(64, min(4 * sum(one.sizes), 512))

@@ -64,9 +64,7 @@ class LevelPrior:
         return self.basis.T @ table @ self.basis
 
 
-def level_prior(
-    residual: Tensor, noise: Tensor, measured: Tensor, expected: Tensor, columns: Tensor
-) -> LevelPrior:
+def level_prior(residual: Tensor, noise: Tensor, measured: Tensor, expected: Tensor, columns: Tensor) -> LevelPrior:
     """The prior under which noisy residuals are likeliest; `expected` (width,) is D, such that E is its outer
     product."""
     pairs = _Pairs(residual, noise, measured, expected, columns)
@@ -107,9 +105,7 @@ def drawn_noise(variance: Tensor, seed: int) -> Tensor:
 class _Pairs:
     """The noisy residuals, and the axes that are taken for each column so far."""
 
-    def __init__(
-        self, residual: Tensor, noise: Tensor, measured: Tensor, expected: Tensor, columns: Tensor
-    ) -> None:
+    def __init__(self, residual: Tensor, noise: Tensor, measured: Tensor, expected: Tensor, columns: Tensor) -> None:
         self.columns, self.measured = columns, measured
         self.residual = torch.where(measured, residual, 0)
         self.noise = torch.where(measured, noise, 1).clamp(min=_EXACT)

@@ -185,9 +185,7 @@ def _as_strong(
     from scipy.optimize import minimize_scalar
 
     n, each = rows.shape[0], rows.nnz // rows.shape[0]
-    released, weight = (
-        part[:, block].cpu().numpy() for part in (tables.plain(tables.measured), tables.weight)
-    )
+    released, weight = (part[:, block].cpu().numpy() for part in (tables.plain(tables.measured), tables.weight))
     scores, share = rows @ effects, chance.mean(0).clip(_TINY)
     scores -= scores.max(1, keepdims=True)
 

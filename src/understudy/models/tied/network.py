@@ -107,9 +107,7 @@ class TiedGaussians(Network):
         levels = self.levels(z)
         hot, start = one_hot(levels, self.sizes), 1 + len(self.sizes)
         classes = (
-            torch.zeros(len(z), dtype=torch.int64, device=z.device)
-            if self.label is None
-            else levels[:, self.label]
+            torch.zeros(len(z), dtype=torch.int64, device=z.device) if self.label is None else levels[:, self.label]
         )
         stop = start + len(self.mixing)
         mixed, out, at = z[:, start:stop] @ self.mixing.T, [], 0
@@ -145,9 +143,7 @@ class TiedGaussians(Network):
     @classmethod
     def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
         parts: list[Part] = [
-            tuple(part["sizes"])
-            if "sizes" in part
-            else ArrayPart(Frame.from_description(part), part["directions"])
+            tuple(part["sizes"]) if "sizes" in part else ArrayPart(Frame.from_description(part), part["directions"])
             for part in description["parts"]
         ]
         return {"parts": parts, "components": description["components"], "label": description["label"]}

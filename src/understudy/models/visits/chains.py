@@ -46,15 +46,11 @@ def checked_numbers(numbers: Numbers, levels: int) -> tuple[tuple[int, int], ...
     for pair in numbers:
         low, high = pair if isinstance(pair, list | tuple) and len(pair) == 2 else (None, None)
         if type(low) is not int or type(high) is not int or low != after or high < low:
-            raise ConfigError(
-                f"the numbers of events rise level by level from 0 without gaps, not {numbers!r}."
-            )
+            raise ConfigError(f"the numbers of events rise level by level from 0 without gaps, not {numbers!r}.")
         after = high + 1
         found.append((low, high))
     if len(found) != levels or len(found) < 2 or found[0] != (0, 0):
-        raise ConfigError(
-            f"{levels} levels of the number of events, the first of them 0, are not {numbers!r}."
-        )
+        raise ConfigError(f"{levels} levels of the number of events, the first of them 0, are not {numbers!r}.")
     whole(most_events=found[-1][1])
     if found[-1][1] > MOST_EVENTS:
         raise ConfigError(f"{found[-1][1]:,} events of a person are more than {MOST_EVENTS:,}.")

@@ -46,9 +46,7 @@ _JITTER = 1.5  # of the initial logits: enough for the kinds, and for the kinds 
 _FINE = 27_720  # divisible by every number up to 12
 
 _Sides = tuple[Sequence[int], Sequence[int]]  # the levels of the columns in rows, and of those in columns
-_Of = Callable[
-    [TogetherTables], tuple[Tensor, Tensor]
-]  # a Gram matrix of the mixture, and its one-way tables
+_Of = Callable[[TogetherTables], tuple[Tensor, Tensor]]  # a Gram matrix of the mixture, and its one-way tables
 _Given = Sequence[tuple[Rules | None, Rules | None]]  # on people's columns, and on events', of each member
 
 
@@ -74,9 +72,7 @@ class VisitTables:
     noise: Mapping[Block, float]
 
     @classmethod
-    def read(
-        cls, layout: VisitLayout | SeveralLayout, cells: Tensor, noise: float, unit: int
-    ) -> "VisitTables":
+    def read(cls, layout: VisitLayout | SeveralLayout, cells: Tensor, noise: float, unit: int) -> "VisitTables":
         """From all cells one after the other, and the deviation of their noise, in parts of units: (size,)."""
         split = layout.split(cells.double().numpy())
         units = dict(zip(layout.blocks, layout.units(unit), strict=True))
@@ -128,9 +124,7 @@ def fit_visits(
     positive(rate=rate)
     there = torch.device(device)
     members = [
-        MixtureOfChains(
-            own.people, own.events, known, ordered=own.ordered, kinds=kinds, chains=chains, states=states
-        )
+        MixtureOfChains(own.people, own.events, known, ordered=own.ordered, kinds=kinds, chains=chains, states=states)
         for own, known in zip(tables.members, numbers, strict=True)
     ]
     ties = ties or [VisitTies()] * len(members)
@@ -151,9 +145,7 @@ def fit_visits(
                 jitter = torch.randn(logits.shape, generator=generator) * _JITTER
                 logits.copy_(begin.clamp(min=_RAREST).log().cpu() + jitter)
         at += sum(member.people)
-        rules.append(
-            (_rules(member.people[:-1], own.people, there), _rules(member.events, own.events, there))
-        )
+        rules.append((_rules(member.people[:-1], own.people, there), _rules(member.events, own.events, there)))
     mixture = (ChainsTogether(members) if len(members) > 1 else members[0]).to(there)
     _descend(mixture, parts, rules, steps, rate, watch)
     return mixture.requires_grad_(False)
@@ -185,8 +177,7 @@ def _read(
             return
         high, wide = cells.shape
         gram, spread = (
-            functional.pad(some, (high, 0, 0, wide), value=none)
-            for some, none in ((cells, 0.0), (noise, torch.inf))
+            functional.pad(some, (high, 0, 0, wide), value=none) for some, none in ((cells, 0.0), (noise, torch.inf))
         )
         two = read_tables(gram, (*sides[0], *sides[1]), noise=spread)
 
@@ -245,9 +236,7 @@ class _Part:
     own matrix and one-way tables, the first `skip` of which are of all people; rules forbid the cells `never`.
     """
 
-    def __init__(
-        self, tables: Tables, share: float, of: _Of, *, skip: int = 0, never: Tensor | None = None
-    ) -> None:
+    def __init__(self, tables: Tables, share: float, of: _Of, *, skip: int = 0, never: Tensor | None = None) -> None:
         self.tables, self.of = tables, of
         self.basis, self.columns = tables.basis.float(), tables.columns.float()
         known = (tables.ways, tables.target, tables.measured)
@@ -294,9 +283,7 @@ def _descend(
     least = 1 - 6 / cells**0.5  # each cell counts twice: three deviations of the mean of cells / 2 squares
     end = steps
     for step in range(steps + 1):
-        chain = TogetherTables(
-            tuple(member.tables(*own) for member, own in zip(mixture.each, rules, strict=True))
-        )
+        chain = TogetherTables(tuple(member.tables(*own) for member, own in zip(mixture.each, rules, strict=True)))
         grams = [part.of(chain) for part in parts]
         if step == end or step % _EVERY == 0:
             with torch.no_grad():

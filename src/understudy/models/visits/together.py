@@ -32,10 +32,7 @@ class TogetherTables:
         """Two- and one-way tables of people's columns, of all members one after the other."""
         rows = [
             torch.cat(
-                [
-                    own.people if own is other else own.known.T @ other.known / len(own.known)
-                    for other in self.members
-                ],
+                [own.people if own is other else own.known.T @ other.known / len(own.known) for other in self.members],
                 1,
             )
             for own in self.members
@@ -46,10 +43,7 @@ class TogetherTables:
         """Of people's columns of all members, and the columns of one's events."""
         mean = self.members[place].mean
         return torch.cat(
-            [
-                own.across if own is self.members[place] else own.known.T @ mean / len(mean)
-                for own in self.members
-            ]
+            [own.across if own is self.members[place] else own.known.T @ mean / len(mean) for own in self.members]
         )
 
     def between(self, one: int, other: int) -> Tensor:

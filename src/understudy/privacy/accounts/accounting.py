@@ -305,9 +305,7 @@ def calibrate(
     near = _least(lambda noise: over(noise, "quick"), start=1.0, tolerance=0.05)
     noise = _least(lambda noise: over(noise, method), start=near or _MOST_NOISE, tolerance=tolerance)
     if noise is None:
-        raise PrivacyError(
-            f"no noise up to {_MOST_NOISE:g} keeps ε={epsilon} at δ={delta}. Nothing was sent."
-        )
+        raise PrivacyError(f"no noise up to {_MOST_NOISE:g} keeps ε={epsilon} at δ={delta}. Nothing was sent.")
     return noise
 
 

@@ -90,12 +90,8 @@ def rehearsed(parties: Mapping[str, Sequence[str]]) -> str:
     said = []
     for key in dict.fromkeys(key for keys in parties.values() for key in keys):
         whose = [name for name, keys in parties.items() if key in keys]
-        said.append(
-            REHEARSED.get(key, key) + ("" if len(whose) == len(parties) else f" ({', '.join(whose)})")
-        )
-    return (
-        f"Rehearsal: nothing here is private and nothing may be published; {'; '.join(said)}." if said else ""
-    )
+        said.append(REHEARSED.get(key, key) + ("" if len(whose) == len(parties) else f" ({', '.join(whose)})"))
+    return f"Rehearsal: nothing here is private and nothing may be published; {'; '.join(said)}." if said else ""
 
 
 def first_said(card: Mapping[str, Any]) -> dict[str, str]:

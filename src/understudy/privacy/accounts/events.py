@@ -120,9 +120,7 @@ def flatten(event: DpEvent, count: int = 1) -> Counter[DpEvent]:
         case _ if type(event) in SINGLE:
             _sound(event)
             return Counter({event: count})
-    raise PrivacyError(
-        f"{event!r} has no price; an ε-DP mechanism is charged as PureDp(ε). Nothing was sent."
-    )
+    raise PrivacyError(f"{event!r} has no price; an ε-DP mechanism is charged as PureDp(ε). Nothing was sent.")
 
 
 @lru_cache(maxsize=1024)
@@ -204,9 +202,7 @@ def together(spends: Sequence[Spend], *, steps: int) -> Counter[DpEvent]:
     Edges: a party without a sampled Gaussian takes no part in the merging; all other uses compose as usual.
     """
     not_negative(steps=steps)
-    sampled = [
-        {event: n for event, n in spend.items() if is_sampled_gaussian(event) and n} for spend in spends
-    ]
+    sampled = [{event: n for event, n in spend.items() if is_sampled_gaussian(event) and n} for spend in spends]
     parts = [part for part in sampled if part]
     if len(parts) < 2:
         return sum((Counter(dict(spend)) for spend in spends), Counter())
@@ -277,8 +273,7 @@ def _plain(value: Any) -> Any:
     # float and index, so that 1, 1.0 and a numpy scalar write alike
     write: dict[Any, Callable[[Any], Any]] = {float: float, int: operator.index}
     fields = {
-        field.name: write.get(field.type, _plain)(getattr(value, field.name))
-        for field in attrs.fields(type(value))
+        field.name: write.get(field.type, _plain)(getattr(value, field.name)) for field in attrs.fields(type(value))
     }
     return {"type": name, **fields}
 
@@ -296,6 +291,4 @@ def _event(value: Any) -> Any:
         if type(value) not in (int, float):
             raise TypeError(f"{value!r} is no number")
         return value
-    return _VOCABULARY[value["type"]](
-        **{name: _event(item) for name, item in value.items() if name != "type"}
-    )
+    return _VOCABULARY[value["type"]](**{name: _event(item) for name, item in value.items() if name != "type"})

@@ -90,9 +90,7 @@ class Ledger:
         path = Path(path)
         if not path.exists():
             if holder is None or budget is None:
-                raise LedgerError(
-                    f"{path}: there is no such ledger, and a new one needs a holder and a budget."
-                )
+                raise LedgerError(f"{path}: there is no such ledger, and a new one needs a holder and a budget.")
             if budget.epsilon == math.inf:
                 raise LedgerError(f"{path}: a ledger in a file needs a finite budget. Nothing was written.")
             plain_name(holder=holder)
@@ -275,9 +273,7 @@ class Ledger:
         with self._store.transaction(write=True):
             self._store.add_budget(budget, reason.strip())
 
-    def change_lifetime(
-        self, *, epsilon: float, reason: str, delta: float | None = None
-    ) -> tuple[Budget, Budget]:
+    def change_lifetime(self, *, epsilon: float, reason: str, delta: float | None = None) -> tuple[Budget, Budget]:
         """Set another budget, for a reason; what it was, and what it is."""
         if not reason.strip():
             raise ConfigError("a budget is changed for a reason, and there is none. Nothing changed.")
@@ -286,9 +282,7 @@ class Ledger:
         self.set_budget(after, reason=reason)
         return before, after
 
-    def spent(
-        self, person: int | str | None = None, *, against: str = "anyone", delta: float | None = None
-    ) -> float:
+    def spent(self, person: int | str | None = None, *, against: str = "anyone", delta: float | None = None) -> float:
         """The ε of everything charged so far to a person; to the person with the highest spend for None."""
         spends, own = self._highest(person, against, None)
         return max(epsilon(spend, own if delta is None else delta) for spend in spends)
@@ -305,9 +299,7 @@ class Ledger:
         budget = self.budget
         return max(0.0, budget.epsilon - self.spent(person, against=budget.against))
 
-    def _highest(
-        self, person: int | str | None, against: str, run: str | None
-    ) -> tuple[list[Counter[DpEvent]], float]:
+    def _highest(self, person: int | str | None, against: str, run: str | None) -> tuple[list[Counter[DpEvent]], float]:
         """The spends of which one has the highest price, whatever the prices are, and the budget's δ."""
         one_of(AGAINST, against=against)
         ids = people_ids(None if person is None else [person])

@@ -173,8 +173,7 @@ class Store:
         columns = ", ".join(f"SUM(count * (event = {id}))" for id in charged)
         who = "true" if people is None else "person IN (SELECT value FROM json_each(:people))"
         rows = self.connection.execute(
-            f"SELECT DISTINCT {columns or 1} FROM tally"
-            f" WHERE {who} AND (:run IS NULL OR run = :run) GROUP BY person",
+            f"SELECT DISTINCT {columns or 1} FROM tally WHERE {who} AND (:run IS NULL OR run = :run) GROUP BY person",
             {"people": people, "run": run},
         )
         return [{}, *(dict(zip(charged, row, strict=False)) for row in rows)]
@@ -200,9 +199,7 @@ class Store:
     def add_budget(self, budget: Budget, reason: str) -> None:
         _add_budget(self.connection, budget, reason)
 
-    def add_lines(
-        self, entry: int, run: str, lines: Mapping[tuple[DpEvent, str], int], people: str | None
-    ) -> None:
+    def add_lines(self, entry: int, run: str, lines: Mapping[tuple[DpEvent, str], int], people: str | None) -> None:
         """Write what was charged, to everyone or to each of `people`, a JSON list."""
         sql = self.connection
         for (event, view), count in lines.items():

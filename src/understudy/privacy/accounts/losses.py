@@ -93,9 +93,7 @@ def _sampled(rate: float, sigma: float, grid: float, kind: Any) -> Any:
         plain = lost - math.log(rate) + np.log1p(-np.exp(edge - lost))
     plain[np.isnan(plain) | np.isclose(lost, edge, rtol=1e-9, atol=0)] = -math.inf
     last = (side < 0) - 0.5 - side * plain * sigma**2
-    deltas = np.where(
-        lost > edge, _divergence(noise, epsilons, last), -np.expm1(epsilons) if side > 0 else 0.0
-    )
+    deltas = np.where(lost > edge, _divergence(noise, epsilons, last), -np.expm1(epsilons) if side > 0 else 0.0)
     return _connected(grid, dots, deltas)
 
 
@@ -142,9 +140,7 @@ def _folded(parts: Sequence[tuple[Any, int]]) -> Any:
         return parts[0][0]
     sparse = not any(isinstance(losses, pld_pmf.DensePLDPmf) for losses, _ in parts)
     if sparse and sum(times * math.log(losses.size) for losses, times in parts) <= math.log(_SHORT):
-        return reduce(
-            lambda one, other: one.compose(other, _TAIL), (one.self_compose(times) for one, times in parts)
-        )
+        return reduce(lambda one, other: one.compose(other, _TAIL), (one.self_compose(times) for one, times in parts))
     parts = [(_dense(losses), times) for losses, times in parts]
     lists = [(losses._probs, times) for losses, times in parts]
     low, high = _kept(lists)
@@ -176,9 +172,7 @@ def _dense(losses: Any) -> Any:
     low = int(places.min())
     dense = np.zeros(int(places.max()) - low + 1)
     dense[places - low] = masses
-    return pld_pmf.DensePLDPmf(
-        losses._discretization, low, dense, losses._infinity_mass, losses._pessimistic_estimate
-    )
+    return pld_pmf.DensePLDPmf(losses._discretization, low, dense, losses._infinity_mass, losses._pessimistic_estimate)
 
 
 def _listed(masses: dict[int, float]) -> tuple[npt.NDArray[np.int64], Floats]:

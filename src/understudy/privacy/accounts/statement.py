@@ -82,9 +82,7 @@ class PartyPrivacy:
         whole(rounds=self.rounds)
 
     @classmethod
-    def stated(
-        cls, name: str, info: Mapping[str, Any], outsider: Spend, insider: Spend, **more: Any
-    ) -> "PartyPrivacy":
+    def stated(cls, name: str, info: Mapping[str, Any], outsider: Spend, insider: Spend, **more: Any) -> "PartyPrivacy":
         """What was spent, with what the party stated when it began: budget (None: no limit), noise and people.
 
         `noise` is as `Party.stated_noise` has it.
@@ -323,10 +321,7 @@ class PrivacyStatement:
 
 
 def _uses(spend: Spend) -> list[dict[str, Any]]:
-    return [
-        {"count": count, "event": event_to_json(event), "words": describe(event)}
-        for event, count in spend.items()
-    ]
+    return [{"count": count, "event": event_to_json(event), "words": describe(event)} for event, count in spend.items()]
 
 
 def _words(party: PartyPrivacy) -> list[list[str]]:

@@ -72,16 +72,12 @@ def private_critic_gradient(
     clipped, not private.
     """
     require_settings(clip_norm, noise_multiplier, expected_batch, penalty)
-    total = clipped_gradient_sum(
-        layers, real, fake, mix, clip_norm=clip_norm, penalty=penalty, slope=slope, mask=mask
-    )
+    total = clipped_gradient_sum(layers, real, fake, mix, clip_norm=clip_norm, penalty=penalty, slope=slope, mask=mask)
     noised_mean([part for pair in total for part in pair], clip_norm, noise_multiplier, expected_batch, rng)
     return total
 
 
-def require_settings(
-    clip_norm: float, noise_multiplier: float, expected_batch: float, penalty: float
-) -> None:
+def require_settings(clip_norm: float, noise_multiplier: float, expected_batch: float, penalty: float) -> None:
     """Refuse settings under which nothing is protected, or arithmetic cannot be."""
     require_clipping(clip_norm, noise_multiplier)
     honest(penalty=penalty)
@@ -158,9 +154,7 @@ def require_sound(rows: Tensor) -> Tensor:
     looked at so: whether it refuses would tell one person's value.
     """
     if (fine := sound(rows, _LARGEST)) is None:
-        raise PrivacyError(
-            f"a row holds a value that is not finite or beyond {_LARGEST:g}. Nothing was computed."
-        )
+        raise PrivacyError(f"a row holds a value that is not finite or beyond {_LARGEST:g}. Nothing was computed.")
     return fine
 
 

@@ -195,9 +195,7 @@ class FedSel(MeanMechanism):
         super().__post_init__()
         positive(split=self.split)
         if self.split >= 1:
-            raise ConfigError(
-                f"split must be below 1, not {self.split!r}: the value needs a part of epsilon."
-            )
+            raise ConfigError(f"split must be below 1, not {self.split!r}: the value needs a part of epsilon.")
         _ = self.choice, self.value  # these check dims, top, cells, and their parts of epsilon
 
     @cached_property

@@ -73,9 +73,7 @@ class Rappor:
     @cached_property
     def signatures(self) -> tuple[Bits, ...]:
         """For each column, each level's bits: (levels, bits)."""
-        return tuple(
-            _signatures(size, self.hashes, self.seed, place) for place, size in enumerate(self.sizes)
-        )
+        return tuple(_signatures(size, self.hashes, self.seed, place) for place, size in enumerate(self.sizes))
 
     @property
     def width(self) -> int:
@@ -84,9 +82,7 @@ class Rappor:
     @cached_property
     def flips(self) -> int:
         """p · 2³², rounded up, so that the price stays below ε."""
-        moved = (
-            2 * self.hashes * sum(size > 1 for size in self.sizes) if self.bound == "paper" else self.moved
-        )
+        moved = 2 * self.hashes * sum(size > 1 for size in self.sizes) if self.bound == "paper" else self.moved
         least = max(1, math.ceil(_ODDS / (1 + math.exp(min(self.epsilon / moved, 700.0)))))
         return next(n for n in count(least) if moved * _log_odds(n) <= self.epsilon)
 
@@ -110,9 +106,7 @@ class Rappor:
         """Reports on rows of codes (n, columns): bool, (n, width)."""
         rows = codes.numpy()
         if rows.ndim != 2 or rows.shape[1] != len(self.sizes) or ((rows < 0) | (rows >= self.sizes)).any():
-            raise ValueError(
-                f"codes must be (rows, {len(self.sizes)}) within their levels. Nothing was drawn."
-            )
+            raise ValueError(f"codes must be (rows, {len(self.sizes)}) within their levels. Nothing was drawn.")
         bits = np.concatenate([one[rows[:, i]] for i, one in enumerate(self.signatures)], axis=1)
         size = max(1, _DRAWN // self.width)
         for start in range(0, len(bits), size):

@@ -80,13 +80,9 @@ class Reporter(Protocol):
 def check_epsilon(epsilon: float) -> None:
     positive(epsilon=epsilon)
     if epsilon > MOST_EPSILON:
-        raise ConfigError(
-            f"epsilon must be at most {MOST_EPSILON:g}, not {epsilon!r}. More means no privacy."
-        )
+        raise ConfigError(f"epsilon must be at most {MOST_EPSILON:g}, not {epsilon!r}. More means no privacy.")
     if epsilon < LEAST_EPSILON:
-        raise ConfigError(
-            f"epsilon must be at least {LEAST_EPSILON:g}, not {epsilon!r}. Less means nothing but noise."
-        )
+        raise ConfigError(f"epsilon must be at least {LEAST_EPSILON:g}, not {epsilon!r}. Less means nothing but noise.")
 
 
 def check_clip(clip: float) -> None:
@@ -189,9 +185,7 @@ def categorical(law: Tensor, n: int, rng: Rng, device: Device) -> Tensor:
 def repeats(picks: Tensor) -> Tensor:
     """True where an entry equals an earlier one of its row."""
     ordered, place = picks.sort(dim=1, stable=True)
-    return torch.zeros_like(picks, dtype=torch.bool).scatter_(
-        1, place[:, 1:], ordered[:, 1:] == ordered[:, :-1]
-    )
+    return torch.zeros_like(picks, dtype=torch.bool).scatter_(1, place[:, 1:], ordered[:, 1:] == ordered[:, :-1])
 
 
 def distinct(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tensor:

@@ -82,9 +82,7 @@ class Ps(Selection):
 
     def log_probability(self, hits: int) -> float:
         """Of one given dimension outside (hits = 0) or inside (1) of the top set."""
-        return self.epsilon * (hits - 1) - math.log(
-            self.top + (self.dims - self.top) * math.exp(-self.epsilon)
-        )
+        return self.epsilon * (hits - 1) - math.log(self.top + (self.dims - self.top) * math.exp(-self.epsilon))
 
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
         inside = categorical(self.law, len(scores), rng, scores.device) == 1

@@ -59,9 +59,7 @@ class CountNoise(ABC):
         whole(sensitivity=self.sensitivity)
         scale = Fraction(self.scale)
         if max(scale.numerator, scale.denominator) > _MOST:
-            raise ConfigError(
-                f"scale must be a fraction of numbers up to 2^20, not {scale}; see `rounded_up`."
-            )
+            raise ConfigError(f"scale must be a fraction of numbers up to 2^20, not {scale}; see `rounded_up`.")
         object.__setattr__(self, "scale", scale)
 
     @property
@@ -252,9 +250,7 @@ def bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) ->
     return alive
 
 
-def _bernoulli_exp_below_one(
-    n: int, numerator: Any, denominator: int, rng: Rng, device: Device, k: int = 1
-) -> Any:
+def _bernoulli_exp_below_one(n: int, numerator: Any, denominator: int, rng: Rng, device: Device, k: int = 1) -> Any:
     """Algorithm 1 for γ = numerator/denominator ≤ 1, that of each of n or one of all: the first failure among
     Bernoulli(γ/k) is at an odd k.
     """

@@ -90,9 +90,7 @@ class Rng(ABC):
     def integers(self, high: int, *shape: int, device: Device = "cpu") -> Tensor:
         """Uniform in {0, …, high − 1}, int64, without bias."""
         drawn = self.below(high, math.prod(shape), device)
-        if not len(
-            drawn
-        ):  # numpy's would be a tensor without a stride, which cannot be viewed as another type
+        if not len(drawn):  # numpy's would be a tensor without a stride, which cannot be viewed as another type
             return torch.empty(shape, dtype=torch.int64, device=device)
         return torch.as_tensor(drawn).view(shape)
 

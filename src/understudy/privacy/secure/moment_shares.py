@@ -160,9 +160,7 @@ class Vectors:
         """All bits of these people, the lowest of each number first: (n, all bits)."""
         slack = self.radius**2 - np.square(q).sum(1)
         own = (q + 2 ** (self.bits - 1))[:, :, None] >> np.arange(self.bits) & 1
-        return np.hstack(
-            [slack[:, None] >> np.arange(self.slack) & 1, own.reshape(len(q), self.features * self.bits)]
-        )
+        return np.hstack([slack[:, None] >> np.arange(self.slack) & 1, own.reshape(len(q), self.features * self.bits)])
 
 
 @dataclass(frozen=True)
@@ -179,9 +177,7 @@ def split_moments(
     alone. Edges: a vector that is longer than R makes an upload that fails.
     """
     n = len(q)
-    keys, firsts, seconds = (
-        np.ascontiguousarray(part) for part in np.split(random, np.cumsum([BLOCK, SEED]), axis=1)
-    )
+    keys, firsts, seconds = (np.ascontiguousarray(part) for part in np.split(random, np.cumsum([BLOCK, SEED]), axis=1))
     second = second_moments(vectors, seconds, field)
     kappa, dealt = deal_first(firsts, second.dealt, vectors.blocks, field)
     bits, counted = vectors.bits_of(q), field.numbers(vectors.counted(classes, q))
@@ -206,9 +202,7 @@ def second_moments(vectors: Vectors, seeds: Bytes, field: Field = FIELD) -> Mome
     return MomentShare(False, second_dealt(seeds, vectors.blocks, field), words)
 
 
-def first_moments(
-    vectors: Vectors, seeds: Bytes, words: Words, c: Words, field: Field = FIELD
-) -> MomentShare:
+def first_moments(vectors: Vectors, seeds: Bytes, words: Words, c: Words, field: Field = FIELD) -> MomentShare:
     return MomentShare(True, first_dealt(seeds, c, vectors.blocks, field), words)
 
 

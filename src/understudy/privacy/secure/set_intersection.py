@@ -159,9 +159,7 @@ def match_grid(
                 f"Two of {', '.join(group)} hold the same person, who would be counted twice. No row was used."
             )
         union.append((people, who[first]))
-    common = reduce(
-        lambda left, right: np.intersect1d(left, right, assume_unique=True), (u[0] for u in union)
-    )
+    common = reduce(lambda left, right: np.intersect1d(left, right, assume_unique=True), (u[0] for u in union))
     if not common.size:
         raise AlignmentError(f"No person is held by all of {', '.join(sets)}. No row was used.")
     where = np.stack([who[np.searchsorted(people, common)] for people, who in union])  # (groups, people)

@@ -167,9 +167,7 @@ def randomness(cells: Cells) -> int:
     return BLOCK + 2 * SEED + BLOCK * len(cells.sizes)
 
 
-def split(
-    cells: Cells, codes: Codes, random: Bytes, field: Field | None = None
-) -> tuple[Share, Bytes, Bytes]:
+def split(cells: Cells, codes: Codes, random: Bytes, field: Field | None = None) -> tuple[Share, Bytes, Bytes]:
     """The first aggregator's share of the tables of some people, its 32-byte seeds, and the second's: (n, 32) each.
 
     `codes` are their levels, (n, columns); `random` secret bytes of each, (n, `randomness`), for one upload alone.

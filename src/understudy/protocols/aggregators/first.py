@@ -192,9 +192,7 @@ class FirstAggregator(Tally):
         return SecureRng.from_seed(self.plan.config.seed) if seeded else SecureRng()
 
 
-def statement_of(
-    plan: Terms, saved: Mapping[str, Any], spends: Mapping[str, Mapping[str, Spend]]
-) -> PrivacyStatement:
+def statement_of(plan: Terms, saved: Mapping[str, Any], spends: Mapping[str, Mapping[str, Spend]]) -> PrivacyStatement:
     """What the run cost, by the hosts' and the second aggregator's ledgers: all for the one release."""
     asked = dict.fromkeys(VIEWS, plan.price)
     away = [name for name in saved["begun"] if name not in spends and name not in saved["gone"]]
@@ -220,8 +218,7 @@ def statement_of(
         together=names,
         outside=OUTSIDE
         + tuple(
-            f"what the ledger of {name} says: it was away at the end, and its price is what was asked"
-            for name in away
+            f"what the ledger of {name} says: it was away at the end, and its price is what was asked" for name in away
         )
         + remarks({name: note for name, note in saved["gone"].items() if name in saved["begun"]}),
         unguarded=(both,) if plan.config.key else (both, whose),

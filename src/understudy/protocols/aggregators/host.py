@@ -49,9 +49,7 @@ class UploadParty(HostParty):
 
     def open(self, ask: Begin) -> Hosting:
         if not self.terms.family.holds(self.data):
-            raise ConfigError(
-                f"{self.name}: these uploads are of {self.terms.rows_are}. Nothing was charged."
-            )
+            raise ConfigError(f"{self.name}: these uploads are of {self.terms.rows_are}. Nothing was charged.")
         plan = self.terms_told(ask, self.data.schema)
         return Hosting(population_of(self.data), plan.event, 1)
 
@@ -59,9 +57,7 @@ class UploadParty(HostParty):
         """What the run is about, by the server's word, held to what is known here."""
         self.plan = plan = self.terms.of(ask.config, ask.schemas, self.name, schema)
         if len(ask.key) != 32 or plan.aggregator == self.name:
-            raise PartyError(
-                f"{self.name}: this is no aggregator, or its key is none. Nothing was charged or sent."
-            )
+            raise PartyError(f"{self.name}: this is no aggregator, or its key is none. Nothing was charged or sent.")
         if plan.config.key not in ("", ask.key.hex()):
             raise PartyError(
                 f"{self.name}: this is another key than the run's settings name. Nothing was charged or sent."

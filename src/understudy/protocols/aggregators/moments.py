@@ -74,9 +74,7 @@ class Config(Settings):
     by_class: bool = setting(
         False, TRUTH, "second moments of each class, not of all rows together; makes uploads longer"
     )
-    share: float = setting(
-        0.25, between(0.05, 0.95), "share of the budget for counts and means of the classes"
-    )
+    share: float = setting(0.25, between(0.05, 0.95), "share of the budget for counts and means of the classes")
 
 
 class MomentsPlan(Terms):

@@ -135,9 +135,7 @@ class SecondAggregator(Party):
         self.ledger.afford(plan.event)
         pair = KeyPair(self.secret if plan.config.key and self.secret else self.rng.bytes(32))
         if plan.config.key not in ("", pair.public.hex()):
-            raise PartyError(
-                f"{self.name}: the run's settings name another key than this one's. Nothing was sent."
-            )
+            raise PartyError(f"{self.name}: the run's settings name another key than this one's. Nothing was sent.")
         self.begun, self.pair = ask, pair
         return Opened(
             key=Public(pair.public, "a public key: fresh, or this aggregator's own"),
@@ -193,9 +191,7 @@ class SecondAggregator(Party):
         )
         if self.ledger.spend(against="anyone", run=self.run):
             sums = self._made()
-            receipt = self.ledger.charge(
-                plan.event, run=self.run, what=f"again, to the bit: {what}", people=()
-            )
+            receipt = self.ledger.charge(plan.event, run=self.run, what=f"again, to the bit: {what}", people=())
         else:
             sums = as_tensor(plan.noisy(self.tally.total, self.rng))
             if self.folder is not None:

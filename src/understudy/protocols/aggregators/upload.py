@@ -197,9 +197,7 @@ class MomentFormat(Form):
 
     def first(self, rows: Bytes) -> moment_shares.MomentShare:
         _, _, _, seeds, words, c = self.cut(rows)
-        return moment_shares.first_moments(
-            self.cells, seeds, self.in_field(words), self.in_field(c), self.field
-        )
+        return moment_shares.first_moments(self.cells, seeds, self.in_field(words), self.in_field(c), self.field)
 
     def second_share(self, keys: Bytes, both: Bytes, seeds: Bytes) -> moment_shares.MomentShare:
         return moment_shares.second_moments(self.cells, seeds, self.field)

@@ -222,9 +222,7 @@ class AlignedParty(Party):
             self._take(self._mask.positions_to_rows(ask.positions.numpy()))
         else:
             raise self.unexpected(ask)
-        return Aligned(
-            people=Public(len(self.aligned), "the size of the intersection (alignment; outside ε)")
-        )
+        return Aligned(people=Public(len(self.aligned), "the size of the intersection (alignment; outside ε)"))
 
     def _in_all(self) -> int:
         # The sizes are the server's word: one that no set may have makes no number that a bar cannot draw.
@@ -313,9 +311,7 @@ def align_grid(parties: Parties, groups: Sequence[Sequence[str]]) -> dict[tuple[
             )
         if len(set(people.values())) > 1:
             stated = ", ".join(f"{name} has {size:,} rows" for name, size in people.items())
-            raise AlignmentError(
-                f"{stated}: without a person column they must match row by row. Nothing was sent."
-            )
+            raise AlignmentError(f"{stated}: without a person column they must match row by row. Nothing was sent.")
         parties.ask(Found(positions=None))
         return {tuple(group[0] for group in groups): people[parties.names[0]]}
     # Every party's nonce goes in, so that the salt is fresh if one of them is.

@@ -187,9 +187,7 @@ class Party(ABC):
                     view: {event_to_json(event): count for event, count in spend.items() if count}
                     for view, spend in spends.items()
                 }
-                return Settled(
-                    spend=Public(uses, "prices: they follow from the settings and from what was asked")
-                )
+                return Settled(spend=Public(uses, "prices: they follow from the settings and from what was asked"))
         return self.respond(ask)
 
     @abstractmethod
@@ -283,6 +281,4 @@ def settled(
 
 def public_values(replies: Mapping[str, Reply]) -> dict[str, dict[str, Any]]:
     """What each party stated in its reply, plain, by the names of the reply's fields."""
-    return {
-        name: {key: stated.value for key, stated in vars(reply).items()} for name, reply in replies.items()
-    }
+    return {name: {key: stated.value for key, stated in vars(reply).items()} for name, reply in replies.items()}

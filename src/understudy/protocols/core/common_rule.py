@@ -55,8 +55,6 @@ def _features(schema: Schema | Features, target: str | None) -> Features:
     if not isinstance(schema, TableFeatures):
         return schema
     if target not in (None, schema.target):
-        raise ConfigError(
-            f"target is {target!r}, but a population's is {schema.target!r}. Nothing was charged."
-        )
+        raise ConfigError(f"target is {target!r}, but a population's is {schema.target!r}. Nothing was charged.")
     # Who holds the rows may call the person, and note things, as they like.
     return TableFeatures(replace(schema.schema, person=None, note=""), schema.target)

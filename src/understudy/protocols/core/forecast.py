@@ -133,9 +133,7 @@ class Forecast:
         return pre(self)
 
     def __str__(self) -> str:
-        holders = (
-            "1 holder" if len(self.budgets) == 1 else f"{len(self.budgets)} holders with {CUTS[self.cut]}"
-        )
+        holders = "1 holder" if len(self.budgets) == 1 else f"{len(self.budgets)} holders with {CUTS[self.cut]}"
         lines = [f"Plan of {self.protocol}: {holders}. No row was read, and nothing was charged."]
         lines += ["", "Price", *aligned(self._prices()), f"  {self.person}"]
         if self.facts or self.stages:

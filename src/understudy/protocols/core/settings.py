@@ -10,9 +10,7 @@ RULES = Takes("a list", kept=lambda rules: tuple(rule.to_dict() for rule in read
 
 def at_least() -> int | None:
     """How many holders have to stay."""
-    words = (
-        "over rows: the run continues while at least this many holders are there; without it all must stay"
-    )
+    words = "over rows: the run continues while at least this many holders are there; without it all must stay"
     return setting(None, WHOLE, words)
 
 
@@ -63,8 +61,6 @@ class OverRows(JointConfig):
     `most_holders` of them, too. Over rows the run continues without parties that go away before the first release.
     """
 
-    colluding: int = setting(
-        1, WHOLE, "ε still holds if this many holders share with each other all that they know"
-    )
+    colluding: int = setting(1, WHOLE, "ε still holds if this many holders share with each other all that they know")
     at_least: int | None = at_least()
     most_holders: int = most_holders()

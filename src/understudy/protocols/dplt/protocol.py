@@ -214,9 +214,7 @@ class LatentTree(Study[Rows]):
             return Tables(groups, self._pairs(terms), along_tree=False)
         expect(terms, "edges")
         told, nodes = terms["edges"], sum(self.latents.values())
-        good = (
-            isinstance(told, Tensor) and told.dtype == torch.int64 and told.ndim == 2 and told.shape[1] == 2
-        )
+        good = isinstance(told, Tensor) and told.dtype == torch.int64 and told.ndim == 2 and told.shape[1] == 2
         edges = [(known, new) for known, new in told.tolist()] if good else []
         if not good or not tree.is_tree(edges, nodes):
             raise MessageError("these edges are no tree. Nothing was charged or sent.")
@@ -286,9 +284,7 @@ class LatentTree(Study[Rows]):
         tables, sizes = self.tables(found), [size for sizes in self.sizes.values() for size in sizes]
         network = tree.network_of(sizes, tables, next(iter(tables))[0])
         owners = {column: name for name, held in self.schemas.items() for column in held.names}
-        return GeneratorParts(
-            network.eval(), join(self.schemas), {"owners": owners}
-        ), found.record.people or 0
+        return GeneratorParts(network.eval(), join(self.schemas), {"owners": owners}), found.record.people or 0
 
 
 def _lists_of_numbers(told: Any) -> bool:

@@ -139,17 +139,14 @@ def network_of(sizes: Sequence[int], tables: Mapping[Edge, Array], root: int) ->
     """The tree with these noisy tables of counts, by (parent, child): rows are the parent's values."""
     starts = list(accumulate(map(digits, sizes), initial=0))
     columns = [
-        Coded(size, tuple(range(start, start + digits(size))))
-        for size, start in zip(sizes, starts, strict=False)
+        Coded(size, tuple(range(start, start + digits(size)))) for size, start in zip(sizes, starts, strict=False)
     ]
     parents: list[tuple[int, ...]] = [()] * starts[-1]
     for parent, child in tables:
         parents[child] = (parent,)
     net = BayesNet([2] * starts[-1], parents, columns)
     around = [
-        table if parent == root else table.T
-        for (parent, child), table in tables.items()
-        if root in (parent, child)
+        table if parent == root else table.T for (parent, child), table in tables.items() if root in (parent, child)
     ]
     net.table(root).copy_(torch.from_numpy(odds(np.sum(around, axis=0).sum(1)[None])))
     for (_, child), table in tables.items():

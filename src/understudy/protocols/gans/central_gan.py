@@ -48,9 +48,7 @@ def train(config: Config, parties: Parties, schemas: Mapping[str, AnySchema], **
             f"central-gan is for one party that holds all columns, not for {len(parties.names)}: take verti-gan. "
             "Nothing was charged."
         )
-    return verti_gan.train(
-        config, parties, schemas, align=lambda parties: parties.ask(Found(positions=None)), **more
-    )
+    return verti_gan.train(config, parties, schemas, align=lambda parties: parties.ask(Found(positions=None)), **more)
 
 
 PROTOCOL = Protocol(

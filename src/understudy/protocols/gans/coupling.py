@@ -59,9 +59,7 @@ class AcrossTables(Gram):
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         if other := sorted(schemas.keys() - TABLE.among(schemas).keys()):
-            raise ConfigError(
-                f'{other[0]} holds no table, and coupling="gram" counts columns. Nothing was charged.'
-            )
+            raise ConfigError(f'{other[0]} holds no table, and coupling="gram" counts columns. Nothing was charged.')
         super().__init__(GramConfig(fine=0.0, private=config.private), schemas)
         self.whole_run = config
 

@@ -75,9 +75,7 @@ class CriticRound:
         with coarse(self._wide):
             return work(rows, [None] * len(batches), public)
 
-    def _against_network(
-        self, reals: Sequence[Tensor], masks: Sequence[Tensor | None], latent: Tensor
-    ) -> Tensor:
+    def _against_network(self, reals: Sequence[Tensor], masks: Sequence[Tensor | None], latent: Tensor) -> Tensor:
         sizes = [len(real) for real in reals]
         z, mix, noise = self.draw(sum(sizes), len(sizes))
         with torch.no_grad():
@@ -86,16 +84,12 @@ class CriticRound:
                 self.step(real, fake, part, noise, mask)
         return self.generator_gradient(latent)
 
-    def _against_rows(
-        self, reals: Sequence[Tensor], masks: Sequence[Tensor | None], synthetic: Tensor
-    ) -> Tensor:
+    def _against_rows(self, reals: Sequence[Tensor], masks: Sequence[Tensor | None], synthetic: Tensor) -> Tensor:
         sizes = [len(real) for real in reals]
         chance, mix = self.rng.uniform(2, sum(sizes), device=self.device)
         partners = torch.split((chance * len(synthetic)).long(), sizes)
         noise = Drawn(self.rng.normal(self._noise(len(sizes)), device=self.device))
-        for real, partner, part, mask in zip(
-            reals, partners, torch.split(mix.float(), sizes), masks, strict=True
-        ):
+        for real, partner, part, mask in zip(reals, partners, torch.split(mix.float(), sizes), masks, strict=True):
             self.step(real, synthetic[partner], part, noise, mask)
         with torch.enable_grad():
             rows = synthetic.detach().requires_grad_()
@@ -118,9 +112,7 @@ class CriticRound:
         """Public latent points for the generator's gradient, the same at every party."""
         return FastRng(seed).normal(self.batch, self.network.latent, device=self.device)
 
-    def step(
-        self, real: Tensor, fake: Tensor, mix: Tensor, noise: Normals, mask: Tensor | None = None
-    ) -> None:
+    def step(self, real: Tensor, fake: Tensor, mix: Tensor, noise: Normals, mask: Tensor | None = None) -> None:
         """One private critic step."""
         settings: dict[str, Any] = {
             "clip_norm": self.clip_norm,

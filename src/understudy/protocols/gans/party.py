@@ -61,12 +61,8 @@ class Settings(Declared):
     batch: int = setting(1000, within_limits("batch"), "people in a step, on average")
     learning_rate: float = setting(0.001, within_limits("learning_rate"), "learning rate")
     penalty: float = setting(10.0, within_limits("penalty"), "weight of the penalty term of the loss")
-    latent: int | None = setting(
-        None, within_limits("latent"), "size of the latent space; without it as in the paper"
-    )
-    common: tuple[int, ...] | None = setting(
-        None, LAYERS, "sizes of the common layers; without it as in the paper"
-    )
+    latent: int | None = setting(None, within_limits("latent"), "size of the latent space; without it as in the paper")
+    common: tuple[int, ...] | None = setting(None, LAYERS, "sizes of the common layers; without it as in the paper")
     critic_hidden: tuple[int, ...] | None = setting(
         None, LAYERS, "sizes of the critic's layers; without it as in the paper"
     )
@@ -146,9 +142,7 @@ class GanParty(AlignedParty):
     def check(self) -> None:
         """Refuse settings that fit neither these people nor these columns."""
         if (people := len(self.aligned)) < 2:
-            raise PartyError(
-                f"{self.name}: {people} shared people are too few to train on. Nothing was charged."
-            )
+            raise PartyError(f"{self.name}: {people} shared people are too few to train on. Nothing was charged.")
 
     def open(self, begin: Any) -> None:
         """Take on the settings: the same from a fresh `Begin` and from a saved state."""
@@ -171,16 +165,13 @@ class GanParty(AlignedParty):
         if self.config.private:
             self.noise_multiplier = calibrate(
                 lambda noise: (
-                    Counter({self.events(noise)[budget.against]: uses[budget.against]})
-                    + Counter(self.paid_before())
+                    Counter({self.events(noise)[budget.against]: uses[budget.against]}) + Counter(self.paid_before())
                 ),
                 epsilon=budget.epsilon,
                 delta=budget.delta,
             )
         price = self.price
-        self.ledger.afford(
-            price["outsider"], uses["outsider"], insider=price["anyone"], insider_count=uses["anyone"]
-        )
+        self.ledger.afford(price["outsider"], uses["outsider"], insider=price["anyone"], insider_count=uses["anyone"])
         self.begun = ask
         return Begun(
             people=Public(people, "the size of the intersection, which alignment discloses outside ε"),

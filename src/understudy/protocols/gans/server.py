@@ -107,9 +107,7 @@ class Server:
         spends = settled(self.parties)
         return PrivacyStatement(
             parties=tuple(
-                PartyPrivacy.stated(
-                    name, info, *(spends[name][view] for view in VIEWS), rounds=max(1, self.done)
-                )
+                PartyPrivacy.stated(name, info, *(spends[name][view] for view in VIEWS), rounds=max(1, self.done))
                 for name, info in self.begun.items()
             ),
             unguarded=self.unguarded,

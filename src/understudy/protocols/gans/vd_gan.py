@@ -204,6 +204,4 @@ def _gradient(name: str, reply: Gradient, rows: Tensor) -> Tensor:
     return gradient.to(rows) / len(rows)
 
 
-PROTOCOL = Protocol(
-    name="vd-gan-dpsgd", paper=__doc__, config=Config, party=DpSgdParty, train=train, same_people=True
-)
+PROTOCOL = Protocol(name="vd-gan-dpsgd", paper=__doc__, config=Config, party=DpSgdParty, train=train, same_people=True)

@@ -147,6 +147,4 @@ class PateParty(VdGanParty):
         self.teachers.load_state_dict(state["teachers"])
 
 
-PROTOCOL = Protocol(
-    name="vd-gan-pate", paper=__doc__, config=Config, party=PateParty, train=train, same_people=True
-)
+PROTOCOL = Protocol(name="vd-gan-pate", paper=__doc__, config=Config, party=PateParty, train=train, same_people=True)

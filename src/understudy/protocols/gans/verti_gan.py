@@ -47,9 +47,7 @@ from understudy.protocols.protocol import Protocol
 __all__ = ["PROTOCOL", "Begin", "Config", "Couple", "Round", "VertiGanParty", "train"]
 
 
-def build_party(
-    name: str, table: Rows, ledger: Ledger, *, coupled: bool = False, **more: Any
-) -> VertiGanParty:
+def build_party(name: str, table: Rows, ledger: Ledger, *, coupled: bool = False, **more: Any) -> VertiGanParty:
     """A party of this protocol: one that takes part in a coupling where the holder agreed to one."""
     return (party_classes()[1] if coupled else VertiGanParty)(name, table, ledger, **more)
 
@@ -82,9 +80,7 @@ def train(
         align, server.unguarded = partial(release_tables, config, server, resume), DEALT
     if config.sampling == "shared":
         server.common = config.critic_steps
-    server.begin(
-        lambda name: Begin(config=settings, network=network.describe(only=name)), resume=resume, align=align
-    )
+    server.begin(lambda name: Begin(config=settings, network=network.describe(only=name)), resume=resume, align=align)
 
     coupling = Coupling.from_held(config, server) if config.coupling == "gram" else None
     parts = {name: list(network.party_parameters(name).values()) for name in parties.names}
@@ -94,8 +90,7 @@ def train(
         batches = server.secret(SECRET_BYTES) if config.sampling == "shared" else b""
         vectors = {name: parameters_to_vector(parameters).detach() for name, parameters in parts.items()}
         asks = {
-            name: Round(round=round, seed=seed, weights=weights, batches=batches)
-            for name, weights in vectors.items()
+            name: Round(round=round, seed=seed, weights=weights, batches=batches) for name, weights in vectors.items()
         }
         for name, reply in parties.ask(asks).items():
             gradient = densify(reply.gradient.value, asks[name].weights.numel()).to(server.device)

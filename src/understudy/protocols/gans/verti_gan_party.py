@@ -43,9 +43,7 @@ class Config(Settings):
     coupling: str = setting(
         "none", choice("none", "gram"), "gram: joint tables are released first, and also steer the generator"
     )
-    coupling_share: float = setting(
-        0.3, between(0.01, 0.99), 'share of ε for the joint tables of coupling = "gram"'
-    )
+    coupling_share: float = setting(0.3, between(0.01, 0.99), 'share of ε for the joint tables of coupling = "gram"')
     coupling_weight: float = setting(
         1.0,
         within_limits("coupling_weight"),
@@ -99,9 +97,7 @@ class VertiGanParty(CriticParty):
         super().open(begin)
         self.network = BranchedGenerator.from_description(begin.network).to(self.device)
         if self.network.widths != {self.name: self.width}:
-            raise PartyError(
-                f"{self.name}: the server's network does not fit this schema. Nothing was charged."
-            )
+            raise PartyError(f"{self.name}: the server's network does not fit this schema. Nothing was charged.")
         self.participations = torch.zeros(len(self.aligned), dtype=torch.int64)
 
     # Algorithm 2, LocalUpdate
@@ -116,9 +112,7 @@ class VertiGanParty(CriticParty):
         batches = self.batches(self._drawn_by(ask.batches))
         receipt = self._pay(ask.round, batches)
         with torch.no_grad():
-            parameters, parts = zip(
-                *split_like(self.network.parameters(), weights.to(self.device)), strict=True
-            )
+            parameters, parts = zip(*split_like(self.network.parameters(), weights.to(self.device)), strict=True)
             torch._foreach_copy_(parameters, parts)  # in place: a captured graph reads these
         gradient = self.critic_round(batches, ask.seed)
         return Gradient(gradient=Paid(sparsify(gradient, self.config.upload), receipt))

@@ -58,9 +58,7 @@ class Measured:
     def of(cls, found: Found) -> "Measured":
         study: Any = found.study  # Gram, which chooses by this
         releases = [
-            [scaled(found.noise(name), factor), cells]
-            for name in found
-            for factor, cells in study.spreads[name].moved
+            [scaled(found.noise(name), factor), cells] for name in found for factor, cells in study.spreads[name].moved
         ]
         matrices, raw, levels, triples = list[Counts](), dict[str, Tensor](), None, list[dict[str, Any]]()
         if "fine" in found:
@@ -83,9 +81,7 @@ class Measured:
         return cls(gram, noise, measured, releases, found.record.people, triples, levels, raw)
 
 
-def _mean(
-    first: tuple[Tensor, Tensor, Tensor], second: tuple[Tensor, Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
+def _mean(first: tuple[Tensor, Tensor, Tensor], second: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Two measurements as one: where both were made their mean, weighted by 1/variance."""
     (a, a_noise, a_made), (b, b_noise, b_made) = first, second
     both = a_made & b_made
@@ -114,9 +110,7 @@ class Chooser:
     def fit(self, measured: Measured, **more: Any) -> MixtureOfProducts:
         config, codec, device = self.config, self.codec(measured), pick_device(self.config.device)
         if measured.triples:
-            more["triples"] = [
-                Triple(**{**one, "table": one["table"].to(device)}) for one in measured.triples
-            ]
+            more["triples"] = [Triple(**{**one, "table": one["table"].to(device)}) for one in measured.triples]
         return fit_gram(
             measured.gram.to(device),
             codec.sizes,
@@ -148,9 +142,7 @@ class Chooser:
             people=measured.people,
             ties=rule_ties(codec),
         )
-        return strongest_triples(
-            tables, codec.sizes, place, most, among=among.tolist(), noise=noise, besides=listed
-        )
+        return strongest_triples(tables, codec.sizes, place, most, among=among.tolist(), noise=noise, besides=listed)
 
     def codec(self, measured: Measured) -> Codec | Levels:
         """The levels on which pairs were counted, with this schema's rules."""
@@ -171,9 +163,7 @@ def fitted(
     # their number: disclosed by alignment, or what the noisy one-way tables say
     counted = max(1, round(float(measured.gram.diagonal().sum()) / len(schema.columns)))
     people = counted if measured.people is None else measured.people
-    never_drawn(
-        network, levels_of_none(schema, codec.sizes, measured.gram.diagonal(), measured.noise.diagonal())
-    )
+    never_drawn(network, levels_of_none(schema, codec.sizes, measured.gram.diagonal(), measured.noise.diagonal()))
     card: dict[str, Any] = {
         "releases": measured.releases,
         "noise": {_WORDS[name]: found.noise(name) for name in found},

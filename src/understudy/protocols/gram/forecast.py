@@ -57,9 +57,7 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     takes, memory = _takes(config, layout, widths, people)
     largest = max(max(each.values()) for each in noise)
     return {
-        "stages": _stages(
-            study, study.pricing.shares(least, people if said.cut == "columns" else None), noise
-        ),
+        "stages": _stages(study, study.pricing.shares(least, people if said.cut == "columns" else None), noise),
         "errors": _errors(layout, config, noise),
         "levels": _bought(layout, widths, people, pair),
         "too_fine": too_fine,
@@ -70,9 +68,7 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     }
 
 
-def expectation(
-    schema: Schema, people: int, spent: float, sigmas: Sequence[float], buys: bool
-) -> dict[str, str]:
+def expectation(schema: Schema, people: int, spent: float, sigmas: Sequence[float], buys: bool) -> dict[str, str]:
     """What a card says of what can be expected of a run with this noise, and a warning where that is poor."""
     pair = sigmas[min(int(buys), len(sigmas) - 1)]
     if not pair:
@@ -185,9 +181,7 @@ def _bought(layout: Layout, widths: Mapping[str, int], people: int | None, noise
     return said
 
 
-def _too_fine(
-    layout: Layout, people: int | None, first: Mapping[Block, float], pair: float
-) -> dict[str, str]:
+def _too_fine(layout: Layout, people: int | None, first: Mapping[Block, float], pair: float) -> dict[str, str]:
     """The columns whose declared levels are so many that an average one, or its cells, cannot be told from noise."""
     found: dict[str, str] = {}
     if people is None:

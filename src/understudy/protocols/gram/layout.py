@@ -213,9 +213,7 @@ class Layout:
             )
         names, place = self.joint.names, self.joint.names.index(target)
         if any(self.sizes[a] * self.sizes[b] * self.sizes[place] > MOST_CELLS for a, b in named):
-            raise MessageError(
-                f"a three-way table has more than {MOST_CELLS:,} cells. Nothing was charged or sent."
-            )
+            raise MessageError(f"a three-way table has more than {MOST_CELLS:,} cells. Nothing was charged or sent.")
         return tuple((names[a], names[b], target) for a, b in named)
 
     def place(self, names: Sequence[str]) -> Place | None:

@@ -27,9 +27,7 @@ def _check_triples(triples: Any) -> None:
     raise ConfigError("triples must be different sets of three columns.")
 
 
-TRIPLES = Takes(
-    "a list of lists of three columns", _check_triples, lambda triples: tuple(map(tuple, triples))
-)
+TRIPLES = Takes("a list of lists of three columns", _check_triples, lambda triples: tuple(map(tuple, triples)))
 
 
 def _fine(**named: Any) -> None:

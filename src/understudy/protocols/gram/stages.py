@@ -77,9 +77,7 @@ class FineTables(Stage[Rows]):
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
         return {
-            str(g): BlockSpec(
-                (g, g), (trees.nodes,), math.sqrt(trees.moved), factor=self.spread.factors[g, g]
-            )
+            str(g): BlockSpec((g, g), (trees.nodes,), math.sqrt(trees.moved), factor=self.spread.factors[g, g])
             for g, trees in enumerate(self.layout.trees)
         }
 
@@ -90,9 +88,7 @@ class FineTables(Stage[Rows]):
             nodes += trees.count(cells)
         return {str(rows.group): nodes}
 
-    def read(
-        self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
-    ) -> tuple[list[Tensor], list[float]]:
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> tuple[list[Tensor], list[float]]:
         """Every group's nodes, and the deviation of their noise."""
         return [sums[key] for key in self.blocks], [noise[key] for key in self.blocks]
 
@@ -149,9 +145,7 @@ class Pairs(Stage[Rows]):
             for block, marked in self.marks.items()
         }
         return pairs | {
-            self._table(n): BlockSpec(
-                place.block, self.layout.shape_of(place), 1.0, factor=factors[place.block]
-            )
+            self._table(n): BlockSpec(place.block, self.layout.shape_of(place), 1.0, factor=factors[place.block])
             for n, place in enumerate(self.places)
         }
 

@@ -76,9 +76,7 @@ class Gram(Study[Rows]):
         self.layout = Layout(schemas, config.fine > 0)
         for names in config.triples:
             if (place := self.layout.place(names)) is None or place.across:
-                raise ConfigError(
-                    f"{', '.join(names)} are not three columns of one holder. Nothing was charged."
-                )
+                raise ConfigError(f"{', '.join(names)} are not three columns of one holder. Nothing was charged.")
         self.layout.check_width()
         self.grid.check_most_holders(config.most_holders)
         self.twice = config.refined + len(self.layout.pairs_with(config.target))
@@ -120,9 +118,7 @@ class Gram(Study[Rows]):
             cells[place.block] += 1
         if not +cells:
             raise ConfigError("no pair of columns lies across holders. Nothing was charged.")
-        nodes = (
-            Counter({(g, g): trees.moved for g, trees in enumerate(layout.trees)}) if layout.buys else None
-        )
+        nodes = Counter({(g, g): trees.moved for g, trees in enumerate(layout.trees)}) if layout.buys else None
         again = self.twice + len(triples) + self.most_triples
         found = {
             "fine": None if nodes is None else Spread.least(layout, nodes, colluding),
@@ -222,8 +218,7 @@ class Gram(Study[Rows]):
         """The standard deviation of the noise in each block of a release, which may still be due."""
         sigma, factors = found.noise(name), self.spreads[name].factors
         holders = {
-            block: [one for one in self.grid.holders(block) if one in found.record.begun]
-            for block in self.grid.blocks
+            block: [one for one in self.grid.holders(block) if one in found.record.begun] for block in self.grid.blocks
         }
         return {
             block: self.pricing.deviation(scaled(sigma, factors[block]), len(present))

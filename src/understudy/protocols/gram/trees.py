@@ -52,8 +52,7 @@ class Trees:
     def layers(self) -> tuple[tuple[int, ...], ...]:
         """How many nodes the layers of each column's tree have, from the top."""
         return tuple(
-            tuple(layer_sizes(fine.levels, FAN)) if is_tree(own) else (fine.levels,)
-            for own, fine in self.columns
+            tuple(layer_sizes(fine.levels, FAN)) if is_tree(own) else (fine.levels,) for own, fine in self.columns
         )
 
     @cached_property
@@ -78,9 +77,7 @@ class Trees:
     @cached_property
     def ended(self) -> dict[int, Real]:
         """The columns whose ends are counted, by their places."""
-        return {
-            j: own for j, own in enumerate(self.schema.columns) if isinstance(own, Real) and end_cells(own)
-        }
+        return {j: own for j, own in enumerate(self.schema.columns) if isinstance(own, Real) and end_cells(own)}
 
     def cells(self, frame: pd.DataFrame) -> Codes:
         """The fine cell of every value, (people, columns), and after these the ends of the columns that have them."""

@@ -92,9 +92,7 @@ class Found(Mapping[str, Any]):
         """The same of such blocks, also in a release that is still due."""
         study, pricing = self.study, self.study.pricing
         sigmas = pricing.sigmas([*study.releases].index(name), blocks, self.noise(name))
-        return {
-            key: pricing.deviation(sigmas[key], len(self.holders(block))) for key, block in blocks.items()
-        }
+        return {key: pricing.deviation(sigmas[key], len(self.holders(block))) for key, block in blocks.items()}
 
     def holders(self, block: BlockSpec) -> list[str]:
         """Who takes part and has a part in the block."""

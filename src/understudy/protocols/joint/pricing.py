@@ -105,9 +105,7 @@ class Pricing(ABC):
         beside = noise_on(~diagonal, self.share(sigma, holders), rng)
         return beside + noise_on(diagonal, self.share(doubled(sigma), holders), rng)
 
-    def check(
-        self, release: int, blocks: Mapping[str, BlockSpec], noise: float, grid: Grid, parties: int
-    ) -> None:
+    def check(self, release: int, blocks: Mapping[str, BlockSpec], noise: float, grid: Grid, parties: int) -> None:
         """Refuse noise that cannot be drawn, in every share that so many parties may have of it."""
         for name, sigma in self.sigmas(release, blocks, noise).items():
             holders = min(parties, len(grid.holders(blocks[name].groups)))

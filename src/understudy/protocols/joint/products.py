@@ -124,8 +124,7 @@ def products_of(
     groups = {peer: _groups(grid, name, peer) for peer in agree.keys if peer != name}
     cut = chunks_of(name, grid.groups, agree.cells, step, people)
     chunks = [
-        (start, stop, tuple(peer for peer in peers if groups[peer] in product.pairs))
-        for start, stop, peers in cut
+        (start, stop, tuple(peer for peer in peers if groups[peer] in product.pairs)) for start, stop, peers in cut
     ]
     chunks = [chunk for chunk in chunks if chunk[2]]
     told = cut_as(agree.bits, agree.chunk, agree.cells) + about
@@ -252,9 +251,7 @@ def multiply(
     first = next(iter(agree.values()))
     ring, keys, step = Ring(first.bits), first.keys, _step(product, grid, first)
     widths = {name: product.widths.get(grid.group_of(name), 0) for name in agree}
-    pairs = {
-        cell: [two for two in combinations(cell, 2) if _groups(grid, *two) in product.pairs] for cell in cells
-    }
+    pairs = {cell: [two for two in combinations(cell, 2) if _groups(grid, *two) in product.pairs] for cell in cells}
 
     def seed(i: str, k: str, own: str) -> bytes:
         told = cut_as(agree[own].bits, agree[own].chunk, agree[own].cells) + about

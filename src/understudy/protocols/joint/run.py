@@ -79,11 +79,7 @@ def forecast(
         people=people,
     )
     made = replace(made, **study.foreseen(Found(study, Record({name: {} for name in schemas}, noise)), made))
-    warnings = (
-        []
-        if any(noise)
-        else ["private = false: no noise at all. Only a rehearsal on public rows may do that."]
-    )
+    warnings = [] if any(noise) else ["private = false: no noise at all. Only a rehearsal on public rows may do that."]
     for name, budget in budgets.items():
         if people is not None and any(noise) and budget.delta * people >= 1:
             warnings.append(f"{name}: δ = {budget.delta:g} is not below 1/{people:,}. Choose a smaller δ.")

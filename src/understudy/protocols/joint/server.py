@@ -169,10 +169,7 @@ class _Server:
             )
         self.releasing = True
         replies = self.ask(
-            {
-                one: Release(stage=name, inbox=self._inbox(one), corrections=corrections.get(one, {}))
-                for one in holders
-            }
+            {one: Release(stage=name, inbox=self._inbox(one), corrections=corrections.get(one, {})) for one in holders}
         )
         self.words = {}
         sent = {one: reply.parts.value for one, reply in replies.items()}
@@ -204,9 +201,7 @@ class _Server:
             for name in found.holders(block):
                 part = sent[name].get(key) if isinstance(sent[name], dict) else None
                 if not isinstance(part, Tensor) or part.dtype != torch.int64 or part.shape != block.shape:
-                    raise MessageError(
-                        f"{name}: a part is not {block.shape} whole numbers. It was discarded."
-                    )
+                    raise MessageError(f"{name}: a part is not {block.shape} whole numbers. It was discarded.")
                 total += ring.words(part)
             sums[key] = ring.signed(total)
         return sums

@@ -51,9 +51,7 @@ def refusing(name: str) -> Iterator[None]:
         raise type(error)(words + more) from None
 
 
-def told_study(
-    kind: type[Study[Any]], begin: Begin, name: str, own: Any, agreed: Mapping[str, Any]
-) -> Study[Any]:
+def told_study(kind: type[Study[Any]], begin: Begin, name: str, own: Any, agreed: Mapping[str, Any]) -> Study[Any]:
     """What a holder of rows of its `own` schema is told of a run, if that is what it `agreed` to, and knows by itself.
 
     Edges: another family, other settings, another schema → an error, and nothing is charged or sent.
@@ -98,14 +96,10 @@ class Session:
     channels: dict[str, Channel]
     released: int = 0
     word: bytes = b""  # what the others have yet to show that they were told: keys first, then terms
-    terms: dict[str, Terms] = field(
-        default_factory=dict
-    )  # of the stages that are kept; the last may still be due
+    terms: dict[str, Terms] = field(default_factory=dict)  # of the stages that are kept; the last may still be due
     stages: dict[str, Stage[Any]] = field(default_factory=dict)  # the same
     products: Products | None = None  # of the stage that is due
-    shares: dict[str, dict[tuple[int, int], Tensor]] = field(
-        default_factory=dict
-    )  # of the stages that are kept
+    shares: dict[str, dict[tuple[int, int], Tensor]] = field(default_factory=dict)  # of the stages that are kept
 
     @property
     def due(self) -> str:
@@ -142,9 +136,7 @@ class Session:
         Edges: a server that made those keys itself speaks for their holders; the fingerprint of the keys, in every
         ledger, is what tells.
         """
-        return self.say(
-            hashlib.sha256(b"understudy greeting " + fingerprint(self.agree.keys).encode()).digest()
-        )
+        return self.say(hashlib.sha256(b"understudy greeting " + fingerprint(self.agree.keys).encode()).digest())
 
     def say(self, word: bytes) -> dict[str, Tensor]:
         """A word for every other holder, sealed, that is due of all of them, too."""
@@ -186,8 +178,7 @@ class Session:
             "stages": [[name, terms] for name, terms in self.terms.items()],
             "products": None if products is None else products.state_dict(),
             "shares": {
-                name: [[*groups, share] for groups, share in shares.items()]
-                for name, shares in self.shares.items()
+                name: [[*groups, share] for groups, share in shares.items()] for name, shares in self.shares.items()
             },
             "channels": {peer: line.state_dict() for peer, line in self.channels.items()},
         }
@@ -199,8 +190,6 @@ class Session:
         for name, terms in held["stages"]:
             noise, before = self.agree.noise[names.index(name)], self.lasting
             self.terms[name], self.stages[name] = terms, self.study.stage(name, terms, noise, before)
-        self.shares = {
-            name: {(g, h): share for g, h, share in shares} for name, shares in held["shares"].items()
-        }
+        self.shares = {name: {(g, h): share for g, h, share in shares} for name, shares in held["shares"].items()}
         for peer, line in self.channels.items():
             line.load_state_dict(held["channels"][peer])

@@ -248,9 +248,7 @@ def expect(terms: Mapping[str, Any], *names: str) -> None:
     """Terms of these names, and of no other. Edges: any other → MessageError."""
     if terms.keys() != set(names):
         due = f"terms of {', '.join(names)}" if names else "no terms"
-        raise MessageError(
-            f"{due} were due, not {', '.join(map(str, terms)) or 'none'}. Nothing was charged."
-        )
+        raise MessageError(f"{due} were due, not {', '.join(map(str, terms)) or 'none'}. Nothing was charged.")
 
 
 def digest(release: int, name: str, noise: float, terms: Mapping[str, Any]) -> bytes:

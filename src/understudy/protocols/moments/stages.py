@@ -104,9 +104,7 @@ class Levels(Sums):
         q = bounded(rows.coefficients, self.frame.reach, SCALE)
         ones, sizes = np.full((len(q), 1), float(COUNT)), self.labels.sizes
         places = [np.asarray(one, dtype=np.int64) for one in np.unravel_index(rows.classes, sizes)]
-        sums = [
-            cell_sums(q, place, size, rows.crowd).flatten() for place, size in zip(places, sizes, strict=True)
-        ]
+        sums = [cell_sums(q, place, size, rows.crowd).flatten() for place, size in zip(places, sizes, strict=True)]
         tables = [
             cell_sums(ones, places[a] * sizes[b] + places[b], sizes[a] * sizes[b], rows.crowd).flatten()
             for a, b in self.labels.pairs
@@ -161,9 +159,7 @@ class Within(Sums):
     radius: int
     bits: int
     scale: int
-    each: int = (
-        1  # classes that share second moments, one after the other: those with one level of the first label
-    )
+    each: int = 1  # classes that share second moments, one after the other: those with one level of the first label
 
     @property
     def cells(self) -> int:
@@ -193,9 +189,7 @@ class Within(Sums):
         u = np.clip(np.rint(y @ self.basis.numpy().astype(np.float64) / UNIT), -_FAR, _FAR)
         signs = (u[:, : self.bits] > 0) @ (1 << np.arange(self.bits))
         cells = (rows.classes // self.each << self.bits) + signs.astype(np.int64)
-        moments = packed(
-            cell_moments(bounded(u, float(self.radius), self.scale), cells, self.cells, rows.crowd)
-        )
+        moments = packed(cell_moments(bounded(u, float(self.radius), self.scale), cells, self.cells, rows.crowd))
         if not self.bits:
             return moments.flatten()
         ones = np.full((len(u), 1), float(self._count))
@@ -263,9 +257,7 @@ def check_basis(basis: Any, features: int) -> None:
 def _whole(what: str, value: Any, shape: tuple[int, ...], most: int) -> None:
     good = isinstance(value, Tensor) and value.dtype == torch.int64 and tuple(value.shape) == shape
     if not good or bool((value.abs() > most).any()) or bool((value < -most).any()):
-        raise MessageError(
-            f"{what} are whole numbers of the shape {shape}, up to {most:,}. Nothing was charged."
-        )
+        raise MessageError(f"{what} are whole numbers of the shape {shape}, up to {most:,}. Nothing was charged.")
 
 
 def _about(means: Tensor, rows: Rows) -> Whole:

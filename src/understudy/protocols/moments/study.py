@@ -161,9 +161,7 @@ class Moments(Study[Callable[[], Rows]]):
 
         if "pooled" not in found:
             words = "counts and means" if "means" in found else "norms"
-            raise ConfigError(
-                f"only {words} were released ({found.record.ended}): nothing can be drawn from them."
-            )
+            raise ConfigError(f"only {words} were released ({found.record.ended}): nothing can be drawn from them.")
         centre, kept, first = self.centres(found), self.directions(found), found["means"]
         bits = int(found.record.terms["cells"]["bits"]) if "cells" in found else 0
         network, there = (
@@ -183,9 +181,7 @@ class Moments(Study[Callable[[], Rows]]):
         facts = noise_facts(ahead)
         if not self.config.norms:
             part = "" if schema.norm is None else f"{schema.norm:g} of "
-            facts.append(
-                f"the bound on a row's norm: {part}the largest possible{', as declared' if part else ''}"
-            )
+            facts.append(f"the bound on a row's norm: {part}the largest possible{', as declared' if part else ''}")
         if len(labels.sizes) > 1:
             whose = "a combination of classes"
             counted = (

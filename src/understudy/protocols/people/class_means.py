@@ -99,9 +99,7 @@ class Terms:
         one_label(schema, "class-means")
         self.classes, self.seed = len(DeclaredFeatures(schema).labels), config.seed
         if self.classes > _MOST_BLOCKS:
-            raise ConfigError(
-                f"{self.classes:,} classes are more than {_MOST_BLOCKS:,}. Nothing was charged."
-            )
+            raise ConfigError(f"{self.classes:,} classes are more than {_MOST_BLOCKS:,}. Nothing was charged.")
         self.frame = Frame.from_schema(schema, config.features)
         self.mechanism = NearestCodes.best(config.epsilon_total)
         self.width = -(-(self.frame.features + 1) // STEP) * STEP
@@ -127,9 +125,7 @@ class ClassMeansParty(HostParty):
     def open(self, ask: Begin) -> Hosting:
         config, rows = Config(**ask.config), self.data
         if not ARRAYS.holds(rows) or rows.classes is None:
-            raise ConfigError(
-                f"{self.name}: class-means is for images and series with a label. Nothing was charged."
-            )
+            raise ConfigError(f"{self.name}: class-means is for images and series with a label. Nothing was charged.")
         if public_of(schema_from(ask.schema)) != public_of(rows.schema):
             raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
         self.terms = Terms(config, rows.schema)
@@ -195,8 +191,7 @@ class _Run(TwoRounds):
         stage, _, asked = self.turn(round)
         centre = self.centre() if stage else torch.zeros(self.terms.frame.features, dtype=torch.int64)
         return {
-            name: Round(round=round, people=who, directions=bool(stage), centre=centre)
-            for name, who in asked.items()
+            name: Round(round=round, people=who, directions=bool(stage), centre=centre) for name, who in asked.items()
         }
 
     def centre(self) -> Tensor:

@@ -63,9 +63,7 @@ class Config(Settings):
 
     def __post_init__(self) -> None:
         if self.adaptive and self.reporter not in SELECTION:
-            raise ConfigError(
-                f'adaptive is for reporters that send signs, not "{self.reporter}". Nothing was charged.'
-            )
+            raise ConfigError(f'adaptive is for reporters that send signs, not "{self.reporter}". Nothing was charged.')
         super().__post_init__()
         if self.adapts and not 0 < self.magnitude_share < 1:
             raise ConfigError(
@@ -111,9 +109,7 @@ class Config(Settings):
 
     def network_for(self, rule: Any) -> Rwae:
         if not isinstance(rule, Values) or not SERIES.describes(rule.schema):
-            raise ConfigError(
-                "fed-stdg is for series; for tables and images there is fed-wae. Nothing was charged."
-            )
+            raise ConfigError("fed-stdg is for series; for tables and images there is fed-wae. Nothing was charged.")
         return Rwae(*rule.schema.shape, self.hidden, self.latent)
 
 
@@ -161,9 +157,7 @@ class FedStdg(FedWae):
     def decay(self, round: int, flags: Tensor) -> None:
         """Lines 10 and 11: γ for this round's step and from now on (MagRR.ServerAggr)."""
         config = self.config
-        state = RateDecay(
-            rate=self.rate, decay=config.decay, patience=config.patience, waited=self.notes["waited"]
-        )
+        state = RateDecay(rate=self.rate, decay=config.decay, patience=config.patience, waited=self.notes["waited"])
         if state.step(flags) != self.rate:
             self.rate = state.rate
             self.notes["rates"].append([round, state.rate])

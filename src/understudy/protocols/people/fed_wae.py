@@ -65,9 +65,7 @@ class Config(Settings):
             hidden, latent = paper_sizes(*rule.shape)
             return TableWae(rule.codec.sizes, self.hidden or hidden, self.latent or latent)
         if not isinstance(rule, Values) or not IMAGES.describes(rule.schema):
-            raise ConfigError(
-                "fed-wae is for tables and images; for series there is fed-stdg. Nothing was charged."
-            )
+            raise ConfigError("fed-wae is for tables and images; for series there is fed-stdg. Nothing was charged.")
         return ImageWae(*rule.schema.grey_shape, self.channels, self.latent or 16)
 
 
@@ -99,9 +97,7 @@ class FedWae(ReportRounds):
     protocol = "fed-wae"
     central_steps: ClassVar[int] = 5000
 
-    def __init__(
-        self, config: Any, parties: Parties, schemas: Mapping[str, Any], public: Rows | None = None
-    ) -> None:
+    def __init__(self, config: Any, parties: Parties, schemas: Mapping[str, Any], public: Rows | None = None) -> None:
         read = {} if public is None else {"the public rows": public.schema}
         self.rule = common_rule({**schemas, **read})
         network = config.network_for(self.rule)
@@ -127,9 +123,7 @@ class FedWae(ReportRounds):
         return GeneratorParts(self.network.decoder(found), self.rule.schema, card)
 
     @classmethod
-    def central(
-        cls, config: Any, rows: Rows, *, steps: int | None = None, batch: int = 256
-    ) -> GeneratorParts:
+    def central(cls, config: Any, rows: Rows, *, steps: int | None = None, batch: int = 256) -> GeneratorParts:
         """The reference without any privacy: the same network, trained on all rows in one place.
 
         Guarantee: none. For comparisons on public rows.

@@ -122,30 +122,20 @@ class Config(Declared):
 
     def report(self, noise: float) -> DpEvent:
         """What one report costs: `steps` private steps; nothing where γ=1 leaves no real row in them."""
-        return (
-            dp.SelfComposedDpEvent(_step(self.rate, noise), self.steps)
-            if self.share < 1
-            else dp.NoOpDpEvent()
-        )
+        return dp.SelfComposedDpEvent(_step(self.rate, noise), self.steps) if self.share < 1 else dp.NoOpDpEvent()
 
     def making(self, noise: float) -> DpEvent:
         """What a client's synthetic rows cost: the class ratio and the GAN. The faithful one has no price."""
         if not self.share:
             return dp.NoOpDpEvent()
         private = self.private and self.dp_generator
-        gan = (
-            dp.SelfComposedDpEvent(_step(self.rate, noise), self.gan_steps)
-            if private
-            else dp.NonPrivateDpEvent()
-        )
+        gan = dp.SelfComposedDpEvent(_step(self.rate, noise), self.gan_steps) if private else dp.NonPrivateDpEvent()
         return dp.ComposedDpEvent([DiscreteGaussian(self.ratio_noise), gan])
 
     def priced(self, noise: float) -> Spend:
         """All that a client may do in the run, but for a GAN that no noise protects."""
         whole_run = flatten(self.report(noise), self.most) + flatten(self.making(noise))
-        return {
-            event: count for event, count in whole_run.items() if not isinstance(event, dp.NonPrivateDpEvent)
-        }
+        return {event: count for event, count in whole_run.items() if not isinstance(event, dp.NonPrivateDpEvent)}
 
     def network_for(self, features: Features) -> Dense:
         size, classes = math.prod(features.shape), len(features.labels)
@@ -200,9 +190,7 @@ class GenFlParty(HostParty):
         population = with_classes(self, config.target)
         self.network = network = config.network_for(population.features)
         if network.describe() != ask.network:
-            raise PartyError(
-                f"{self.name}: the server's network does not fit these rows. Nothing was charged."
-            )
+            raise PartyError(f"{self.name}: the server's network does not fit these rows. Nothing was charged.")
         self.noise, self.device = needed_noise(config), pick_device(config.device)
         rows = (population.people, config.rows if config.share else 0)
         self.made = torch.zeros(population.people, dtype=torch.bool)  # whose synthetic rows stand here
@@ -221,18 +209,14 @@ class GenFlParty(HostParty):
                 "sent."
             )
         if self.config.share and not bool(self.made[self.places[ask.people]].all()):
-            raise PartyError(
-                f"{self.name}: an asked client has no synthetic rows. Nothing was charged or sent."
-            )
+            raise PartyError(f"{self.name}: an asked client has no synthetic rows. Nothing was charged or sent.")
 
     # Algorithm B1
     def _make(self, ask: Make) -> Made:
         self._admit(ask.people)
         config, new = self.config, self.places[ask.people]
         if bool(self.made[new].any()):
-            raise PartyError(
-                f"{self.name}: a client's synthetic rows exist already. Nothing was charged or sent."
-            )
+            raise PartyError(f"{self.name}: a client's synthetic rows exist already. Nothing was charged or sent.")
         receipt = self.ledger.charge(
             config.making(self.noise), people=self.population.ids[new.numpy()], run=self.run,
             what=f"round {ask.round}: synthetic rows of clients that are new; {PER_ROW}",

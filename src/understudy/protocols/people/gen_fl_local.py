@@ -74,9 +74,7 @@ class Descent:
     def real_sums(self, losses: Tensor, taps: Taps, mask: Tensor, rng: Rng) -> list[Tensor]:
         """The sums of the gradients over real rows: clipped and noised, where there is noise."""
         clip = self.clip_norm if self.noise_multiplier else math.inf
-        return private_sums(
-            losses, taps, mask=mask, rng=rng, clip_norm=clip, noise_multiplier=self.noise_multiplier
-        )
+        return private_sums(losses, taps, mask=mask, rng=rng, clip_norm=clip, noise_multiplier=self.noise_multiplier)
 
 
 def fit_gan(
@@ -165,8 +163,6 @@ def _rows(x: Tensor, places: Tensor) -> Tensor:
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 
-def _latent(
-    gan: ConditionalGan, shares: Tensor, rows: int, rng: Rng, device: torch.device
-) -> tuple[Tensor, Tensor]:
+def _latent(gan: ConditionalGan, shares: Tensor, rows: int, rng: Rng, device: torch.device) -> tuple[Tensor, Tensor]:
     y = sent(functional.one_hot(labels(shares, rows, rng), gan.classes).float(), device)
     return rng.normal(gan.clients, rows, gan.latent, device=device), y

@@ -118,9 +118,7 @@ class HostParty(Party):
         super().__init_subclass__()
         cls.messages = (*Party.messages, cls.begin_type, Begun, cls.round_type, Reported, *cls.beside)
 
-    def __init__(
-        self, name: str, data: Rows | Population, ledger: Ledger, *, budget: Budget, **more: Any
-    ) -> None:
+    def __init__(self, name: str, data: Rows | Population, ledger: Ledger, *, budget: Budget, **more: Any) -> None:
         super().__init__(name, ledger, **more)
         if not isinstance(data, Population):
             data.schema.require_public(f"the schema of {name}")
@@ -162,9 +160,7 @@ class HostParty(Party):
         limit = None if budget.epsilon == math.inf else asdict(budget)
         return Begun(
             people=Public(len(self.places), f"how many people can take part; {WHO_REPORTS}"),
-            left_out=Public(
-                self.population.people - len(self.places), f"whose budgets are too small; {WHO_REPORTS}"
-            ),
+            left_out=Public(self.population.people - len(self.places), f"whose budgets are too small; {WHO_REPORTS}"),
             budget=Public(limit, "the holder's own choice"),
             noise=self.stated_noise(),
         )

@@ -179,9 +179,7 @@ class _Run(Survey):
         self.estimates, config = Estimates(self.mechanism, torch.cat(self.reports)), self.config
         if config.method == "locop":
             return fit_locop(self.estimates).eval()
-        return fit_lopub(
-            self.estimates, threshold=config.threshold, clique=config.clique, cells=config.cells
-        ).eval()
+        return fit_lopub(self.estimates, threshold=config.threshold, clique=config.clique, cells=config.cells).eval()
 
     def card_extra(self) -> dict[str, Any]:
         return {

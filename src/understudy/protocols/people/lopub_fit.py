@@ -48,9 +48,7 @@ class Estimates:
         self.sizes = rappor.sizes
         parts = [np.linalg.qr(one.T.astype(np.float64)) for one in rappor.signatures]
         self._factors = [r for _, r in parts]  # (levels, levels); of a column of one level (0, 1)
-        self._numbers: list[NDArray[np.float32]] = [
-            np.empty((self.reports, len(r)), np.float32) for _, r in parts
-        ]
+        self._numbers: list[NDArray[np.float32]] = [np.empty((self.reports, len(r)), np.float32) for _, r in parts]
         cuts = np.cumsum([one.shape[1] for one in rappor.signatures])[:-1]
         for start in range(0, self.reports, _PEOPLE):
             rows = slice(start, start + _PEOPLE)
@@ -106,9 +104,7 @@ def lasso(design: Array, moments: Array, noise: float) -> Array | None:
         return None
     from sklearn.linear_model import Lasso
 
-    fit = Lasso(
-        penalty / len(moments), fit_intercept=False, positive=True, max_iter=20_000, tol=1e-6, copy_X=False
-    )
+    fit = Lasso(penalty / len(moments), fit_intercept=False, positive=True, max_iter=20_000, tol=1e-6, copy_X=False)
     table: Array = fit.fit(np.asfortranarray(design), moments).coef_
     return table
 
@@ -148,9 +144,7 @@ def mutual_information(table: Array) -> float:
     return float((table[here] * np.log(table[here] / apart[here])).sum())
 
 
-def parents_by_search(
-    strength: Array, sizes: Sequence[int], *, clique: int, cells: int
-) -> list[tuple[int, ...]]:
+def parents_by_search(strength: Array, sizes: Sequence[int], *, clique: int, cells: int) -> list[tuple[int, ...]]:
     """Each column's neighbours that a maximum cardinality search visits before it, strongest first.
 
     `strength` is 0 where two columns are no neighbours. A column has `clique` − 1 parents at most, and its table
@@ -162,9 +156,7 @@ def parents_by_search(
         ties = strength[:, visited]
         column = max(left, key=lambda c: (int((ties[c] > 0).sum()), ties[c].sum(), strength[c].sum(), -c))
         room = cells // sizes[column]
-        for other in sorted(
-            (v for v in visited if strength[column, v] > 0), key=lambda v: -strength[column, v]
-        ):
+        for other in sorted((v for v in visited if strength[column, v] > 0), key=lambda v: -strength[column, v]):
             if len(parents[column]) < clique - 1 and sizes[other] <= room:
                 parents[column] += (other,)
                 room //= sizes[other]
@@ -187,9 +179,7 @@ def fit_locop(estimates: Estimates) -> GaussianCopula:
     wanted = []
     for j, k in pairs:
         table = estimates.joint((j, k))
-        across = (
-            0.0 if table is None else scores[j] @ (table - np.outer(table.sum(1), table.sum(0))) @ scores[k]
-        )
+        across = 0.0 if table is None else scores[j] @ (table - np.outer(table.sum(1), table.sum(0))) @ scores[k]
         wanted.append(across)
     correlation = np.eye(len(sizes))
     if pairs:

@@ -82,9 +82,7 @@ def _check(poison: Any) -> None:
         raise ConfigError(f"poison says who lies by kind, share and scale; it is not {poison!r}.")
 
 
-POISON = Takes(
-    "none, or a table of keys", _check, lambda told: told if isinstance(told, Poison) else Poison(**told)
-)
+POISON = Takes("none, or a table of keys", _check, lambda told: told if isinstance(told, Poison) else Poison(**told))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,9 +176,7 @@ class Settings(Reporting):
     epochs: int = setting(10, WHOLE, "local epochs of a person")
     learning_rate: float = setting(0.001, between(*RATES), "learning rate")
     optimizer: str = setting("sgd", choice(*OPTIMIZERS), "local optimiser")
-    global_rate: float | None = setting(
-        None, between(*RATES), "step of the common model; without it as in the paper"
-    )
+    global_rate: float | None = setting(None, between(*RATES), "step of the common model; without it as in the paper")
     poison: Poison | None = setting(None, POISON, "a simulation: people who lie")
     checkpoint_every: int = setting(100, WHOLE, "rounds between two checkpoints")
     at_least: int | None = usual.at_least()
@@ -197,9 +193,7 @@ class Settings(Reporting):
         """γ. Means of updates are taken as they are (SignDS-FL, Eq. 3.1); of FedSel, which sends one coordinate of
         each, the sum: by the mean over the cohort a coordinate would hardly move.
         """
-        default = {**dict.fromkeys(SELECTION, self.sign_step), "fedsel": float(self.cohort)}.get(
-            self.reporter, 1.0
-        )
+        default = {**dict.fromkeys(SELECTION, self.sign_step), "fedsel": float(self.cohort)}.get(self.reporter, 1.0)
         return default if self.global_rate is None else self.global_rate
 
     @property

@@ -75,9 +75,7 @@ class LearningParty(HostParty):
         population = self.own_people()
         self.network = config.network_for(population.features)
         if self.network.describe() != ask.network:
-            raise PartyError(
-                f"{self.name}: the server's network does not fit these rows. Nothing was charged."
-            )
+            raise PartyError(f"{self.name}: the server's network does not fit these rows. Nothing was charged.")
         self.poison, self.device = config.poison, pick_device(config.device)
         if self.poison is not None:
             if self.ledger.real:
@@ -100,9 +98,7 @@ class LearningParty(HostParty):
 
     def reports(self, ask: Round) -> Value:
         parts = torch.split(ask.people, max(1, CHUNK // len(ask.weights)))
-        return to_message(
-            [self.reporter.report(self.told_updates(part, ask.weights), self.rng) for part in parts]
-        )
+        return to_message([self.reporter.report(self.told_updates(part, ask.weights), self.rng) for part in parts])
 
     def told_updates(self, people: Tensor, weights: Tensor) -> Tensor:
         """The updates that the mechanism gets: finite, and lies where people lie."""

@@ -148,9 +148,7 @@ class Run(ABC):
         gone = {name: note for name, note in self.parties.gone.items() if name in self.begun}
         return PrivacyStatement(
             parties=tuple(
-                PartyPrivacy.stated(
-                    name, info, spends[name], spends[name], rounds=self.rounds_of(name, spends[name])
-                )
+                PartyPrivacy.stated(name, info, spends[name], spends[name], rounds=self.rounds_of(name, spends[name]))
                 for name, info in self.begun.items()
             ),
             same_people=False,
@@ -202,9 +200,7 @@ class Survey(Run):
         """The one schema of all parties, without what a holder may call or note as it likes."""
         for name, schema in schemas.items():
             if not TABLE.describes(schema):
-                raise ConfigError(
-                    f"{name}: {cls.protocol} is for tables, not for arrays. Nothing was charged."
-                )
+                raise ConfigError(f"{name}: {cls.protocol} is for tables, not for arrays. Nothing was charged.")
         return Schema(columns=all_alike({name: schema.columns for name, schema in schemas.items()}))
 
     def opening(self) -> TableOpening:
@@ -249,9 +245,7 @@ class TwoRounds(Survey):
     def __init__(self, config: Any, parties: Parties, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, parties, schemas)
         self.answers: list[dict[str, Tensor]] = []  # of each turn
-        self.chosen: list[
-            dict[str, Tensor]
-        ] = []  # and what they are about, where people drew that by themselves
+        self.chosen: list[dict[str, Tensor]] = []  # and what they are about, where people drew that by themselves
 
     def divide(self, share: float) -> None:
         """A `share` of all people are asked in the first round, `config.batch` of a party at a time."""
@@ -307,9 +301,7 @@ class TwoRounds(Survey):
 def own_choices(value: Any, people: int) -> Tensor | None:
     """What each of those who came, up to so many, has drawn by themselves, where a party says it: int64, (n,)."""
     which = value.get("which") if isinstance(value, dict) and "reports" in value else None
-    fits = (
-        isinstance(which, Tensor) and which.dtype == torch.int64 and which.ndim == 1 and len(which) <= people
-    )
+    fits = isinstance(which, Tensor) and which.dtype == torch.int64 and which.ndim == 1 and len(which) <= people
     return which if fits else None
 
 

@@ -83,9 +83,7 @@ class PairCounts(_Sums):
         super().__init__(*given)
         m = len(self.schema.columns)
         self.moved = (m, m * (m - 1) // 2)  # cells that a person moves: of the class, and others
-        releases = tuple(
-            (((1.0, cells),), share) for cells, share in zip(self.moved, self.shares, strict=True)
-        )
+        releases = tuple((((1.0, cells),), share) for cells, share in zip(self.moved, self.shares, strict=True))
         beside = ((self.figure, MOVED),) if self.figure else ()
         sigmas = (0.0, 0.0) if self.budget is None else shared_noise(releases, self.budget, beside=beside)
         self.target = self.schema.names.index(self.requirements.target)
@@ -149,9 +147,7 @@ class MomentSums(_Sums):
 def _multiplier_within(budget: Budget, figure: float) -> float:
     """The noise multiplier of the three releases as one, within this budget and beside a figure of quality."""
     beside = spend_of([(figure, MOVED)]) if figure else Counter[DpEvent]()
-    return calibrate(
-        lambda z: Counter({moments_event(z): 1}) + beside, epsilon=budget.epsilon, delta=budget.delta
-    )
+    return calibrate(lambda z: Counter({moments_event(z): 1}) + beside, epsilon=budget.epsilon, delta=budget.delta)
 
 
 def released_alone(stage: Stage[Any], rows: Any, sigma: float, rng: Rng) -> dict[str, Tensor]:
@@ -207,7 +203,6 @@ def judged(offer: OfferedGram | OfferedMoments, data: Rows, requirements: Requir
 def _likeliest(classifier: ClassifierParts, rows: Tensor) -> Tensor:
     """The likeliest class of each row, by itself: (rows,)."""
     each: list[Any] = [
-        classifier.network.forward(classifier.weights, classifier.features.expand(row[None])).argmax(1)
-        for row in rows
+        classifier.network.forward(classifier.weights, classifier.features.expand(row[None])).argmax(1) for row in rows
     ]
     return torch.cat([torch.zeros(0, dtype=torch.int64), *each])

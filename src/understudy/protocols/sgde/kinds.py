@@ -248,8 +248,7 @@ def image_schema(features: Features) -> ImageSchema:
 def _require_classes(fit: bool, classes: Sequence[Label]) -> None:
     if not fit:
         raise ConfigError(
-            f"classes are for images, and images need them; here they are {list(classes)}. "
-            "Nothing was exchanged."
+            f"classes are for images, and images need them; here they are {list(classes)}. Nothing was exchanged."
         )
 
 

@@ -270,9 +270,7 @@ def check_generator(requirements: Requirements, offer: GeneratorParts) -> None:
 
 def said_of(card: Mapping[str, Any]) -> str:
     """An offer, in words."""
-    return (
-        f"the offer of {card['silo']} for {'all classes' if card['label'] is None else repr(card['label'])}"
-    )
+    return f"the offer of {card['silo']} for {'all classes' if card['label'] is None else repr(card['label'])}"
 
 
 def label_place(requirements: Requirements, label: Label) -> int:
@@ -302,9 +300,7 @@ def pushed_offers(pushed: Any) -> list[dict[str, Any]]:
         raise MessageError(f"an offer cannot be read: {error}. Nothing was exchanged.") from None
 
 
-def unpack_offer(
-    requirements: Requirements, offer: Mapping[str, Any], *, priced: bool = True
-) -> GeneratorParts:
+def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced: bool = True) -> GeneratorParts:
     """The generator that an offer describes, checked by every requirement. `priced=False`: a rehearsal without noise.
 
     A rehearsal's offer is taken here, where the run's own statement says what it is; an exchange refuses it.
@@ -318,9 +314,7 @@ def unpack_offer(
         if not priced:
             stated["epsilon"] = 0.0
         check_offer(requirements, stated, requirements.schema, size)
-        check_network(
-            requirements, card, {name: (value.dtype, tuple(value.shape)) for name, value in weights.items()}
-        )
+        check_network(requirements, card, {name: (value.dtype, tuple(value.shape)) for name, value in weights.items()})
         if priced:
             check_noise(card)
         network = network_class(card["network"]["kind"]).from_description(card["network"])

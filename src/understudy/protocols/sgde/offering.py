@@ -98,9 +98,7 @@ class Networks(Offering):
 
     def describe(self) -> dict[str, Any]:
         recipe = self.recipe
-        return self.pooled.decoder(
-            self.schema, self.requirements.target, recipe.latent, channels=recipe.channels
-        )
+        return self.pooled.decoder(self.schema, self.requirements.target, recipe.latent, channels=recipe.channels)
 
     def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
         from understudy.models.device import pick_device

@@ -169,9 +169,7 @@ class SgdeParty(Party):
         self.offering.require_offerable()
         if not TABLE.holds(self.silo.rows) and self.requirements.labels != self.silo.labels:
             # With fewer classes, training would fail where a row is of a missing one, and so tell that there is one.
-            raise SchemaError(
-                f"{self.name}: the pool's classes are not those of these rows. Nothing was charged."
-            )
+            raise SchemaError(f"{self.name}: the pool's classes are not those of these rows. Nothing was charged.")
 
     @property
     def _figure_spend(self) -> Counter[DpEvent]:
@@ -217,9 +215,7 @@ class SgdeParty(Party):
                 required, silo=self.name, label=label, epsilon=price, delta=delta,
                 accountant=ACCOUNTANTS["pld"], network=network.describe(), **more,  # type: ignore[operator]
             )  # fmt: skip
-            offers.append(
-                offered.pack_offer(card if math.isfinite(price) else card | {"epsilon": None}, network)
-            )
+            offers.append(offered.pack_offer(card if math.isfinite(price) else card | {"epsilon": None}, network))
         self.pushed = True
         return Pushed(offers=Paid(offers, receipt), **paid)
 
@@ -246,9 +242,7 @@ class SgdeParty(Party):
     # Pull
 
     def _pull(self, ask: Pull) -> Pulled:
-        offers = [
-            offered.unpack_offer(self.requirements, offer, priced=self.recipe.private) for offer in ask.offers
-        ]
+        offers = [offered.unpack_offer(self.requirements, offer, priced=self.recipe.private) for offer in ask.offers]
         if self.folder is not None:
             from understudy.generators.generator_file import write_generator
 

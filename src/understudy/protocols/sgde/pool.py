@@ -43,9 +43,7 @@ _ROBUST = 1.4826  # a normal distribution's deviation over its median absolute d
 _LEAST_DEVIATION = 0.05
 
 
-def pool(
-    offers: Sequence[GeneratorParts], requirements: Requirements, card: Mapping[str, Any]
-) -> GeneratorParts:
+def pool(offers: Sequence[GeneratorParts], requirements: Requirements, card: Mapping[str, Any]) -> GeneratorParts:
     """One generator over these offers.
 
     Sums alone, all counted alike, are one fit, which draws classes as often as silos have them. Otherwise every class
@@ -133,9 +131,7 @@ def suspicions(
         every = offer.card["label"] is None
         likely = None if every else names[int(shares[here][0].argmax())]
         agreement, flagged = float(agreements[here].mean()), float(flags[here].double().mean()) > 0.5
-        judged.append(
-            Suspicion(str(offer.card["silo"]), offer.card["label"], agreement, likely, flagged=flagged)
-        )
+        judged.append(Suspicion(str(offer.card["silo"]), offer.card["label"], agreement, likely, flagged=flagged))
     return judged
 
 
@@ -145,9 +141,7 @@ def _labels(requirements: Requirements, offer: GeneratorParts) -> list[int]:
     return list(range(len(requirements.labels))) if label is None else [label_place(requirements, label)]
 
 
-def _features(
-    requirements: Requirements, offer: GeneratorParts, label: int, rows: int, rng: FastRng
-) -> Tensor:
+def _features(requirements: Requirements, offer: GeneratorParts, label: int, rows: int, rng: FastRng) -> Tensor:
     """What the classifier reads of an offer's class: its odds of everything but the class, (rows, width)."""
     network: Any = offer.network
     with torch.no_grad():

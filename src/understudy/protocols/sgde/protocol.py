@@ -176,8 +176,7 @@ def requirements_of(config: Config, schemas: Mapping[str, AnySchema | Features])
         )
     if IMAGES.describes(schema) and schema.label is None:
         raise ConfigError(
-            "the schema of these images names no class, and SGDE needs one: label and classes. "
-            "Nothing was charged."
+            "the schema of these images names no class, and SGDE needs one: label and classes. Nothing was charged."
         )
     public, classes = pooled(schema).public(schema), schema.classes if IMAGES.describes(schema) else ()
     return Requirements(schema=public, target=schema.label or "", classes=classes, **limits)

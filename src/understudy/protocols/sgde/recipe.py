@@ -60,9 +60,7 @@ class Recipe(Declared):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.upright and self.kind != "moments":
-            raise ConfigError(
-                f'upright is for kind="moments" alone, not for kind="{self.kind}". Nothing was charged.'
-            )
+            raise ConfigError(f'upright is for kind="moments" alone, not for kind="{self.kind}". Nothing was charged.')
         if self.quality_epsilon is not None and (self.kind not in ADDED or not self.private):
             raise ConfigError(
                 'a figure of quality is paid for under noise, and is for kind="gram" or kind="moments" alone: '

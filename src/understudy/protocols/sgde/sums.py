@@ -62,9 +62,7 @@ def check_noise(card: Mapping[str, Any]) -> None:
     network = card["network"]
     if network["kind"] == "moments":
         reaches = (FIRST, *map(moments_sensitivity, network["scales"]))
-        moved = [
-            (reach, sigma**2 - _SMOOTH, 1) for reach, sigma in zip(reaches, network["noise"], strict=True)
-        ]
+        moved = [(reach, sigma**2 - _SMOOTH, 1) for reach, sigma in zip(reaches, network["noise"], strict=True)]
     elif network["kind"] == "gram":
         m = len(network["sizes"])
         cells = (m, m * (m - 1) // 2)  # of the class, and others

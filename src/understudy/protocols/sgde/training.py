@@ -51,9 +51,7 @@ def fit(vae: BetaVae, rows: Tensor, codes: Tensor, recipe: Recipe, noise_multipl
         adam.step([gradient.div_(clip_norm) for gradient in sums])
 
 
-def batches(
-    codes: Tensor, classes: int, rate: float, steps: int, rng: Rng
-) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(codes: Tensor, classes: int, rate: float, steps: int, rng: Rng) -> Iterator[tuple[Tensor, Tensor]]:
     """For each step a Poisson sample of the rows, class by class: places and mask, (classes, most), padded.
 
     `codes` ascend. A batch has room for one row at least, so that every shape is one that a product takes.

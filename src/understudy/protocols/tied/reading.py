@@ -68,10 +68,7 @@ def classwise_of(study: Any, found: Found) -> dict[str, Classwise]:
 def fitted(study: Any, found: Found) -> tuple[GeneratorParts, int]:
     """One generator of all parties' rows, and how many people there are."""
     tied, names = study.tied(found), study.names
-    shades = {
-        names[group]: (first["shades"], float(first["shades_noise"]))
-        for group, first in found["means"].items()
-    }
+    shades = {names[group]: (first["shades"], float(first["shades_noise"])) for group, first in found["means"].items()}
     parts: dict[str, Part | None] = {name: study.sizes.get(group) for group, name in enumerate(names)}
     place = None if study.label is None else study.label.place
     network, matched = fit_tied(tied, parts, label=place, classwise=classwise_of(study, found), shades=shades)

@@ -94,9 +94,7 @@ class ArrayPeople:
     def rows(self, *, shaded: bool) -> Rows:
         """As the stages of moments count them, all of one class; `shaded`: with histograms of their values."""
         nowhere = np.zeros(len(self.values), dtype=np.int64)
-        shades = (
-            self.frame.histograms(self.values, bins_of(self.frame)) if shaded else np.zeros((len(nowhere), 0))
-        )
+        shades = self.frame.histograms(self.values, bins_of(self.frame)) if shaded else np.zeros((len(nowhere), 0))
         return Rows(self.coefficients, shades, nowhere, Crowd.of(self.starts))
 
     def joint(self, centre: Tensor, radius: int, scale: int) -> Numbers:
@@ -206,13 +204,9 @@ class Joint(Stage[People]):
         words: NDArray[Any] = rows.vectors(self).words(start, stop)
         return words
 
-    def read(
-        self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
-    ) -> dict[Groups, tuple[Tensor, float]]:
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[Groups, tuple[Tensor, float]]:
         """Every block as whole numbers, with the deviation of its noise."""
-        return {
-            groups: (sums[block_name(groups)].double(), noise[block_name(groups)]) for groups in self.weights
-        }
+        return {groups: (sums[block_name(groups)].double(), noise[block_name(groups)]) for groups in self.weights}
 
 
 @dataclass(frozen=True, eq=False)

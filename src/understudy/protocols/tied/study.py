@@ -188,9 +188,7 @@ class TiedStudy(Study[People]):
         for number, name in enumerate(self.releases):
             if name in ("joint", "classes") and people is not None:
                 scale = self.scale(name, noise[number])
-                sigmas = [
-                    sensitivity(scale, across=True) * each for each in self._multipliers(name, noise[number])
-                ]
+                sigmas = [sensitivity(scale, across=True) * each for each in self._multipliers(name, noise[number])]
                 most.append(people * scale**2 + 3 * _FAR * max(sigmas))
         return Ring.holding(max(most))
 
@@ -215,9 +213,7 @@ class TiedStudy(Study[People]):
         }
         return Alone(each)
 
-    def stage(
-        self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[People]]
-    ) -> Stage[People]:
+    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[People]]) -> Stage[People]:
         match name:
             case "norms":
                 expect(terms)
@@ -306,10 +302,7 @@ class TiedStudy(Study[People]):
 
         people = torch.tensor([float(found.record.people or 0)], dtype=torch.float64)
         frames = self.framed(found)
-        return {
-            group: centres(first | {"people": people}, frames[group])
-            for group, first in found["means"].items()
-        }
+        return {group: centres(first | {"people": people}, frames[group]) for group, first in found["means"].items()}
 
     def tied(self, found: Found) -> Any:
         """What is fitted to the joint release; directions by class are asked by it."""

@@ -49,9 +49,7 @@ class Split:
         grid = grid_of(schemas)
         for name, schema in schemas.items():
             if schema.kind != "visits" and (schema.kind != "table" or schema.person is None):
-                raise ConfigError(
-                    f"{name} has neither events nor a table with ids: {_EACH}. Nothing was charged."
-                )
+                raise ConfigError(f"{name} has neither events nor a table with ids: {_EACH}. Nothing was charged.")
         having: dict[int, VisitSchema] = {}
         parts: dict[str, Schema] = {}
         owners: list[int] = []
@@ -161,9 +159,7 @@ def grid_of(schemas: Mapping[str, Any]) -> Grid:
     """Who holds the same: tables of the same columns, or people and events by one and the same schema."""
     return Grid.alike(
         {
-            name: schema.columns
-            if schema.kind == "table"
-            else json.dumps(public_part(schema), sort_keys=True)
+            name: schema.columns if schema.kind == "table" else json.dumps(public_part(schema), sort_keys=True)
             for name, schema in schemas.items()
         }
     )

@@ -135,9 +135,7 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
                 for part in schema.parts
             ),
         ),
-        "stages": (
-            Stage(what="all tables", share=1.0, moved=tables, noise={"least": least, "largest": noise}),
-        ),
+        "stages": (Stage(what="all tables", share=1.0, moved=tables, noise={"least": least, "largest": noise}),),
         "errors": tuple(Error(what=what, least=min(own), largest=max(own)) for what, own in noises.items()),
         "warnings": (*warnings, *cut_evenly(*declared)),
     }

@@ -147,8 +147,7 @@ class Tables(Stage[Rows]):
         units = zip(self.layout.blocks, self.layout.units(self.unit), strict=True)
         split = self.split
         return {
-            block: noise["tables" if split is None else block_name(split.groups(block))] / own
-            for block, own in units
+            block: noise["tables" if split is None else block_name(split.groups(block))] / own for block, own in units
         }
 
 
@@ -180,9 +179,7 @@ class VisitStudy(Study[Rows]):
         self.schema: VisitSchema | SeveralVisits = (
             first_of_all if self.split is None else self.split.schema
         )  # of all together
-        self.layout: Layout = (
-            VisitLayout.from_schema(first_of_all) if self.split is None else self.split.layout
-        )
+        self.layout: Layout = VisitLayout.from_schema(first_of_all) if self.split is None else self.split.layout
         self.grid.check_most_holders(config.most_holders)
 
     @cached_property

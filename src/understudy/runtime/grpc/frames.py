@@ -57,9 +57,7 @@ async def send(
         await write(bytes(view[start : start + FRAME]))
 
 
-async def receive(
-    read: Callable[[], Awaitable[Any]], *, limit: int
-) -> tuple[dict[str, Any], bytes | bytearray]:
+async def receive(read: Callable[[], Awaitable[Any]], *, limit: int) -> tuple[dict[str, Any], bytes | bytearray]:
     """The next message. MessageError for what is not one; EOFError when the stream is over.
 
     Memory grows with what has arrived, not with what a head promises. A body of many frames is a bytearray, whose
@@ -218,9 +216,7 @@ def why_not(address: str) -> str:
     """Why an address cannot be listened on, and what to do."""
     host, _, port = address.rpartition(":")
     try:
-        found = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         with socket.socket(found[0][0]) as probe:
             probe.bind(found[0][4])
     except OSError as error:

@@ -87,9 +87,7 @@ def enrol(
     certificate = run(line.keep(converse))
     mine = certificates.key_mark(key.public_key())
     if certificates.key_mark(certificates.load(certificate).public_key()) != mine:  # type: ignore[arg-type]
-        raise MessageError(
-            f"{invitation.party}: the server certified another key than ours. Nothing was kept."
-        )
+        raise MessageError(f"{invitation.party}: the server certified another key than ours. Nothing was kept.")
     log.write("enrolled", certificate=certificates.fingerprint(certificate))
     return replace(
         invitation,
@@ -118,9 +116,7 @@ class _Line:
     contact: float = field(default_factory=time.monotonic)  # when the server was last heard
 
     def __post_init__(self) -> None:
-        positive(
-            patience=self.patience, pause=self.pause, longest_pause=self.longest_pause, silence=self.silence
-        )
+        positive(patience=self.patience, pause=self.pause, longest_pause=self.longest_pause, silence=self.silence)
 
     async def keep(self, converse: Callable[[Any], Awaitable[T]]) -> T:
         wait, name = self.pause, self.identity.party

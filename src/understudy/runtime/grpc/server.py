@@ -168,9 +168,7 @@ class GrpcParties(RemoteParties):
         if hurry and refused is not None:
             raise refused from None
 
-    def _present(
-        self, outcomes: Mapping[str, Answer | PartyError], at_least: int | None
-    ) -> dict[str, Answer]:
+    def _present(self, outcomes: Mapping[str, Answer | PartyError], at_least: int | None) -> dict[str, Answer]:
         """The answers, if they are enough to go on without those who are away. Who refused the contract is not away."""
         for said in outcomes.values():
             if isinstance(said, PartyError) and not isinstance(said, PartyAway):
@@ -189,9 +187,7 @@ class GrpcParties(RemoteParties):
         self._server = aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=4 * len(self._links) + 16)
         handler = grpc.stream_stream_rpc_method_handler(self._streams.join)
         _, service, method = METHOD.split("/")
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(service, {method: handler}),)
-        )
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
         identity = self.identity
         credentials = grpc.ssl_server_credentials(
             [(identity.key, identity.certificate)], identity.authority, require_client_auth=True
@@ -199,9 +195,7 @@ class GrpcParties(RemoteParties):
         try:
             port = int(self._server.add_secure_port(listen, credentials))
         except RuntimeError:
-            raise ConfigError(
-                f"{listen} cannot be used for listening: {why_not(listen)}. Nothing was sent."
-            ) from None
+            raise ConfigError(f"{listen} cannot be used for listening: {why_not(listen)}. Nothing was sent.") from None
         await self._server.start()
         return port
 
@@ -224,9 +218,7 @@ class GrpcParties(RemoteParties):
     async def _turn(self) -> None:
         self._streams.turn()
 
-    async def _ask_all(
-        self, asks: Mapping[str, Ask], asked: Mapping[str, bytes]
-    ) -> dict[str, Answer | PartyError]:
+    async def _ask_all(self, asks: Mapping[str, Ask], asked: Mapping[str, bytes]) -> dict[str, Answer | PartyError]:
         """What comes of each ask, in their order; of who is not waited for any longer, that nothing came."""
         turn = Turn(asked, time.monotonic() + self.patience)
         for name, body in asked.items():

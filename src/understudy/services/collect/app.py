@@ -21,9 +21,7 @@ from understudy.services.web.skeleton import BYTES, caller_address, length_of, r
 
 T = TypeVar("T")
 SECONDS = 60.0  # for an upload to arrive
-Context = Annotated[
-    str, Field(pattern="^[0-9a-f]{64}$", description="Of the ticket, as docs/people.md says.")
-]
+Context = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="Of the ticket, as docs/people.md says.")]
 REFUSALS = refusals(400, 404, 405, 410, 429, 503)
 
 

@@ -60,9 +60,7 @@ def build_app(desk: Desk, keys: Keys) -> FastAPI:
     return app
 
 
-def server_for(
-    desk: Desk, *, port: int = PORT, ready: Callable[[str], None], keys: Keys | None = None
-) -> DoorsServer:
+def server_for(desk: Desk, *, port: int = PORT, ready: Callable[[str], None], keys: Keys | None = None) -> DoorsServer:
     """The server, not yet running. `ready` gets the link."""
     own = keys or Keys()
     return server_behind_doors(
@@ -265,9 +263,7 @@ def budget_bar(limit: float, spent: float, price: float = 0.0) -> Markup:
     """What is spent of a budget, and what a contract would add; its words are for those who cannot see it."""
     top = max(limit, spent + price) or 1.0
     used, more, end = (f"{100 * value / top:.2f}%" for value in (spent, price, limit))
-    said = f"ε {shown(spent)} of {limit:g} is spent" + (
-        f", and this would add up to {shown(price)}" if price else ""
-    )
+    said = f"ε {shown(spent)} of {limit:g} is spent" + (f", and this would add up to {shown(price)}" if price else "")
     marks = [
         tag("rect", x="0", y=6, width="100%", height=12, rx=3, class_="track"),
         tag("rect", x="0", y=6, width=used, height=12, rx=3, class_="real"),

@@ -40,12 +40,8 @@ class RunFolder:
     pages: tuple[str, ...] = ()
     served: bool = False
     holders: tuple[str, ...] = ()  # of a finished run that was no rehearsal, as its statement has them
-    guesses: tuple[float, str] | None = (
-        None  # of such a run: the share of right guesses, and between which worlds
-    )
-    signers: tuple[str, ...] | None = (
-        None  # who is said to have signed its evidence; None: there is no evidence
-    )
+    guesses: tuple[float, str] | None = None  # of such a run: the share of right guesses, and between which worlds
+    signers: tuple[str, ...] | None = None  # who is said to have signed its evidence; None: there is no evidence
 
     @property
     def evidence(self) -> Path:

@@ -48,11 +48,7 @@ class Offered:
 
     @property
     def about(self) -> str:
-        return (
-            protocol_named(self.contract.protocol).title
-            if self._known
-            else "This protocol is not known here."
-        )
+        return protocol_named(self.contract.protocol).title if self._known else "This protocol is not known here."
 
     @property
     def _known(self) -> bool:

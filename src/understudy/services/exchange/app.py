@@ -129,9 +129,7 @@ async def push(request: Request, exchange: The, caller: By, pool: Name, digest: 
                     async for chunk in chunks:
                         upload.write(chunk)
         except OSError as error:
-            raise ExchangeError(
-                507, f"The exchange has no room ({error.strerror}). Nothing was stored."
-            ) from None
+            raise ExchangeError(507, f"The exchange has no room ({error.strerror}). Nothing was stored.") from None
         state = request.app.state
         # one silo cannot keep all checkers busy
         async with state.turns.setdefault(caller.silo, anyio.Lock()):
@@ -310,6 +308,4 @@ async def _misuse(_: Request, error: Exception) -> Response:
 async def _out_of_order(_: Request, error: Exception) -> Response:
     """The database is full, locked or away. What it says goes into the service's own log, not to the caller."""
     logging.getLogger("uvicorn.error").error("the database failed: %s", error)
-    return problem(
-        503, "The exchange cannot use its database now. Nothing was changed.", {"Retry-After": "5"}
-    )
+    return problem(503, "The exchange cannot use its database now. Nothing was changed.", {"Retry-After": "5"})

@@ -45,9 +45,7 @@ _STATM, _STATUS, _REFS = (Path("/proc/self") / name for name in ("statm", "statu
 
 def main() -> None:
     """Fork and end processes until nobody asks for them any more."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for the process above, which then closes the socket
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process above, which then closes the socket
     torch.set_num_threads(1)
     gc.freeze()  # what was imported stays: no search for cycles looks at it again
     os.dup2(2, 1)  # whatever a library prints goes where errors go

@@ -109,9 +109,7 @@ class Client:
     def offer(self, pool: str, digest: str) -> dict[str, Any]:
         return dict(self._transport.json("GET", f"pools/{pool}/offers/{digest}"))
 
-    def pull(
-        self, pool: str, digest: str, *, to: str | Path | None = None, watch: Watch | None = None
-    ) -> Generator:
+    def pull(self, pool: str, digest: str, *, to: str | Path | None = None, watch: Watch | None = None) -> Generator:
         """Take a generator; with `to`, it is also saved as that folder, whole or not at all."""
         most = self._required(pool).largest + MOST_HEADER
         checkers().warm()  # while the file is on its way
@@ -182,9 +180,7 @@ class Transport:
     What has no effect twice is sent again when the connection broke; anything else only if it never got through.
     """
 
-    def __init__(
-        self, address: str, token: str, *, ca: str | Path | None, tries: int, seconds: float
-    ) -> None:
+    def __init__(self, address: str, token: str, *, ca: str | Path | None, tries: int, seconds: float) -> None:
         whole(tries=tries)
         positive(seconds=seconds)
         try:

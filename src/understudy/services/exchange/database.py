@@ -106,9 +106,7 @@ class Database:
 
     def __init__(self, url: str) -> None:
         try:
-            self._engine = create_engine(
-                url, pool_size=16, max_overflow=48, pool_pre_ping=not url.startswith("sqlite")
-            )
+            self._engine = create_engine(url, pool_size=16, max_overflow=48, pool_pre_ping=not url.startswith("sqlite"))
         except (ArgumentError, ModuleNotFoundError, ValueError, TypeError) as error:
             raise ConfigError(f"the database {_without_secrets(url, error, 'used')}") from None
         # Writers of a SQLite file that find it locked sleep and look again, and some starve: ours queue instead.

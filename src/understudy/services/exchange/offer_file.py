@@ -45,9 +45,7 @@ def seal(generator: GeneratorParts) -> bytes:
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     card = {**generator.card, "network": network.describe()}
     try:
-        text = json.dumps(
-            {"card": card, "schema": generator.schema.to_dict()}, sort_keys=True, allow_nan=False
-        )
+        text = json.dumps({"card": card, "schema": generator.schema.to_dict()}, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ArtefactError(f"this card cannot be written down: {error}. Nothing was sent.") from None
     return save(state, metadata={_KEY: text})

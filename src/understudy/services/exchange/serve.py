@@ -40,9 +40,7 @@ def open_exchange(
     folder = Path(data)
     store = Store(folder)
     try:
-        exchange = Exchange(
-            Database.in_folder(folder) if database is None else Database(database), store, limits
-        )
+        exchange = Exchange(Database.in_folder(folder) if database is None else Database(database), store, limits)
         for name, requirements in (pools or {}).items():
             _found_pool(exchange, name, requirements)
         administrators = select(Token).where(Token.role == ADMIN, Token.revoked.is_(None))
@@ -55,15 +53,11 @@ def open_exchange(
     return exchange
 
 
-def server_for(
-    exchange: Exchange, *, host: str = "127.0.0.1", port: int = 8600, **tls: Any
-) -> uvicorn.Server:
+def server_for(exchange: Exchange, *, host: str = "127.0.0.1", port: int = 8600, **tls: Any) -> uvicorn.Server:
     """The server, not yet running. `tls`: as `server_behind_doors` takes it."""
     limits = exchange.limits
     whole = 2 * limits.seconds + limits.check
-    return server_behind_doors(
-        build_app(exchange), host=host, port=port, each=limits.connections, whole=whole, **tls
-    )
+    return server_behind_doors(build_app(exchange), host=host, port=port, each=limits.connections, whole=whole, **tls)
 
 
 def read_pool(path: str | Path) -> tuple[str, Requirements]:
@@ -99,9 +93,7 @@ def _found_pool(exchange: Exchange, name: str, requirements: Requirements) -> No
     except ExchangeError as error:
         if error.status != 409:
             raise
-        if json.loads(exchange.pool(OPERATOR, name).requirements) != json.loads(
-            json.dumps(requirements.to_dict())
-        ):
+        if json.loads(exchange.pool(OPERATOR, name).requirements) != json.loads(json.dumps(requirements.to_dict())):
             raise ConfigError(
                 f'pool "{name}" has other requirements. They never change, since offers were accepted by them: '
                 "give the new ones a new name."

@@ -137,14 +137,10 @@ class Exchange:
         """All that can be refused before a byte is read; returns the most bytes to read."""
         with self._watched(caller, "push", pool, digest):
             if caller.admin:
-                raise ExchangeError(
-                    403, f"An administrator is not a silo: push with a member's token. {NOTHING}"
-                )
+                raise ExchangeError(403, f"An administrator is not a silo: push with a member's token. {NOTHING}")
             most = min(self.limits.largest, self._required(caller, pool).largest + MOST_HEADER)
             if size is not None and size > most:
-                raise ExchangeError(
-                    413, f"A generator here has at most {most:,} bytes, not {size:,}. {NOTHING}"
-                )
+                raise ExchangeError(413, f"A generator here has at most {most:,} bytes, not {size:,}. {NOTHING}")
             with self.database.read() as session:
                 self._no_replay(session, caller, pool, digest)
         return most
@@ -293,6 +289,4 @@ class Exchange:
 
     def _log(self, session: Session, caller: Caller, action: str, status: int, **facts: Any) -> None:
         facts = {"pool": None, "digest": None, "bytes": None} | facts
-        session.add(
-            Event(at=now(), action=action, status=status, silo=caller.silo, token=caller.token, **facts)
-        )
+        session.add(Event(at=now(), action=action, status=status, silo=caller.silo, token=caller.token, **facts))

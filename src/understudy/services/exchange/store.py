@@ -54,13 +54,9 @@ class Store:
         with self._counting:
             mine, everybody = self._under_way[silo], self._under_way.total()
             if mine >= limits.uploads:
-                raise ExchangeError(
-                    429, f'"{silo}" has {mine} uploads under way, {wait}', retry_after=_SECONDS
-                )
+                raise ExchangeError(429, f'"{silo}" has {mine} uploads under way, {wait}', retry_after=_SECONDS)
             if everybody >= limits.uploads_in_all:
-                raise ExchangeError(
-                    503, f"{everybody} uploads are under way in all, {wait}", retry_after=_SECONDS
-                )
+                raise ExchangeError(503, f"{everybody} uploads are under way in all, {wait}", retry_after=_SECONDS)
             self._under_way[silo] += 1
         try:
             with Upload(self, self._incoming / uuid.uuid4().hex, most) as upload:
@@ -109,9 +105,7 @@ class Upload:
         """All bytes are here: they are those of this digest, or 422."""
         self._file.flush()
         if (found := self._hash.hexdigest()) != digest:
-            raise ExchangeError(
-                422, f"The bytes that came have the SHA-256 {found}, not {digest}. Nothing was stored."
-            )
+            raise ExchangeError(422, f"The bytes that came have the SHA-256 {found}, not {digest}. Nothing was stored.")
 
     def keep(self, digest: str) -> None:
         """Put the file in its place for good; on return it survives a power cut."""

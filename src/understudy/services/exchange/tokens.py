@@ -52,9 +52,7 @@ def issue(database: Database, silo: str, *, role: str = MEMBER, pool: str | None
         raise ConfigError("a member belongs to one pool, an administrator to none.")
     id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     with database.write() as session:
-        session.add(
-            Token(id=id, digest=_digest(secret), silo=silo, role=role, pool=pool, created=now(), revoked=None)
-        )
+        session.add(Token(id=id, digest=_digest(secret), silo=silo, role=role, pool=pool, created=now(), revoked=None))
     return f"usx_{id}_{secret}"
 
 
@@ -97,9 +95,7 @@ class Refusals:
         lately = _REFUSED & (Event.at >= as_stored(datetime.now(UTC) - _DAY))
         with database.read() as session:
             self.lines = session.scalar(select(func.count()).where(_REFUSED)) or 0
-            for token, count in session.execute(
-                select(Event.token, func.count()).where(lately).group_by(Event.token)
-            ):
+            for token, count in session.execute(select(Event.token, func.count()).where(lately).group_by(Event.token)):
                 self._rate.spend(token, count)
 
     def require_room(self, token: str) -> None:

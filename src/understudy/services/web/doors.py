@@ -121,9 +121,7 @@ class _Listening(socket.socket):
 class DoorsServer(Server):
     """uvicorn's server, behind doors. `ready` gets the port once it listens."""
 
-    def __init__(
-        self, config: Config, doors: Doors, ready: Callable[[int], None] = lambda port: None
-    ) -> None:
+    def __init__(self, config: Config, doors: Doors, ready: Callable[[int], None] = lambda port: None) -> None:
         super().__init__(config)
         self.doors, self.ready = doors, ready
 

@@ -167,9 +167,7 @@ def _batches(terms: int, batch: int, generator: torch.Generator) -> Iterator[lis
 class _Term:
     """The likelihood of the reports about one set, for components' odds (components, width)."""
 
-    def __init__(
-        self, heard: Heard, levels: Sequence[int], lift: float, device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, heard: Heard, levels: Sequence[int], lift: float, device: torch.device | str = "cpu") -> None:
         bounds = list(accumulate(levels, initial=0))
         about = heard.about
         self.lift, self.sizes = lift, about.sizes
@@ -211,9 +209,7 @@ class _Term:
         """How the likelihood of such reports rises with each cell's probability, at independent columns: (cells,)."""
         table = self.table(ways)
         each = self.lift / (1 + self.lift * table[named].sum(1))
-        return torch.zeros_like(table).index_add_(
-            0, named.flatten(), each[:, None].expand(named.shape).flatten()
-        )
+        return torch.zeros_like(table).index_add_(0, named.flatten(), each[:, None].expand(named.shape).flatten())
 
     def pairs(self, ways: Tensor, slope: Tensor) -> Iterator[tuple[int, int, Tensor]]:
         """How it rises with each two-way cell of two of the set's columns, the others being independent of them."""

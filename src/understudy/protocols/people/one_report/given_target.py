@@ -53,10 +53,7 @@ def fit_given_target(
     shifts = [
         _Shift.of(one, ways, target, ordered, liars)
         for one in all_heard
-        if one.reports
-        and len(one.about.columns) == 2
-        and target in one.about.columns
-        and one.about.listed is None
+        if one.reports and len(one.about.columns) == 2 and target in one.about.columns and one.about.listed is None
     ]
     classes = _parts(ways[target], components)  # (components, classes)
     odds = [way.expand(components, -1) for way in ways]
@@ -69,16 +66,12 @@ def fit_given_target(
     return mixture.requires_grad_(False)
 
 
-def slope_and_curvature(
-    heard: Heard, table: Tensor, moves: Tensor, liars: float = 0.0
-) -> tuple[Tensor, Tensor]:
+def slope_and_curvature(heard: Heard, table: Tensor, moves: Tensor, liars: float = 0.0) -> tuple[Tensor, Tensor]:
     """Of the reports' likelihood at a table (cells,), along `moves` (cells, ways): (ways,), and (ways, ways) ≥ 0."""
     lift, ways = heard.assumed_lift(liars), moves.shape[1]
     slope, curvature = torch.zeros(ways, dtype=table.dtype), torch.zeros(ways, ways, dtype=table.dtype)
     many = max(1, _AT_ONCE // max(1, ways * heard.mechanism.size))
-    for named, times in zip(
-        torch.split(heard.named, many), torch.split(heard.times.double(), many), strict=True
-    ):
+    for named, times in zip(torch.split(heard.named, many), torch.split(heard.times.double(), many), strict=True):
         # log(1 + lift·P(Z)) rises by lift/(1 + lift·P(Z)) times what moves into Z.
         rises = moves[named].sum(1) * (lift / (1 + lift * table[named].sum(1)))[:, None]
         slope += times @ rises
@@ -101,15 +94,11 @@ class _Shift:
     back: tuple[Tensor, Tensor]
 
     @classmethod
-    def of(
-        cls, heard: Heard, ways: Sequence[Tensor], target: int, ordered: Sequence[int], liars: float
-    ) -> "_Shift":
+    def of(cls, heard: Heard, ways: Sequence[Tensor], target: int, ordered: Sequence[int], liars: float) -> "_Shift":
         about = heard.about
         order = (0, 1) if about.columns[1] == target else (1, 0)
         one, other = (
-            _Side.of(
-                ways[about.columns[k]], about.groups[k], ordered[about.columns[k]] if k == order[0] else 0
-            )
+            _Side.of(ways[about.columns[k]], about.groups[k], ordered[about.columns[k]] if k == order[0] else 0)
             for k in order
         )
         # cells come in the order of the set's columns, ways in that of the two sides

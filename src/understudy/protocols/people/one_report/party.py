@@ -101,9 +101,7 @@ class ColumnSet:
 
     def cell_of(self, rows: Tensor) -> Tensor:
         """The cell of each row of levels (n, all columns): int64, (n,)."""
-        grouped = [
-            group[rows[:, column].long()] for column, group in zip(self.columns, self.groups, strict=True)
-        ]
+        grouped = [group[rows[:, column].long()] for column, group in zip(self.columns, self.groups, strict=True)]
         number = (torch.stack(grouped, 1) * self._steps).sum(1)
         if self.listed is None:
             return number
@@ -198,9 +196,7 @@ class OneReportParty(HostParty):
         if not isinstance(which, Tensor) or which.dtype != torch.int64 or which.shape != ask.people.shape:
             raise MessageError(f"{self.name}: not everyone is given a set. Nothing was charged or sent.")
         if bool(((which < 0) | (which >= len(sets))).any()):
-            raise MessageError(
-                f"{self.name}: somebody is given a set that is not there. Nothing was charged or sent."
-            )
+            raise MessageError(f"{self.name}: somebody is given a set that is not there. Nothing was charged or sent.")
 
     def reports(self, ask: Round) -> Value:
         """All reports one after the other, each as long as its set says: uint8."""
@@ -262,10 +258,7 @@ class ReportForm:
     def read(self, rows: NDArray[np.uint8]) -> dict[str, Tensor]:
         """As the server takes them: each person's set, and the reports one after the other."""
         which = self.which(rows)
-        parts = [
-            row[KEY + SET :][: self.mechanisms[one].bytes]
-            for row, one in zip(rows, which.tolist(), strict=True)
-        ]
+        parts = [row[KEY + SET :][: self.mechanisms[one].bytes] for row, one in zip(rows, which.tolist(), strict=True)]
         joined = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
         return {"which": torch.from_numpy(which), "reports": torch.from_numpy(joined)}
 

@@ -61,9 +61,7 @@ class Plan:
     anchored: bool  # whether the fit keeps the one-way tables that all reports show together
 
     @classmethod
-    def rule(
-        cls, epsilon: float, levels: Sequence[int], people: int, *, target: bool, classes: int = 2
-    ) -> "Plan":
+    def rule(cls, epsilon: float, levels: Sequence[int], people: int, *, target: bool, classes: int = 2) -> "Plan":
         """By ε, columns and people, and whether a target is named; without one a small ε is for single columns.
 
         `classes`: levels of the target.
@@ -122,9 +120,7 @@ def second_round(
     """
     told = [column for column, way in enumerate(ways) if len(way) > 1]
     noise = 2 * math.exp(epsilon / 2) / math.expm1(epsilon) * math.sqrt(len(told) / max(people, 1))
-    groups = tuple(
-        grouped(way, plan.rare * noise, ordered=many) for way, many in zip(ways, ordered, strict=True)
-    )
+    groups = tuple(grouped(way, plan.rare * noise, ordered=many) for way, many in zip(ways, ordered, strict=True))
     tables = [
         np.maximum(np.bincount(group.numpy(), weights=way.numpy()), _RAREST)
         for group, way in zip(groups, ways, strict=True)
@@ -179,9 +175,7 @@ def _neighbours(way: Tensor, least: float) -> Tensor:
     shares, sizes = way.tolist(), [1] * len(way)
     while len(shares) > 2 and min(shares) < least:
         at = shares.index(min(shares))
-        beside = min(
-            (place for place in (at - 1, at + 1) if 0 <= place < len(shares)), key=shares.__getitem__
-        )
+        beside = min((place for place in (at - 1, at + 1) if 0 <= place < len(shares)), key=shares.__getitem__)
         first = min(at, beside)
         shares[first : first + 2] = [sum(shares[first : first + 2])]
         sizes[first : first + 2] = [sum(sizes[first : first + 2])]

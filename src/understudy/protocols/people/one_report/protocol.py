@@ -162,9 +162,7 @@ def _read(sent: Tensor, which: Tensor, mechanisms: list[SubsetSelection], named:
     ends, refused = long.cumsum(0), 0
     for number in np.unique(which).tolist():
         mechanism, here = mechanisms[number], which == number
-        found, bad = mechanism.decode(
-            sent[(ends[here, None] - mechanism.bytes) + torch.arange(mechanism.bytes)]
-        )
+        found, bad = mechanism.decode(sent[(ends[here, None] - mechanism.bytes) + torch.arange(mechanism.bytes)])
         named[number].append(found[~bad])
         refused += int(bad.sum())
     return refused
