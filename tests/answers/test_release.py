@@ -200,7 +200,7 @@ def test_the_command_prints_the_table_its_figures_and_what_they_are(tmp_path: Pa
     assert said.exit_code == 0, said.exception
     assert "released" in said.stdout
     assert "mean of age" in said.stdout
-    assert "95 % of the noise alone" in " ".join(said.stdout.split())
+    assert "95 % of the noise, and of means also" in " ".join(said.stdout.split())
     said = CliRunner().invoke(app, ["tables", folder, "age", "--where", "sex == 'F'", "--csv"])
     head, *lines = said.stdout.splitlines()
     assert head == "age,share,count,released,sd,low,high"

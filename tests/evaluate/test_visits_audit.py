@@ -61,7 +61,7 @@ def test_events_that_each_weigh_as_much_as_a_person_are_found_out(monkeypatch: p
         return np.arange(len(self.events))
 
     monkeypatch.setattr(counts, "parts", whole)
-    monkeypatch.setattr(reading.Visits, "kept", uncut)
+    monkeypatch.setattr(reading.Visits, "counted_events", uncut)
     assert not audited(trials=26, budget=Budget(1.0, 1e-3)).passed
 
 

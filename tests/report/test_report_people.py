@@ -12,7 +12,7 @@ import tomli_w
 from understudy.api.train import run_file
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.visits import INTEGRITY, NUMBER
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, UtilityWarning
 from understudy.report.page import write_report
 from understudy.report.people import People, all_people, findings
 from understudy.runs.runfile import RunFile
@@ -118,7 +118,9 @@ def test_with_events_at_two_holders_there_is_a_block_for_each_kind_and_one_acros
 def test_events_without_a_table_of_people_are_compared_too(tmp_path: Path) -> None:
     _, events = frames()
     schema = replace(clinic(), people=None)
-    _, out = run_file(saved(tmp_path, {"clinic": {"events": events}}, {"clinic": schema}))
+    body = saved(tmp_path, {"clinic": {"events": events}}, {"clinic": schema})
+    with pytest.warns(UtilityWarning, match="people without an event cannot be counted"):
+        _, out = run_file(body)
     text = write_report(out).read_text()
     assert "Pairs of an event’s columns" in text
     assert "cannot be read" not in text

@@ -9,9 +9,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from scipy.optimize import minimize_scalar
-from scipy.special import expit
-
 from understudy.privacy.accounts.budget import ADJACENCY
 
 _LEAST, _MOST = math.log(1e-6), math.log(0.999)  # of δ, as logarithms
@@ -19,7 +16,10 @@ _LEAST, _MOST = math.log(1e-6), math.log(0.999)  # of δ, as logarithms
 
 def right_at(epsilon: float | None, delta: float) -> float:
     """The share of right guesses that one (ε, δ) allows at most; no price (None) → 1."""
-    return 1.0 if epsilon is None else float(expit(epsilon) + delta * expit(-epsilon))
+    if epsilon is None or epsilon == math.inf:
+        return 1.0
+    other = math.exp(-epsilon) / (1 + math.exp(-epsilon))
+    return 1 - other + delta * other
 
 
 def right_guesses(price: Callable[[float], float]) -> float:
@@ -27,6 +27,7 @@ def right_guesses(price: Callable[[float], float]) -> float:
 
     Edges: no finite price → 1.
     """
+    from scipy.optimize import minimize_scalar  # which a ledger's own commands do without
 
     def bound(log_delta: float) -> float:
         return right_at(price(math.exp(log_delta)), math.exp(log_delta))

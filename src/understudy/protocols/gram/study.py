@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Block, Grid
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure.counts import scaled
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.gram.layout import Layout
@@ -137,6 +139,7 @@ class Gram(Study[Rows]):
         for number, (spread, sigma) in enumerate(zip(self.spreads.values(), noise, strict=True)):
             blocks = {str(one): BlockSpec(one, (), 0.0, factor=own) for one, own in spread.factors.items()}
             self.pricing.check(number, blocks, sigma, self.grid, parties)
+            _ = DiscreteGaussianNoise(Fraction(sigma)) if sigma else None  # a scale that nobody has to round
 
     def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
         if people is None:
