@@ -465,7 +465,7 @@ PLANTED: dict[str, tuple[Check, Bug, tuple[str, ...]]] = {
     "a tenth less noise than a person moves": (
         no_more_than_claimed,
         noise_times(Fraction(10, 11)),
-        (*SHARP, "moments", "tied", "visits", "two-aggregators", "shared-moments"),
+        (*SHARP, "moments", "tied", "two-aggregators", "shared-moments"),
     ),
     "a tenth less noise on gradients": (no_more_than_claimed, gradients_noised_by(10 / 11), ("verti-gan",)),
     "rows a tenth longer": (no_more_than_claimed, rows_longer_by(1.1), ("moments",)),

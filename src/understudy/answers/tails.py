@@ -72,7 +72,8 @@ def level_means(release: Release, place: int, values: Numbers, found: Noisy) -> 
         )
         mean, alone = mean_beyond(*tail, lean)
         means[end] = sign * mean
-        variance[end] = alone + ((mean_beyond(*tail, lean + doubt)[0] - mean) ** 2 if doubt else 0.0)
+        aside = lean + doubt if lean + doubt <= _LEAN else lean - doubt  # at 1 there would be no law
+        variance[end] = alone + ((mean_beyond(*tail, aside)[0] - mean) ** 2 if doubt else 0.0)
     return means, variance
 
 
