@@ -42,11 +42,7 @@ def requirements(layer: str) -> list[str]:
 def stamp(layer: str) -> str:
     """What a layer is made from, in short."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    made_from = [
-        requirements(layer),
-        project["scripts"],
-        (ROOT / "constraints.txt").read_text(encoding="utf-8"),
-    ]
+    made_from = [requirements(layer), project["scripts"], (ROOT / "constraints.txt").read_text(encoding="utf-8")]
     return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
 
 
@@ -86,15 +82,7 @@ def install(venv: Path, layer: str) -> None:
     what: list[Any] = ["--constraint", ROOT / "constraints.txt"]
     what += ["--editable", f"{ROOT}[{','.join(LAYERS[layer])}]"] if layer == "demo" else requirements(layer)
     python, uv = venv / "bin" / "python", shutil.which("uv")
-    pip: list[Any] = [
-        python,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-        "--no-compile",
-    ]
+    pip: list[Any] = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
     ways = [[uv, "pip", "install", "--quiet", "--python", python]] * bool(uv) + [pip]
     if all(subprocess.run([*way, *what]).returncode for way in ways):
         sys.exit(f"{venv}: what {layer} needs could not be installed, see above. Make tries it again next time.")

@@ -21,10 +21,7 @@ def pages() -> dict[Path, str]:
     found |= {path: f"tutorials/{path.name}" for path in sorted((ROOT / "docs" / "tutorials").glob("*.md"))}
     found |= {path: f"benchmarks/{path.parent.name}.md" for path in sorted(ROOT.glob("benchmarks/*/README.md"))}
     found |= {path: f"benchmarks/{path.parent.name}_tables.md" for path in sorted(ROOT.glob("benchmarks/*/TABLES.md"))}
-    found |= {
-        ROOT / "benchmarks" / "README.md": "benchmarks/index.md",
-        ROOT / "examples" / "phone.md": "upload.md",
-    }
+    found |= {ROOT / "benchmarks" / "README.md": "benchmarks/index.md", ROOT / "examples" / "phone.md": "upload.md"}
     return found | {ROOT / "CHANGELOG.md": "changelog.md", ROOT / "SECURITY.md": "security.md"}
 
 

@@ -218,10 +218,7 @@ class FedAvg(Study[Rows]):
         off = ahead.deviations_of("round 1", stage.blocks)["sums"] / stage.one
         rounds = f"{self.config.rounds:,} rounds: in each the sum of all people's updates of {size:,} weights"
         return {
-            "facts": (
-                f"{rounds}, and their number",
-                f"noise {figure(noise)} times what a person moves, in each round",
-            ),
+            "facts": (f"{rounds}, and their number", f"noise {figure(noise)} times what a person moves, in each round"),
             "errors": (Error(what="how many people there are, in a round", least=off, largest=off),),
         }
 

@@ -258,11 +258,7 @@ class Receiver:
         near = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost")
         if parts.scheme != "https" and not near:
             raise SystemExit(f"{address} could be read on the way: it has to be https. Nothing was sent.")
-        self.address, self.code, self.trusted = (
-            address.rstrip("/"),
-            code,
-            ssl.create_default_context(cafile=ca),
-        )
+        self.address, self.code, self.trusted = (address.rstrip("/"), code, ssl.create_default_context(cafile=ca))
 
     def ask(self, place: str, data: bytes | None = None) -> bytes:
         """Read what lies there, or put these bytes there."""

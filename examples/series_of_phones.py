@@ -24,13 +24,7 @@ def main() -> None:
     budget = us.Budget(epsilon=8, delta=0)
     federation = us.Federation.rehearsal({"phones": phones}, budget=budget, same_people=False)
     result = us.train(
-        "fed-stdg",
-        federation,
-        rounds=args.rounds,
-        cohort=200 // args.rounds,
-        epsilon_total=8,
-        cap=1,
-        patience=2,
+        "fed-stdg", federation, rounds=args.rounds, cohort=200 // args.rounds, epsilon_total=8, cap=1, patience=2
     )
     print(result.generator.sample(2).round(3).to_string(index=False))
     print(f"\nγ went down with {result.generator.card['rates']}")

@@ -4,15 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from understudy.ground.errors import AlignmentError
-from understudy.privacy.secure.set_intersection import (
-    SALT_BYTES,
-    IdMask,
-    Masked,
-    Rows,
-    agree_on_kind,
-    match_grid,
-    ring,
-)
+from understudy.privacy.secure.set_intersection import SALT_BYTES, IdMask, Masked, Rows, agree_on_kind, match_grid, ring
 
 
 def match(sets: Mapping[str, Masked]) -> dict[str, Rows]:

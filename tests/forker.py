@@ -103,12 +103,7 @@ class Forker:
     ) -> Terminal:
         """Start a process; it may still be running when this returns."""
         order = {"argv": [str(word) for word in argv], "folder": str(folder), "to": str(to)}
-        order |= {
-            "program": program and str(program),
-            "hold": hold,
-            "light": light,
-            "environment": environment,
-        }
+        order |= {"program": program and str(program), "hold": hold, "light": light, "environment": environment}
         self._line.sendall(json.dumps(order).encode() + b"\n")
         process = int(self._line.recv(64))
         until(lambda: to.with_suffix(".err").exists(), 240)

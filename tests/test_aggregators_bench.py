@@ -9,9 +9,7 @@ import pytest
 pytestmark = pytest.mark.usefixtures("short_fits", "short_training")
 
 
-def test_a_few_people_are_added_up_exactly_and_the_liar_is_found(
-    load_bench: Callable[..., ModuleType],
-) -> None:
+def test_a_few_people_are_added_up_exactly_and_the_liar_is_found(load_bench: Callable[..., ModuleType]) -> None:
     bench = load_bench("aggregators")
     row = bench.measure(70)
     assert row["exact"]

@@ -63,9 +63,7 @@ def test_rows_that_do_not_count_are_left_out_and_none_at_all_is_an_error(
         declared(text)["none"]()
 
 
-def test_lines_may_follow_and_names_repeat_once(
-    declared: Callable[[str], dict[str, Callable[[], str]]],
-) -> None:
+def test_lines_may_follow_and_names_repeat_once(declared: Callable[[str], dict[str, Callable[[], str]]]) -> None:
     text = """
     [t]
     lines = ["method", "epsilon"]

@@ -54,11 +54,7 @@ def test_a_cell_may_have_several_rows_and_its_order_is_that_of_the_text(grid: Mo
     cells = grid.Grid(fields=FIELDS, key=("dataset",), order=grid.by_text("dataset", "figure"))
     cells.add([{"dataset": "b", "figure": 0.25}], out)
     cells.add([{"dataset": "a", "figure": 9.5}, {"dataset": "a", "figure": 10.5}], out)
-    assert [(row["dataset"], row["figure"]) for row in grid.read(out)] == [
-        ("a", "10.5"),
-        ("a", "9.5"),
-        ("b", "0.25"),
-    ]
+    assert [(row["dataset"], row["figure"]) for row in grid.read(out)] == [("a", "10.5"), ("a", "9.5"), ("b", "0.25")]
     assert cells.left([{"dataset": "a"}, {"dataset": "c"}], out) == [{"dataset": "c"}]
 
 

@@ -63,9 +63,7 @@ def test_a_missing_file_is_named_with_its_public_original(
         sources.need(tmp_path, "a9a.npz", "w8a.npz")
 
 
-def test_every_file_that_a_benchmark_reads_has_a_public_original(
-    load_bench: Callable[..., ModuleType],
-) -> None:
+def test_every_file_that_a_benchmark_reads_has_a_public_original(load_bench: Callable[..., ModuleType]) -> None:
     known = load_bench("common", "sources").ORIGINALS
     files = set(sum(load_bench("common", "loaders").IMAGES.values(), ()))
     files |= set(load_bench("common", "public_tables").FILES.values())
@@ -80,12 +78,7 @@ def test_every_file_that_a_benchmark_reads_has_a_public_original(
 
 
 ROOT = BENCHMARKS.parent
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    *BENCHMARKS.glob("*/README.md"),
-    *(ROOT / "docs").rglob("*.md"),
-]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *BENCHMARKS.glob("*/README.md"), *(ROOT / "docs").rglob("*.md")]
 SCRIPT = re.compile(r"python benchmarks/(\w+/\w+)\.py([^`;#|]*)")
 MADE = re.compile(r"(?:^ +|`|^\$ )make ([a-z-]+)((?: [^`#]*)?)", re.MULTILINE)
 

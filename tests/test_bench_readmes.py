@@ -57,11 +57,9 @@ def test_the_plot_draws_the_best_of_the_papers_methods_and_nothing_outside_of_it
         plot.drawn()
 
 
-def test_no_table_of_a_readme_stands_outside_the_marks_but_those_without_a_csv_file(
-    readme: ModuleType,
-) -> None:
+def test_no_table_of_a_readme_stands_outside_the_marks_but_those_without_a_csv_file(readme: ModuleType) -> None:
     typed = {  # pictures
-        "fed_wae": ["| | without privacy | ε = 8 | ε = 4 |"],
+        "fed_wae": ["| | without privacy | ε = 8 | ε = 4 |"]
     }
     for name, pages, scripts in readme.readmes():
         if name == ".":

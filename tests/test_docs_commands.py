@@ -64,9 +64,5 @@ def test_commands_are_found_and_faults_are_told() -> None:
     understudy fly
     Not understudy x
     """
-    assert [wrong(line) for line in commands(text)] == [
-        "run has no ['--resum']",
-        None,
-        "there is no command fly",
-    ]
+    assert [wrong(line) for line in commands(text)] == ["run has no ['--resum']", None, "there is no command fly"]
     assert sum(len(commands(page.read_text())) for page in PAGES if page.is_file()) > 60

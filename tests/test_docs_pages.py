@@ -94,10 +94,7 @@ def for_moments() -> None:
         np.savez(f"{silo}.npz", **PIXELS)  # type: ignore[arg-type]
     Path("forms.toml").write_text(text_of("moments.md", "text")[1])
     digits = PIXELS["digit"]
-    more = {
-        "parity": np.array(["even", "odd"])[digits % 2],
-        "size": np.array(["small", "large"])[digits // 5],
-    }
+    more = {"parity": np.array(["even", "odd"])[digits % 2], "size": np.array(["small", "large"])[digits // 5]}
     np.savez("forms.npz", **PIXELS | more)  # type: ignore[arg-type]
 
 

@@ -111,12 +111,7 @@ def test_two_institutions_follow_the_walkthrough(table: Table) -> None:
 
 def test_people_upload_as_their_page_says(table: Table) -> None:
     """Four of them; the codes of all others were not handed out."""
-    table.instead = {
-        "8700": free_port(),
-        "7400": free_port(),
-        "0.0.0.0": "127.0.0.1",
-        "2026-12-01": "2126-12-01",
-    }
+    table.instead = {"8700": free_port(), "7400": free_port(), "0.0.0.0": "127.0.0.1", "2026-12-01": "2126-12-01"}
     of = {(block.heading, block.kind): block.text for block in blocks("people.md")}
     codes, aggregate, collect, serve, phone = steps(of["Collecting from people's own devices", "console"])
     schema = Schema(

@@ -92,9 +92,7 @@ def test_what_is_no_environment_is_not_made_one(checkout: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["letter.txt"]
 
 
-def test_an_environment_of_make_gets_what_is_asked_for_once_and_again_when_that_changes(
-    checkout: Path,
-) -> None:
+def test_an_environment_of_make_gets_what_is_asked_for_once_and_again_when_that_changes(checkout: Path) -> None:
     own = bare(checkout / ".venv")
     (own / ".made-by-make").write_text(f"{checkout}\n")
     told = make(checkout, "for-demo")

@@ -39,11 +39,7 @@ def test_for_scripts_everything_is_drafted_and_nothing_is_called_public(understu
     assert (code, err) == (0, "")
     assert "clinic.toml is a draft" in out
     file = RunFile.load("run.toml")
-    assert (file.people, list(file.parties), file.parties["clinic"].epsilon) == (
-        200,
-        ["clinic", "insurer"],
-        1.0,
-    )
+    assert (file.people, list(file.parties), file.parties["clinic"].epsilon) == (200, ["clinic", "insurer"], 1.0)
     for name in ("clinic", "insurer"):
         schema = Schema.load(f"{name}.toml")
         assert (schema.origin, schema.person) == ("rows", "id")

@@ -67,11 +67,7 @@ def test_what_matters_most_comes_first(bench: ModuleType) -> None:
     names = [cell.name for cell in bench.cells(["toy", "adult"], 2)]
     assert len(set(names)) == len(names)
     first = names.index("adult/Gram/columns/2/ε=1/seed=0")
-    later = (
-        "toy/Gram/rows/2/ε=1/seed=0",
-        "toy/VertiGAN/columns/2/ε=1/seed=0",
-        "toy/Gram/columns/2/ε=0.5/seed=0",
-    )
+    later = ("toy/Gram/rows/2/ε=1/seed=0", "toy/VertiGAN/columns/2/ε=1/seed=0", "toy/Gram/columns/2/ε=0.5/seed=0")
     assert all(first < names.index(name) < names.index("toy/Gram/columns/2/ε=1/seed=1") for name in later)
 
 

@@ -13,20 +13,10 @@ Load = Callable[..., ModuleType]
 
 @pytest.mark.parametrize(
     ("split", "method", "epsilon"),
-    [
-        ("20 silos", "moments", 8.0),
-        ("20 silos", "moments", 0.0),
-        ("20 silos", "real", 0.0),
-        ("offers", "moments", 8.0),
-    ],
+    [("20 silos", "moments", 8.0), ("20 silos", "moments", 0.0), ("20 silos", "real", 0.0), ("offers", "moments", 8.0)],
 )
 def test_a_cell_of_images_has_a_row_for_each_classifier(
-    load_bench: Load,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    split: str,
-    method: str,
-    epsilon: float,
+    load_bench: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str, method: str, epsilon: float
 ) -> None:
     rng, bench = np.random.default_rng(0), load_bench("images")
     monkeypatch.setitem(bench.SPLITS, split, 3)

@@ -27,9 +27,7 @@ def test_the_simulated_report_is_that_of_the_protocol_with_as_many_codewords_as_
     assert 0.95 * length < NearestCodes.best(epsilon).length <= length * 1.001
 
 
-def test_simulated_reports_are_on_the_mean_the_vector_and_as_long_as_the_formula_says(
-    bench: ModuleType,
-) -> None:
+def test_simulated_reports_are_on_the_mean_the_vector_and_as_long_as_the_formula_says(bench: ModuleType) -> None:
     own = np.zeros((20_000, 8))
     own[:, 2] = 1
     found = bench.reported(own, 2.0, np.random.default_rng(0))

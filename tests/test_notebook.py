@@ -26,12 +26,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forker: Forker) -> s
     """The name of Python's, forked, and nothing of the user's beside it."""
     for place in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_PATH"):
         monkeypatch.setenv(place, str(tmp_path / place))
-    command = [
-        sys.executable,
-        str(Path(__file__).with_name("kernel.py")),
-        str(forker.place),
-        "{connection_file}",
-    ]
+    command = [sys.executable, str(Path(__file__).with_name("kernel.py")), str(forker.place), "{connection_file}"]
     folder = tmp_path / "JUPYTER_PATH" / "kernels" / "forked"
     folder.mkdir(parents=True)
     said = {"argv": command, "display_name": "forked", "language": "python"}

@@ -95,18 +95,7 @@ def test_a_run_file_says_gram_and_its_plan_says_what_that_is(tmp_path: Path) -> 
 def test_one_file_of_images_is_synthesized_in_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_of(tmp_path)
     monkeypatch.chdir(tmp_path)
-    words = [
-        "synthesize",
-        "a.npz",
-        "--epsilon",
-        "8",
-        "--schema",
-        "images.toml",
-        "--out",
-        "made",
-        "--rows",
-        "20",
-    ]
+    words = ["synthesize", "a.npz", "--epsilon", "8", "--schema", "images.toml", "--out", "made", "--rows", "20"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, f"{done.output} {done.exception!r}"
     generator = Generator.load(tmp_path / "made" / "generator")

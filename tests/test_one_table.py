@@ -101,9 +101,7 @@ def deltas(told: Any) -> set[float]:
     return here.union(*map(deltas, told.values()))
 
 
-def test_every_price_that_is_written_of_a_run_is_stated_at_the_delta_of_the_run(
-    bought: tuple[Result, Path],
-) -> None:
+def test_every_price_that_is_written_of_a_run_is_stated_at_the_delta_of_the_run(bought: tuple[Result, Path]) -> None:
     made, home = bought
     assert deltas(made.generator.card) == deltas(tomllib.loads((home / "run" / "run.toml").read_text())) == {1e-6}
     assert made.generator.release is not None
@@ -169,24 +167,17 @@ def test_its_page_compares_with_the_rows_as_they_came_and_names_first_what_was_c
     assert "5000" not in public
 
 
-def test_a_spent_ledger_is_not_charged_for_a_schema_that_no_release_can_follow(
-    bought: tuple[Result, Path],
-) -> None:
+def test_a_spent_ledger_is_not_charged_for_a_schema_that_no_release_can_follow(bought: tuple[Result, Path]) -> None:
     _, home = bought
     with us.Ledger(home / "ledgers" / "table.ledger") as ledger:
         before = ledger.spent()
-    with (
-        pytest.warns(PrivacyWarning),
-        pytest.raises(BudgetExceeded, match=r"ε=2 .* in all.*Nothing was charged"),
-    ):
+    with pytest.warns(PrivacyWarning), pytest.raises(BudgetExceeded, match=r"ε=2 .* in all.*Nothing was charged"):
         us.synthesize(FRAME, epsilon=2, name="table", ledgers=home / "ledgers", **SMALL)
     with us.Ledger(home / "ledgers" / "table.ledger") as ledger:
         assert ledger.spent() == before
 
 
-def test_a_frame_without_a_name_shares_no_ledger_by_accident(
-    bought: tuple[Result, Path],
-) -> None:
+def test_a_frame_without_a_name_shares_no_ledger_by_accident(bought: tuple[Result, Path]) -> None:
     folder = bought[1] / "ledgers"
     with pytest.raises(LedgerError, match=r'name="table" if they are of the same people.*Nothing was read or'):
         us.synthesize(FRAME, epsilon=0.1, schema=SCHEMA, ledgers=folder, **SMALL)
@@ -257,9 +248,7 @@ def test_kinds_of_a_file_are_not_taken_from_its_rows_without_a_word(tmp_path: Pa
 
 
 @pytest.mark.filterwarnings("ignore::understudy.ground.errors.PrivacyWarning")
-def test_too_few_people_are_told_of_before_anything_is_paid_where_their_number_is_public(
-    tmp_path: Path,
-) -> None:
+def test_too_few_people_are_told_of_before_anything_is_paid_where_their_number_is_public(tmp_path: Path) -> None:
     few = FRAME[:200]
     with pytest.warns(UtilityWarning) as told:
         us.synthesize(few, epsilon=1, schema=SCHEMA, ledgers=tmp_path, public_people=200, target="ill", **SMALL)

@@ -23,9 +23,7 @@ leaves = (
 )
 keys = st.text(max_size=8).filter(lambda key: key[:1] != "$")
 plain = st.recursive(
-    leaves,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
-    max_leaves=12,
+    leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4), max_leaves=12
 )
 
 
@@ -51,15 +49,7 @@ def test_the_only_value_of_a_column_comes_back() -> None:
     assert torch.equal(unpack(pack({"a": column}))["a"], column)
 
 
-BAD = [
-    math.nan,
-    math.inf,
-    torch.tensor([1.0, math.nan]),
-    torch.tensor(-math.inf),
-    {1: 2},
-    {"$tensor": "0"},
-    {1, 2},
-]
+BAD = [math.nan, math.inf, torch.tensor([1.0, math.nan]), torch.tensor(-math.inf), {1: 2}, {"$tensor": "0"}, {1, 2}]
 
 
 @pytest.mark.parametrize("bad", [*BAD, object()])

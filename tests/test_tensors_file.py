@@ -32,10 +32,7 @@ def test_what_the_library_wrote_is_read_as_it_was(tensors: dict[str, tuple[str, 
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        (
-            b'{"a":' + json.dumps(PLAIN).encode() + b',"a":' + json.dumps(PLAIN).encode() + b"}",
-            "appears twice",
-        ),
+        (b'{"a":' + json.dumps(PLAIN).encode() + b',"a":' + json.dumps(PLAIN).encode() + b"}", "appears twice"),
         (b'{"a":{"dtype":"F32","dtype":"F32","shape":[3],"data_offsets":[0,12]}}', "appears twice"),
         ({"a": PLAIN, "b": PLAIN}, "does not begin where"),  # two in one place
         ({"a": PLAIN | {"shape": [2], "data_offsets": [4, 12]}}, "does not begin where"),

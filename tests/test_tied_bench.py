@@ -27,12 +27,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("split", "method", "targets"),
-    [
-        ("label", "tied", 1),
-        ("halves", "apart", 2),
-        ("rooms", "tied, one covariance", 2),
-        ("rooms", "real", 2),
-    ],
+    [("label", "tied", 1), ("halves", "apart", 2), ("rooms", "tied, one covariance", 2), ("rooms", "real", 2)],
 )
 def test_a_cell_has_a_row_for_each_column_and_classifier(
     load_bench: Load, data: Path, split: str, method: str, targets: int

@@ -73,10 +73,7 @@ def test_levels_survive_the_way_to_tables_and_back_and_times_rise() -> None:
 def test_nobody_and_people_without_events_are_drawn_as_tables_of_the_right_columns() -> None:
     schema = clinic()
     people, events = generator(schema).visits(0)
-    assert (list(people), list(events)) == (
-        ["patient", "sex", "smoker"],
-        ["patient", "day", "severity", "ward"],
-    )
+    assert (list(people), list(events)) == (["patient", "sex", "smoker"], ["patient", "day", "severity", "ward"])
     none = VisitCodes(np.array([[0, 1, 4, 0]], np.int32), np.zeros((0, 3), np.int32), np.array([0, 0]))
     people, events = visit_frames(none, schema, FastRng(0))
     assert (len(people), len(events)) == (1, 0)
@@ -96,12 +93,7 @@ def test_a_saved_generator_draws_the_same_people(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"numbers": [[0, 0], [1, 1], [2, 2], [3, 4]]},
-        {"ordered": False},
-        {"people": [2, 2, 4, 5]},
-        {"states": 5},
-    ],
+    [{"numbers": [[0, 0], [1, 1], [2, 2], [3, 4]]}, {"ordered": False}, {"people": [2, 2, 4, 5]}, {"states": 5}],
     ids=str,
 )
 def test_a_generator_that_claims_other_rows_than_its_schema_is_refused(

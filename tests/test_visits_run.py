@@ -30,13 +30,7 @@ def written(home: Path, events: pd.DataFrame | None = None, **more: Any) -> RunF
     who.to_csv(home / "tables" / "people.csv", index=False)
     (those if events is None else events).to_csv(home / "tables" / "events.csv", index=False)
     clinic().save(home / "schema.toml")
-    party = {
-        "table": "tables",
-        "schema": "schema.toml",
-        "epsilon": 2.0,
-        "delta": 1e-5,
-        "ledger": "a.ledger",
-    } | more
+    party = {"table": "tables", "schema": "schema.toml", "epsilon": 2.0, "delta": 1e-5, "ledger": "a.ledger"} | more
     body = {"protocol": "visits", "out": "out", "rows": 30, "settings": SETTINGS, "parties": {"a": party}}
     (home / "run.toml").write_text(tomli_w.dumps(body))
     return RunFile.load(home / "run.toml")

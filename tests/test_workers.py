@@ -45,26 +45,10 @@ def test_is_not_reached(broken):
 
 def said(folder: Path, *options: str) -> tuple[int, str]:
     """Exit code and output of the tests in `folder`."""
-    here = {
-        "PYTHONPATH": str(Path(__file__).parent),
-        "PYTEST_ADDOPTS": "",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "workers",
-        "-p",
-        "no:cacheprovider",
-    ]
+    here = {"PYTHONPATH": str(Path(__file__).parent), "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-p", "workers", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "-rA", *options, str(folder)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=os.environ | here,
+        [*command, "-rA", *options, str(folder)], cwd=folder, capture_output=True, text=True, env=os.environ | here
     )
     return done.returncode, done.stdout + done.stderr
 

@@ -69,11 +69,7 @@ def frames(people: int = 60, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]
     rng.shuffle(owner)
     days = np.datetime64("2020-01-01") + rng.integers(0, 31, len(owner)).astype("timedelta64[D]")
     who = pd.DataFrame(
-        {
-            "patient": np.arange(people) + 100,
-            "sex": np.where(rng.random(people) < 0.5, "f", "m"),
-            "smoker": smoker,
-        }
+        {"patient": np.arange(people) + 100, "sex": np.where(rng.random(people) < 0.5, "f", "m"), "smoker": smoker}
     )
     severity = np.minimum(rng.integers(0, 3, len(owner)) + smoker[owner - 100], 3)
     ward = np.where(rng.random(len(owner)) < 0.1, None, np.where(severity > 1, "b", "a"))

@@ -70,12 +70,7 @@ def demo_table() -> pd.DataFrame:
 
 def demo(rng: np.random.Generator) -> Page:
     found = holders()
-    return (
-        tuple(drawn_anew(group, rng) for group in found.outsiders),
-        demo_table(),
-        dict(found.owners or {}),
-        None,
-    )
+    return (tuple(drawn_anew(group, rng) for group in found.outsiders), demo_table(), dict(found.owners or {}), None)
 
 
 def drawn_anew(group: Outsiders, rng: np.random.Generator) -> Outsiders:
@@ -177,10 +172,7 @@ def main() -> None:
         for case, copied, pages in cells(args.only):
             done = list(pool.map(one_page, [(case, copied, seed) for seed in range(pages)]))
             alarms, alone = (sum(column) for column in zip(*done, strict=True))
-            print(
-                f"{case}, {copied:.0%} copied: {alarms} of {pages} pages; judged one by one {alone}",
-                flush=True,
-            )
+            print(f"{case}, {copied:.0%} copied: {alarms} of {pages} pages; judged one by one {alone}", flush=True)
             found[case, copied] = dict(zip(FIELDS, (case, copied, pages, alarms), strict=True))
             if args.out:
                 order = [cell[:2] for cell in cells()]

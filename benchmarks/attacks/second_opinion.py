@@ -53,10 +53,7 @@ def figures_of_others(python: Path, frames: dict[str, pd.DataFrame]) -> dict[str
         for name, frame in frames.items():
             frame.to_csv(Path(folder) / f"{name}.csv", index=False)
         run = subprocess.run(
-            [python, "-W", "ignore", "-c", OTHER, folder, str(ATTACKS)],
-            capture_output=True,
-            text=True,
-            check=False,
+            [python, "-W", "ignore", "-c", OTHER, folder, str(ATTACKS)], capture_output=True, text=True, check=False
         )
     if run.returncode:
         raise SystemExit(f"{python} could not judge: {run.stderr[-500:]}")

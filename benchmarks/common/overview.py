@@ -163,17 +163,11 @@ def population() -> tuple[str, str]:
 
 
 def evaluate() -> tuple[str, str]:
-    return (
-        "all utility figures of a 10⁵ × 100 table",
-        f"{found('evaluate', figure='all').seconds:.0f} s on two cores",
-    )
+    return ("all utility figures of a 10⁵ × 100 table", f"{found('evaluate', figure='all').seconds:.0f} s on two cores")
 
 
 def papers() -> tuple[str, str]:
-    return (
-        "DP-Fed-WAE, FedSTDG, SGDE, DP-GenFL beside their papers",
-        "what comes out, also where it contradicts them",
-    )
+    return ("DP-Fed-WAE, FedSTDG, SGDE, DP-GenFL beside their papers", "what comes out, also where it contradicts them")
 
 
 def attacks() -> tuple[str, str]:

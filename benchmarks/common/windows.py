@@ -11,11 +11,7 @@ from understudy.data.samples import sines
 from understudy.data.schema import Real
 from understudy.data.series import Series, SeriesSchema, read_series
 
-FILES = {
-    "stock": "timegan_stock.csv.gz",
-    "energy": "timegan_energy.csv.gz",
-    "air": "air_quality_uci.csv.gz",
-}
+FILES = {"stock": "timegan_stock.csv.gz", "energy": "timegan_energy.csv.gz", "air": "air_quality_uci.csv.gz"}
 DATASETS = ("sine", *FILES)
 
 

@@ -67,13 +67,7 @@ def marginals(real: NDArray[np.int32], synthetic: NDArray[np.int32], sizes: list
         wall, cpu, theirs = wall + spent[0], cpu + spent[1], theirs + taken
     _, ends_wall, ends_cpu = timed(lambda: Marginals(real, synthetic, sizes).distances(sets))
     return [
-        {
-            "figure": "avd4",
-            "seconds": wall,
-            "cpu_seconds": cpu,
-            "pandas_seconds": theirs,
-            "ratio": theirs / wall,
-        },
+        {"figure": "avd4", "seconds": wall, "cpu_seconds": cpu, "pandas_seconds": theirs, "ratio": theirs / wall},
         {"figure": "avd4_ends", "seconds": ends_wall, "cpu_seconds": ends_cpu},
     ]
 

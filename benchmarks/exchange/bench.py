@@ -57,13 +57,7 @@ def offer(kilobytes: int, silo: str, seed: int) -> Generator:
         network.logits[:, block] = -20.0
         network.logits[:, block.start + label_place(POOL, POOL.labels[0])] = 20.0
     card = offer_card(
-        POOL,
-        silo=silo,
-        label=POOL.labels[0],
-        epsilon=1.0,
-        delta=1e-6,
-        accountant="PLD",
-        network=network.describe(),
+        POOL, silo=silo, label=POOL.labels[0], epsilon=1.0, delta=1e-6, accountant="PLD", network=network.describe()
     )
     return Generator(network.eval(), SCHEMA, card)
 
@@ -192,11 +186,7 @@ def worst(*, units: int, say: Callable[[str], None], some: Collection[str] | Non
             files |= {name: ("images", functools.partial(make, units)) for name, make in offers.accepted_images.items()}
             files |= {name: ("ward", make) for name, make in offers.refused.items()}
             pushed(
-                address,
-                tokens["ward"],
-                "ward",
-                offers.offer(offers.decoder(4, (64, 128)), note="first"),
-                server.pid,
+                address, tokens["ward"], "ward", offers.offer(offers.decoder(4, (64, 128)), note="first"), server.pid
             )
             for name, (pool, make) in files.items():
                 if some is None or name in some:

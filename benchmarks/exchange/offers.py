@@ -105,7 +105,7 @@ accepted: dict[str, Callable[[int], bytes]] = {
     "as large as the pool takes": lambda units: offer(decoder(units // 8, (units // 8 - WIDTH,))),
 }
 accepted_images: dict[str, Callable[[int], bytes]] = {
-    "large images, small file": lambda units: offer(IMAGE, pool=IMAGES),
+    "large images, small file": lambda units: offer(IMAGE, pool=IMAGES)
 }
 refused: dict[str, Callable[[], bytes]] = {
     "latent of four millions": lambda: offer(decoder(4_000_000, (1,)), linears(4_000_000, 1, WIDTH)),

@@ -81,10 +81,7 @@ def measure(job: Job) -> list[dict[str, Any]]:
     drawn, facts = draw(job, data)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    cell = {key: job[key] for key in KEY if key != "draw"} | {
-        "seconds": round(seconds, 1),
-        "peak_mb": round(peak),
-    }
+    cell = {key: job[key] for key in KEY if key != "draw"} | {"seconds": round(seconds, 1), "peak_mb": round(peak)}
     return [cell | facts | {"draw": how} | figures(data, rows, models=job["models"]) for how, rows in drawn.items()]
 
 

@@ -51,14 +51,7 @@ FIELDS = [
 
 
 def measure(
-    dataset: str,
-    rows: Images,
-    test: Images,
-    method: str,
-    *,
-    seed: int,
-    clients: int = CLIENTS,
-    **settings: Any,
+    dataset: str, rows: Images, test: Images, method: str, *, seed: int, clients: int = CLIENTS, **settings: Any
 ) -> dict[str, Any]:
     """One cell: clients of equal shares of the rows, at random."""
     order = np.random.default_rng(seed).permutation(len(rows[1]))

@@ -166,14 +166,7 @@ def ask() -> float:
     """An empty ask of two parties over the loopback, over a bare echo; journals in memory where there is a tmpfs."""
     with tempfile.TemporaryDirectory() as home:
         out = Path(home) / "asked.csv"
-        command = [
-            sys.executable,
-            str(HERE.parent / "network" / "bench.py"),
-            "--only",
-            "2x0",
-            "--out",
-            str(out),
-        ]
+        command = [sys.executable, str(HERE.parent / "network" / "bench.py"), "--only", "2x0", "--out", str(out)]
         subprocess.run(command, check=True, env=os.environ | {"QUICK": "1"}, stdout=subprocess.DEVNULL)
         last = read(out)[-1]
     return float(last["ask_ms"]) / float(last["raw_grpc_ms"])
@@ -324,10 +317,7 @@ def judged(name: str, kind: str, before: float | None, now: float | None) -> tup
         return False, f"{name}: {now:{form}}, new"
     worse = now > before * (1 if kind == "count" else FIFTH)
     less = kind == "count" and now < before
-    return (
-        worse,
-        f"{name}: {now:{form}}, was {before:{form}}{': WORSE' * worse}{': better, write it down' * less}",
-    )
+    return (worse, f"{name}: {now:{form}}, was {before:{form}}{': WORSE' * worse}{': better, write it down' * less}")
 
 
 def measured(name: str, before: float | None) -> float | None:
@@ -365,11 +355,7 @@ def main() -> None:
         worse += [name] * bad
         if args.write and now is not None:
             machine = {"machine": f"{chip}, torch {torch.__version__}", "date": str(date.today())}
-            rows[name] = {
-                "figure": name,
-                "kind": kind,
-                "value": f"{now:.4g}" if kind == "ratio" else now,
-            } | machine
+            rows[name] = {"figure": name, "kind": kind, "value": f"{now:.4g}" if kind == "ratio" else now} | machine
     if args.write:
         write(args.out, [rows[name] for name in (*RATIOS, *COUNTS) if name in rows], FIELDS)
     elif worse:

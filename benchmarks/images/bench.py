@@ -95,8 +95,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         | {
             "classifier": learner,
             "accuracy": round(
-                accuracy(learner, (drawn, labels), (test_x, test_y), classes, device, job["epochs"], job["seed"]),
-                4,
+                accuracy(learner, (drawn, labels), (test_x, test_y), classes, device, job["epochs"], job["seed"]), 4
             ),
         }
         for learner in LEARNERS

@@ -30,13 +30,7 @@ def network(learner: str, shape: tuple[int, int], classes: int) -> nn.Module:
 
 
 def accuracy(
-    learner: str,
-    made: Labelled,
-    test: Labelled,
-    classes: int,
-    device: torch.device,
-    epochs: int,
-    seed: int,
+    learner: str, made: Labelled, test: Labelled, classes: int, device: torch.device, epochs: int, seed: int
 ) -> float:
     """Adam at 0.001, falling to 0 along a cosine, batches of 256; "cnn, longer" sees the images 2.5 times as often."""
     (x, y), (test_x, test_y) = (

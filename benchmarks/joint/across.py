@@ -71,10 +71,7 @@ def run(dataset: str, epsilon: float, seed: int, method: str, folder: Path) -> d
     first, second = one * (cells / (1 - FIFTH)) ** 0.5, one * ((columns - 1 + CHOSEN) / FIFTH) ** 0.5
     column = torch.repeat_interleave(torch.tensor(sizes))
     wide, twice = apart[column][:, column], (column[:, None] == target) ^ (column == target)
-    noises = (
-        first * torch.where(wide, 2**0.25, 1.0).double(),
-        second * torch.where(wide, 2**0.5, 1.0).double(),
-    )
+    noises = (first * torch.where(wide, 2**0.25, 1.0).double(), second * torch.where(wide, 2**0.5, 1.0).double())
     exact, rng = release(codes, sizes, 0.0, seed), np.random.default_rng(seed)
     begun, again = (exact + torch.tensor(rng.normal(0, noise).round()).triu() for noise in noises)
     triples = chosen(codes, sizes, target, holder, begun, noises[0], second, method, rng)

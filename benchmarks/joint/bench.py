@@ -66,18 +66,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "DPLT": ("dplt", {"plus": False}),
 }
 PERSON = "person"
-MIXED = (
-    "toy",
-    "randhie",
-    "adult",
-    "adult_pgm",
-    "bank",
-)  # alignment takes minutes where people must be found by id
+MIXED = ("toy", "randhie", "adult", "adult_pgm", "bank")  # alignment takes minutes where people must be found by id
 CENTRAL, MODELS = ("MST", "AIM", "MST-equal", "AIM-equal"), ("mlp", "boosting")
-FIGURES = (
-    *publication.scoped(("avd2", "avd3", "avd4", "cmd")),
-    *publication.downstream(MODELS, ("acc", "f1", "auc")),
-)
+FIGURES = (*publication.scoped(("avd2", "avd3", "avd4", "cmd")), *publication.downstream(MODELS, ("acc", "f1", "auc")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +91,7 @@ class Cell:
 FIELDS = [
     *Cell.__dataclass_fields__, "delta", "people", "columns", "width", "seconds", "up_mb", "down_mb", *FIGURES,
 ]  # fmt: skip
-GRID = Grid(
-    fields=FIELDS,
-    key=tuple(Cell.__dataclass_fields__),
-    columns=publication.plain,
-    name=lambda cell: cell.name,
-)
+GRID = Grid(fields=FIELDS, key=tuple(Cell.__dataclass_fields__), columns=publication.plain, name=lambda cell: cell.name)
 
 
 def cells(datasets: list[str], seeds: int) -> Iterator[Cell]:

@@ -38,12 +38,7 @@ DELTA = 1e-5
 
 
 def synthesise(
-    frame: pd.DataFrame,
-    domain: dict[str, int],
-    method: str,
-    epsilon: float,
-    seed: int,
-    args: argparse.Namespace,
+    frame: pd.DataFrame, domain: dict[str, int], method: str, epsilon: float, seed: int, args: argparse.Namespace
 ) -> pd.DataFrame:
     """As many rows as there are real ones, from (ε, δ)-DP measurements of them."""
     options = {"max_model_size": args.megabytes} if method == "AIM" else {}

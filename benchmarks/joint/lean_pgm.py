@@ -27,14 +27,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 from dpmm.models import aim
-from dpmm.models.base.mbi import (
-    CliqueVector,
-    Dataset,
-    Factor,
-    FactoredInference,
-    GraphicalModel,
-    JunctionTree,
-)
+from dpmm.models.base.mbi import CliqueVector, Dataset, Factor, FactoredInference, GraphicalModel, JunctionTree
 from lean_tree import Clique, Floats
 from numpy.typing import NDArray
 from scipy import sparse

@@ -32,12 +32,7 @@ LINES = {  # class and mark of a line: who it is
     "papers": "best of DPLT, VertiGAN and VDGAN, two holders",
 }
 MEASURES = {  # figure: title, low, high, ticks
-    "avd2": (
-        "2-way distance to the real rows, log scale: lower is better",
-        0.003,
-        0.5,
-        (0.003, 0.01, 0.03, 0.1, 0.3),
-    ),
+    "avd2": ("2-way distance to the real rows, log scale: lower is better", 0.003, 0.5, (0.003, 0.01, 0.03, 0.1, 0.3)),
     "tstr_boosting_auc": (
         "AUC of a classifier that learned from the synthetic rows: higher is better",
         0.5,

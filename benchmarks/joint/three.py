@@ -88,14 +88,7 @@ def run(dataset: str, epsilon: float, seed: int, method: str, folder: Path) -> d
 
 
 def chosen(
-    codes: Codes,
-    sizes: list[int],
-    target: int,
-    one: torch.Tensor,
-    first: float,
-    second: float,
-    wanted: int,
-    seed: int,
+    codes: Codes, sizes: list[int], target: int, one: torch.Tensor, first: float, second: float, wanted: int, seed: int
 ) -> list[Triple]:
     """Three-way tables with the target as the first release has it, under the second's noise."""
     tables = read_tables(one, sizes, noise=first, people=len(codes))

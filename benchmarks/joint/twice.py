@@ -33,14 +33,7 @@ from understudy.evaluate.utility.fidelity import evaluate_tables
 
 QUICK = quick()
 TABLES = ("har", "w8a-124", "a9a", "census", "credit", "adult_pgm")
-WAYS = (
-    ("none", 0.0),
-    ("m strongest", 0.5),
-    ("2m strongest", 0.5),
-    ("target", 0.05),
-    ("target", 0.2),
-    ("target", 0.5),
-)
+WAYS = (("none", 0.0), ("m strongest", 0.5), ("2m strongest", 0.5), ("target", 0.05), ("target", 0.2), ("target", 0.5))
 KEY = ("dataset", "epsilon", "seed", "again", "share")
 FIGURES = ("avd2", "avd2_target", *(f"{model}_{score}" for model in bench.MODELS for score in ("f1", "auc")))
 GRID = Grid(fields=[*KEY, "seconds", *FIGURES], key=KEY)
@@ -67,12 +60,7 @@ def measure(job: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     table, seed = bench.opened(job["dataset"], args["data"], job["seed"]), job["seed"]
     cell = bench.Cell(
-        dataset=job["dataset"],
-        method="Gram",
-        partition="columns",
-        holders=2,
-        epsilon=job["epsilon"],
-        seed=seed,
+        dataset=job["dataset"], method="Gram", partition="columns", holders=2, epsilon=job["epsilon"], seed=seed
     )
     owner = bench.owners(cell, table)
     more = settings(table, job["again"], job["share"]) | {"device": args["device"], "seed": seed}

@@ -351,13 +351,7 @@ def compare(folder: Path, names: list[str], payload: float, places: dict[str, Pa
     for kind, times in ours.items():
         bare, full = milliseconds(raw), milliseconds(times)
         rows.append(
-            {
-                "parties": len(names),
-                "payload_mb": payload,
-                "journal": kind,
-                "raw_grpc_ms": bare,
-                "ask_ms": full,
-            }
+            {"parties": len(names), "payload_mb": payload, "journal": kind, "raw_grpc_ms": bare, "ask_ms": full}
         )
         print(rows[-1], f"  {full / bare:.2f} times", flush=True)
     return rows

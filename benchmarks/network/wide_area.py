@@ -95,11 +95,7 @@ class Clocked:
 
 
 def serve(
-    folder: Path,
-    contract: Contract,
-    schemas: Mapping[str, Schema],
-    config: gram.Config,
-    tell: Callable[[Any], None],
+    folder: Path, contract: Contract, schemas: Mapping[str, Schema], config: gram.Config, tell: Callable[[Any], None]
 ) -> None:
     """The hub."""
     kinds = gram.PROTOCOL.messages

@@ -82,11 +82,7 @@ FIELDS = [
     "spike_error", "avd1", "avd2", "tstr_auc", "trtr_auc", "levels", "seconds",
 ]  # fmt: skip
 GRID = Grid(
-    fields=FIELDS,
-    key=KEY,
-    order=by_text(*KEY, "column"),
-    columns=publication.plain,
-    name=lambda cell: cell.name,
+    fields=FIELDS, key=KEY, order=by_text(*KEY, "column"), columns=publication.plain, name=lambda cell: cell.name
 )
 
 
@@ -102,12 +98,7 @@ def cells(datasets: list[str], people: list[int], seeds: int) -> Iterator[Cell]:
                     for dataset in datasets:
                         for count in people[1:] if dataset == "wine_quality" else people:
                             yield Cell(
-                                dataset=dataset,
-                                people=count,
-                                method=method,
-                                widened=by,
-                                epsilon=epsilon,
-                                seed=seed,
+                                dataset=dataset, people=count, method=method, widened=by, epsilon=epsilon, seed=seed
                             )
 
 

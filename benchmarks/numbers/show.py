@@ -138,19 +138,13 @@ def missed() -> str:
     off = (means["median_error"] > MIDDLE) & (means["median_cells"] > 1)
     odd = means[(means["ks"] > TARGET[20_000]) | (means["spike_error"] > SPIKE) | off]
     lines = [
-        (
-            row.dataset,
-            row.column,
-            *("" if pd.isna(v) else f"{v:.3g}" for v in (getattr(row, n) for n in named)),
-        )
+        (row.dataset, row.column, *("" if pd.isna(v) else f"{v:.3g}" for v in (getattr(row, n) for n in named)))
         for row in odd.itertuples()
     ]
     if not lines:
         return "None, by the mean over the seeds."
     return table(
-        ("table", "column", "KS", "median's error", "in cells", "spikes' error", "mean over real"),
-        lines,
-        "llr",
+        ("table", "column", "KS", "median's error", "in cells", "spikes' error", "mean over real"), lines, "llr"
     )
 
 

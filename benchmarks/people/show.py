@@ -53,10 +53,7 @@ def others(dataset: str, epsilon: float) -> tuple[str, str]:
     ]
     each = theirs.groupby(["method", "top"], dropna=False)  # DP-Fed-WAE at its best ξ
     far = [*each.avd2.mean(), *here.groupby("method").avd2.mean()]
-    good = [
-        *each.tstr_mlp_auc.mean(),
-        *here.groupby("method")[["auc", "auc_mlp"]].mean().max(axis=1),
-    ]
+    good = [*each.tstr_mlp_auc.mean(), *here.groupby("method")[["auc", "auc_mlp"]].mean().max(axis=1)]
     return (f"{min(far):.3f}", f"{max(good):.3f}") if far else ("–", "–")
 
 

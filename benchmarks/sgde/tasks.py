@@ -74,11 +74,7 @@ def load(name: str, folder: Path, *, silos: int = 20, seed: int = 0) -> Task:
     if name == "adult":  # its own split is kept, as in the paper (§IV)
         train, test = rng.permutation(ADULT_TRAIN), np.arange(ADULT_TRAIN, len(frame))
     return of_frames(
-        name,
-        schema,
-        TARGETS[name],
-        [frame.iloc[part] for part in np.array_split(train, silos)],
-        frame.iloc[test],
+        name, schema, TARGETS[name], [frame.iloc[part] for part in np.array_split(train, silos)], frame.iloc[test]
     )
 
 

@@ -53,12 +53,7 @@ FIELDS = [
 ]  # fmt: skip
 TASKS = {"a9a": "logistic", "usps": "logistic", "har": "logistic", "fmnist": "mlp", "fmnist-lenet": "lenet"}
 TASKS["digits"] = "logistic"  # scikit-learn's own 8 × 8 digits: for a quick look, needs no file
-FILES = {
-    "a9a": ("a9a.npz",),
-    "usps": ("usps.npz",),
-    "har": ("har.npz",),
-    "fmnist": IMAGES["fashion_mnist"],
-}
+FILES = {"a9a": ("a9a.npz",), "usps": ("usps.npz",), "har": ("har.npz",), "fmnist": IMAGES["fashion_mnist"]}
 
 
 def load(task: str, folder: Path, seed: int) -> tuple[Population, Population, int]:

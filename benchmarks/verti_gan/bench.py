@@ -42,14 +42,7 @@ WIDTHS = {  # 002 Table 2: one-hot dimensions of the two parties
     "har": (562, 566),
     "dilbert": (1500, 1505),
 }
-PAPER = {
-    "web": 485.35,
-    "vehicle": 396.35,
-    "census": 424.42,
-    "twitter": 510.26,
-    "har": 3296.08,
-    "dilbert": 8387.30,
-}
+PAPER = {"web": 485.35, "vehicle": 396.35, "census": 424.42, "twitter": 510.26, "har": 3296.08, "dilbert": 8387.30}
 FIELDS = [
     "dataset",
     "width_1",

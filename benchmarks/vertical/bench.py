@@ -106,12 +106,7 @@ FIELDS = [
     *Cell.__dataclass_fields__, "delta", "epsilon_person", "people", "width", "rounds", "batch", "seconds", "up_mb",
     "down_mb", *FIGURES,
 ]  # fmt: skip
-GRID = Grid(
-    fields=FIELDS,
-    key=tuple(Cell.__dataclass_fields__),
-    columns=publication.plain,
-    name=lambda cell: cell.name,
-)
+GRID = Grid(fields=FIELDS, key=tuple(Cell.__dataclass_fields__), columns=publication.plain, name=lambda cell: cell.name)
 
 
 def cells(datasets: list[str], seeds: int, epsilons: tuple[float, ...] = EPSILONS) -> Iterator[Cell]:

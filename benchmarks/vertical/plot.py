@@ -19,11 +19,7 @@ HERE = Path(__file__).parent
 STUDIES = {"rows": "rows", "split": "share", "parties": "parties", "upload": "upload", "teachers": "teachers"}
 ORDER = ("VertiGAN", "VDGAN-DPSGD", "VDGAN-PATE", "DPLT", "DPLT+", "Gram", "central GAN")
 ENDS = {"independent": ("grey", "--"), "bootstrap": ("black", ":")}
-NAMES = {
-    "rows": "people",
-    "share": "the smaller party's share of the columns",
-    "upload": "share of the gradient sent",
-}
+NAMES = {"rows": "people", "share": "the smaller party's share of the columns", "upload": "share of the gradient sent"}
 
 
 def pyplot() -> Any:

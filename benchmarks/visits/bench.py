@@ -113,10 +113,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
 def by_visits(case: Case, cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     """People and events by the protocol."""
     held = Federation.rehearsal(
-        {"holder": dict(case.frames)},
-        {"holder": case.schema},
-        budget=publication.budget(cell.epsilon),
-        seed=cell.seed,
+        {"holder": dict(case.frames)}, {"holder": case.schema}, budget=publication.budget(cell.epsilon), seed=cell.seed
     )
     result = train("visits", held, **({"device": args["device"], "seed": cell.seed} | args["settings"]))
     people, events = result.generator.visits(len(case.frames["people"]), seed=cell.seed)

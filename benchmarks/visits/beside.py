@@ -46,11 +46,7 @@ def aggregates(case: Case, epsilon: float | None, seed: int, settings: dict[str,
             columns.append(column)
     made = _gram(table.reset_index(drop=True), Schema(columns=tuple(columns)), epsilon, seed, settings)
     codes = _of_people(case, made)
-    return {
-        "codes": codes,
-        "tables": ("person",),
-        "sums": {name: made[name].astype(float) for name in case.totals},
-    }
+    return {"codes": codes, "tables": ("person",), "sums": {name: made[name].astype(float) for name in case.totals}}
 
 
 def rows(case: Case, epsilon: float | None, seed: int, settings: dict[str, Any]) -> Made:
@@ -61,10 +57,7 @@ def rows(case: Case, epsilon: float | None, seed: int, settings: dict[str, Any])
     columns = (*schema.people.columns, *schema.events.columns)
     made = _gram(table, Schema(columns=columns), epsilon, seed, settings)
     one = made.assign(**{schema.person: np.arange(len(made))})
-    both = {
-        "people": one[[schema.person, *schema.people.names]],
-        "events": one[[schema.person, *schema.events.names]],
-    }
+    both = {"people": one[[schema.person, *schema.people.names]], "events": one[[schema.person, *schema.events.names]]}
     return {"codes": read_visits(both, schema).codes(), "tables": ("person", "event", "across")}
 
 

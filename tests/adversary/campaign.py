@@ -258,14 +258,7 @@ class Trial:
             parties = Worlds(self, worlds, ledgers)
             try:
                 self.case.record.train(config, parties, federations[0].schemas)
-            except (
-                UnderstudyError,
-                ArithmeticError,
-                LookupError,
-                RuntimeError,
-                TypeError,
-                ValueError,
-            ) as why:
+            except (UnderstudyError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as why:
                 self.over = why
                 self.count("ended early")  # the server's own code need not bear what the enemy did to its run
         for name, ledger in ledgers[0].items():

@@ -71,15 +71,7 @@ def test_a_person_stays_with_one_teacher_whatever_order_a_server_asks_for_later(
 ) -> None:
     """Two teachers of one person would turn twice the votes that are paid for."""
     taught: dict[int, set[int]] = defaultdict(set)
-    settings = {
-        "rounds": 4,
-        "critic_steps": 1,
-        "batch": 2,
-        "rows": 2,
-        "teachers": 6,
-        "top": 2,
-        "device": "cpu",
-    }
+    settings = {"rounds": 4, "critic_steps": 1, "batch": 2, "rows": 2, "teachers": 6, "top": 2, "device": "cpu"}
     party = holder(tmp_path, "vd-gan-pate", Budget(20.0, 1e-3))
     train = vd_gan_pate.Teachers.train
 

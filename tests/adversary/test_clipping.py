@@ -82,15 +82,7 @@ def site(tmp_path: Path) -> Federation:
 
 
 HONEST = gen_fl.Config(
-    share=0.0,
-    model="logistic",
-    rounds=2,
-    cap=2,
-    cohort=1,
-    rows=20,
-    batch=10,
-    rows_are_people=True,
-    device="cpu",
+    share=0.0, model="logistic", rounds=2, cap=2, cohort=1, rows=20, batch=10, rows_are_people=True, device="cpu"
 )
 
 
@@ -232,11 +224,7 @@ def test_gradients_of_a_critic_of_images(data: st.DataObject, clip_norm: float, 
 
 @bounded
 @given(
-    tensors(PEOPLE, 2, 4),
-    tensors(1, 2, 4),
-    st.integers(1, 4),
-    st.sampled_from((1e-9, 1e-2, 1e9)),
-    st.integers(0, 2),
+    tensors(PEOPLE, 2, 4), tensors(1, 2, 4), st.integers(1, 4), st.sampled_from((1e-9, 1e-2, 1e9)), st.integers(0, 2)
 )
 def test_one_teacher_turns_the_votes_it_has_and_no_more(
     gradients: Tensor, other: Tensor, top: int, clip: float, place: int

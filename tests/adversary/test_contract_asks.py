@@ -100,12 +100,7 @@ def test_no_protocol_opens_a_run_by_other_settings_than_were_signed(
 
     policy = replace(POLICY, epsilon_run=case.budget.epsilon, epsilon_total=case.budget.epsilon)
     seat = network.seat(
-        name,
-        policy=policy,
-        build=build,
-        description=federation.schemas[name],
-        ledger=holder.ledger,
-        folder=tmp_path,
+        name, policy=policy, build=build, description=federation.schemas[name], ledger=holder.ledger, folder=tmp_path
     )
     session = seat.open(protocol_contract(case, federation))
     assert openings

@@ -17,12 +17,7 @@ from understudy.privacy.accounts.accounting import epsilon, flatten
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.buy_schema import quote
 from understudy.privacy.local.rappor import Rappor
-from understudy.privacy.noise.discrete import (
-    DiscreteGaussianNoise,
-    DiscreteLaplaceNoise,
-    Exponential,
-    rounded_up,
-)
+from understudy.privacy.noise.discrete import DiscreteGaussianNoise, DiscreteLaplaceNoise, Exponential, rounded_up
 from understudy.privacy.noise.rng import SecureRng
 from understudy.privacy.secure.counts import gram_matrix, needed_noise, noise, release_event, triple_table
 from understudy.privacy.secure.ring import Ring

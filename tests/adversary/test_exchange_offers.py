@@ -26,10 +26,7 @@ from understudy.services.exchange.checker import Checkers, allowed
 from understudy.services.exchange.client import Client
 from understudy.services.exchange.offer_file import OfferFile, digest_of, seal
 
-FIXED, EACH = (
-    96 << 20,
-    8,
-)  # bytes that a look may take: for any file, half of the limit, and for each byte of it
+FIXED, EACH = (96 << 20, 8)  # bytes that a look may take: for any file, half of the limit, and for each byte of it
 
 
 @pytest.fixture(scope="module")
@@ -115,10 +112,7 @@ def test_a_look_takes_memory_in_proportion_to_the_file_whatever_it_asks_for(
     for name, data, required, good in files:
         answer = looked(checkers, tmp_path, data, required)
         assert ("card" in answer) == good, (name, answer)
-        assert good or answer["said"], (
-            name,
-            answer,
-        )  # refused for what it is, not for the time or memory it took
+        assert good or answer["said"], (name, answer)  # refused for what it is, not for the time or memory it took
         assert answer["peak"] <= FIXED + EACH * len(data), (name, answer["peak"])
     assert allowed(1000) >= FIXED + EACH * 1000  # what the process may take is no tighter than what is stated
 
@@ -183,14 +177,7 @@ def test_one_silo_cannot_keep_all_checkers_busy(exchange: Served, monkeypatch: p
 
 @pytest.mark.parametrize(
     "more",
-    [
-        {"more": 1},
-        {"note": ["nested"]},
-        {"note": "x" * 1001},
-        {"note": ""},
-        {"silo": "north" * 300},
-        {"accountant": 7},
-    ],
+    [{"more": 1}, {"note": ["nested"]}, {"note": "x" * 1001}, {"note": ""}, {"silo": "north" * 300}, {"accountant": 7}],
     ids=lambda more: next(iter(more)),
 )
 def test_a_card_has_known_keys_and_short_texts_alone(tmp_path: Path, more: dict[str, Any]) -> None:

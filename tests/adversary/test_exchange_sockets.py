@@ -189,11 +189,7 @@ def test_who_still_sends_reads_the_refusal(exchange: Served) -> None:
 
 def test_a_request_that_tells_its_length_twice_is_refused(exchange: Served) -> None:
     smuggled = b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n"
-    for method, where in (
-        (b"PUT", b"/v1/pools/ward/offers/" + b"0" * 64),
-        (b"POST", b"/v1/pools"),
-        (b"GET", b"/"),
-    ):
+    for method, where in ((b"PUT", b"/v1/pools/ward/offers/" + b"0" * 64), (b"POST", b"/v1/pools"), (b"GET", b"/")):
         head = (
             method + b" " + where + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
         )

@@ -112,11 +112,7 @@ def test_drafts_and_bought_tables_hold_rows_and_are_closed(tmp_path: Path) -> No
         (tmp_path / path).chmod(0o644)
     at = {name: str(tmp_path / name) for name in ("t.csv", "draft.toml", "bought.toml", "clean.csv", "own/a.ledger")}
     run = CliRunner().invoke
-    run(
-        app,
-        ["schema", "infer", at["t.csv"], "--out", at["draft.toml"], "--person", "id"],
-        catch_exceptions=False,
-    )
+    run(app, ["schema", "infer", at["t.csv"], "--out", at["draft.toml"], "--person", "id"], catch_exceptions=False)
     assert mode(tmp_path / "draft.toml") == 0o600
     said = run(
         app,

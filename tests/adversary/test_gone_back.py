@@ -235,10 +235,7 @@ def test_events_are_not_drawn_and_counted_again_under_the_same_pads(tmp_path: Pa
 def test_events_get_other_masks_under_other_noise_and_no_second_tables_under_other_seeds(
     tmp_path: Path, masked: Messages
 ) -> None:
-    with carried_out(case_of("Visits, columns, two tables and events that are drawn"), tmp_path) as (
-        server,
-        ledgers,
-    ):
+    with carried_out(case_of("Visits, columns, two tables and events that are drawn"), tmp_path) as (server, ledgers):
         first = masked.copy()
         masked.clear()
         other, asks = again(server, joint.Agree)
@@ -268,10 +265,7 @@ def test_events_get_other_masks_under_other_noise_and_no_second_tables_under_oth
 def test_images_about_another_radius_are_not_tied_under_the_same_pads_or_masks(
     tmp_path: Path, masked: Messages
 ) -> None:
-    with carried_out(case_of("Tied, a table, images and series, two releases"), tmp_path) as (
-        server,
-        ledgers,
-    ):
+    with carried_out(case_of("Tied, a table, images and series, two releases"), tmp_path) as (server, ledgers):
         first = masked.copy()
         masked.clear()
         other, asks = again(server, joint.Propose, "joint")

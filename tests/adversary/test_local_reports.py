@@ -103,11 +103,7 @@ def test_nobody_elses_update_changes_a_report_however_it_ends(name):
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    value=VALUES,
-    clip=st.sampled_from([1e-12, 1e-3, 1.0, 1e12]),
-    epsilon=st.sampled_from([1e-6, 0.3, 2.0, 50.0]),
-)
+@given(value=VALUES, clip=st.sampled_from([1e-12, 1e-3, 1.0, 1e12]), epsilon=st.sampled_from([1e-6, 0.3, 2.0, 50.0]))
 def test_the_odds_of_every_cell_stay_within_exp_epsilon_for_values_at_the_ends_of_float32(value, clip, epsilon):
     """PM and Duchi's value, exactly: whatever the update, the window lies inside and the sign has its odds."""
     inside = within(cohort(torch.tensor([[value]])), clip)

@@ -27,16 +27,7 @@ BAD = [
     "../../evil", "a/b", "a\\b", "/abs", ".", "..", ".hidden", "-rf", " first", "last ", "", "a\0b", "a\nb", "\x1b[31m",
     "a\u202eb", "a\u200bb", "e\u0301", "a" * 65, "é" * 33, "c:", 'say "hi"', "\ud800",
 ]  # fmt: skip
-GOOD = [
-    "clinic",
-    "holder 0",
-    "A&E St. Mary's",
-    "north-2_b.x",
-    "Krankenhaus Süd",
-    "病院",
-    "a" * 64,
-    "ε=2, (pilot)",
-]
+GOOD = ["clinic", "holder 0", "A&E St. Mary's", "north-2_b.x", "Krankenhaus Süd", "病院", "a" * 64, "ε=2, (pilot)"]
 
 
 @pytest.mark.parametrize("bad", BAD, ids=ascii)
@@ -123,11 +114,7 @@ def test_a_federation_in_one_process_refuses_such_a_holder(bad: str, tmp_path: P
 @pytest.mark.parametrize("bad", ["../evil", "a\0b", "e\u0301", "é" * 40], ids=ascii)
 def test_no_federation_is_founded_when_a_party_cannot_be_invited(bad: str, tmp_path: Path) -> None:
     folder = tmp_path / "fed"
-    for arguments in (
-        ["ward", "--party", "clinic", "--party", bad],
-        [bad],
-        ["ward", "--party", "a", "--party", "A"],
-    ):
+    for arguments in (["ward", "--party", "clinic", "--party", bad], [bad], ["ward", "--party", "a", "--party", "A"]):
         said = CliRunner().invoke(app, ["federation", "init", *arguments, "--at", "h:1", "--folder", str(folder)])
         assert isinstance(said.exception, ConfigError), said.output
         assert "is created" not in said.output

@@ -80,11 +80,7 @@ def trained(case: Case, network: Network, folder: Path, federation: Federation, 
 
     seats = {
         name: network.seat(
-            name,
-            build=build(name),
-            description=schema,
-            ledger=federation.holders[name].ledger,
-            folder=folder / name,
+            name, build=build(name), description=schema, ledger=federation.holders[name].ledger, folder=folder / name
         )
         for name, schema in federation.schemas.items()
     }
@@ -126,10 +122,7 @@ def case_of(name: str) -> Case:
             case_of("DPLT, two parties"),
             [at(joint.Release, "groups"), at(joint.Release, "pairs"), at(joint.Release, "tree")],
         ),
-        (
-            case_of("VertiGAN, coupled"),
-            [at(joint.Release), at(verti_gan.Begin), at(verti_gan.Round, 2)],
-        ),
+        (case_of("VertiGAN, coupled"), [at(joint.Release), at(verti_gan.Begin), at(verti_gan.Round, 2)]),
     ],
     ids=lambda value: value.name if isinstance(value, Case) else "",
 )

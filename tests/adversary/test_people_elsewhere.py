@@ -307,12 +307,7 @@ def test_a_run_file_says_it_for_a_holder(tmp_path: Path) -> None:
 
 def test_a_policy_says_it_over_the_network() -> None:
     policy = Policy(
-        protocols=("gram",),
-        epsilon_run=2.0,
-        epsilon_total=8.0,
-        delta=1e-3,
-        people=1,
-        people_are_elsewhere=True,
+        protocols=("gram",), epsilon_run=2.0, epsilon_total=8.0, delta=1e-3, people=1, people_are_elsewhere=True
     )
 
     def contract(**settings: Any) -> Contract:

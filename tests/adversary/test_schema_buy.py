@@ -134,12 +134,7 @@ def test_equal_moments_are_each_on_their_own_day() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "cell"),
-    [
-        ("categorical", b"\xff\xfe"),
-        ("real", b"1\xe9"),
-        ("date", b"2020\xff"),
-        ("categorical", b"a" * 200_000),
-    ],
+    [("categorical", b"\xff\xfe"), ("real", b"1\xe9"), ("date", b"2020\xff"), ("categorical", b"a" * 200_000)],
 )
 def test_a_cell_that_is_not_utf_8_is_that_cell_s_matter(kind: str, cell: bytes, tmp_path: Path) -> None:
     value = b"2020-02-02" if kind == "date" else b"7"
@@ -233,11 +228,7 @@ TEXT = st.one_of(
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    rows=st.lists(TEXT, max_size=5),
-    person=st.fixed_dictionaries(dict.fromkeys(KINDS, TEXT)),
-    first=st.booleans(),
-)
+@given(rows=st.lists(TEXT, max_size=5), person=st.fixed_dictionaries(dict.fromkeys(KINDS, TEXT)), first=st.booleans())
 def test_one_person_moves_one_count_whatever_a_csv_file_holds(
     rows: list[str], person: dict[str, str], first: bool
 ) -> None:

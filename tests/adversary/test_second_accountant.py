@@ -12,32 +12,16 @@ import numpy as np
 import pytest
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from scipy.stats import binom
-from second_accountant import (
-    least_epsilon,
-    pairs,
-)
+from second_accountant import least_epsilon, pairs
 
 from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.privacy.accounts import events
-from understudy.privacy.accounts.accounting import (
-    DiscreteGaussian,
-    PureDp,
-    Reveals,
-    epsilon,
-    event_from_json,
-    flatten,
-)
+from understudy.privacy.accounts.accounting import DiscreteGaussian, PureDp, Reveals, epsilon, event_from_json, flatten
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import amplified, merged_noise
 from understudy.privacy.accounts.ledger import Ledger
 
-G, L, DL, DG, Z = (
-    dp.GaussianDpEvent,
-    dp.LaplaceDpEvent,
-    DiscreteLaplaceDpEvent,
-    DiscreteGaussian,
-    dp.ZCDpEvent,
-)
+G, L, DL, DG, Z = (dp.GaussianDpEvent, dp.LaplaceDpEvent, DiscreteLaplaceDpEvent, DiscreteGaussian, dp.ZCDpEvent)
 SAMPLED, ALL, TIMES = dp.PoissonSampledDpEvent, dp.ComposedDpEvent, dp.SelfComposedDpEvent
 CASES = [
     *map(G, (0.05, 0.4, 1.0, 3.0, 50.0)),
@@ -272,12 +256,7 @@ def test_text_with_numbers_that_are_none_is_refused_as_an_event(text: str) -> No
 def test_a_ledger_charges_extremes_their_price_or_refuses_and_never_forgets_what_stood_there() -> None:
     ledger = Ledger.rehearsal("clinic", Budget(1.0, 1e-6))
     ledger.charge(PureDp(0.4), run="one", what="a report")
-    for event, count in (
-        (G(1e-200), 1),
-        (DG(1e-9), 1),
-        (PureDp(1e-15), 2**53),
-        (SAMPLED(1e-17, PureDp(40.0)), 2**40),
-    ):
+    for event, count in ((G(1e-200), 1), (DG(1e-9), 1), (PureDp(1e-15), 2**53), (SAMPLED(1e-17, PureDp(40.0)), 2**40)):
         with pytest.raises((PrivacyError, ConfigError)):
             ledger.charge(event, count=count, run="one", what="too much")
     ledger.charge(SAMPLED(1e-17, PureDp(1.0)), count=2**50, run="one", what="crumbs")

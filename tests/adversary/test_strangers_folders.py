@@ -227,16 +227,9 @@ def test_every_command_that_reads_a_strangers_generator_ends_in_words(damage: st
     folder = honest("mixture", tmp_path / "generator")
     (folder / name).write_bytes(data)
     to = str(tmp_path / "out.npz")
-    for command in (
-        ["sample", str(folder)],
-        ["exchange", "draw", str(folder), "--out", to],
-        ["report", str(tmp_path)],
-    ):
+    for command in (["sample", str(folder)], ["exchange", "draw", str(folder), "--out", to], ["report", str(tmp_path)]):
         said = CliRunner().invoke(app, command)
-        assert isinstance(said.exception, UnderstudyError | SystemExit | type(None)), (
-            command,
-            said.exception,
-        )
+        assert isinstance(said.exception, UnderstudyError | SystemExit | type(None)), (command, said.exception)
     with pytest.raises(ArtefactError):
         Generator.load(folder)
 

@@ -63,13 +63,7 @@ def test_ledgers_and_states_are_shown_without_what_steers(tmp_path: Path) -> Non
     flags = dict.fromkeys(("connected", "signed", "waiting", "left_out"), False)
     parties = {STEERING: party | flags | {"since": 0.0, "refusal": STEERING}}
     with Status(
-        tmp_path / "out",
-        role="server",
-        run=STEERING,
-        protocol=STEERING,
-        federation=STEERING,
-        port=1,
-        parties=parties,
+        tmp_path / "out", role="server", run=STEERING, protocol=STEERING, federation=STEERING, port=1, parties=parties
     ) as status:
         status.say(state="failed", error=STEERING)
     said("status", str(tmp_path / "out"))

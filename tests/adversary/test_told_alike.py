@@ -16,19 +16,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 sys.path.append(str(Path(__file__).parent.parent / "protocols"))
-from gram_cases import (
-    BUDGET,
-    Parts,
-    Plan,
-    Schemas,
-    Seen,
-    all_parties,
-    by_columns,
-    by_grid,
-    by_rows,
-    release,
-    told,
-)
+from gram_cases import BUDGET, Parts, Plan, Schemas, Seen, all_parties, by_columns, by_grid, by_rows, release, told
 from protocol_cases import CASES
 
 from understudy.data.schema import Integer, Schema
@@ -113,11 +101,7 @@ LIES: dict[str, tuple[Callable[[], tuple[Parts, Schemas]], Plan, Lie]] = {
     "others have fewer columns, over a grid": (grid, BOUGHT, narrower),
     "others have fewer columns, levels as declared": (lambda: columns(2), Plan(), narrower),
     "fine tables get more": (lambda: columns(2), BOUGHT, to_one(fine=0.5)),
-    "pairs are released twice": (
-        lambda: columns(2),
-        replace(BOUGHT, refined=3, scouting=0.8),
-        to_one(refined=2),
-    ),
+    "pairs are released twice": (lambda: columns(2), replace(BOUGHT, refined=3, scouting=0.8), to_one(refined=2)),
     "holders pool what they know": (grid, BOUGHT, to_one(colluding=2)),
     "there is more noise": (lambda: columns(2), BOUGHT, louder),
     "there is more noise, over rows": (rows, BOUGHT, louder),

@@ -14,11 +14,7 @@ from understudy.models.tables.bayes import BayesNet
 from understudy.models.tables.mixture import MixtureOfProducts
 
 FRAME = pd.DataFrame(
-    {
-        "income": [10.0, None, 99.5],
-        "age": pd.array([75, 10, None], dtype="Int64"),
-        "sex": ["F", None, None],
-    },
+    {"income": [10.0, None, 99.5], "age": pd.array([75, 10, None], dtype="Int64"), "sex": ["F", None, None]},
     index=["x", "y", "z"],
 )
 

@@ -229,16 +229,10 @@ def test_the_fit_has_the_law_that_is_drawn() -> None:
 
 RULES: dict[str, tuple[list[dict[str, str]], Callable[[Person], bool]]] = {
     "across": (
-        [
-            {"when": "sex == 'm'", "then": "ward != 'a'"},
-            {"when": "number_of_events == 2", "then": "severity >= 1"},
-        ],
+        [{"when": "sex == 'm'", "then": "ward != 'a'"}, {"when": "number_of_events == 2", "then": "severity >= 1"}],
         lambda p: all((p.sex == "f" or e.ward != "a") and (len(p.events) < 2 or e.severity >= 1) for e in p.events),
     ),
-    "no events": (
-        [{"when": "smoker == true", "then": "severity < 0"}],
-        lambda p: not p.smoker or not p.events,
-    ),
+    "no events": ([{"when": "smoker == true", "then": "severity < 0"}], lambda p: not p.smoker or not p.events),
 }
 
 
@@ -305,10 +299,7 @@ def test_events_in_an_order_keep_rules_on_values_within_bins_on_gaps_and_on_the_
 
 
 def test_an_order_between_two_columns_of_an_event_is_kept_and_people_have_as_many_events_as_without_it() -> None:
-    columns = (
-        Integer(name="came", low=0, high=9, bins=[0, 5, 9]),
-        Integer(name="left", low=0, high=9, bins=[0, 5, 9]),
-    )
+    columns = (Integer(name="came", low=0, high=9, bins=[0, 5, 9]), Integer(name="left", low=0, high=9, bins=[0, 5, 9]))
     plain = VisitSchema(person="patient", most_events=6, events=Schema(columns=columns))
     ruled = VisitSchema(
         person="patient", most_events=6, events=Schema(columns=columns, rules=({"always": "came <= left"},))
@@ -342,9 +333,7 @@ def test_a_schema_with_rules_survives_the_way_to_a_file_and_back() -> None:
     ]
 
 
-def test_a_check_says_how_many_people_of_a_holder_break_each_rule_and_how_many_are_cut(
-    tmp_path: Path,
-) -> None:
+def test_a_check_says_how_many_people_of_a_holder_break_each_rule_and_how_many_are_cut(tmp_path: Path) -> None:
     said = [
         {"when": "sex == 'm'", "then": "ward != 'a'"},
         {"always": "day_gap >= 2 or day_gap is missing"},

@@ -105,9 +105,7 @@ def test_many_rules_that_share_a_column_are_few_boxes() -> None:
         check_rules(Schema(columns=columns, rules=[*implied, {"always": "ward != 'one'"}]))
 
 
-def test_rules_of_which_nobody_can_tell_whether_they_contradict_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rules_of_which_nobody_can_tell_whether_they_contradict_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six in five places, each in another: no row, but that takes long to find out."""
     places = tuple(range(5))
     columns = tuple(Categorical(name=f"p{n}", categories=places) for n in range(6))

@@ -11,10 +11,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Integer, Schema
 
 SCHEMA = Schema(
-    columns=(
-        Integer(name="a", low=0, high=2, bins=(0, 1, 2)),
-        Integer(name="b", low=0, high=2, bins=(0, 1, 2)),
-    )
+    columns=(Integer(name="a", low=0, high=2, bins=(0, 1, 2)), Integer(name="b", low=0, high=2, bins=(0, 1, 2)))
 )
 
 
@@ -26,9 +23,7 @@ def found(table: list[list[float]], sigma: float) -> dict[str, Figure]:
 
 
 @pytest.mark.parametrize("table", [[[90.0, 2.0], [3.0, 80.0]], [[2.0, 95.0], [70.0, 1.0]]])
-def test_a_correlation_lies_between_minus_1_and_1_and_a_mean_within_the_bounds(
-    table: list[list[float]],
-) -> None:
+def test_a_correlation_lies_between_minus_1_and_1_and_a_mean_within_the_bounds(table: list[list[float]]) -> None:
     for sigma in (1.0, 8.0, 12.0):
         made = found(table, sigma)
         assert -1 <= made["correlation"].low <= made["correlation"].high <= 1

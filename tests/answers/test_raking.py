@@ -41,10 +41,7 @@ def test_raking_finds_the_law_nearest_to_the_model() -> None:
     """Its log-ratio to the model is a sum of functions of the columns: every mixed difference of it is zero."""
     products = products_of(mixture())
     assert products is not None
-    wanted = {
-        1: Asked(np.arange(2), np.array([0.3, 0.7])),
-        3: Asked(np.arange(4), np.array([0.1, 0.2, 0.3, 0.4])),
-    }
+    wanted = {1: Asked(np.arange(2), np.array([0.3, 0.7])), 3: Asked(np.arange(4), np.array([0.1, 0.2, 0.3, 0.4]))}
     factor = rake(products, wanted, SCHEMA.names)
     boxes = [{j: own.numpy() / float(own.max()) for j, own in factor.items()}]
     _, left = products.given(boxes)

@@ -151,10 +151,7 @@ def test_the_odds_ratio_and_the_correlation_of_two_columns_of_two_values() -> No
     assert odds.fit == pytest.approx(40 * 30 / (10 * 20))
     assert odds.released == pytest.approx(41 * 29 / (12 * 18))
     assert math.log(odds.high / odds.released) == pytest.approx(1.96 * 2 * np.linalg.norm(1 / noisy), rel=1e-3)
-    x, y = (
-        np.repeat([0, 0, 1, 1], fit.flatten().astype(int)),
-        np.repeat([1, 3, 1, 3], fit.flatten().astype(int)),
-    )
+    x, y = (np.repeat([0, 0, 1, 1], fit.flatten().astype(int)), np.repeat([1, 3, 1, 3], fit.flatten().astype(int)))
     assert by_name["correlation"].fit == pytest.approx(np.corrcoef(x, y)[0, 1])
     assert by_name["Cramér's V"].fit == pytest.approx(abs(np.corrcoef(x, y)[0, 1]))
 
@@ -163,10 +160,7 @@ def test_a_figure_that_would_be_noise_is_none() -> None:
     schema = Schema(columns=(Boolean(name="x"), Boolean(name="y")))
     found = Noisy(np.array([[5.0, 3.0], [-1.0, 2.0]]), np.full((2, 2), 9.0), whole=True)
     made = figures(
-        [0, 1],
-        np.full((2, 2), 3.0),
-        Found(found, [found.sum(1), found.sum(0)], found.sum((0, 1))),
-        Codec(schema),
+        [0, 1], np.full((2, 2), 3.0), Found(found, [found.sum(1), found.sum(0)], found.sum((0, 1))), Codec(schema)
     )
     by_name = {one.name.split(" of ")[0]: one for one in made}
     assert by_name["people"].released == 9
@@ -260,17 +254,7 @@ def test_a_strangers_release_that_does_not_fit_is_refused_in_words(name: str, tm
 
 
 @pytest.mark.parametrize(
-    "about",
-    [
-        "[" * 1000,
-        "{}",
-        '{"people": -1}',
-        '{"people": 1e400}',
-        '{"people": NaN}',
-        '{"people": true}',
-        "[]",
-        "",
-    ],
+    "about", ["[" * 1000, "{}", '{"people": -1}', '{"people": 1e400}', '{"people": NaN}', '{"people": true}', "[]", ""]
 )
 def test_what_it_says_of_itself_is_checked_too(about: str, tmp_path: Path) -> None:
     generator().save(tmp_path)

@@ -180,9 +180,7 @@ def test_rows_that_are_unique_differ_and_no_more_are_asked_than_there_are() -> N
     assert len(small({"unique": ["a", "b"]}, {"always": "b >= a"}).sample(8, seed=1)) == 8
 
 
-def test_rules_that_hardly_any_draw_keeps_are_refused_with_how_few_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rules_that_hardly_any_draw_keeps_are_refused_with_how_few_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ruling, "MOST_DRAWS", 1 << 15)
     schema = Schema(
         columns=(Real(name="x", low=0, high=1, bins=1), Categorical(name="y", categories=("u", "v"))),
@@ -218,10 +216,7 @@ def test_how_far_two_levels_stand_in_an_order_is_counted_or_integrated(
     one, other = kind(name="x", low=0, high=20, bins=bins[0]), kind(name="y", low=4, high=30, bins=bins[1])
     schema = Schema(columns=(one, other), rules=({"always": f"x {order} y"},))
     step = 0.05 if real else 1.0
-    x, y = (
-        np.arange(step / 2 if real else 0, 20.001, step),
-        np.arange(4 + step / 2 if real else 4, 30.001, step),
-    )
+    x, y = (np.arange(step / 2 if real else 0, 20.001, step), np.arange(4 + step / 2 if real else 4, 30.001, step))
     table = np.zeros(bins)
     compared = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}[order]
     at = [np.searchsorted(c.edges[1:-1], v, side="right") for c, v in ((one, x), (other, y))]
@@ -258,9 +253,7 @@ def by_value(generator: Generator) -> pd.DataFrame:
     one, two, three = (
         part[:, codes].numpy()
         for part, codes in zip(
-            parts,
-            (frame["a"] // 5, frame["b"].floordiv(5).fillna(2).astype(int), frame["e"].astype(int)),
-            strict=True,
+            parts, (frame["a"] // 5, frame["b"].floordiv(5).fillna(2).astype(int), frame["e"].astype(int)), strict=True
         )
     )
     share = np.where(frame["b"].isna(), 1 / 5, 1 / 25)

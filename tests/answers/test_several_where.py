@@ -50,11 +50,7 @@ def schema(ordered: bool = False, **more: Any) -> SeveralVisits:
         time="day" if ordered else None,
         people=Schema(columns=(Boolean(name="smoker"),)),
         events=Schema(
-            columns=(
-                *day,
-                Integer(name="severity", low=0, high=1),
-                Categorical(name="ward", categories=("a", "b")),
-            )
+            columns=(*day, Integer(name="severity", low=0, high=1), Categorical(name="ward", categories=("a", "b")))
         ),
     )
     claims = VisitSchema(
@@ -219,27 +215,19 @@ def test_what_needs_two_events_of_one_kind_is_drawn_and_kept_where_it_fits() -> 
 WITHIN = [{"when": "severity == 1", "then": "ward == 'b'"}, {"always": "number_of_claims <= 1"}]
 RULES: dict[str, tuple[list[dict[str, str]], Callable[[Person], bool]]] = {
     "a person's column and either kind's": (
-        [
-            {"when": "smoker == true", "then": "fee != 0"},
-            {"when": "smoker == false", "then": "ward == 'a'"},
-        ],
+        [{"when": "smoker == true", "then": "fee != 0"}, {"when": "smoker == false", "then": "ward == 'a'"}],
         lambda p: all(c != 0 for c in p.claims) if p.smoker else all(v[1] == "a" for v in p.visits),
     ),
     "a number of one kind and events of the other": (
         [{"when": "number_of_visits == 2", "then": "fee <= 1"}],
         lambda p: len(p.visits) < 2 or all(c <= 1 for c in p.claims),
     ),
-    "no events of a kind": (
-        [{"when": "smoker == true", "then": "fee < 0"}],
-        lambda p: not p.smoker or not p.claims,
-    ),
+    "no events of a kind": ([{"when": "smoker == true", "then": "fee < 0"}], lambda p: not p.smoker or not p.claims),
 }
 
 
 @pytest.mark.parametrize("rules", RULES)
-def test_rules_are_kept_by_every_event_of_its_kind_and_what_is_drawn_has_the_law_given_them(
-    rules: str,
-) -> None:
+def test_rules_are_kept_by_every_event_of_its_kind_and_what_is_drawn_has_the_law_given_them(rules: str) -> None:
     said, keeps = RULES[rules]
     assert_law(generator(schema(rules=said)), None, lambda _: True, keeps)
 

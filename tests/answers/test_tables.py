@@ -28,12 +28,7 @@ def test_a_table_of_any_columns_in_any_order_is_the_joint_tables_sum() -> None:
 def test_a_condition_cuts_a_tables_own_columns_too() -> None:
     frame = asked().table("age", "sex", where="age >= 45 or sex == 'F'")
     whole = joint().sum((2, 3))
-    half = whole * [
-        [0, 1],
-        [0, 0.5],
-        [0, 0],
-        [0, 1],
-    ]  # of sex M: none below 30, half of 30–59, nobody missing
+    half = whole * [[0, 1], [0, 0.5], [0, 0], [0, 1]]  # of sex M: none below 30, half of 30–59, nobody missing
     left = whole - half
     assert frame.attrs["probability"] == pytest.approx(left.sum())
     np.testing.assert_allclose(frame["share"].to_numpy().reshape(4, 2), left / left.sum(), atol=1e-7)

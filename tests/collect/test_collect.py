@@ -272,11 +272,7 @@ REFUSALS: dict[str, tuple[int, str, Callable[[bytes], dict[str, Any]]]] = {
     "a last word outside the field": (422, "not decodable", lambda data: {"data": _last(data)}),
     "another run": (409, "another run", lambda data: {"data": data, "context": bytes(32)}),
     "no code": (401, "no code", lambda data: {"data": data, "Authorization": ""}),
-    "another's code": (
-        401,
-        "no code",
-        lambda data: {"data": data, "Authorization": "Bearer of-nobody-at-all"},
-    ),
+    "another's code": (401, "no code", lambda data: {"data": data, "Authorization": "Bearer of-nobody-at-all"}),
     "no letters": (401, "no code", lambda data: {"data": data, "Authorization": "Bearer \xe4\xff"}),
 }
 
@@ -311,10 +307,7 @@ def test_a_second_upload_of_a_person_and_a_stolen_one_are_refused(
 
 def test_before_the_run_and_after_the_collection_nothing_is_taken(tmp_path: Path, phone: ModuleType) -> None:
     box = Box(tmp_path / "uploads", codes=CODES[:2])
-    with (
-        serving(box, port=0, limits=FAST) as port,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}/v1") as client,
-    ):
+    with serving(box, port=0, limits=FAST) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}/v1") as client:
         early = client.get("ticket")
         assert (early.status_code, early.headers["retry-after"]) == (503, "60")
         assert put(client, made(phone)).status_code == 503

@@ -95,14 +95,10 @@ def test_two_collections_make_a_table_and_who_does_not_come_pays_nothing(tmp_pat
     whole, outcome = federation(box), []
     parties = whole.parties("one-report", run="r", config=CONFIG)
     run = threading.Thread(
-        target=lambda: outcome.append(protocol.train(CONFIG, LocalParties(parties), whole.schemas)),
-        daemon=True,
+        target=lambda: outcome.append(protocol.train(CONFIG, LocalParties(parties), whole.schemas)), daemon=True
     )
     came: list[set[str]] = []
-    with (
-        serving(box, port=0, limits=FAST) as port,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}/v1") as client,
-    ):
+    with serving(box, port=0, limits=FAST) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}/v1") as client:
         run.start()
         for number in (1, 2):
             until(lambda number=number: box._batch is not None and box._batch.ticket["round"] == number, 60)
@@ -211,9 +207,7 @@ WRONG: dict[str, tuple[int, Callable[[bytearray], Any]]] = {
 }
 
 
-def test_what_is_no_report_of_somebody_who_is_asked_is_refused_and_the_right_one_may_come(
-    tmp_path: Path,
-) -> None:
+def test_what_is_no_report_of_somebody_who_is_asked_is_refused_and_the_right_one_may_come(tmp_path: Path) -> None:
     box = Box(tmp_path / "uploads", codes=CODES)
     with (
         asking(box, 5),
@@ -225,11 +219,7 @@ def test_what_is_no_report_of_somebody_who_is_asked_is_refused_and_the_right_one
         asked = [code for code in CODES if person_of(code) in (batch.among or ())]
         other = next(code for code in CODES if code not in asked)
         assert context_of(ticket(client, asked[0]).json()) == batch.context
-        assert [ticket(client, code).status_code for code in ("", "of-nobody-at-all", other)] == [
-            401,
-            401,
-            409,
-        ]
+        assert [ticket(client, code).status_code for code in ("", "of-nobody-at-all", other)] == [401, 401, 409]
         form: Any = batch.form
         good = bytes(16) + bytes(2) + b"\0" * (form.size - 18)
         for status, change in WRONG.values():

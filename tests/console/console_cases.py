@@ -80,13 +80,7 @@ def hub(folder: Path, *, state: str = "failed") -> Path:
                "left_out": False, "joins": 1, "asks": 7, "answers": 7, "refusals": 0, "down": 9_000, "up": 70_000}
         for name, why in (("clinic", ""), ("insurer", "insurer refuses the contract: ε=3 is above the ε=2."))
     }  # fmt: skip
-    facts = {
-        "run": "gram-2",
-        "protocol": "gram",
-        "federation": "joint study",
-        "port": 7400,
-        "parties": parties,
-    }
+    facts = {"run": "gram-2", "protocol": "gram", "federation": "joint study", "port": 7400, "parties": parties}
     with Status(out, role="server", round=2, rounds=5, epsilon={"clinic": 0.7}, **facts) as status:
         status.say(state=state, error="insurer refuses the contract." if state == "failed" else "")
     note_served(folder / "federation", "gram-2", out)

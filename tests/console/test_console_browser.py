@@ -37,10 +37,7 @@ def home(tmp_path: Path) -> Path:
 def test_every_page_fits_a_phone_and_has_a_name_for_everything(browser: Browser, home: Path, tmp_path: Path) -> None:
     papers = set()
     with console(home) as (mine, _), console(hub(tmp_path / "hub")) as (theirs, _):
-        for link, paths in (
-            (mine, ("", "runs", "ledger", f"contracts/{ONE.digest}", "nowhere")),
-            (theirs, ("",)),
-        ):
+        for link, paths in ((mine, ("", "runs", "ledger", f"contracts/{ONE.digest}", "nowhere")), (theirs, ("",))):
             browser.go(link)
             for path in paths:
                 browser.go(link.partition("?")[0] + path)

@@ -46,10 +46,7 @@ class Place:
 
     def accept(self, form: str | None = None, **headers: str) -> int:
         """A decision as the page's own form sends it, but for what is told here."""
-        plain = {
-            "cookie": f"{COOKIE}={self.keys.cookie}",
-            "content_type": "application/x-www-form-urlencoded",
-        }
+        plain = {"cookie": f"{COOKIE}={self.keys.cookie}", "content_type": "application/x-www-form-urlencoded"}
         body = f"form={self.keys.form if form is None else form}&decision=accept"
         path = f"{self.keys.base}/contracts/{ONE.digest}"
         if "transfer_encoding" in headers:
@@ -69,9 +66,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield Place(home, link, keys)
 
 
-def test_the_link_gives_a_cookie_that_scripts_and_other_sites_and_other_ports_do_not_get(
-    place: Place,
-) -> None:
+def test_the_link_gives_a_cookie_that_scripts_and_other_sites_and_other_ports_do_not_get(place: Place) -> None:
     url = urlsplit(place.link)
     status, headers, body = place.ask("GET", f"{url.path}?{url.query}")
     assert (status, headers["location"], body) == (303, f"{place.keys.base}/", "")

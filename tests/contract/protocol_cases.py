@@ -132,10 +132,7 @@ def many_rows(parties: int, **more: Any) -> tuple[dict[str, Any], dict[str, Any]
     who, events = frames(40, seed=3)
     hosts = {f"host {number}": number for number in range(parties)}
     tables = {
-        name: {
-            "people": who[who["patient"] % parties == n],
-            "events": events[events["patient"] % parties == n],
-        }
+        name: {"people": who[who["patient"] % parties == n], "events": events[events["patient"] % parties == n]}
         for name, n in hosts.items()
     }
     return tables, dict.fromkeys(hosts, clinic(**more))

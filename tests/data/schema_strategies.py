@@ -7,17 +7,7 @@ import pandas as pd
 import torch
 from hypothesis import strategies as st
 
-from understudy.data.column import (
-    RESOLUTIONS,
-    Boolean,
-    Categorical,
-    Column,
-    Date,
-    Datetime,
-    Integer,
-    Ordinal,
-    Real,
-)
+from understudy.data.column import RESOLUTIONS, Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.cells import MISSING_WORDS
 from understudy.data.schema import Schema
@@ -96,10 +86,7 @@ def _datetime(draw: st.DrawFn) -> dict:
     low = draw(st.integers(-(2**33) // step, 2**33 // step))
     count = draw(st.integers(1, 10**7 // step))
     start = datetime(1970, 1, 1)
-    bounds = {
-        "low": start + timedelta(seconds=low * step),
-        "high": start + timedelta(seconds=(low + count) * step),
-    }
+    bounds = {"low": start + timedelta(seconds=low * step), "high": start + timedelta(seconds=(low + count) * step)}
     bins = draw(st.one_of(st.none(), st.integers(1, min(20, count + 1))))
     return bounds | {"resolution": resolution, "bins": bins}
 

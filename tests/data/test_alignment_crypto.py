@@ -7,11 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nacl.bindings import (
-    crypto_core_ed25519_from_uniform,
-    crypto_scalarmult,
-    crypto_sign_ed25519_pk_to_curve25519,
-)
+from nacl.bindings import crypto_core_ed25519_from_uniform, crypto_scalarmult, crypto_sign_ed25519_pk_to_curve25519
 
 from aligned import align, match
 from understudy.ground.errors import AlignmentError, ConfigError
@@ -68,11 +64,7 @@ def ladder(k: int, u: int) -> int:
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    data=st.data(),
-    parties=st.integers(2, 4),
-    kind=st.sampled_from([st.integers(), st.text("aé7", min_size=1)]),
-)
+@given(data=st.data(), parties=st.integers(2, 4), kind=st.sampled_from([st.integers(), st.text("aé7", min_size=1)]))
 def test_alignment_finds_the_plain_intersection_and_one_order_for_all(data, parties, kind):
     shared = data.draw(st.sets(kind, min_size=1, max_size=4))
     held = {}
@@ -114,9 +106,7 @@ def test_a_watcher_that_stops_the_work_does_not_wait_for_all_of_it(monkeypatch):
     monkeypatch.setattr(alignment, "_BATCH", 4)
     begun, hash_to_curve = [], alignment._hash_to_curve
     monkeypatch.setattr(
-        alignment,
-        "_hash_to_curve",
-        lambda prefix, ids: (begun.append(len(ids)), hash_to_curve(prefix, ids))[1],
+        alignment, "_hash_to_curve", lambda prefix, ids: (begun.append(len(ids)), hash_to_curve(prefix, ids))[1]
     )
 
     def stop(ids):

@@ -102,12 +102,7 @@ def test_a_bin_holds_its_lower_edge_and_the_last_one_also_high() -> None:
     whole = Codec(Schema(columns=(Integer(name="x", low=0, high=9, bins=(0, 1, 5, 9)),)))
     assert whole.codes(pd.DataFrame({"x": range(10)}))[:, 0].tolist() == [0, 1, 1, 1, 1, 2, 2, 2, 2, 2]
     day = Codec(Schema(columns=(Date(name="x", low=date(2020, 1, 1), high=date(2020, 1, 4), bins=2),)))
-    assert day.codes(pd.DataFrame({"x": pd.date_range("2020-01-01", periods=4)}))[:, 0].tolist() == [
-        0,
-        0,
-        1,
-        1,
-    ]
+    assert day.codes(pd.DataFrame({"x": pd.date_range("2020-01-01", periods=4)}))[:, 0].tolist() == [0, 0, 1, 1]
 
 
 def test_without_a_generator_a_value_is_the_middle_of_its_bin() -> None:

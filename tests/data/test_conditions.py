@@ -107,10 +107,7 @@ def quoted(value: object) -> str:
 
 names = st.text(min_size=1, max_size=5)
 values = st.one_of(
-    st.text(max_size=5),
-    st.booleans(),
-    st.integers(-(10**20), 10**20),
-    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=5), st.booleans(), st.integers(-(10**20), 10**20), st.floats(allow_nan=False, allow_infinity=False)
 )
 conditions = st.recursive(
     st.one_of(

@@ -114,13 +114,7 @@ def test_what_a_classifier_reads_as_float32_is_finite_there() -> None:
     assert rows.flatten().tolist() == [0, 1]
 
 
-DAYS = [
-    dt.date(1678, 1, 1),
-    dt.date(1969, 7, 20),
-    dt.date(1970, 1, 1),
-    dt.date(2100, 1, 1),
-    dt.date(2261, 12, 31),
-]
+DAYS = [dt.date(1678, 1, 1), dt.date(1969, 7, 20), dt.date(1970, 1, 1), dt.date(2100, 1, 1), dt.date(2261, 12, 31)]
 
 
 @pytest.mark.parametrize("nullable", [False, True])

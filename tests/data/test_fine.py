@@ -115,9 +115,7 @@ def test_bounds_at_the_edge_of_what_numbers_can_say_have_cells_that_hold_them(lo
     assert codes.tolist() == [[0], [cut.levels - 1]]
 
 
-def test_many_columns_have_fewer_cells_each_so_that_all_together_are_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_many_columns_have_fewer_cells_each_so_that_all_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fine_cells._NODES == 1 << 20
     monkeypatch.setattr(fine_cells, "_NODES", most := 1 << 14)
     columns = [Integer(name=f"c{n}", low=0, high=10**6) for n in range(30)]
@@ -129,8 +127,7 @@ def test_many_columns_have_fewer_cells_each_so_that_all_together_are_bounded(
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "decimals"),
-    [(0, 10, 2), (-0.005, 10.005, 2), (-3e6, 1e9, 2), (0.1, 99.9, 0), (-1, 1e12, 3)],
+    ("low", "high", "decimals"), [(0, 10, 2), (-0.005, 10.005, 2), (-3e6, 1e9, 2), (0.1, 99.9, 0), (-1, 1e12, 3)]
 )
 def test_numbers_with_so_many_decimals_have_cells_that_hold_one_each(low: float, high: float, decimals: int) -> None:
     (cut,) = fine(Real(name="x", low=low, high=high, decimals=decimals)).columns

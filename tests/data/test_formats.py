@@ -13,17 +13,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import TableFeatures
 from understudy.data.infer import infer_schema
 from understudy.data.reading.writing import csv_text, write_table
-from understudy.data.schema import (
-    Boolean,
-    Categorical,
-    Column,
-    Date,
-    Datetime,
-    Integer,
-    Ordinal,
-    Real,
-    Schema,
-)
+from understudy.data.schema import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.table import check_table, read_table
 from understudy.ground.errors import SchemaError
 
@@ -106,11 +96,7 @@ def test_declared_labels_are_the_only_words_unless_they_are_common_ones() -> Non
     (wrong,) = check_table(pd.DataFrame({"x": ["yes"]}), answers)
     assert "is neither N nor Y" in str(wrong)
     common = Schema(columns=(Boolean(name="x", labels=("No", "Yes")),))
-    assert read_table(pd.DataFrame({"x": ["yes", 0, True]}), common).frame["x"].tolist() == [
-        "Yes",
-        "No",
-        "Yes",
-    ]
+    assert read_table(pd.DataFrame({"x": ["yes", 0, True]}), common).frame["x"].tolist() == ["Yes", "No", "Yes"]
 
 
 def test_the_classes_of_a_boolean_target_are_its_labels() -> None:
@@ -149,10 +135,7 @@ def test_times_are_whole_steps_within_their_bounds_and_finer_ones_are_dropped(tm
     assert read == ["2024-02-29 23:00:00", "2024-02-29 00:00:00", "2024-02-29 05:00:00", "NaT"]
     assert [
         str(found).partition("at row")[2] for found in check_table(pd.DataFrame({"x": ["noon", "2025-01-01"]}), schema)
-    ] == [
-        " 1 is not a time (YYYY-MM-DD HH:MM:SS).",
-        " 2 is above the declared high 2024-03-01 01:00:00.",
-    ]
+    ] == [" 1 is not a time (YYYY-MM-DD HH:MM:SS).", " 2 is above the declared high 2024-03-01 01:00:00."]
 
 
 def test_what_a_time_is_written_as_depends_on_no_other_row() -> None:
@@ -178,25 +161,13 @@ def test_what_a_time_is_written_as_depends_on_no_other_row() -> None:
         (lambda: Boolean(name="x", labels=("a", "a")), "must differ"),
         (lambda: Boolean(name="x", labels=("", "a")), "blanks"),
         (lambda: Boolean(name="x", labels=(0.5, 1)), "text or whole numbers"),
-        (
-            lambda: Datetime(name="x", low="2024-01-01 00:00", high="2024-01-02 00:00", resolution="day"),
-            "resolution",
-        ),
-        (
-            lambda: Date(name="x", low="2024-01-01", high="2024-12-31", written="DD.MM.YY"),
-            "written must order",
-        ),
-        (
-            lambda: Date(name="x", low="2024-01-01", high="2024-12-31", written="DD.MM/YYYY"),
-            "written must order",
-        ),
+        (lambda: Datetime(name="x", low="2024-01-01 00:00", high="2024-01-02 00:00", resolution="day"), "resolution"),
+        (lambda: Date(name="x", low="2024-01-01", high="2024-12-31", written="DD.MM.YY"), "written must order"),
+        (lambda: Date(name="x", low="2024-01-01", high="2024-12-31", written="DD.MM/YYYY"), "written must order"),
         (lambda: Date(name="x", low="2024-01-01", high="2024-12-31", written=None), "written must order"),
         (lambda: Datetime(name="x", low="noon", high="2024-01-02 00:00"), "is not a time"),
         (lambda: Datetime(name="x", low="2024-01-01 00:00+02:00", high="2024-01-02 00:00"), "without a zone"),
-        (
-            lambda: Datetime(name="x", low="2024-01-01 00:30", high="2024-01-02 00:00", resolution="hour"),
-            "whole hours",
-        ),
+        (lambda: Datetime(name="x", low="2024-01-01 00:30", high="2024-01-02 00:00", resolution="hour"), "whole hours"),
         (lambda: Datetime(name="x", low="1600-01-01 00:00", high="2024-01-02 00:00"), "must lie between"),
     ],
 )

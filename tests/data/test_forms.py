@@ -129,11 +129,7 @@ def test_times_of_day_are_drafted_in_their_form_read_and_written_as_they_came(fo
     schema = infer_schema(tmp_path / "t.csv")
     (column,) = schema.columns
     assert isinstance(column, Integer)
-    assert (column.low, column.written, column.nullable) == (
-        0,
-        form,
-        False,
-    )  # the day, and no earliest patient
+    assert (column.low, column.written, column.nullable) == (0, form, False)  # the day, and no earliest patient
     assert column.high == (1439 if form.endswith("MM") else 86399)
     schema.save(tmp_path / "t.toml")
     assert Schema.load(tmp_path / "t.toml") == schema

@@ -29,9 +29,7 @@ def test_arrays_files_and_tables_give_the_same_images(tmp_path: Path) -> None:
     assert len(read_images(PIXELS, anonymous).ids) == 4
 
 
-def test_colours_are_the_last_axis_of_arrays_and_the_last_number_in_the_name_of_a_pixel(
-    tmp_path: Path,
-) -> None:
+def test_colours_are_the_last_axis_of_arrays_and_the_last_number_in_the_name_of_a_pixel(tmp_path: Path) -> None:
     schema = ImageSchema(height=2, width=3, channels=3)
     pixels = np.random.default_rng(1).integers(0, 256, (4, 2, 3, 3)).astype(np.uint8)
     np.savez(tmp_path / "colour.npz", images=pixels)

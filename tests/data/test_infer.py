@@ -10,17 +10,7 @@ from schema_strategies import tables
 
 from understudy.data.infer import draft, infer_schema, write_draft
 from understudy.data.samples import toy
-from understudy.data.schema import (
-    Boolean,
-    Categorical,
-    Column,
-    Date,
-    Datetime,
-    Integer,
-    Ordinal,
-    Real,
-    Schema,
-)
+from understudy.data.schema import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.table import check_table, read_table
 from understudy.ground.errors import ConfigError, DraftSchemaError, SchemaError
 

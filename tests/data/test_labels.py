@@ -92,19 +92,13 @@ def test_a_second_label_that_does_not_fit_is_refused_by_file_and_row(
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        (
-            {"labels": {"side": ("a", "b")}, "label": "hand", "classes": ("c",)},
-            "say label and classes, or labels",
-        ),
+        ({"labels": {"side": ("a", "b")}, "label": "hand", "classes": ("c",)}, "say label and classes, or labels"),
         ({"labels": {"side": ("a", "b"), "id": (1, 2)}}, "two meanings"),
         ({"labels": {"side": ("a", "b"), "pixel_1_0": (1, 2)}}, "two meanings"),
         ({"labels": {"side": ("a", "b"), "size": ()}}, "say both"),
         ({"labels": {"side": ("a", "b"), "size": 3}}, "say both"),
         ({"labels": ["side", "size"]}, "each with a list of its classes"),
-        (
-            {"labels": {str(n): tuple(range(40)) for n in range(3)}},
-            "at most 1,024 combinations of classes, not 64,000",
-        ),
+        ({"labels": {str(n): tuple(range(40)) for n in range(3)}}, "at most 1,024 combinations of classes, not 64,000"),
     ],
 )
 def test_labels_that_say_too_little_or_too_much_are_refused(bad: dict[str, Any], words: str) -> None:

@@ -57,11 +57,7 @@ def test_tables_alone_make_a_table() -> None:
 
 @pytest.mark.parametrize(
     "parts",
-    [
-        {},
-        {"a": TABLE, "b": TABLE, "c": IMAGE},
-        {"a": Schema(columns=(Boolean(name="c.pixel_0_0"),)), "c": IMAGE},
-    ],
+    [{}, {"a": TABLE, "b": TABLE, "c": IMAGE}, {"a": Schema(columns=(Boolean(name="c.pixel_0_0"),)), "c": IMAGE}],
 )
 def test_parts_that_share_a_column_or_are_none_are_refused(parts: dict[str, Schema]) -> None:
     with pytest.raises(SchemaError):

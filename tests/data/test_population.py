@@ -128,8 +128,7 @@ def test_several_rows_of_a_person_are_read_only_where_they_are_allowed(tmp_path:
     assert check_table(file, SCHEMA, one_row_each=False) == []
     assert read_table(file, SCHEMA, one_row_each=False).people.tolist() == ["b", "a", "b"]
     pd.testing.assert_frame_equal(
-        read_table(file, SCHEMA, one_row_each=False).frame,
-        read_table(FRAME, SCHEMA, one_row_each=False).frame,
+        read_table(file, SCHEMA, one_row_each=False).frame, read_table(FRAME, SCHEMA, one_row_each=False).frame
     )
 
 

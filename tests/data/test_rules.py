@@ -15,18 +15,7 @@ from typer.testing import CliRunner
 from understudy.answers.rules import check_rules
 from understudy.cli import app
 from understudy.data.rules import Rule, broken
-from understudy.data.schema import (
-    Boolean,
-    Categorical,
-    Date,
-    Datetime,
-    Grid,
-    Integer,
-    Ordinal,
-    Real,
-    Schema,
-    join,
-)
+from understudy.data.schema import Boolean, Categorical, Date, Datetime, Grid, Integer, Ordinal, Real, Schema, join
 from understudy.ground.errors import ConfigError, SchemaError, UnderstudyError
 
 COLUMNS = (
@@ -165,8 +154,7 @@ def test_rules_that_contradict_each_other_or_leave_nothing_are_found(rules: list
 
 def test_bounds_that_leave_no_order_are_found() -> None:
     own = Schema(
-        columns=(Integer(name="a", low=0, high=5), Integer(name="b", low=5, high=9)),
-        rules=({"always": "a > b"},),
+        columns=(Integer(name="a", low=0, high=5), Integer(name="b", low=5, high=9)), rules=({"always": "a > b"},)
     )
     with pytest.raises(ConfigError, match="leave nothing"):
         check_rules(own)

@@ -120,9 +120,7 @@ def test_a_password_written_as_a_number_is_not_repeated(tmp_path: Path) -> None:
     assert "271828" not in str(refused.value)
 
 
-def test_what_a_driver_says_does_not_repeat_the_password_in_any_writing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_driver_says_does_not_repeat_the_password_in_any_writing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A made-up driver that quotes its password as drivers do: bare, as a URL's part, as Python text, over lines."""
     from urllib.parse import quote, quote_plus
 

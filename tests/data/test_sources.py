@@ -75,10 +75,7 @@ def test_a_point_where_commas_are_decimals_is_a_fault_and_no_other_number(tmp_pa
     schema = Schema(columns=(Real(name="x", low=-10, high=5000),))
     source = TableSource(table=str(tmp_path / "t.csv"), separator=";", decimal=",")
     wrong = check_table(source, schema)
-    assert [(fault.row, fault.value) for fault in wrong if "decimal comma" in fault.reason] == [
-        (2, "2.5"),
-        (6, "x"),
-    ]
+    assert [(fault.row, fault.value) for fault in wrong if "decimal comma" in fault.reason] == [(2, "2.5"), (6, "x")]
     (tmp_path / "t.csv").write_text("x\n2,5\n1.234\n1.234,5\n-,5\n")
     assert list(read_table(source, schema).frame["x"]) == [2.5, 1234.0, 1234.5, -0.5]
 
@@ -125,11 +122,7 @@ def test_a_workbook_and_frames_that_speak_arrow_read_as_the_file_does(tmp_path: 
         read_table(TableSource(table=str(tmp_path / "t.xlsx"), sheet="ones"), SCHEMA)
 
 
-ROWS = [
-    (1, "F", 30, 1.25, dt.date(2020, 1, 1)),
-    (2, "M", None, 2.5, dt.date(2020, 5, 1)),
-    (3, "F", 41, 0.0, None),
-]
+ROWS = [(1, "F", 30, 1.25, dt.date(2020, 1, 1)), (2, "M", None, 2.5, dt.date(2020, 5, 1)), (3, "F", 41, 0.0, None)]
 COLUMNS = Schema(
     person="id",
     columns=(
@@ -206,14 +199,7 @@ def test_no_password_stands_in_a_file_or_a_message(tmp_path: Path, monkeypatch: 
 
 
 def test_a_run_file_keeps_how_a_table_is_read(tmp_path: Path) -> None:
-    party = {
-        "table": "x.csv",
-        "schema": "s.toml",
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "decimal": ",",
-        "missing": ["?", -9],
-    }
+    party = {"table": "x.csv", "schema": "s.toml", "epsilon": 1.0, "delta": 1e-6, "decimal": ",", "missing": ["?", -9]}
     body = {"protocol": "gram", "out": "runs", "parties": {"a": party}}
     file = RunFile.from_dict(body, folder=tmp_path)
     (tmp_path / "again").mkdir()

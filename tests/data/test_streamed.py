@@ -101,10 +101,7 @@ def party(table: Table, folder: Path | None = None) -> Any:
     return gram.PROTOCOL.build("one", table, ledger, run="r", budget=BUDGET, rng=SecureRng.from_seed(7), folder=folder)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"fine": 0.0}, {"target": SCHEMA.names[0], "triples": (SCHEMA.names[:3],)}],
-)
+@pytest.mark.parametrize("settings", [{}, {"fine": 0.0}, {"target": SCHEMA.names[0], "triples": (SCHEMA.names[:3],)}])
 def test_a_release_of_batches_is_that_of_the_whole_table_under_the_same_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
@@ -260,11 +257,7 @@ def test_a_check_of_batches_finds_what_a_check_of_the_whole_finds(
 ) -> None:
     schema = Schema(
         person="id",
-        columns=(
-            Integer(name="x", low=0, high=9),
-            Integer(name="y", low=0, high=9),
-            Integer(name="z", low=0, high=1),
-        ),
+        columns=(Integer(name="x", low=0, high=9), Integer(name="y", low=0, high=9), Integer(name="z", low=0, high=1)),
     )
     lines = [f"{n},{n % 11},{n % 10},w" for n in range(2000)]
     lines[1500] += ",1"
@@ -284,8 +277,7 @@ def test_the_command_checks_cells_and_rules_in_batches(
     understudy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = Schema(
-        columns=(Integer(name="x", low=0, high=9), Integer(name="y", low=0, high=9)),
-        rules=({"always": "x <= y"},),
+        columns=(Integer(name="x", low=0, high=9), Integer(name="y", low=0, high=9)), rules=({"always": "x <= y"},)
     )
     schema.save(tmp_path / "t.toml")
     pd.DataFrame({"x": [3] * 700, "y": [5] * 500 + [1] * 200}).to_parquet(tmp_path / "t.parquet")

@@ -40,15 +40,7 @@ def written(tmp_path: Path, text: str, name: str = "insurer.csv") -> Path:
 
 def one(tmp_path: Path, **cells: str) -> list[str]:
     """What is said about a table of one good row in which these cells are changed."""
-    row = {
-        "id": "1",
-        "code": "b",
-        "grade": "1",
-        "smoker": "1",
-        "coins": "5",
-        "rate": "0.5",
-        "day": "2020-01-01",
-    }
+    row = {"id": "1", "code": "b", "grade": "1", "smoker": "1", "coins": "5", "rate": "0.5", "day": "2020-01-01"}
     row |= cells
     path = written(tmp_path, f"{','.join(row)}\n{','.join(row.values())}\n")
     return [str(violation) for violation in check_table(path, SCHEMA)]
@@ -143,18 +135,9 @@ def test_rows_are_taken_in_the_given_order_and_never_printed() -> None:
         ({"day": "2020-02-30"}, 'column "day": value 2020-02-30 at row 1 is not a date (YYYY-MM-DD).'),
         ({"day": "01/02/2020"}, 'column "day": value "01/02/2020" at row 1 is not a date (YYYY-MM-DD).'),
         ({"day": "2020-01-01T12:00"}, 'column "day": value "2020-01-01T12:00" at row 1 has a time of day.'),
-        (
-            {"day": "2019-12-31"},
-            'column "day": value 2019-12-31 at row 1 is below the declared low 2020-01-01.',
-        ),
-        (
-            {"day": "0001-01-01"},
-            'column "day": value 0001-01-01 at row 1 is below the declared low 2020-01-01.',
-        ),
-        (
-            {"day": "2021-01-01"},
-            'column "day": value 2021-01-01 at row 1 is above the declared high 2020-12-31.',
-        ),
+        ({"day": "2019-12-31"}, 'column "day": value 2019-12-31 at row 1 is below the declared low 2020-01-01.'),
+        ({"day": "0001-01-01"}, 'column "day": value 0001-01-01 at row 1 is below the declared low 2020-01-01.'),
+        ({"day": "2021-01-01"}, 'column "day": value 2021-01-01 at row 1 is above the declared high 2020-12-31.'),
         ({"id": ""}, 'column "id": row 1 has no id.'),
     ],
 )
@@ -243,14 +226,7 @@ def test_a_frame_may_hold_other_types_than_its_own() -> None:
     assert table["rate"].tolist() == [0.5, 1.0]
     assert table["day"].tolist() == [pd.Timestamp("2020-01-01"), pd.Timestamp("2020-02-01")]
     numbers = frame.assign(code=[1, 2], day=[20200101, 20200102], coins=[[1], [2]])
-    assert [v.column for v in check_table(numbers, SCHEMA)] == [
-        "code",
-        "code",
-        "coins",
-        "coins",
-        "day",
-        "day",
-    ]
+    assert [v.column for v in check_table(numbers, SCHEMA)] == ["code", "code", "coins", "coins", "day", "day"]
 
 
 def test_an_id_saved_as_the_index_of_a_parquet_file_is_found(tmp_path: Path) -> None:
@@ -268,11 +244,7 @@ def test_quotes_line_breaks_and_a_byte_order_mark_are_understood(tmp_path: Path)
 
 def test_an_empty_line_is_a_gap_where_there_is_one_column(tmp_path: Path) -> None:
     schema = Schema(columns=(Integer(name="x", low=0, high=9, nullable=True),))
-    assert read_table(written(tmp_path, "x\n1\n\n3\n"), schema).frame["x"].isna().tolist() == [
-        False,
-        True,
-        False,
-    ]
+    assert read_table(written(tmp_path, "x\n1\n\n3\n"), schema).frame["x"].isna().tolist() == [False, True, False]
 
 
 def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:

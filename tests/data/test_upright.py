@@ -69,10 +69,7 @@ def test_no_image_reaches_beyond_the_bound(shape: tuple[int, ...]) -> None:
 
 
 def test_series_and_frames_that_keep_nothing_else_are_not_turned() -> None:
-    for bad in (
-        {"shape": (9, 2), "sides": 1, "features": 12},
-        {"shape": (4, 4), "sides": 2, "features": 3},
-    ):
+    for bad in ({"shape": (9, 2), "sides": 1, "features": 12}, {"shape": (4, 4), "sides": 2, "features": 3}):
         with pytest.raises(ConfigError, match="upright"):
             Frame(**bad, upright=True)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="upright"):

@@ -83,12 +83,7 @@ def test_no_other_persons_rows_change_what_a_person_counts(cut: str) -> None:
 def test_two_events_at_one_time_keep_the_order_of_the_file() -> None:
     who = pd.DataFrame({"patient": [1], "sex": ["f"], "smoker": [True]})
     events = pd.DataFrame(
-        {
-            "patient": [1, 1, 1],
-            "day": ["2020-01-05", "2020-01-02", "2020-01-05"],
-            "severity": [3, 1, 2],
-            "ward": "a",
-        }
+        {"patient": [1, 1, 1], "day": ["2020-01-05", "2020-01-02", "2020-01-05"], "severity": [3, 1, 2], "ward": "a"}
     )
     codes = read_visits({"people": who, "events": events}, clinic()).codes()
     assert codes.events[:, 0].tolist() == [1, 3, 2]

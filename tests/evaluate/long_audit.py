@@ -332,9 +332,7 @@ def one_person_twice(patch: pytest.MonkeyPatch) -> None:
 def _doubled(honest: Callable[..., None]) -> Callable[..., None]:
     def doubled(self: Any, *told: Any, **more: Any) -> None:
         honest(
-            self,
-            *(_first_twice(one) if isinstance(one, Table | ArrayTable | Visits) else one for one in told),
-            **more,
+            self, *(_first_twice(one) if isinstance(one, Table | ArrayTable | Visits) else one for one in told), **more
         )
 
     return doubled
@@ -379,10 +377,7 @@ def planted(bug: Callable[[pytest.MonkeyPatch], None]) -> Iterator[None]:
 def claim_is_kept(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
     """No more is told apart than the ledger says."""
     found = audit_protocol(RUNS[run].case(), trials=trials, confidence=1 - doubt, seconds=3600, seed=seed)
-    return (
-        found.passed,
-        f"claimed ε = {found.claimed:.3f}, observed ≥ {found.observed:.3f}, {trials:,} trials",
-    )
+    return (found.passed, f"claimed ε = {found.claimed:.3f}, observed ≥ {found.observed:.3f}, {trials:,} trials")
 
 
 def claim_is_tight(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
@@ -437,10 +432,7 @@ def laws_are_found(run: str, seed: int, trials: int, doubt: float) -> tuple[bool
     near, far = as_a_law_and_as_zeros(range(seed, seed + 8), components=64, steps=300)
     all_pairs, tied = (float(side.mean()) for side in (near / far.mean(), near[:, 0] / far[:, 0].mean()))
     good = max(off[:-1]) < 4e-4 and off[-1] < 8e-3 and all_pairs < 0.92 and tied < 0.8
-    return (
-        good,
-        f"pairs off by {', '.join(f'{one:.0e}' for one in off)}; {all_pairs:.2f} and {tied:.2f} of zeros'",
-    )
+    return (good, f"pairs off by {', '.join(f'{one:.0e}' for one in off)}; {all_pairs:.2f} and {tied:.2f} of zeros'")
 
 
 Check = Callable[[str, int, int, float], tuple[bool, str]]
@@ -455,11 +447,7 @@ PLANTED: dict[str, tuple[Check, Bug, tuple[str, ...]]] = {
     "pairs that count twice": (claim_is_kept, pairs_count_twice, ("gram",)),
     "rows half as long again": (claim_is_kept, rows_longer_by(1.5), ("moments",)),
     "events of two thirds of a person": (claim_is_kept, two_thirds_of_a_person_for_each_event, ("visits",)),
-    "one person twice": (
-        claim_is_kept,
-        one_person_twice,
-        ("gram", "gram, levels bought", "moments", "visits"),
-    ),
+    "one person twice": (claim_is_kept, one_person_twice, ("gram", "gram, levels bought", "moments", "visits")),
     "masks used again": (masks_are_used_once, masks_again, MASKED),
     "a twentieth less noise": (no_more_than_claimed, noise_times(Fraction(19, 20)), SHARP),
     "a tenth less noise than a person moves": (
@@ -469,11 +457,7 @@ PLANTED: dict[str, tuple[Check, Bug, tuple[str, ...]]] = {
     ),
     "a tenth less noise on gradients": (no_more_than_claimed, gradients_noised_by(10 / 11), ("verti-gan",)),
     "rows a tenth longer": (no_more_than_claimed, rows_longer_by(1.1), ("moments",)),
-    "one person twice, looked at closely": (
-        no_more_than_claimed,
-        one_person_twice,
-        ("gram", "moments", "visits"),
-    ),
+    "one person twice, looked at closely": (no_more_than_claimed, one_person_twice, ("gram", "moments", "visits")),
 }
 
 

@@ -45,9 +45,7 @@ def test_the_server_without_its_own_noise_learns_a_part_of_what_is_claimed(kind:
     assert result.passed
 
 
-def test_a_second_aggregator_that_adds_a_sixth_of_its_noise_is_found_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_second_aggregator_that_adds_a_sixth_of_its_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     real = MomentsPlan.noise
 
     def quiet(self: MomentsPlan, rng: Rng) -> Tensor:

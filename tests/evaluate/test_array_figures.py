@@ -47,13 +47,7 @@ def test_series_as_a_generator_writes_them_are_read_and_compared(tmp_path: Path)
         schema.frame(part).to_parquet(tmp_path / f"{name}.parquet")
     schema.save(tmp_path / "schema.toml")
     figures = array_figures(tmp_path / "real.parquet", tmp_path / "made.parquet", schema, steps=10)
-    assert [figure.name for figure in figures] == [
-        "mmd",
-        "coverage",
-        "next_step_mae",
-        "autocorrelation",
-        "dcr",
-    ]
+    assert [figure.name for figure in figures] == ["mmd", "coverage", "next_step_mae", "autocorrelation", "dcr"]
     assert all(figure.value is not None for figure in figures)
 
 

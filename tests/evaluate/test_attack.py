@@ -63,8 +63,7 @@ def test_attacks_are_judged_together_by_all_their_measures():
 def test_an_attack_with_too_small_a_control_is_refused_in_words_and_costs_the_others_nothing():
     small, large = judge([attack("a", 0.001, control=LEAST - 1), attack("b", LEVEL, control=LEAST)])
     assert small == Attack.absent(
-        What("a"),
-        f"its control has {LEAST - 1} people, and with fewer than {LEAST} a leak cannot be told from luck.",
+        What("a"), f"its control has {LEAST - 1} people, and with fewer than {LEAST} a leak cannot be told from luck."
     )
     assert not small.leaks
     assert large["m0"].adjusted == LEVEL

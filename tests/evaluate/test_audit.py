@@ -33,15 +33,7 @@ from understudy.evaluate.audit.auditing import (
     learned,
     paid_numbers,
 )
-from understudy.evaluate.audit.bounds import (
-    PILOT,
-    Errors,
-    explained,
-    gaussian,
-    plain,
-    scaled,
-    separate,
-)
+from understudy.evaluate.audit.bounds import PILOT, Errors, explained, gaussian, plain, scaled, separate
 from understudy.evaluate.audit.canaries import VertiGanAudit, World, cut_down
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp, Spend, calibrate, epsilon
@@ -420,12 +412,7 @@ def test_any_protocol_can_be_audited_as_it_is() -> None:
     schemas = {"clinic": SCHEMA, "insurer": Schema(columns=(Boolean(name="insured"),))}
     config = verti_gan.Config(**{**vars(TINY), "batch": 40})
     case = plain_case(
-        verti_gan.PROTOCOL,
-        config,
-        schemas,
-        dict.fromkeys(schemas, Budget(1.0, DELTA)),
-        target="insurer",
-        people=20,
+        verti_gan.PROTOCOL, config, schemas, dict.fromkeys(schemas, Budget(1.0, DELTA)), target="insurer", people=20
     )
     assert len(case.parties(True, 0)["clinic"].table.frame) == 20  # type: ignore[attr-defined]
     assert len(case.parties(False, 0)["clinic"].table.frame) == 19  # type: ignore[attr-defined]

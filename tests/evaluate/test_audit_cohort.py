@@ -44,9 +44,7 @@ class Louder(Ps):
         return PureDp(0.5)
 
 
-def test_a_mechanism_that_chooses_at_another_price_than_it_charges_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_mechanism_that_chooses_at_another_price_than_it_charges_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def louder(self: Reporting, dims: int, clip: float = 1.0) -> Ps:
         return Louder(dims=dims, top=4, epsilon=20.0)
 
@@ -76,14 +74,10 @@ def test_a_server_that_asks_about_nothing_but_the_canary_learns_no_more_than_the
     assert result.passed
 
 
-def test_reports_at_another_price_than_they_are_charged_for_are_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_reports_at_another_price_than_they_are_charged_for_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     real = one_report_party.randomized
     monkeypatch.setattr(
-        one_report_party,
-        "randomized",
-        lambda rows, which, sets, epsilon, rng: real(rows, which, sets, 8.0, rng),
+        one_report_party, "randomized", lambda rows, which, sets, epsilon, rng: real(rows, which, sets, 8.0, rng)
     )
     result = one_reported(0.5, 25)
     assert result.claimed == 0.5

@@ -19,7 +19,7 @@ SCHEMA = Schema(
         Real(name="income", low=0.0, high=100.0, bins=5, nullable=True),
         Boolean(name="child"),
         Date(name="since", low="2020-01-01", high="2020-12-31", bins=4),
-    ),
+    )
 )
 OWNERS = dict.fromkeys(("plan", "health", "visits"), "clinic") | dict.fromkeys(("income", "child", "since"), "insurer")
 FAST = ("linear",)

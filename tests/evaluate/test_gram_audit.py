@@ -31,11 +31,7 @@ pytestmark = pytest.mark.usefixtures("few_trials")
 
 
 def audited(
-    schemas: dict[str, Schema],
-    trials: int = 14,
-    budget: Budget = BUDGET,
-    stages: tuple[str, ...] = (),
-    **settings: Any,
+    schemas: dict[str, Schema], trials: int = 14, budget: Budget = BUDGET, stages: tuple[str, ...] = (), **settings: Any
 ) -> AuditResult:
     case = JointAudit(
         study=Gram,
@@ -68,9 +64,7 @@ def test_a_target_that_is_measured_twice_is_within_the_claim_too() -> None:
 
 
 @pytest.mark.parametrize("schemas", [{"a": PRICES}, {"a": NUMBERS, "b": Z}], ids=["one holder", "columns"])
-def test_where_levels_are_bought_all_releases_together_are_within_the_claim(
-    schemas: dict[str, Schema],
-) -> None:
+def test_where_levels_are_bought_all_releases_together_are_within_the_claim(schemas: dict[str, Schema]) -> None:
     result = audited(schemas, budget=LOOSE, fine=0.5)
     assert result.passed
     assert result.observed > 2.5

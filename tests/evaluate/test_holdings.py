@@ -62,11 +62,7 @@ def test_without_a_person_rows_are_joined_as_they_stand() -> None:
         ({"clinic": TABLES["clinic"][:0]}, SCHEMAS, "no rows"),
         (TABLES | {"insurer": TABLES["insurer"].assign(number=[5, 6, 7, 8])}, SCHEMAS, "share no person"),
         (*bare(a=3, b=4), "differ in length"),
-        (
-            {"clinic": TABLES["clinic"]} | bare(b=4)[0],
-            {"clinic": CLINIC} | bare(b=4)[1],
-            "some parties name a person",
-        ),
+        ({"clinic": TABLES["clinic"]} | bare(b=4)[0], {"clinic": CLINIC} | bare(b=4)[1], "some parties name a person"),
     ],
     ids=["none", "empty", "strangers", "lengths", "half"],
 )

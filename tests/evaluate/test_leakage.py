@@ -75,11 +75,7 @@ def test_three_parties_are_linked_each_to_the_others():
     found = attack_tables(TRAIN, HOLDOUT, people(200, 4), SCHEMA, owners=owners, secrets=[], targets=50)
     links = [attack for attack in found.attacks if attack.name.startswith("linkability_")]
     assert all(m.adjusted is not None for attack in found.attacks for m in attack.measures)
-    assert [attack.name for attack in links] == [
-        "linkability_bank",
-        "linkability_clinic",
-        "linkability_insurer",
-    ]
+    assert [attack.name for attack in links] == ["linkability_bank", "linkability_clinic", "linkability_insurer"]
     assert links[2].note.startswith("1 columns to 4")
 
 

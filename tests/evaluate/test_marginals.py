@@ -152,10 +152,7 @@ def test_chosen_sets_are_used_as_given():
 
 @pytest.mark.parametrize(
     ("k", "scope", "reason"),
-    [
-        (4, "all", "4 columns are needed and the table has 3."),
-        (3, "within", "no party holds 3 columns."),
-    ],
+    [(4, "all", "4 columns are needed and the table has 3."), (3, "within", "no party holds 3 columns.")],
 )
 def test_too_few_columns_give_a_reason(k, scope, reason):
     pair = Marginals(np.zeros((5, 3), int), np.zeros((5, 3), int), owners="aab")

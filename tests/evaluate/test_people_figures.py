@@ -63,11 +63,9 @@ def test_sums_of_people_by_hand() -> None:
     twice = pd.concat([events, events])
     real, other = ({"people": people, "events": rows} for rows in (events, twice))
     found = {figure.name: figure.value for figure in total_figures(real, other, schema)}
-    assert found == {
-        "total_mean_severity": 1.0,
-        "total_q90_severity": pytest.approx(1.0),
-        "mean_q90_severity": 0.0,
-    }, "who has no events counts in sums, with 0, and in no average"
+    assert found == {"total_mean_severity": 1.0, "total_q90_severity": pytest.approx(1.0), "mean_q90_severity": 0.0}, (
+        "who has no events counts in sums, with 0, and in no average"
+    )
 
 
 def test_events_that_are_nobody_s_are_counted_as_such() -> None:

@@ -73,11 +73,7 @@ def test_tables_of_two_kinds_of_events_by_hand() -> None:
 
 def test_people_s_columns_are_those_of_all_with_a_kind_s_own_number_last() -> None:
     visits, claims = event_codes(REAL, schema())
-    assert visits.people.tolist() == [
-        [0, 0, 1, 2],
-        [1, 0, 2, 1],
-        [0, 10, 0, 1],
-    ]  # sex, first month, claims, visits
+    assert visits.people.tolist() == [[0, 0, 1, 2], [1, 0, 2, 1], [0, 10, 0, 1]]  # sex, first month, claims, visits
     assert claims.people.tolist() == [[0, 2, 0, 1], [1, 1, 0, 2], [0, 1, 10, 0]]
     assert [layout.people for layout in event_layouts(schema())] == [(2, 11, 3, 4), (2, 4, 11, 3)]
     assert claims.starts.tolist() == [0, 1, 3, 3]
@@ -132,13 +128,7 @@ def test_the_command_compares_two_folders_and_writes_a_page(tmp_path: Path) -> N
     for name in ("avd2_between (visits and claims)", "avd2_next (claims)", "integrity (visits)", "mia"):
         assert f"{name}: " in done.output, name
     text = (tmp_path / "page.html").read_text()
-    holds = (
-        "Synthetic people with events",
-        "<h3>Visits</h3>",
-        "Real claims",
-        "2 attacks were tried",
-        "Only for the",
-    )
+    holds = ("Synthetic people with events", "<h3>Visits</h3>", "Real claims", "2 attacks were tried", "Only for the")
     for said in holds:
         assert said in text, said
     assert "Correlations" not in text

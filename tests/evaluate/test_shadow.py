@@ -110,23 +110,9 @@ def test_features_by_hand():
     table, person = np.array([[0, 1], [0, 2], [1, 2], [0, 2]]), np.array([0, 2])
     sizes = [2, 4]
     assert describe(table, person, sizes, ["histogram"]).tolist() == [0.75, 0.25, 0, 0.25, 0.75, 0]
-    assert describe(table, person, sizes, ["near"]).tolist() == [
-        0.5,
-        1,
-    ]  # two equal rows, none more than one off
+    assert describe(table, person, sizes, ["near"]).tolist() == [0.5, 1]  # two equal rows, none more than one off
     # means, variances, then for each column its most common level, its least common, and how many occur
-    assert describe(table, person, sizes, ["naive"]).tolist() == [
-        0.25,
-        1.75,
-        0.1875,
-        0.1875,
-        0,
-        1,
-        2,
-        2,
-        1,
-        2,
-    ]
+    assert describe(table, person, sizes, ["naive"]).tolist() == [0.25, 1.75, 0.1875, 0.1875, 0, 1, 2, 2, 1, 2]
     assert describe(table, person, sizes, ["correlation"]) == pytest.approx([pearson(table)[0][0, 1]])
     assert len(describe(table, person, sizes)) == 6 + 2 + 10 + 1
 

@@ -29,11 +29,7 @@ def test_what_is_claimed_is_what_one_person_moves(run: str) -> None:
 
 @pytest.mark.parametrize(
     ("run", "bug"),
-    [
-        ("gram", noise_times(Fraction(9, 10))),
-        ("gram", one_person_twice),
-        ("verti-gan", gradients_noised_by(0.9)),
-    ],
+    [("gram", noise_times(Fraction(9, 10))), ("gram", one_person_twice), ("verti-gan", gradients_noised_by(0.9))],
 )
 def test_a_tenth_less_noise_and_one_person_twice_are_seen_at_once(run: str, bug: Bug) -> None:
     with planted(bug):

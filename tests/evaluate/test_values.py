@@ -10,14 +10,7 @@ from scipy import stats
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Real, Schema
 from understudy.evaluate.utility.association import associations, correlation_ratio, cramers_v, linear
-from understudy.evaluate.utility.values import (
-    Numbers,
-    apart,
-    column_means,
-    measure_numbers,
-    splits,
-    table_values,
-)
+from understudy.evaluate.utility.values import Numbers, apart, column_means, measure_numbers, splits, table_values
 
 INCOME = Real(name="income", low=-10, high=90, bins=2)
 
@@ -43,11 +36,7 @@ def test_every_figure_of_a_column_is_exact():
     quantiles = [0.05, 0.25, 0.5, 0.75, 0.95]
     real, made = (np.quantile(cells, quantiles) for cells in ([0, 0, 0, 20, 20], [-5, 0, 20, 20, 60]))
     assert figures["quantile_error"] == pytest.approx(np.abs(real - made).mean() / (real[-1] - real[0]))
-    assert numbers.shares == {
-        "zero_share": (0.6, 0.2),
-        "negative_share": (0.0, 0.2),
-        "spike_share": (0.4, 0.4),
-    }
+    assert numbers.shares == {"zero_share": (0.6, 0.2), "negative_share": (0.0, 0.2), "spike_share": (0.4, 0.4)}
     for name, (before, after) in numbers.shares.items():
         assert figures[name] == abs(before - after)
     assert (numbers.spike, numbers.median) == (20.0, (0.0, 20.0))
@@ -132,9 +121,7 @@ def test_one_strong_pair_that_is_lost_shows_among_many_weak_ones():
 
 def test_pairs_across_parties_are_told_apart():
     rng = np.random.default_rng(4)
-    schema = Schema(
-        columns=(Boolean(name="a"), Boolean(name="b"), Categorical(name="c", categories=("x", "y"))),
-    )
+    schema = Schema(columns=(Boolean(name="a"), Boolean(name="b"), Categorical(name="c", categories=("x", "y"))))
     rank = rng.integers(0, 2, 500).astype(float)
     real = np.stack([rank, rank, rank], axis=1)
     lost = np.stack([rank, rank, rng.permutation(rank)], axis=1)

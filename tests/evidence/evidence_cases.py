@@ -21,10 +21,7 @@ def two_holders(home: Path) -> Path:
         "clinic": pd.DataFrame({"id": ids, "ill": rng.integers(0, 2, 300).astype(bool)}),
         "insurer": pd.DataFrame({"id": ids, "paid": rng.integers(0, 9, 300)}),
     }
-    columns = {
-        "clinic": [us.Boolean(name="ill")],
-        "insurer": [us.Integer(name="paid", low=0, high=8, bins=9)],
-    }
+    columns = {"clinic": [us.Boolean(name="ill")], "insurer": [us.Integer(name="paid", low=0, high=8, bins=9)]}
     parties = {}
     for name in NAMES:
         frames[name].to_csv(home / f"{name}.csv", index=False)

@@ -71,9 +71,7 @@ def signed(run: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 def test_every_file_is_valid_in_its_own_format_and_loads_the_table(run: Path, tmp_path: Path) -> None:
     about = About(
-        title="Claims & costs <2026>",
-        licence="https://creativecommons.org/licenses/by/4.0/",
-        sector="Healthcare",
+        title="Claims & costs <2026>", licence="https://creativecommons.org/licenses/by/4.0/", sector="Healthcare"
     )
     folder = write_evidence(run / "out", tmp_path / "e", about=about)
     entry = yaml.safe_load((folder / "deployment.yaml").read_text())
@@ -101,14 +99,7 @@ def test_signed_evidence_holds_and_nothing_of_rows_or_ledgers_is_in_it(signed: t
     found = verify_folder(folder, trusted)
     assert set(found.signers) == {"hub", *NAMES}
     names = {place.name for place in folder.rglob("*")}
-    assert not names & {
-        "clinic.csv",
-        "insurer.csv",
-        "clinic.ledger",
-        "transcript.json",
-        "run.toml",
-        "checkpoint",
-    }
+    assert not names & {"clinic.csv", "insurer.csv", "clinic.ledger", "transcript.json", "run.toml", "checkpoint"}
     everything = b"".join(place.read_bytes() for place in folder.rglob("*") if place.is_file())
     assert str(run).encode() not in everything
 

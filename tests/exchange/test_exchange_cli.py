@@ -45,14 +45,7 @@ def test_two_silos_trade_generators_and_rows_never_leave(tmp_path: Path, monkeyp
     with served(tmp_path / "data") as exchange:
         tokens = {
             silo: run(
-                "exchange",
-                "token",
-                "new",
-                silo,
-                "--pool",
-                "ward",
-                at=exchange.address,
-                token=exchange.admin_token,
+                "exchange", "token", "new", silo, "--pool", "ward", at=exchange.address, token=exchange.admin_token
             ).strip()
             for silo in ("north", "south")
         }

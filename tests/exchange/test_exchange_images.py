@@ -91,10 +91,7 @@ def test_the_service_rebuilds_convolutional_decoders_and_a_pull_draws_a_balanced
     assert images.shape == (400, SIDE, SIDE)
     assert images.dtype == np.uint8
     assert 150 < (labels == 0).sum() < 250
-    for label, bright, dark in (
-        (0, np.s_[:, :HALF], np.s_[:, HALF:]),
-        (1, np.s_[:, HALF:], np.s_[:, :HALF]),
-    ):
+    for label, bright, dark in ((0, np.s_[:, :HALF], np.s_[:, HALF:]), (1, np.s_[:, HALF:], np.s_[:, :HALF])):
         own = images[labels == label].astype(float)
         assert own[bright].mean() > own[dark].mean() + 20, label
 

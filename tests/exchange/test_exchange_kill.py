@@ -50,9 +50,7 @@ def test_what_was_acknowledged_a_moment_before_kill_9_is_there_whole_over_the_ne
     assert len(results["after"]) == 6
 
 
-def test_the_same_kills_catch_a_store_that_names_a_file_before_it_is_there(
-    results: dict[str, dict[str, int]],
-) -> None:
+def test_the_same_kills_catch_a_store_that_names_a_file_before_it_is_there(results: dict[str, dict[str, int]]) -> None:
     assert results["row first"]["torn"] > 0
 
 

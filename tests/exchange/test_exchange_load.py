@@ -182,20 +182,14 @@ def test_a_torn_upload_leaves_nothing(exchange: Served) -> None:
     data, token = seal(generator("torn", seed=140)), exchange.token("torn")
     with Client(exchange.address, token) as client:
         client.subscribe("ward")
-    before = {path.name for path in exchange.folder.rglob("*")} - {
-        "exchange.sqlite-wal",
-        "exchange.sqlite-shm",
-    }
+    before = {path.name for path in exchange.folder.rglob("*")} - {"exchange.sqlite-wal", "exchange.sqlite-shm"}
     for share in (0.0, 0.3, 0.99):
         with _half_sent(exchange.address, token, data, int(share * len(data))):
             pass
     deadline = time.monotonic() + 60
     while list((exchange.folder / "incoming").iterdir()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    after = {path.name for path in exchange.folder.rglob("*")} - {
-        "exchange.sqlite-wal",
-        "exchange.sqlite-shm",
-    }
+    after = {path.name for path in exchange.folder.rglob("*")} - {"exchange.sqlite-wal", "exchange.sqlite-shm"}
     assert after == before
 
 
@@ -263,10 +257,7 @@ def test_over_tls_a_client_trusts_only_whom_it_was_told_to(tmp_path: Path) -> No
     with served(tmp_path / "data", certificate=cert, key=key) as exchange:
         with exchange.admin(ca=cert) as admin:
             assert {pool["name"] for pool in admin.pools()} == {"ward", "other"}
-        with (
-            exchange.admin(tries=1) as stranger,
-            pytest.raises(ExchangeError, match="certificate verify failed"),
-        ):
+        with exchange.admin(tries=1) as stranger, pytest.raises(ExchangeError, match="certificate verify failed"):
             stranger.pools()
 
 

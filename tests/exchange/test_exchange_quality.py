@@ -81,15 +81,7 @@ def test_a_second_figure_for_a_pool_is_refused_and_costs_nothing(
 
 
 def test_a_card_with_a_figure_that_nobody_paid_for_is_refused(exchange: Served) -> None:
-    figure = {
-        "right": 9,
-        "people": 10,
-        "noise": 4.0,
-        "epsilon": 0.5,
-        "delta": 1e-6,
-        "accuracy": 0.9,
-        "low": 0.8,
-    }
+    figure = {"right": 9, "people": 10, "noise": 4.0, "epsilon": 0.5, "delta": 1e-6, "accuracy": 0.9, "low": 0.8}
     with exchange.member("west") as member:
         for lie in (figure, figure | {"high": 1.0}, {}, "95 %", None, json.dumps(figure)):
             offer = generator("west")

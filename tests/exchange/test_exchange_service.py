@@ -44,12 +44,7 @@ def raw(exchange: Served) -> Iterator[Callable[..., httpx.Response]]:
 
 
 def put(
-    raw: Callable[..., httpx.Response],
-    data: bytes,
-    *,
-    pool: str = "ward",
-    digest: str | None = None,
-    **options: Any,
+    raw: Callable[..., httpx.Response], data: bytes, *, pool: str = "ward", digest: str | None = None, **options: Any
 ) -> httpx.Response:
     return raw("PUT", f"pools/{pool}/offers/{digest or digest_of(data)}", content=data, **options)
 
@@ -196,13 +191,7 @@ def test_the_file_that_the_bad_ones_are_made_from_is_good(raw: Callable[..., htt
 
 @pytest.mark.parametrize(
     "change",
-    [
-        nan_first,
-        lambda v: v.double(),
-        lambda v: v.half(),
-        lambda v: v[:, 1:].contiguous(),
-        lambda v: v * torch.inf,
-    ],
+    [nan_first, lambda v: v.double(), lambda v: v.half(), lambda v: v[:, 1:].contiguous(), lambda v: v * torch.inf],
 )
 def test_weights_that_are_not_those_of_the_network_are_refused(
     raw: Callable[..., httpx.Response], tmp_path: Path, change: Callable[[torch.Tensor], torch.Tensor]

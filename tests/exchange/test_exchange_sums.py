@@ -153,10 +153,7 @@ def test_the_pages_show_a_line_of_images_for_each_class(exchange: Served) -> Non
     assert "all classes" in own
     assert "A line for each class, from above: 0, 1." in own
     assert "understudy exchange pull --silo north --out pool" in own
-    told = re.search(
-        r'<td class="n">(\d+)</td><td class="n">(\d+)</td></tr></tbody></table></div>\n</section>',
-        own,
-    )
+    told = re.search(r'<td class="n">(\d+)</td><td class="n">(\d+)</td></tr></tbody></table></div>\n</section>', own)
     assert told
     assert 300 < int(told[1]) + int(told[2]) < 500  # of 400 people, under noise
     assert "The silo publishes no figure." in own

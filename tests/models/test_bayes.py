@@ -105,10 +105,6 @@ def test_a_description_of_something_else_is_refused(change: dict[str, object]) -
 
 
 def test_a_description_of_no_copula_is_refused() -> None:
-    for description in (
-        {"kind": "copula"},
-        {"kind": "bayes-net", "sizes": [2]},
-        {"kind": "copula", "sizes": [0]},
-    ):
+    for description in ({"kind": "copula"}, {"kind": "bayes-net", "sizes": [2]}, {"kind": "copula", "sizes": [0]}):
         with pytest.raises(ConfigError):
             GaussianCopula.from_description(description)

@@ -84,8 +84,7 @@ def test_a_wide_matrix_is_fitted_to_all_its_levels(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("understudy.models.tables.merged_levels.FITTED", 96)
     sizes, n = (17,) * 6, 2_000
     codes = torch.stack(
-        [torch.randint(size, (n,), generator=torch.Generator().manual_seed(k)) for k, size in enumerate(sizes)],
-        1,
+        [torch.randint(size, (n,), generator=torch.Generator().manual_seed(k)) for k, size in enumerate(sizes)], 1
     )
     codes[:1_500, 0] = 7
     table = torch.zeros(17, 17, 17, dtype=torch.float64)

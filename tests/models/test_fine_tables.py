@@ -50,10 +50,7 @@ def test_noise_alone_is_a_table_of_one_person(layers: list[list[float]]) -> None
 
 def test_the_projection_is_the_nearest_table_with_that_sum() -> None:
     generator = torch.Generator().manual_seed(0)
-    rows, totals = (
-        torch.randn(50, 6, generator=generator).double(),
-        torch.rand(50, generator=generator).double() * 4,
-    )
+    rows, totals = (torch.randn(50, 6, generator=generator).double(), torch.rand(50, generator=generator).double() * 4)
     found = to_simplex(rows, totals)
     assert torch.allclose(found.sum(1), totals)
     # Karush–Kuhn–Tucker: all that is positive was moved by the same, and nothing else would come out above 0.

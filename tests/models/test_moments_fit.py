@@ -9,12 +9,7 @@ import torch
 from understudy.data.encoding.frame import Frame
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.fit import Centres, centres, directions, fit_cells
-from understudy.models.moments.gaussians import (
-    CellGaussians,
-    mapped_through,
-    match_shades,
-    shades_map,
-)
+from understudy.models.moments.gaussians import CellGaussians, mapped_through, match_shades, shades_map
 from understudy.models.moments.released import CELLS, bought_norm
 from understudy.models.plan import expected
 from understudy.models.tables.fine_tables import to_simplex

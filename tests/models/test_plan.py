@@ -24,13 +24,7 @@ def class_decoders(draw: st.DrawFn) -> dict[str, Any]:
     found = draw(sizes)
     place = draw(st.integers(0, len(found) - 1))
     label = [place, draw(st.integers(0, found[place] - 1))]
-    return {
-        "kind": "class-decoder",
-        "latent": draw(units),
-        "hidden": draw(layers),
-        "sizes": found,
-        "label": label,
-    }
+    return {"kind": "class-decoder", "latent": draw(units), "hidden": draw(layers), "sizes": found, "label": label}
 
 
 def branches(output: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[list[dict[str, Any]]]:
@@ -41,12 +35,7 @@ def branches(output: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[lis
 
 tables = branches(st.fixed_dictionaries({"hidden": layers, "blocks": sizes}))
 images = st.fixed_dictionaries(
-    {
-        "party": st.just("a"),
-        "hidden": st.lists(units, min_size=2, max_size=2),
-        "shape": sides,
-        "image": st.just(True),
-    }
+    {"party": st.just("a"), "hidden": st.lists(units, min_size=2, max_size=2), "shape": sides, "image": st.just(True)}
 )
 described = st.one_of(
     class_decoders(),
@@ -64,9 +53,7 @@ described = st.one_of(
 
 @given(described)
 @settings(max_examples=60)
-def test_a_plan_names_the_tensors_of_the_network_and_the_rows_that_it_draws(
-    description: dict[str, Any],
-) -> None:
+def test_a_plan_names_the_tensors_of_the_network_and_the_rows_that_it_draws(description: dict[str, Any]) -> None:
     network, plan = network_class(description["kind"]).from_description(description), plan_of(description)
     assert plan.shapes == {name: (value.dtype, tuple(value.shape)) for name, value in network.state_dict().items()}
     width = math.prod(plan.values) if plan.sizes is None else sum(plan.sizes)  # type: ignore[arg-type]
@@ -75,12 +62,7 @@ def test_a_plan_names_the_tensors_of_the_network_and_the_rows_that_it_draws(
 
 WIDE = {"kind": "class-decoder", "latent": 1, "hidden": [], "sizes": [2, 2], "label": [0, 0]}
 IMAGE = {"kind": "class-image-decoder", "latent": 1, "channels": [1], "shape": [28, 28]}
-BRANCHED = {
-    "kind": "branched",
-    "latent": 1,
-    "common": [],
-    "branches": [{"party": "a", "hidden": [], "blocks": [2]}],
-}
+BRANCHED = {"kind": "branched", "latent": 1, "common": [], "branches": [{"party": "a", "hidden": [], "blocks": [2]}]}
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,7 @@ from understudy.models.nets.wae import ImageWae, TableWae
 from understudy.privacy.noise.rng import FastRng
 
 NETWORKS = [Rwae(5, 2, hidden=4, latent=3), TableWae((2, 3, 4), hidden=6, latent=3), ImageWae(channels=2)]
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
-]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -8,13 +8,7 @@ from torch.nn import functional
 
 from understudy.ground.errors import ConfigError
 from understudy.models.nets.autoencoder import Autoencoder, fit
-from understudy.models.nets.wae import (
-    ImageDecoder,
-    ImageWae,
-    TableDecoder,
-    TableWae,
-    paper_sizes,
-)
+from understudy.models.nets.wae import ImageDecoder, ImageWae, TableDecoder, TableWae, paper_sizes
 from understudy.privacy.noise.rng import FastRng
 
 TABLE = TableWae(sizes=(2, 3, 2, 1, 5), hidden=6, latent=3)
@@ -137,8 +131,7 @@ def test_a_decoder_gives_the_odds_of_every_level() -> None:
     wanted = [1 - p[:, :1], p[:, :1], p[:, 1:4], 1 - p[:, 4:5], p[:, 4:5], one, p[:, 6:]]
     torch.testing.assert_close(rows, torch.cat(wanted, 1))
     torch.testing.assert_close(
-        IMAGE.decoder(params := IMAGE.init(FastRng(3))).rows(z),
-        IMAGE.decode(params[None], z[None])[0].sigmoid(),
+        IMAGE.decoder(params := IMAGE.init(FastRng(3))).rows(z), IMAGE.decode(params[None], z[None])[0].sigmoid()
     )
 
 

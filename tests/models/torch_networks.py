@@ -22,11 +22,7 @@ def module(model: Classifier) -> nn.Module:
         case LogisticRegression():
             layers = [nn.Linear(model.features, model.classes)]
         case Mlp():
-            layers = [
-                nn.Linear(model.features, model.hidden),
-                nn.ReLU(),
-                nn.Linear(model.hidden, model.classes),
-            ]
+            layers = [nn.Linear(model.features, model.hidden), nn.ReLU(), nn.Linear(model.hidden, model.classes)]
         case LeNet():
             layers = [
                 nn.Unflatten(1, (1, 28, 28)), nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2),

@@ -177,17 +177,9 @@ def test_what_has_no_price_raises_and_what_has_no_noise_costs_infinity() -> None
         for method in ("pld", "rdp"):
             with pytest.raises(PrivacyError):
                 epsilon(
-                    {event: 1} if not isinstance(event, dp.ComposedDpEvent) else flatten(event),
-                    DELTA,
-                    method=method,
+                    {event: 1} if not isinstance(event, dp.ComposedDpEvent) else flatten(event), DELTA, method=method
                 )
-    noiseless = (
-        GAUSSIAN(0.0),
-        LAPLACE(0.0),
-        sampled(0.1, 0.0),
-        dp.NonPrivateDpEvent(),
-        DiscreteGaussian(0.0),
-    )
+    noiseless = (GAUSSIAN(0.0), LAPLACE(0.0), sampled(0.1, 0.0), dp.NonPrivateDpEvent(), DiscreteGaussian(0.0))
     for event in noiseless:
         assert epsilon({event: 1}, DELTA) == epsilon({event: 1}, DELTA, method="rdp") == math.inf
     assert epsilon({GAUSSIAN(5.0): 1}, 0.0) == math.inf
@@ -197,13 +189,7 @@ def test_what_has_no_price_raises_and_what_has_no_noise_costs_infinity() -> None
 
 @pytest.mark.parametrize(
     "spend",
-    [
-        {GAUSSIAN(-1.0): 1},
-        {GAUSSIAN(math.nan): 1},
-        {sampled(1.5, 1.0): 1},
-        {GAUSSIAN(1.0): -2},
-        {GAUSSIAN(1.0): 0.5},
-    ],
+    [{GAUSSIAN(-1.0): 1}, {GAUSSIAN(math.nan): 1}, {sampled(1.5, 1.0): 1}, {GAUSSIAN(1.0): -2}, {GAUSSIAN(1.0): 0.5}],
 )
 def test_values_that_make_no_sense_are_refused(spend: dict[dp.DpEvent, int]) -> None:
     with pytest.raises(ConfigError):
@@ -259,10 +245,7 @@ def test_one_more_use_never_costs_less(uses: list[tuple[dp.DpEvent, int]], more:
     for event, count in uses:
         spend[event] += count
     for method in ("pld", "rdp"):
-        before, after = (
-            epsilon(spend, DELTA, method=method),
-            epsilon(spend + Counter([more]), DELTA, method=method),
-        )
+        before, after = (epsilon(spend, DELTA, method=method), epsilon(spend + Counter([more]), DELTA, method=method))
         assert after >= before * (1 - 1e-3) - 1e-3  # the grid's width
 
 

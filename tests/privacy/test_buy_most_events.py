@@ -36,15 +36,10 @@ def people_with(numbers: list[int]) -> Visits:
 
 @settings(max_examples=50)
 @given(
-    numbers=st.lists(st.integers(0, 5000), min_size=1, max_size=12),
-    percent=st.integers(1, 99),
-    gone=st.integers(0, 11),
+    numbers=st.lists(st.integers(0, 5000), min_size=1, max_size=12), percent=st.integers(1, 99), gone=st.integers(0, 11)
 )
 def test_one_person_moves_no_score_by_more_than_the_sensitivity(numbers: list[int], percent: int, gone: int) -> None:
-    bounds, without = (
-        candidates(CEILING),
-        [n for place, n in enumerate(numbers) if place != gone % len(numbers)],
-    )
+    bounds, without = (candidates(CEILING), [n for place, n in enumerate(numbers) if place != gone % len(numbers)])
     one, other = (scores(people_with(each), bounds, percent) for each in (numbers, without))
     assert int((one - other).abs().max()) <= max(percent, 100 - percent)
 

@@ -24,14 +24,7 @@ from understudy.data.schema import Boolean, Categorical, Ordinal, Schema
 from understudy.data.table import check_table, read_table
 from understudy.ground.errors import BudgetExceeded, ConfigError, PrivacyError, SchemaError
 from understudy.privacy import buy_schema as module
-from understudy.privacy.accounts.accounting import (
-    PureDp,
-    Reveals,
-    epsilon,
-    event_from_json,
-    event_to_json,
-    flatten,
-)
+from understudy.privacy.accounts.accounting import PureDp, Reveals, epsilon, event_from_json, event_to_json, flatten
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.buy_schema import buy_schema, quote
@@ -455,11 +448,7 @@ def test_times_are_bought_as_whole_days_by_the_second():
     seen = pd.date_range("2021-03-01 09:30", "2021-05-30 18:45", periods=3000)
     days, times = (buy(pd.DataFrame({"x": seen}), {"x": kind}, seed=4).column("x") for kind in ("date", "datetime"))
     assert (times.low.date(), times.high.date()) == (days.low, days.high)
-    assert (str(times.low.time()), str(times.high.time()), times.resolution) == (
-        "00:00:00",
-        "23:59:59",
-        "second",
-    )
+    assert (str(times.low.time()), str(times.high.time()), times.resolution) == ("00:00:00", "23:59:59", "second")
 
 
 def test_days_in_a_form_have_the_bounds_of_the_same_days_and_keep_their_form() -> None:

@@ -17,8 +17,7 @@ DEVICE = "cpu" if INTERPRETED else "cuda"
 
 pytestmark = [
     pytest.mark.skipif(
-        critic_kernel.triton is None or not (INTERPRETED or torch.cuda.is_available()),
-        reason="no GPU with Triton",
+        critic_kernel.triton is None or not (INTERPRETED or torch.cuda.is_available()), reason="no GPU with Triton"
     ),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # the interpreter's, where a number overflows
 ]

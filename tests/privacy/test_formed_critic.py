@@ -50,12 +50,7 @@ def test_the_clipped_sum_equals_clipping_each_persons_gradient(clip_norm: float)
 def test_it_agrees_with_the_closed_form_where_there_is_one() -> None:
     torch.manual_seed(0)
     critic, (real, fake, mix) = Critic(30, (8, 5)).double(), rows()
-    settings: dict[str, Any] = {
-        "clip_norm": 0.7,
-        "noise_multiplier": 1.3,
-        "expected_batch": 9.0,
-        "penalty": 10.0,
-    }
+    settings: dict[str, Any] = {"clip_norm": 0.7, "noise_multiplier": 1.3, "expected_batch": 9.0, "penalty": 10.0}
     mask = torch.tensor([1, 0, 1, 1, 0, 1, 1.0]).double()
     formed = formed_critic_gradient(critic, real, fake, mix, rng=SecureRng.from_seed(2), mask=mask, **settings)
     closed = private_critic_gradient(
@@ -86,12 +81,7 @@ def test_people_taken_some_at_a_time_give_the_same_sum(monkeypatch: pytest.Monke
 
 def test_nobody_is_noise_alone_of_the_promised_size() -> None:
     critic, (real, fake, mix) = image_critic((20, 20)).float(), rows(400, 0)
-    settings: dict[str, Any] = {
-        "clip_norm": 2.0,
-        "noise_multiplier": 3.0,
-        "expected_batch": 4.0,
-        "penalty": 10.0,
-    }
+    settings: dict[str, Any] = {"clip_norm": 2.0, "noise_multiplier": 3.0, "expected_batch": 4.0, "penalty": 10.0}
     noise = flat(
         formed_critic_gradient(critic, real.float(), fake.float(), mix.float(), rng=SecureRng.from_seed(3), **settings)
     )

@@ -11,12 +11,7 @@ from scipy.stats import chisquare
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.noise import discrete
-from understudy.privacy.noise.discrete import (
-    DiscreteGaussianNoise,
-    DiscreteLaplaceNoise,
-    bernoulli_exp,
-    rounded_up,
-)
+from understudy.privacy.noise.discrete import DiscreteGaussianNoise, DiscreteLaplaceNoise, bernoulli_exp, rounded_up
 from understudy.privacy.noise.rng import FastRng, SecureRng
 
 SCALES = [Fraction(1, 4), Fraction(2, 3), Fraction(1), Fraction(7, 2), Fraction(429, 32)]
@@ -73,16 +68,7 @@ def chance(numerator, denominator, depth):
 
 @pytest.mark.parametrize(
     ("numerator", "denominator", "depth", "at_once"),
-    [
-        (0, 1, 1, 1),
-        (1, 3, 9, 1),
-        (2, 3, 6, 1),
-        (1, 1, 7, 1),
-        (3, 2, 8, 1),
-        (1, 1, 8, 2),
-        (2, 1, 8, 2),
-        (3, 2, 8, 2),
-    ],
+    [(0, 1, 1, 1), (1, 3, 9, 1), (2, 3, 6, 1), (1, 1, 7, 1), (3, 2, 8, 1), (1, 1, 8, 2), (2, 1, 8, 2), (3, 2, 8, 2)],
 )
 def test_bernoulli_of_an_exponential_is_exact_over_all_its_random_choices(
     numerator, denominator, depth, at_once, monkeypatch

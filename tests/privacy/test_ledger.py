@@ -262,12 +262,7 @@ def test_an_existing_ledger_keeps_its_budget_until_it_is_set_explicitly(tmp_path
 
 
 def test_a_new_ledger_needs_a_holder_and_a_finite_budget(tmp_path: Path) -> None:
-    for given in (
-        {},
-        {"holder": "clinic"},
-        {"budget": PURE},
-        {"holder": "clinic", "budget": Budget(math.inf, 0)},
-    ):
+    for given in ({}, {"holder": "clinic"}, {"budget": PURE}, {"holder": "clinic", "budget": Budget(math.inf, 0)}):
         with pytest.raises(LedgerError):
             Ledger(tmp_path / "new.ledger", **given)
     assert not list(tmp_path.iterdir())

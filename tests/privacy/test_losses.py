@@ -5,13 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dp_accounting import (
-    DpEvent,
-    GaussianDpEvent,
-    LaplaceDpEvent,
-    PoissonSampledDpEvent,
-    get_epsilon_gaussian,
-)
+from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, PoissonSampledDpEvent, get_epsilon_gaussian
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as plds
 from dp_accounting.pld.common import compute_self_convolve_bounds
@@ -162,10 +156,7 @@ def test_the_least_epsilon_is_the_library_s() -> None:
         masses = rng.dirichlet(np.full(size, 0.3)) * (1 - endless) * (rng.random(size) < 0.8)
         dense = pld_pmf.DensePLDPmf(grid, first, masses, endless, True)
         sparse = pld_pmf.SparsePLDPmf(
-            {first + 2 * int(place): float(masses[place]) for place in rng.permutation(size)},
-            grid,
-            endless,
-            True,
+            {first + 2 * int(place): float(masses[place]) for place in rng.permutation(size)}, grid, endless, True
         )
         for sides in ([dense], [sparse], [dense, sparse]):
             distribution = plds.PrivacyLossDistribution(*sides)

@@ -9,15 +9,7 @@ import torch
 
 from understudy.ground.errors import ConfigError
 from understudy.privacy.local.duchi import Duchi, DuchiValue
-from understudy.privacy.local.piecewise import (
-    THRESHOLD,
-    FedSel,
-    Hybrid,
-    HybridValue,
-    Piecewise,
-    PiecewiseValue,
-    PmSub,
-)
+from understudy.privacy.local.piecewise import THRESHOLD, FedSel, Hybrid, HybridValue, Piecewise, PiecewiseValue, PmSub
 from understudy.privacy.noise.rng import SecureRng
 
 VALUES = (-1.0, -0.37, 0.0, 0.8, 1.0)
@@ -102,13 +94,7 @@ def test_piecewise_with_half_a_window_is_that_of_wang_et_al():
 
 @pytest.mark.parametrize(
     "mechanism",
-    [
-        DuchiValue(1.0),
-        PiecewiseValue(1.0),
-        PiecewiseValue(4.0, 1 / 3),
-        HybridValue(0.5),
-        HybridValue(2.0),
-    ],
+    [DuchiValue(1.0), PiecewiseValue(1.0), PiecewiseValue(4.0, 1 / 3), HybridValue(0.5), HybridValue(2.0)],
     ids=repr,
 )
 def test_single_values_are_unbiased_with_the_stated_variance(mechanism):

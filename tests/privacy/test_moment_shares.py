@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from understudy.ground.errors import ConfigError
-from understudy.privacy.secure.moment_shares import (
-    RANDOMNESS,
-    MomentShare,
-    Vectors,
-    second_moments,
-    split_moments,
-)
+from understudy.privacy.secure.moment_shares import RANDOMNESS, MomentShare, Vectors, second_moments, split_moments
 from understudy.privacy.secure.ring import Field
 from understudy.privacy.secure.sketch import MomentSketch
 from understudy.privacy.secure.table_shares import REPEATS, Dealt

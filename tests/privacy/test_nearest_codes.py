@@ -22,10 +22,7 @@ def test_no_report_is_more_than_e_to_the_epsilon_times_likelier_for_another_vect
         assert one.odds <= Fraction(math.exp(epsilon))
         if epsilon <= 20:  # beyond, what is rounded down is felt: it is paid for and not used
             assert float(one.odds) == pytest.approx(math.exp(epsilon), rel=1e-6)
-        near_each, far_each = (
-            Fraction(one.kept_reports, near),
-            Fraction((1 << 62) - one.kept_reports, codes - near),
-        )
+        near_each, far_each = (Fraction(one.kept_reports, near), Fraction((1 << 62) - one.kept_reports, codes - near))
         assert near_each / far_each == one.odds
         assert near_each * near + far_each * (codes - near) == 1 << 62
 

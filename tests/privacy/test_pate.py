@@ -148,8 +148,7 @@ def test_a_vote_without_noise_is_priced_as_no_privacy() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"teachers": 0}, {"top": 0}, {"clip": 0.0}, {"threshold": 1.5}, {"noise_multiplier": -1.0}],
+    "wrong", [{"teachers": 0}, {"top": 0}, {"clip": 0.0}, {"threshold": 1.5}, {"noise_multiplier": -1.0}]
 )
 def test_settings_without_sense_are_refused(wrong: dict[str, float]) -> None:
     good = {"teachers": 5, "top": 2, "clip": 0.1, "threshold": 0.5, "noise_multiplier": 1.0}

@@ -13,10 +13,7 @@ PUBLIC = {name: pair.public for name, pair in KEYS.items()}
 
 
 def ends(context: bytes = b"run", a: str = "clinic", b: str = "bank") -> tuple[Channel, Channel]:
-    return (
-        connect(a, KEYS[a], PUBLIC, context=context)[b],
-        connect(b, KEYS[b], PUBLIC, context=context)[a],
-    )
+    return (connect(a, KEYS[a], PUBLIC, context=context)[b], connect(b, KEYS[b], PUBLIC, context=context)[a])
 
 
 @given(st.lists(st.binary(max_size=200), max_size=5))

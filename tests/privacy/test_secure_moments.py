@@ -96,10 +96,7 @@ def test_rows_that_are_counted_some_at_a_time_give_the_same_numbers(
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e300, 5e-324, -0.0])
 def test_a_row_of_any_length_is_in_one_cell_of_norms(odd: float) -> None:
     rows = Rows(
-        np.array([[odd] * 6, [0.0] * 6]),
-        np.zeros((2, 32)),
-        np.zeros(2, dtype=np.int64),
-        Crowd.of(np.arange(3)),
+        np.array([[odd] * 6, [0.0] * 6]), np.zeros((2, 32)), np.zeros(2, dtype=np.int64), Crowd.of(np.arange(3))
     )
     found = Lengths(FRAME).sums(rows).tolist()
     assert sum(found) == 2 * COUNT
@@ -123,10 +120,7 @@ def test_the_reach_of_second_moments_is_reached() -> None:
     """No bound below it would do: one long row moves them by all of it."""
     for stage in stages(np.random.default_rng(1))[2:3]:
         rows = Rows(
-            np.array([[1e5, 0, 0, 0, 0, 0]]),
-            np.zeros((1, 32)),
-            np.zeros(1, dtype=np.int64),
-            Crowd.of(np.array([0, 1])),
+            np.array([[1e5, 0, 0, 0, 0, 0]]), np.zeros((1, 32)), np.zeros(1, dtype=np.int64), Crowd.of(np.array([0, 1]))
         )
         moved = (stage.sums(rows).double() / torch.where(stage.diagonal, math.sqrt(2), 1.0)).norm()
         assert moved >= 0.98 * stage.sensitivity

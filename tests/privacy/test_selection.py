@@ -70,10 +70,7 @@ def test_em_mds_ratio_over_all_sets_is_at_most_exp_epsilon_and_reaches_it():
 
 def test_em_mds_with_one_index_is_ps():
     for dims, top, _, epsilon in SETTINGS:
-        one, ps = (
-            EmMds(dims=dims, top=top, chosen=1, epsilon=epsilon),
-            Ps(dims=dims, top=top, epsilon=epsilon),
-        )
+        one, ps = (EmMds(dims=dims, top=top, chosen=1, epsilon=epsilon), Ps(dims=dims, top=top, epsilon=epsilon))
         torch.testing.assert_close(one.law, ps.law, rtol=1e-13, atol=0)
         assert ps.share == pytest.approx(math.exp(epsilon) * top / (dims - top + math.exp(epsilon) * top))
         assert [one.log_probability(h) for h in (0, 1)] == pytest.approx([ps.log_probability(h) for h in (0, 1)])

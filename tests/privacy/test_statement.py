@@ -78,12 +78,7 @@ def test_the_text_names_everything_a_privacy_officer_asks_for() -> None:
         assert words in text
     clinic = next(line for line in text.splitlines() if line.startswith("  clinic"))
     header = next(line for line in text.splitlines() if line.startswith("  party"))
-    for title, value in {
-        "people": "1,200",
-        "ε of the run": "2",
-        "ε of a round": "0.5",
-        "rounds": "4",
-    }.items():
+    for title, value in {"people": "1,200", "ε of the run": "2", "ε of a round": "0.5", "rounds": "4"}.items():
         assert clinic[header.index(title) :].split()[0] == value
     assert "another party" not in str(PrivacyStatement(parties=(CLINIC,))).split("Outside")[0]
 

@@ -109,22 +109,11 @@ def test_bytes_that_no_report_has_are_told_from_reports(cells: int, epsilon: flo
 
 
 def test_settings_and_cells_without_sense_are_refused() -> None:
-    for bad in (
-        {"cells": 1},
-        {"cells": MOST_CELLS + 1},
-        {"epsilon": 0.0},
-        {"epsilon": math.nan},
-        {"epsilon": 51.0},
-    ):
+    for bad in ({"cells": 1}, {"cells": MOST_CELLS + 1}, {"epsilon": 0.0}, {"epsilon": math.nan}, {"epsilon": 51.0}):
         with pytest.raises(ConfigError):
             SubsetSelection(**({"cells": 4, "epsilon": 1.0} | bad))  # type: ignore[arg-type]
     mechanism = SubsetSelection(cells=4, epsilon=1.0)
-    for cells in (
-        torch.tensor([4]),
-        torch.tensor([-1]),
-        torch.tensor([0.0]),
-        torch.zeros(1, 1, dtype=torch.int64),
-    ):
+    for cells in (torch.tensor([4]), torch.tensor([-1]), torch.tensor([0.0]), torch.zeros(1, 1, dtype=torch.int64)):
         with pytest.raises(ValueError, match="Nothing was drawn"):
             mechanism(cells, SecureRng.from_seed(0))
     assert mechanism(torch.zeros(0, dtype=torch.int64), SecureRng.from_seed(0)).shape == (0, mechanism.size)

@@ -15,15 +15,7 @@ from understudy.privacy.noise.ciphers import keystream
 from understudy.privacy.secure.channel import KeyPair, seal, unseal
 from understudy.privacy.secure.ring import Field
 from understudy.privacy.secure.sketch import Sketch
-from understudy.privacy.secure.table_shares import (
-    REPEATS,
-    Cells,
-    Dealt,
-    Share,
-    randomness,
-    second_share,
-    split,
-)
+from understudy.privacy.secure.table_shares import REPEATS, Cells, Dealt, Share, randomness, second_share, split
 
 SIZES = (3, 2, 4)
 FIELD = Field()
@@ -174,9 +166,7 @@ def test_whatever_is_dealt_a_wrong_table_passes_a_repetition_with_two_in_p_at_mo
 
 
 @pytest.mark.parametrize("departs", [True, False], ids=["the first departs", "the second departs"])
-def test_what_an_aggregator_hears_has_one_law_whoever_the_person_is_and_whatever_it_says(
-    departs: bool,
-) -> None:
+def test_what_an_aggregator_hears_has_one_law_whoever_the_person_is_and_whatever_it_says(departs: bool) -> None:
     """Exactly, over a field of three numbers: all that the other one may hold, all departures in Z and Y."""
     field, numbers = Field(3), np.arange(3, dtype=np.uint64)
     kappa, a, b = (part.reshape(-1, 1, 1) for part in np.meshgrid(*[numbers] * 3, indexing="ij"))  # the other's

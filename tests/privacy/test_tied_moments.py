@@ -13,14 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from understudy.data.encoding.frame import on_diagonal, packed
 from understudy.privacy.secure.counts import one_hot
-from understudy.privacy.secure.moments import (
-    block_multipliers,
-    bounded,
-    one_for,
-    sensitivity,
-    squares,
-    triangle,
-)
+from understudy.privacy.secure.moments import block_multipliers, bounded, one_for, sensitivity, squares, triangle
 from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import Dealer, Factor
 

@@ -43,8 +43,7 @@ BUDGET = Budget(epsilon=2.0, delta=1e-5)
 FREE = Budget(epsilon=math.inf, delta=0.0)
 FRAME, SCHEMA = toy(rows=30, seed=3)
 SCHEMA = replace(  # of all kinds, and of few levels
-    SCHEMA,
-    columns=tuple(replace(c, bins=3) if isinstance(c, Binned) else c for c in SCHEMA.columns),
+    SCHEMA, columns=tuple(replace(c, bins=3) if isinstance(c, Binned) else c for c in SCHEMA.columns)
 )
 SMALL: dict[str, Any] = {"components": 8, "steps": 5, "device": "cpu"}
 

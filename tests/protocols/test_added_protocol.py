@@ -186,9 +186,7 @@ def test_other_settings_than_were_agreed_on_are_refused_before_anything_is_charg
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"clip": 0.0}, {"clip": float("nan")}, {"learning_rate": 1e9}, {"rounds": 0}, {"rounds": 10**6}],
-    ids=str,
+    "wrong", [{"clip": 0.0}, {"clip": float("nan")}, {"learning_rate": 1e9}, {"rounds": 0}, {"rounds": 10**6}], ids=str
 )
 def test_settings_beyond_their_ranges_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):

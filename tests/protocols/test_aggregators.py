@@ -448,12 +448,7 @@ def test_what_is_not_due_or_not_well_formed_is_refused_and_the_right_one_may_sti
     host, aggregator, uploads = opened()
     head = uploads[:, : PLAN.format.head].contiguous()
     z = torch.zeros(5, PLAN.cells.blocks, 2, dtype=torch.int64)
-    early: list[Ask] = [
-        Check(batch=0, z=z, y=z, sigma=z),
-        Open(**told()),
-        Keep(round=1),
-        *wrong_takes(head).values(),
-    ]
+    early: list[Ask] = [Check(batch=0, z=z, y=z, sigma=z), Open(**told()), Keep(round=1), *wrong_takes(head).values()]
     for ask in early:
         with pytest.raises(UnderstudyError, match=r"Nothing was|discarded"):
             aggregator.answer(ask)

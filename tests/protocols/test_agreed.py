@@ -22,10 +22,7 @@ def holders(*, cut: str) -> Federation:
     frame, schema = toy(rows=60, seed=3)
     names = [f"holder {n}" for n in range(4)]
     if cut == "rows":
-        tables, schemas = (
-            {name: frame.iloc[n::4] for n, name in enumerate(names)},
-            dict.fromkeys(names, schema),
-        )
+        tables, schemas = ({name: frame.iloc[n::4] for n, name in enumerate(names)}, dict.fromkeys(names, schema))
     else:
         columns = {name: schema.names[n::4] for n, name in enumerate(names)}
         tables = {name: frame[["id", *columns[name]]] for name in names}

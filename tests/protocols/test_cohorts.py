@@ -26,11 +26,7 @@ from understudy.protocols.people.rounds import Cohorts
 
 @settings(max_examples=60)
 @given(
-    people=st.integers(1, 12),
-    rounds=st.integers(1, 12),
-    cap=st.integers(1, 6),
-    seed=st.integers(0, 5),
-    data=st.data(),
+    people=st.integers(1, 12), rounds=st.integers(1, 12), cap=st.integers(1, 6), seed=st.integers(0, 5), data=st.data()
 )
 def test_every_round_finds_a_full_cohort_and_nobody_is_asked_beyond_the_cap(
     people: int, rounds: int, cap: int, seed: int, data: st.DataObject

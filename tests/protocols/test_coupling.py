@@ -132,9 +132,7 @@ def test_no_joint_tables_are_released_once_the_critics_noise_is_fixed() -> None:
     assert not any(one.ledger.spent() for one in parties.values())
 
 
-def test_joint_tables_that_were_paid_for_outlive_a_run_that_dies_before_its_first_checkpoint(
-    tmp_path: Any,
-) -> None:
+def test_joint_tables_that_were_paid_for_outlive_a_run_that_dies_before_its_first_checkpoint(tmp_path: Any) -> None:
     federation = Federation.rehearsal(*strangers(), budget=Budget(2.0, 1e-4))
     settings = {"rounds": 4, "coupling": "gram", "checkpoint_every": 100, **SMALL}
 

@@ -442,10 +442,7 @@ LIES = {
     "a party has fewer columns": (Begin, narrower),
     "larger groups are asked for": (Begin, lambda ask: replace(ask, config=ask.config | {"group": 4})),
     "the first step takes more": (Begin, lambda ask: replace(ask, config=ask.config | {"split": (8, 1, 1)})),
-    "the parties are in another order": (
-        Begin,
-        lambda ask: replace(ask, schemas=dict(reversed(ask.schemas.items()))),
-    ),
+    "the parties are in another order": (Begin, lambda ask: replace(ask, schemas=dict(reversed(ask.schemas.items())))),
     "the price is lower": (Agree, lambda ask: replace(ask, noise=[3 * one for one in ask.noise])),
     "chunks are smaller": (Agree, lambda ask: replace(ask, chunk=8)),
     "a third party has another key": (Agree, another_key),
@@ -543,11 +540,7 @@ def test_settings_without_sense_are_refused(bad: dict[str, Any]) -> None:
 
 def test_levels_are_written_in_binary_and_read_back() -> None:
     schema = Schema(
-        columns=(
-            Integer(name="a", low=0, high=4),
-            Boolean(name="b"),
-            Categorical(name="c", categories=("x",)),
-        )
+        columns=(Integer(name="a", low=0, high=4), Boolean(name="b"), Categorical(name="c", categories=("x",)))
     )
     codes = np.array([[a, b, 0] for a in range(5) for b in range(2)], dtype=np.int32)
     sizes = Codec(schema).sizes

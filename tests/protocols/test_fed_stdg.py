@@ -132,9 +132,7 @@ def test_the_rate_follows_algorithm_7_on_a_scripted_sequence() -> None:
     assert run.notes["rates"] == [[1, 8.0], [6, 4.0], [10, 2.0]]
 
 
-def test_the_step_of_a_round_is_taken_with_the_rate_that_its_flags_gave(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_step_of_a_round_is_taken_with_the_rate_that_its_flags_gave(monkeypatch: pytest.MonkeyPatch) -> None:
     """Algorithm 8, lines 11 and 12; and the next round's people are told that rate."""
     rates: list[tuple[float, float]] = []
     move = Rounds.move
@@ -148,13 +146,7 @@ def test_the_step_of_a_round_is_taken_with_the_rate_that_its_flags_gave(
     monkeypatch.setattr(Rounds, "move", watched)
     federation = of(uneven())
     # At a huge γ every update is small, and at ε_mag = 30 each flag says so.
-    settings = SMALL | {
-        "epsilon": 40.0,
-        "magnitude_share": 0.75,
-        "patience": 2,
-        "global_rate": 1024.0,
-        "chosen": 1,
-    }
+    settings = SMALL | {"epsilon": 40.0, "magnitude_share": 0.75, "patience": 2, "global_rate": 1024.0, "chosen": 1}
     result = train("fed-stdg", federation, **settings | {"reporter": "em-mds"})
     assert [rate for rate, _ in rates] == [1024, 512, 512, 256, 256, 128]
     for rate, least in rates:
@@ -207,14 +199,7 @@ def test_without_privacy_the_decoder_learns_what_the_people_hold() -> None:
     _, schema = waves(1, length=6)
     ramps = np.linspace(0.1, 0.9, 6)[None, :, None] * np.random.default_rng(0).uniform(0.6, 1, (100, 1, 2))
     table = Series.from_array(ramps, schema, np.arange(100) // 10)
-    settings = SMALL | {
-        "reporter": "none",
-        "epsilon": None,
-        "rounds": 6,
-        "cohort": 10,
-        "cap": 6,
-        "epochs": 6,
-    }
+    settings = SMALL | {"reporter": "none", "epsilon": None, "rounds": 6, "cohort": 10, "cap": 6, "epochs": 6}
     settings |= {"learning_rate": 0.05, "hidden": 8}
     federated = train("fed-stdg", of(table), **settings).generator
     central = Generator.of(fed_stdg.central(Config(**settings), table, steps=50, batch=50))
@@ -253,10 +238,7 @@ def test_public_series_come_before_the_first_ask() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (
-            {"adaptive": True, "reporter": "none", "epsilon": None},
-            "adaptive is for reporters that send signs",
-        ),
+        ({"adaptive": True, "reporter": "none", "epsilon": None}, "adaptive is for reporters that send signs"),
         ({"magnitude_share": 1.0}, "both parts of a report"),
         ({"decay": 0.0}, "decay"),
         ({"patience": 0}, "patience"),
@@ -279,9 +261,7 @@ def test_tables_are_for_another_protocol_and_other_channels_for_another_run() ->
     values, one = waves(20)
     other = replace(one, channels=(Real(name="wave_0", low=0, high=2), Real(name="wave_1", low=0, high=2)))
     both = Federation.rehearsal(
-        {"a": Series.from_array(values, one), "b": Series.from_array(values, other)},
-        budget=FREE,
-        same_people=False,
+        {"a": Series.from_array(values, one), "b": Series.from_array(values, other)}, budget=FREE, same_people=False
     )
     with pytest.raises(ConfigError, match="do not describe their rows in the same way"):
         train("fed-stdg", both, **SMALL)

@@ -86,11 +86,7 @@ def test_a_person_without_images_reports_like_any_other() -> None:
     ask = {"round": 1, "people": torch.arange(3)}
     bare = begun(rows, reporter="none", epsilon=None)
     weights = bare.network.init(FastRng(0))
-    assert bare.answer(Round(**ask, weights=weights)).reports.value["values"].any(1).tolist() == [
-        True,
-        False,
-        True,
-    ]
+    assert bare.answer(Round(**ask, weights=weights)).reports.value["values"].any(1).tolist() == [True, False, True]
     private = begun(rows).answer(Round(**ask, weights=weights)).reports.value
     assert private["values"].abs().tolist() == [[1], [1], [1]]
 

@@ -25,12 +25,7 @@ def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
 
 @pytest.mark.parametrize(
     ("method", "guarantee"),
-    [
-        ("no privacy", "none"),
-        ("DP-FL", "yes"),
-        ("DP-GenFL γ=0.6", "none"),
-        ("DP-GenFL γ=1, private GAN", "yes"),
-    ],
+    [("no privacy", "none"), ("DP-FL", "yes"), ("DP-GenFL γ=0.6", "none"), ("DP-GenFL γ=1, private GAN", "yes")],
 )
 def test_every_method_says_what_it_guarantees(bench: ModuleType, method: str, guarantee: str) -> None:
     rng = np.random.default_rng(0)
@@ -54,9 +49,7 @@ def test_what_is_in_the_file_is_not_computed_again(bench: ModuleType, tmp_path: 
     assert len(left) == 7
 
 
-def test_membership_is_guessing_for_a_model_that_never_learned_and_sure_for_one_that_did(
-    bench: ModuleType,
-) -> None:
+def test_membership_is_guessing_for_a_model_that_never_learned_and_sure_for_one_that_did(bench: ModuleType) -> None:
     rng = np.random.default_rng(0)
     network = LogisticRegression(8, 2)
     model = Classifier(network, network.init(FastRng(0)), ArrayFeatures((8,), (0, 1)), {})

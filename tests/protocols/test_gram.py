@@ -288,9 +288,7 @@ def test_two_tables_with_equal_noisy_output_give_the_server_the_same_view() -> N
     assert view(other_x, pad - moved, noise + moved) == view(x, pad, noise)
 
 
-def test_over_rows_two_tables_with_equal_noisy_output_leave_the_same_bytes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_over_rows_two_tables_with_equal_noisy_output_leave_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """One holder's people change, and its noise makes up for it: not a bit of the whole transcript does."""
     tables, schemas = by_rows(2)
     other = tables | {"host 0": tables["host 0"].iloc[3:]}
@@ -479,11 +477,7 @@ def test_a_share_asked_for_before_all_people_were_swapped_is_refused() -> None:
 
     def hurry(name: str, message: Any) -> Any:
         if isinstance(message, Swap) and message.chunk == 1:
-            return due(
-                "pairs",
-                inbox=message.inbox,
-                corrections={"holder 0": torch.zeros(1, 1, dtype=torch.int64)},
-            )
+            return due("pairs", inbox=message.inbox, corrections={"holder 0": torch.zeros(1, 1, dtype=torch.int64)})
         return message
 
     with pytest.raises(MessageError):
@@ -754,15 +748,7 @@ def test_a_crash_while_fitting_costs_nothing_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"components": 0},
-        {"colluding": 0},
-        {"chunk": 0},
-        {"rate": 0},
-        {"at_least": 0},
-    ],
-    ids=str,
+    "settings", [{"components": 0}, {"colluding": 0}, {"chunk": 0}, {"rate": 0}, {"at_least": 0}], ids=str
 )
 def test_settings_that_cannot_be_used_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

@@ -148,10 +148,7 @@ def test_tables_that_nobody_agreed_on_are_refused() -> None:
     plan = replace(PLAN, chosen_triples=0, refined=1)
     with pytest.raises(MessageError, match="no three-way table was due"):
         release(
-            Seen(all_parties(tables, schemas), odd),
-            schemas,
-            plan,
-            choose=lambda found, besides: torch.tensor([[0, 1]]),
+            Seen(all_parties(tables, schemas), odd), schemas, plan, choose=lambda found, besides: torch.tensor([[0, 1]])
         )
 
 
@@ -162,10 +159,7 @@ def test_columns_of_three_holders_are_refused() -> None:
     odd = next(pair for pair in every.tolist() if pair not in layout.tables_beside(TARGET).tolist())
     with pytest.raises(MessageError, match="in two groups of holders or one"):
         release(
-            LocalParties(all_parties(tables, schemas)),
-            schemas,
-            PLAN,
-            choose_triples=lambda *_: torch.tensor([odd]),
+            LocalParties(all_parties(tables, schemas)), schemas, PLAN, choose_triples=lambda *_: torch.tensor([odd])
         )
 
 

@@ -136,10 +136,7 @@ def test_declared_levels_that_noise_would_drown_are_named_and_bought_ones_are_no
     assert "60 levels" in said.too_fine["code"]
     assert "code" in said.warnings[0]
     assert list(said.levels) == ["age"]
-    assert list(us.plan("gram", {"one": schema}, budget=1.0, people=1_000, fine=0.0).too_fine) == [
-        "code",
-        "age",
-    ]
+    assert list(us.plan("gram", {"one": schema}, budget=1.0, people=1_000, fine=0.0).too_fine) == ["code", "age"]
     assert not us.plan("gram", {"one": schema}, budget=1.0, people=1_000_000).too_fine
 
 

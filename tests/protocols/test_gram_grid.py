@@ -177,9 +177,7 @@ def test_of_a_grid_the_server_gets_uniform_parts_and_their_noisy_sum() -> None:
             assert alone or chisquare(top.numpy()).pvalue > 1e-7, (name, place)
 
 
-def test_every_two_who_have_a_part_in_a_block_pad_it_and_no_pad_is_used_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_two_who_have_a_part_in_a_block_pad_it_and_no_pad_is_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A share of a product is uniform by itself, but not to the server, which dealt the masks."""
     drawn = Counter[tuple[str, str, int, bytes]]()
     pad = Channel.pad

@@ -49,9 +49,7 @@ def test_the_law_given_the_rules_is_what_is_fitted_to_the_same_release() -> None
     schemas = {name: levels.select(schema.names) for name, schema in schemas.items()}
     made = {
         ruled: gram.train(
-            Config(**SMALL, rules=(ACROSS,) if ruled else ()),
-            LocalParties(all_parties(tables, schemas)),
-            schemas,
+            Config(**SMALL, rules=(ACROSS,) if ruled else ()), LocalParties(all_parties(tables, schemas)), schemas
         ).trained
         for ruled in (False, True)
     }

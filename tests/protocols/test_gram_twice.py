@@ -294,8 +294,7 @@ def test_a_targets_pairs_have_more_of_the_budget_where_people_are_few() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cut", "people"),
-    [(lambda: by_columns(2), None), (lambda: by_rows(2), 1_000), (by_grid, 1_000)],
+    ("cut", "people"), [(lambda: by_columns(2), None), (lambda: by_rows(2), 1_000), (by_grid, 1_000)]
 )
 def test_the_share_follows_from_how_many_people_are_known(cut: Any, people: int | None) -> None:
     tables, schemas = cut()

@@ -14,14 +14,7 @@ from torch import Tensor
 
 from understudy.data.schema import Grid, Integer, Schema
 from understudy.data.table import Table
-from understudy.ground.errors import (
-    BudgetExceeded,
-    ConfigError,
-    MessageError,
-    PartyAway,
-    PrivacyError,
-    SchemaError,
-)
+from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, PartyAway, PrivacyError, SchemaError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -130,12 +123,7 @@ class Numbers(Study[Any]):
 
     @cached_property
     def releases(self) -> Mapping[str, str]:
-        named = {
-            "largest": "a choice",
-            "totals": "totals",
-            "squares": "squares",
-            "again": "squares once more",
-        }
+        named = {"largest": "a choice", "totals": "totals", "squares": "squares", "again": "squares once more"}
         split = len(self.grid.groups) > 1
         return {
             name: words
@@ -198,12 +186,7 @@ GRID = {
 
 
 def parties(
-    held: Mapping[str, Table],
-    *,
-    budget: Budget = BUDGET,
-    seed: int | None = 1,
-    study: Any = Numbers,
-    **more: Any,
+    held: Mapping[str, Table], *, budget: Budget = BUDGET, seed: int | None = 1, study: Any = Numbers, **more: Any
 ) -> dict[str, AlignedJointParty]:
     return {
         name: AlignedJointParty(
@@ -474,9 +457,7 @@ def test_choices_are_each_holders_own() -> None:
     assert found["largest"] == {name: [int(own.argmax())] for name, own in sums.items()}
 
 
-def test_of_a_stage_that_counts_something_else_than_it_says_nothing_leaves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_a_stage_that_counts_something_else_than_it_says_nothing_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Totals, "count", lambda self, rows: {"0": torch.zeros(3, dtype=torch.int64)})
     inside = parties(ROWS)
     with pytest.raises(PrivacyError, match=r"not what the stage says\. Nothing was sent"):

@@ -188,13 +188,7 @@ def test_a_generator_is_saved_and_loaded_and_draws_the_same(tmp_path: Path) -> N
     assert again.images(3, seed=0).dtype == np.uint8
 
 
-@pytest.mark.parametrize(
-    "people",
-    [
-        pytest.param(1, id="one image"),
-        pytest.param(2, id="two people at two silos"),
-    ],
-)
+@pytest.mark.parametrize("people", [pytest.param(1, id="one image"), pytest.param(2, id="two people at two silos")])
 def test_few_people_are_noise_and_no_error(people: int) -> None:
     pixels, labels = signs(people, seed=1)
     held = {f"silo {n}": Images.from_array(pixels[n : n + 1], SCHEMA, labels=labels[n : n + 1]) for n in range(people)}
@@ -288,11 +282,7 @@ def charged(holder: Any) -> list[Any]:
 
 BIG = torch.iinfo(torch.int64).min
 CROOKED = [
-    (
-        changed(Begin, config=lambda a: a.config | {"shares": (0.9, 0.05, 0.05)}),
-        MessageError,
-        "was agreed to",
-    ),
+    (changed(Begin, config=lambda a: a.config | {"shares": (0.9, 0.05, 0.05)}), MessageError, "was agreed to"),
     (changed(Begin, config=lambda a: a.config | {"private": False}), MessageError, "was agreed to"),
     (changed(Begin, config=lambda a: a.config | {"most_holders": 2}), MessageError, "was agreed to"),
     (changed(Begin, config=lambda a: {}), MessageError, "the settings lack"),
@@ -422,11 +412,7 @@ class Leaving(LocalParties):
 
 @pytest.mark.parametrize(
     ("at", "words"),
-    [
-        ("means", "only norms were released"),
-        ("pooled", "only counts and means"),
-        ("cells", "3 of 4 releases"),
-    ],
+    [("means", "only norms were released"), ("pooled", "only counts and means"), ("cells", "3 of 4 releases")],
 )
 def test_who_goes_away_between_releases_leaves_what_was_released(at: str, words: str) -> None:
     fed, config = silos(3, 60), moments.Config(**SMALL, at_least=2, norms=0.1)

@@ -169,9 +169,7 @@ def test_holders_with_other_labels_and_what_learns_one_label_are_refused_and_not
 
 
 @pytest.mark.parametrize("stage", ["pooled", "cells"])
-def test_means_of_classes_and_not_of_combinations_are_refused_before_anything_more_is_charged(
-    stage: str,
-) -> None:
+def test_means_of_classes_and_not_of_combinations_are_refused_before_anything_more_is_charged(stage: str) -> None:
     fed = Federation.rehearsal({"a": tiny(TINY)}, {}, budget=Budget(2.0, 1e-5), seed=1, same_people=False)
     config = moments.Config(features=2)
 

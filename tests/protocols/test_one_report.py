@@ -18,14 +18,7 @@ from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.data.table import read_table
-from understudy.ground.errors import (
-    BudgetExceeded,
-    ConfigError,
-    MessageError,
-    PartyAway,
-    PartyError,
-    SchemaError,
-)
+from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, PartyAway, PartyError, SchemaError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

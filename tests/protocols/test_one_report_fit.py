@@ -17,12 +17,7 @@ from understudy.protocols.people.one_report.party import MOST_CELLS, ColumnSet, 
 from understudy.protocols.people.one_report.plan import Plan, first_round, grouped, second_round
 
 LEVELS = (3, 1, 2, 4)
-GROUPS = (
-    torch.arange(3),
-    torch.zeros(1, dtype=torch.int64),
-    torch.tensor([1, 0]),
-    torch.tensor([1, 0, 1, 2]),
-)
+GROUPS = (torch.arange(3), torch.zeros(1, dtype=torch.int64), torch.tensor([1, 0]), torch.tensor([1, 0, 1, 2]))
 LISTED = torch.tensor([[0, 1], [2, 0], [1, 1]])
 SETS = [
     ColumnSet((0,), GROUPS[:1]),

@@ -9,11 +9,7 @@ from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.one_report import given_target
 from understudy.protocols.people.one_report.fit import Heard
-from understudy.protocols.people.one_report.given_target import (
-    _parts,
-    fit_given_target,
-    slope_and_curvature,
-)
+from understudy.protocols.people.one_report.given_target import _parts, fit_given_target, slope_and_curvature
 from understudy.protocols.people.one_report.party import ColumnSet
 from understudy.protocols.people.one_report.plan import Plan, second_round
 

@@ -158,12 +158,7 @@ def asked(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "made_up",
     [
-        {
-            "groups": [0, 9, -7, 0, 1],
-            "columns": [[0]],
-            "listed": [[]],
-            "weights": [1],
-        },  # a bit that is no cell's
+        {"groups": [0, 9, -7, 0, 1], "columns": [[0]], "listed": [[]], "weights": [1]},  # a bit that is no cell's
         {"groups": [0, 1, -1, 0, 1]},
         {"groups": [0, 1, float("nan"), 0, 1]},
         {"groups": [0, 1, 0.5, 0, 1]},

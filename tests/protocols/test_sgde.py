@@ -345,9 +345,7 @@ def test_images_outside_their_bounds_are_refused_at_the_holder() -> None:
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 0, 1], [0, 1, 2, 1]])
-def test_classes_that_are_not_the_silos_are_refused_whether_or_not_it_has_rows_of_them(
-    labels: list[int],
-) -> None:
+def test_classes_that_are_not_the_silos_are_refused_whether_or_not_it_has_rows_of_them(labels: list[int]) -> None:
     rows = Population.from_arrays(np.full((4, 4, 4), 0.5, dtype=np.float32), labels, classes=3)
     silo = sgde.PROTOCOL.build("silo", rows, ledger := Ledger.rehearsal("silo", BUDGET), run="r", budget=BUDGET)
     fewer = Requirements(schema=ImageSchema(height=4, width=4), target="label", classes=(0, 1))

@@ -59,13 +59,7 @@ def test_images_are_measured_the_same_way(bench: ModuleType, monkeypatch: pytest
 
 def test_every_data_set_comes_once_before_any_comes_twice(bench: ModuleType) -> None:
     args = Namespace(
-        only=["titanic", "adult"],
-        methods=["synthetic"],
-        seeds=2,
-        silos=3,
-        device="cpu",
-        steps=None,
-        data=Path(),
+        only=["titanic", "adult"], methods=["synthetic"], seeds=2, silos=3, device="cpu", steps=None, data=Path()
     )
     order = [(job["dataset"], job["seed"]) for job in bench.jobs(args)]
     assert order == [("titanic", 0), ("adult", 0), ("titanic", 1), ("adult", 1)]

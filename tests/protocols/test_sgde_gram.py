@@ -191,11 +191,7 @@ def test_levels_that_one_silo_bought_are_the_pools_and_its_ledger_has_their_pric
     tmp_path: Path,
 ) -> None:
     """Pay is skewed: cut evenly between wide bounds, nearly all people are in the first bin."""
-    rng, schema, budget = (
-        np.random.default_rng(0),
-        Schema(columns=(PAY, Boolean(name="class"))),
-        Budget(1.0, 1e-5),
-    )
+    rng, schema, budget = (np.random.default_rng(0), Schema(columns=(PAY, Boolean(name="class"))), Budget(1.0, 1e-5))
     pay = (500 * (1 + rng.pareto(1.5, 4_000))).clip(max=1e6).round()
     held = {
         silo: pd.DataFrame({"pay": part, "class": part > 800})

@@ -84,10 +84,7 @@ def test_a_row_more_moves_one_level_of_each_column_in_its_own_class() -> None:
     frame = rows(40)
     before, after = (
         levels(
-            *pooled(SCHEMA).first_rows(read_table(part, SCHEMA), SCHEMA, POOL.target),
-            2,
-            0.0,
-            SecureRng.from_seed(0),
+            *pooled(SCHEMA).first_rows(read_table(part, SCHEMA), SCHEMA, POOL.target), 2, 0.0, SecureRng.from_seed(0)
         )
         for part in (frame.iloc[:-1], frame)
     )

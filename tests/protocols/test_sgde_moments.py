@@ -328,11 +328,7 @@ def test_tables_have_no_moments_and_series_no_decoders() -> None:
 
 SERIES = Requirements(
     schema=SeriesSchema(
-        channels=(Real(name="a", low=-1, high=1),),
-        length=16,
-        series="id",
-        label="fast",
-        classes=("no", "yes"),
+        channels=(Real(name="a", low=-1, high=1),), length=16, series="id", label="fast", classes=("no", "yes")
     ),
     target="fast",
     epsilon=8.0,
@@ -426,11 +422,7 @@ def test_series_and_images_of_a_schema_are_pooled_in_one_process() -> None:
 @pytest.mark.parametrize(
     ("schema", "settings", "words"),
     [
-        (
-            {},
-            {"kind": "moments", "target": "side"},
-            'target is "side", and the schema of these rows names half',
-        ),
+        ({}, {"kind": "moments", "target": "side"}, 'target is "side", and the schema of these rows names half'),
         ({"label": None, "classes": ()}, {"kind": "moments"}, "names no class, and SGDE needs one"),
         ({"channels": 3}, {}, "takes grey images, and these are in colour"),
         ({}, {"kind": "gram"}, "table"),

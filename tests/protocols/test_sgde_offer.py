@@ -12,13 +12,7 @@ from understudy.data.samples import toy
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, SchemaError, UnderstudyError
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.protocols.sgde.offer import (
-    Requirements,
-    check_generator,
-    check_offer,
-    label_place,
-    offer_card,
-)
+from understudy.protocols.sgde.offer import Requirements, check_generator, check_offer, label_place, offer_card
 
 SCHEMA = toy(rows=4, seed=0)[1]
 POOL = Requirements(schema=SCHEMA, target="smoker", epsilon=1.5, delta=1e-5, largest=10_000)

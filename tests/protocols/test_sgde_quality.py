@@ -213,22 +213,7 @@ def test_a_figure_that_is_left_off_the_card_or_is_of_other_people_or_another_off
 
 def test_whatever_stands_in_a_figure_is_refused_in_words() -> None:
     card, counts = made()[0].card, made()[0].network
-    strange = (
-        None,
-        "",
-        [],
-        {},
-        -1,
-        1 << 52,
-        -(1 << 52),
-        10**400,
-        1e308,
-        -1e308,
-        5e-324,
-        1e-310,
-        math.nan,
-        -math.inf,
-    )
+    strange = (None, "", [], {}, -1, 1 << 52, -(1 << 52), 10**400, 1e308, -1e308, 5e-324, 1e-310, math.nan, -math.inf)
     for name, value in product(card["quality"], strange):
         if card["quality"][name] != value:
             lie = {**card, "quality": {**card["quality"], name: value}}

@@ -211,10 +211,7 @@ def test_a_liar_is_left_out_and_everybody_else_is_counted(
 
 def told(**changes: Any) -> dict[str, Any]:
     names = ("host 0", "second")
-    return {
-        "config": asdict(Config(**SETTINGS | changes)),
-        "schemas": dict.fromkeys(names, SCHEMA.to_dict()),
-    }
+    return {"config": asdict(Config(**SETTINGS | changes)), "schemas": dict.fromkeys(names, SCHEMA.to_dict())}
 
 
 def test_uploads_for_other_settings_do_not_open_and_a_host_says_the_same_again() -> None:

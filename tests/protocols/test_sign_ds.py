@@ -102,12 +102,7 @@ def test_the_statement_shows_the_tight_figure_and_the_plain_sum_and_what_one_per
     assert party["epsilon"]["server"] == epsilon({PureDp(0.5): 30}, 1e-3) < 12
     assert party["rounds"] == party["uses"]["insider"][0]["count"] == 30
     text = str(outcome.privacy)
-    for words in (
-        "replace the content of all reports",
-        "ε at δ=0",
-        "only one party holds each person",
-        "15",
-    ):
+    for words in ("replace the content of all reports", "ε at δ=0", "only one party holds each person", "15"):
         assert words in text
     assert "intersection" not in text
 
@@ -255,9 +250,7 @@ def test_places_are_those_of_the_people_who_take_part_also_after_a_return() -> N
         again.answer(Round(round=1, people=torch.tensor([3]), weights=network.init(FastRng(0))))
 
 
-def test_a_server_that_returns_to_an_earlier_state_cannot_spend_more_than_the_run_may_cost(
-    tmp_path: Path,
-) -> None:
+def test_a_server_that_returns_to_an_earlier_state_cannot_spend_more_than_the_run_may_cost(tmp_path: Path) -> None:
     people = blobs(5)
     ledger = Ledger.rehearsal(holder="host", budget=Budget(100.0, 0.0))
     federation = Federation.of([Holder("host", people, ledger, Budget(4.0, 0.0), seed=1)], same_people=False)

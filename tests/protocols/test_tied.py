@@ -45,8 +45,7 @@ from understudy.runtime.local import LocalParties
 
 IMAGE = ImageSchema(height=4, width=6, person="id")
 TABLE = Schema(
-    columns=(Ordinal(name="side", categories=(0, 1, 2)), Categorical(name="site", categories=("a", "b"))),
-    person="id",
+    columns=(Ordinal(name="side", categories=(0, 1, 2)), Categorical(name="site", categories=("a", "b"))), person="id"
 )
 SMALL: dict[str, Any] = {"features": 10, "directions": 4, "components": 16, "steps": 15, "chunk": 64}
 
@@ -190,9 +189,7 @@ def test_noise_is_there_at_the_stated_deviation() -> None:
         with pytest.MonkeyPatch.context() as patch:  # asked alike in both
             own = TiedStudy.terms
             patch.setattr(
-                TiedStudy,
-                "terms",
-                lambda self, name, had, own=own: told if name == "joint" else own(self, name, had),
+                TiedStudy, "terms", lambda self, name, had, own=own: told if name == "joint" else own(self, name, had)
             )
             found.append(measured(fed, config)[1])
     first, second = (one.record.sums["joint"] for one in found)
@@ -265,8 +262,7 @@ def told(name: str, stage: str, **more: Any) -> Any:
         if own != name or ask.stage != stage:
             return ask
         return replace(
-            ask,
-            terms=ask.terms | {key: ask.terms.get(key, {}) | {name: value} for key, value in more.items()},
+            ask, terms=ask.terms | {key: ask.terms.get(key, {}) | {name: value} for key, value in more.items()}
         )
 
     return change
@@ -291,11 +287,7 @@ FAR, NAN = torch.full((10,), 2**40), torch.full((10,), torch.nan)
         (Propose, told("upper", "joint", radius=0), "radius"),
         (Propose, told("upper", "joint", radius=2**60), "radius"),
         (Propose, told("upper", "joint", radius=7), "was told other terms"),
-        (
-            Propose,
-            told("upper", "joint", basis=torch.ones(10, 4, dtype=torch.int64)),
-            "terms of centre, radius",
-        ),
+        (Propose, told("upper", "joint", basis=torch.ones(10, 4, dtype=torch.int64)), "terms of centre, radius"),
         (Propose, told("lower", "classes", basis=torch.ones(10, 9, dtype=torch.int64)), "directions"),
         (Propose, only("registry", terms={}), "terms of centre, radius"),
         (Release, only("lower", corrections={}), "a correction is missing"),

@@ -255,9 +255,7 @@ def test_teachers_too_large_to_be_saved_are_refused_where_a_run_is_saved(
 # Critics
 
 
-def test_a_drawn_person_meets_a_synthetic_row_by_chance_and_not_by_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_drawn_person_meets_a_synthetic_row_by_chance_and_not_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody is in every batch here, in the same order, and yet meets another row each time."""
     party = begun(vd_gan, DPSGD | {"batch": 40, "critic_steps": 40}, federation())
     assert isinstance(party, vd_gan.DpSgdParty)
@@ -386,10 +384,7 @@ def lopsided(people: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
 
 @pytest.mark.parametrize(
     ("module", "settings"),
-    [
-        (vd_gan, {"batch": 64, "rows": 64}),
-        (vd_gan_pate, {"batch": 8, "rows": 32, "teachers": 20, "top": 2}),
-    ],
+    [(vd_gan, {"batch": 64, "rows": 64}), (vd_gan_pate, {"batch": 8, "rows": 32, "teachers": 20, "top": 2})],
     ids=["DPSGD", "PATE"],
 )
 def test_without_noise_the_generator_finds_the_shares_of_lopsided_columns(

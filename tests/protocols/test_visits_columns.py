@@ -178,11 +178,7 @@ CROOKED: list[tuple[Any, type[Exception], str]] = [
     (lambda a: replace(a, seeds={}), MessageError, "seed is missing"),
     (lambda a: replace(a, seeds=dict.fromkeys(a.seeds, b"0" * 32)), MessageError, "seed is missing or new"),
     (lambda a: replace(a, seeds=a.seeds | {"x": b"1" * 32}), MessageError, "seed is missing or new"),
-    (
-        lambda a: replace(a, keys={k: v for k, v in a.keys.items() if k != "bank"}),
-        MessageError,
-        "one is missing",
-    ),
+    (lambda a: replace(a, keys={k: v for k, v in a.keys.items() if k != "bank"}), MessageError, "one is missing"),
     (lambda a: replace(a, chunk=0), ConfigError, "chunk"),
     (lambda a: replace(a, cells=[]), MessageError, "about 0 people, but 53 were aligned"),
     (lambda a: replace(a, cells=[[54, a.cells[0][1]]]), MessageError, "about 54 people"),

@@ -105,13 +105,7 @@ def test_the_schemas_show_the_grid() -> None:
     assert study_of(schemas).schema == study_of(beside_visits()[1]).schema
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"clinic": 2},
-        {"registry": 2, "clinic": 3, "bank": 2},
-    ],
-)
+@pytest.mark.parametrize("parts", [{"clinic": 2}, {"registry": 2, "clinic": 3, "bank": 2}])
 def test_without_noise_a_grid_is_to_the_bit_what_one_holder_of_each_column_would_have(parts: Any) -> None:
     one = by_columns()
     found, _, _ = released(split_rows(*beside_visits(most_events=4), **parts))

@@ -40,21 +40,13 @@ SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu"}
 
 
 def clinics(
-    count: int,
-    people: int = 60,
-    budget: Budget = USUAL,
-    seed: int = 7,
-    schema: VisitSchema | None = None,
-    **more: Any,
+    count: int, people: int = 60, budget: Budget = USUAL, seed: int = 7, schema: VisitSchema | None = None, **more: Any
 ) -> Federation:
     """So many holders, each with its own people."""
     who, events = frames(people)
     names = [f"clinic {n}" for n in range(count)]
     held = {
-        name: {
-            "people": who[who["patient"] % count == n],
-            "events": events[events["patient"] % count == n],
-        }
+        name: {"people": who[who["patient"] % count == n], "events": events[events["patient"] % count == n]}
         for n, name in enumerate(names)
     }
     schemas = dict.fromkeys(names, schema or clinic())
@@ -130,9 +122,7 @@ def test_the_price_is_in_the_ledger_before_a_row_is_counted(monkeypatch: pytest.
     parties = fed.parties("visits", run="r", config=visits.Config(**SMALL))
     counted = Visits.codes
     monkeypatch.setattr(
-        Visits,
-        "codes",
-        lambda self, rng=None: seen.append(len(charged(fed.holders["clinic 0"]))) or counted(self, rng),
+        Visits, "codes", lambda self, rng=None: seen.append(len(charged(fed.holders["clinic 0"]))) or counted(self, rng)
     )
     ask_all(parties, fed)
     assert seen == [1]
@@ -275,12 +265,7 @@ def test_a_person_at_two_holders_is_priced_as_such() -> None:
     who, events = frames()
     held = {name: {"people": who, "events": events} for name in ("a", "b")}
     fed = Federation.rehearsal(
-        held,
-        dict.fromkeys(held, clinic()),
-        budget=USUAL,
-        seed=1,
-        same_people=False,
-        people_are_elsewhere=("a", "b"),
+        held, dict.fromkeys(held, clinic()), budget=USUAL, seed=1, same_people=False, people_are_elsewhere=("a", "b")
     )
     with pytest.raises(ConfigError, match="set most_holders"):
         train("visits", fed, **SMALL)

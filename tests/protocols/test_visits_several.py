@@ -170,10 +170,7 @@ def test_rules_of_every_holder_and_of_the_run_are_known_to_the_fit_and_kept_by_w
     tables, schemas = two_kinds()
     schemas["insurer"] = replace(schemas["insurer"], rules=({"when": "plan == 1", "then": "fee != 3"},))
     schemas["clinic"] = replace(schemas["clinic"], rules=({"when": "severity == 0", "then": "ward == 'a'"},))
-    across = [
-        {"when": "sex == 'm'", "then": "fee <= 1"},
-        {"when": "number_of_claims == 0", "then": "smoker == false"},
-    ]
+    across = [{"when": "sex == 'm'", "then": "fee <= 1"}, {"when": "number_of_claims == 0", "then": "smoker == false"}]
     fed = Federation.rehearsal(tables, schemas, budget=AMPLE, seed=1)
     made = train("visits", fed, **SMALL | {"chunk": 4096}, private=False, rules=across).generator
     assert len(made.schema.rules) == 4
@@ -233,11 +230,7 @@ def test_what_cannot_be_put_together_is_refused_before_anything_is_charged() -> 
         study_of(alike)
     fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=1)
     for rule, error, said in (
-        (
-            {"when": "severity == 3", "then": "fee > 0"},
-            SchemaError,
-            "events and claims, which are different rows",
-        ),
+        ({"when": "severity == 3", "then": "fee > 0"}, SchemaError, "events and claims, which are different rows"),
         ({"unique": ["fee"]}, SchemaError, "one row a person"),
         ({"always": "colour == 'red'"}, SchemaError, "colour"),
         ({"always": "fee > 3"}, ConfigError, "leave nothing"),

@@ -109,12 +109,7 @@ def _artefacts(
     }
     prices = {party["name"]: party["epsilon"]["server"] for party in statement["parties"]}
     lines = [{"party": name, **line, "paid": ROUNDS, "epsilon": prices[name]} for name in parts]
-    files = {
-        "privacy.json": statement,
-        "transcript.json": lines,
-        "run.json": {"run": RUN},
-        "generator/card.json": card,
-    }
+    files = {"privacy.json": statement, "transcript.json": lines, "run.json": {"run": RUN}, "generator/card.json": card}
     for name, body in files.items():
         (folder / name).write_text(json.dumps(body))
     (folder / "run.toml").write_text(tomli_w.dumps({"protocol": "verti-gan", "parties": sections}))

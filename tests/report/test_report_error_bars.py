@@ -17,11 +17,7 @@ from understudy.report.page import write_report
 from understudy.runs.federation import Federation
 
 SCHEMA = Schema(
-    columns=(
-        Categorical(name="plan", categories=("<a>", "b", "c")),
-        Boolean(name="ill"),
-        Boolean(name="far"),
-    )
+    columns=(Categorical(name="plan", categories=("<a>", "b", "c")), Boolean(name="ill"), Boolean(name="far"))
 )
 
 
@@ -49,9 +45,7 @@ def test_the_table_is_the_pair_that_stands_out_and_its_cells_are_the_released_on
     assert [levels for levels, *_ in found.rows][:2] == [["<a>", "False"], ["<a>", "True"]]
 
 
-def test_the_page_has_it_with_its_intervals_and_leaves_it_out_where_nothing_was_released(
-    folder: Path,
-) -> None:
+def test_the_page_has_it_with_its_intervals_and_leaves_it_out_where_nothing_was_released(folder: Path) -> None:
     page = write_report(folder).read_text()
     section = re.search(r'<section id="bars">.*?</section>', page, re.DOTALL)
     assert section is not None

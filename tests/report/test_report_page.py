@@ -127,15 +127,7 @@ def test_a_published_page_names_what_it_omits_and_holds_none_of_it(folder: Path,
     for omitted in ("Attacks and their controls", "ledgers", "Sizes of messages", "shares of real rows"):
         assert omitted in text
     holders = str(folder.parent)
-    for private_word in (
-        holders,
-        "54.3 kB",
-        "1.2 MB",
-        "resampled",
-        'class="real"',
-        'id="attacks"',
-        "Ledger of",
-    ):
+    for private_word in (holders, "54.3 kB", "1.2 MB", "resampled", 'class="real"', 'id="attacks"', "Ledger of"):
         assert private_word in page, f"{private_word} should stand on the holder's page"
         assert private_word not in text
 
@@ -250,10 +242,7 @@ def test_the_page_shows_the_prices_of_the_statement(folder: Path, page: str) -> 
 
 
 def test_the_page_says_whether_the_parties_charges_compose(copied: Path) -> None:
-    compose, together = (
-        "they hold the same people, so their prices compose",
-        "they paid together for one release",
-    )
+    compose, together = ("they hold the same people, so their prices compose", "they paid together for one release")
     (copied / "synthetic.parquet").unlink()
     privacy = json.loads((copied / "privacy.json").read_text())
     for one_release in (False, True):

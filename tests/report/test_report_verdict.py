@@ -197,11 +197,7 @@ def attack(p: float, people: int = 100) -> Attack:
     [
         ((attack(0.3),), "good", "1 attack was tried; none did better than its control by more than chance"),
         ((attack(0.03), attack(0.9)), "good", "2 attacks were tried; none did better than its control"),
-        (
-            (attack(0.01), attack(0.9)),
-            "poor",
-            "2 attacks were tried; mia did better than the control by more",
-        ),
+        ((attack(0.01), attack(0.9)), "poor", "2 attacks were tried; mia did better than the control by more"),
         ((attack(0.01, people=19), attack(0.9)), "good", "1 attack was tried; none"),
         ((attack(0.01, people=19),), "unknown", "Its control has 19 people"),
     ],
@@ -223,8 +219,7 @@ def statement(*, server: float | None, unguarded: list[str] | None = None) -> di
 
 
 @pytest.mark.parametrize(
-    ("server", "said", "badge"),
-    [(0.9, "good", "strong"), (5.0, "partly", "reasonable"), (20.0, "poor", "weak")],
+    ("server", "said", "badge"), [(0.9, "good", "strong"), (5.0, "partly", "reasonable"), (20.0, "poor", "weak")]
 )
 def test_the_price_is_the_worst_over_everyone_named(server: float, said: str, badge: str) -> None:
     (found,) = verdict(None, statement(server=server))

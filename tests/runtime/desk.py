@@ -55,12 +55,7 @@ class Desk:
             terminal = self.run(*argv)
             return terminal.end(), terminal.out, terminal.err
         code, out, err = 0, StringIO(), StringIO()
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            chdir(self.folder),
-            redirect_stdout(out),
-            redirect_stderr(err),
-        ):
+        with pytest.MonkeyPatch.context() as patch, chdir(self.folder), redirect_stdout(out), redirect_stderr(err):
             patch.setattr(sys, "argv", ["understudy", *map(str, argv)])
             patch.setenv("COLUMNS", "200")
             try:

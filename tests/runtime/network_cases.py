@@ -156,10 +156,7 @@ class Network:
     ) -> Iterator[GrpcParties]:
         """A server on a free port, whose end all parties see."""
         parties = GrpcParties(
-            contract,
-            self.authority.server(),
-            kinds=kinds,
-            **{"listen": "127.0.0.1:0", "patience": 120.0, **more},
+            contract, self.authority.server(), kinds=kinds, **{"listen": "127.0.0.1:0", "patience": 120.0, **more}
         )
         try:
             yield parties

@@ -55,13 +55,7 @@ def play(name: str, folder: Path, port: int, when: str) -> None:
 
     def build(contract: Contract, ledger: Ledger, place: Path) -> Party:
         return case.record.build(
-            name,
-            holder.table,
-            ledger,
-            run=contract.run,
-            budget=contract.budgets[name],
-            rng=holder.rng(),
-            folder=place,
+            name, holder.table, ledger, run=contract.run, budget=contract.budgets[name], rng=holder.rng(), folder=place
         )
 
     seat = Seat(

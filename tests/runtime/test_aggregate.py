@@ -26,13 +26,7 @@ def hub(desk: Desk) -> Desk:
         "aggregator": "second", "least_people": 20, "batch": 12, "components": 8, "steps": 20, "device": "cpu",
     }  # fmt: skip
     parties = {name: PRICE | {"schema": f"{name}-schema.toml"} for name in ("host", "second")}
-    body = {
-        "protocol": "two-aggregators",
-        "out": "joint",
-        "rows": 20,
-        "settings": settings,
-        "parties": parties,
-    }
+    body = {"protocol": "two-aggregators", "out": "joint", "rows": 20, "settings": settings, "parties": parties}
     (desk.folder / "run.toml").write_text(tomli_w.dumps(body))
     desk.change("policy.toml", protocols=["two-aggregators"], partners=["host", "second"])
     desk.found("host", "second")

@@ -76,16 +76,7 @@ def send(study: Desk, person: int, port: int, key: str, scheme: str = "https") -
 
 def test_phones_upload_to_who_collects_which_may_be_killed_and_nobody_pays_twice(study: Desk) -> None:
     port = free_port()
-    door = (
-        "--codes",
-        "codes.txt",
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--certificate",
-        "cert.pem",
-        "--key",
-        "key.pem",
-    )
+    door = ("--codes", "codes.txt", "--listen", f"127.0.0.1:{port}", "--certificate", "cert.pem", "--key", "key.pem")
     second = take_part(study, "aggregate", "second")
     second.says("Key of this aggregator")
     (key,) = re.findall("[0-9a-f]{64}", second.err)
@@ -126,18 +117,13 @@ def test_phones_upload_to_who_collects_which_may_be_killed_and_nobody_pays_twice
 
 
 def test_a_collection_has_an_end_and_an_invitation(study: Desk) -> None:
-    for words in (
-        (),
-        ("federation/invitations/phones.toml", "--schema", "schema.toml", "--policy", "policy.toml"),
-    ):
+    for words in ((), ("federation/invitations/phones.toml", "--schema", "schema.toml", "--policy", "policy.toml")):
         terminal = study.run("collect", *words)
         assert terminal.end() == 2
         assert "are needed" in terminal.err or "when the collection is over" in terminal.err
 
 
-def test_without_a_certificate_it_is_a_try_out_on_this_machine_alone_and_ctrl_c_ends_it_in_words(
-    study: Desk,
-) -> None:
+def test_without_a_certificate_it_is_a_try_out_on_this_machine_alone_and_ctrl_c_ends_it_in_words(study: Desk) -> None:
     port = free_port()
     far = take_part(study, "collect", "phones", "--most", 5, "--listen", f"0.0.0.0:{port}")
     assert far.end() == 1

@@ -24,9 +24,7 @@ def report(study: Desk, person: int, port: int) -> Terminal:
     return study.forker.run(*words, folder=folder, to=folder / "said", program=PHONE)
 
 
-def test_each_person_reports_in_one_of_two_collections_and_who_collects_may_be_killed_between(
-    desk: Desk,
-) -> None:
+def test_each_person_reports_in_one_of_two_collections_and_who_collects_may_be_killed_between(desk: Desk) -> None:
     SCHEMA.save(desk.folder / "schema.toml")
     settings = {"epsilon_total": 6.0, "share": 0.6, "components": 4, "steps": 5, "device": "cpu"}
     parties = {"phones": {"epsilon": 6.0, "delta": 0.0, "schema": "schema.toml"}}

@@ -29,11 +29,7 @@ from understudy.runs.federation import Federation
 from understudy.runtime.flower import FlowerParties, client_app
 from understudy.runtime.local import LocalParties
 
-TaskIdentity._run_id, TaskIdentity._node_id, TaskIdentity._task_id = (
-    1,
-    1,
-    1,
-)  # as a process of Flower's has it
+TaskIdentity._run_id, TaskIdentity._node_id, TaskIdentity._task_id = (1, 1, 1)  # as a process of Flower's has it
 
 
 class DirectGrid(Grid):
@@ -91,11 +87,7 @@ def network(tmp_path: Path) -> Network:
 def parties_of(network: Network, grid: DirectGrid, *names: str, **more: Any) -> FlowerParties:
     roster = network.authority.roster
     return FlowerParties(
-        grid,
-        contract_for(*names),
-        roster,
-        kinds=Counting.messages,
-        **{"patience": 5.0, "pause": 0.01, **more},
+        grid, contract_for(*names), roster, kinds=Counting.messages, **{"patience": 5.0, "pause": 0.01, **more}
     )
 
 
@@ -103,13 +95,7 @@ def seats_of(network: Network, case: Case, federation: Federation) -> list[Any]:
     def build(name: str) -> Any:
         holder = federation.holders[name]
         return lambda contract, ledger, folder: case.record.build(
-            name,
-            holder.table,
-            ledger,
-            run=contract.run,
-            budget=contract.budgets[name],
-            rng=holder.rng(),
-            folder=folder,
+            name, holder.table, ledger, run=contract.run, budget=contract.budgets[name], rng=holder.rng(), folder=folder
         )
 
     return [
@@ -119,16 +105,12 @@ def seats_of(network: Network, case: Case, federation: Federation) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "case",
-    [CASES[0], *(case for case in CASES if case.protocol == "sign-ds")][:2],
-    ids=lambda case: case.name,
+    "case", [CASES[0], *(case for case in CASES if case.protocol == "sign-ds")][:2], ids=lambda case: case.name
 )
 def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_flower(case: Case, tmp_path: Path) -> None:
     before, federation = case.federation(), case.federation()
     plain = case.record.train(
-        case.config(),
-        LocalParties(before.parties(case.protocol, config=case.config(), run="contract")),
-        before.schemas,
+        case.config(), LocalParties(before.parties(case.protocol, config=case.config(), run="contract")), before.schemas
     )
     network = Network(tmp_path, *federation.holders)
     parties = FlowerParties(

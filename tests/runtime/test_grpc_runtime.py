@@ -84,9 +84,7 @@ def locally(case: Case) -> tuple[Any, Federation]:
 
 
 @pytest.mark.parametrize(
-    "case",
-    [*CASES[:3], next(case for case in CASES if case.protocol == "sign-ds")],
-    ids=lambda case: case.name,
+    "case", [*CASES[:3], next(case for case in CASES if case.protocol == "sign-ds")], ids=lambda case: case.name
 )
 def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_grpc(case: Case, tmp_path: Path) -> None:
     plain, before = locally(case)
@@ -425,12 +423,7 @@ def test_a_server_that_comes_back_goes_on_from_its_checkpoint(how: str, tmp_path
                 raise KeyboardInterrupt if how == "stopped" else RuntimeError("a crash")
 
         return case.record.train(
-            case_config,
-            parties,
-            federation.schemas,
-            checkpoint=tmp_path / "server",
-            resume=resume,
-            watch=watch,
+            case_config, parties, federation.schemas, checkpoint=tmp_path / "server", resume=resume, watch=watch
         )
 
     first = GrpcParties(contract, network.authority.server(), kinds=messages, listen="127.0.0.1:0", patience=120.0)

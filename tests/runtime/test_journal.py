@@ -185,9 +185,7 @@ def test_an_ask_that_differs_is_a_new_one_from_where_the_party_was(
     session.close()
 
 
-def test_a_refusal_is_not_repeated_to_a_server_that_comes_back(
-    opened: tuple[Callable[[], Session], Ledger],
-) -> None:
+def test_a_refusal_is_not_repeated_to_a_server_that_comes_back(opened: tuple[Callable[[], Session], Ledger]) -> None:
     """What stopped it may have been mended since."""
     session, ledger = opened[0](), opened[1]
     FAILURES["once"] = OSError("the disk is full")

@@ -212,9 +212,7 @@ def test_a_person_is_asked_once_however_often_the_line_breaks(tmp_path: Path) ->
     with network.serve(contract_for("a")) as parties:
         wire = Wire(parties.port)
         network.start(
-            network.seat("a", policy=replace(POLICY, accept="ask"), confirm=confirm),
-            wire.port,
-            longest_pause=0.1,
+            network.seat("a", policy=replace(POLICY, accept="ask"), confirm=confirm), wire.port, longest_pause=0.1
         )
         for _ in range(3):
             until(lambda: parties.status()["parties"]["a"]["reading"], 60)
@@ -237,9 +235,7 @@ def kept(place: Path) -> set[str]:
 # What people see
 
 
-def test_a_server_that_is_refused_tells_all_and_offers_the_next_contract_in_the_same_folder(
-    desk: Desk,
-) -> None:
+def test_a_server_that_is_refused_tells_all_and_offers_the_next_contract_in_the_same_folder(desk: Desk) -> None:
     desk.found()
     desk.change("policy.toml", epsilon_run=2.0)
     free = desk.folder / "free.toml"

@@ -13,17 +13,7 @@ import pytest
 from dp_accounting.dp_event import GaussianDpEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from network_cases import (
-    FAILURES,
-    POLICY,
-    SCHEMA,
-    Counting,
-    Fail,
-    Network,
-    Next,
-    contract_for,
-    counting,
-)
+from network_cases import FAILURES, POLICY, SCHEMA, Counting, Fail, Network, Next, contract_for, counting
 
 from understudy.data.samples import toy
 from understudy.ground.errors import (
@@ -407,11 +397,7 @@ def test_an_audit_log_shows_what_was_changed_or_taken_out(seat: Callable[..., Se
     assert events == ["contract accepted", "ask", "reply", "answer repeated", "later"]
     assert verify_log(file) == 5
     lines = file.read_text().splitlines(keepends=True)
-    for spoiled in (
-        lines[:1] + lines[2:],
-        [*lines[:2], lines[2].replace("reply", "refusal"), *lines[3:]],
-        ["x\n"],
-    ):
+    for spoiled in (lines[:1] + lines[2:], [*lines[:2], lines[2].replace("reply", "refusal"), *lines[3:]], ["x\n"]):
         file.write_text("".join(spoiled))
         with pytest.raises(ArtefactError, match="line"):
             verify_log(file)

@@ -47,12 +47,7 @@ class Scripted:
             self.looks.pop(0)
         else:
             self.over.set()
-        return {
-            "state": state,
-            "port": 1,
-            "error": "",
-            "parties": {name: {"signed": name in signed} for name in "ab"},
-        }
+        return {"state": state, "port": 1, "error": "", "parties": {name: {"signed": name in signed} for name in "ab"}}
 
 
 def test_a_server_does_not_say_that_it_waits_for_nobody(capfd: pytest.CaptureFixture[str]) -> None:

@@ -29,12 +29,7 @@ class Answer(Reply, kind="test.answer"):
 
 RECEIPT = Receipt(holder="clinic", ledger="abc", entry=7, run="r", what="round 1")
 QUESTION = Question(
-    round=3,
-    rate=0.5,
-    weights=torch.arange(6.0).view(2, 3),
-    layers=(4, 2),
-    extra={"bias": torch.ones(2)},
-    salt=b"\0x",
+    round=3, rate=0.5, weights=torch.arange(6.0).view(2, 3), layers=(4, 2), extra={"bias": torch.ones(2)}, salt=b"\0x"
 )
 ANSWER = Answer(gradient=Paid({"values": torch.ones(3)}, RECEIPT), people=Public(20, "the size of the intersection"))
 
@@ -114,9 +109,6 @@ def test_size_is_close_to_the_bytes_on_the_wire() -> None:
 
 @pytest.mark.parametrize("wrong", [{"entry": "7"}, {"entry": True}, {"event": None}, {"more": 1}])
 def test_a_receipt_with_values_of_other_types_is_refused(wrong: dict[str, object]) -> None:
-    fields = {
-        "gradient": {"paid": RECEIPT.to_dict() | wrong, "value": 1},
-        "people": {"public": "r", "value": 1},
-    }
+    fields = {"gradient": {"paid": RECEIPT.to_dict() | wrong, "value": 1}, "people": {"public": "r", "value": 1}}
     with pytest.raises(MessageError, match="cannot be read"):
         decode(pack({"kind": Answer.kind(), "fields": fields}), [Answer])

@@ -162,10 +162,7 @@ def pick(chance: Tensor, uniform: Tensor) -> Tensor:
 
 
 def kept_rows(
-    n: int,
-    points: Iterator[Products],
-    pieces: Mapping[int, Pieces],
-    keep: Callable[[Products], tuple[Cells, float]],
+    n: int, points: Iterator[Products], pieces: Mapping[int, Pieces], keep: Callable[[Products], tuple[Cells, float]]
 ) -> tuple[Cells, float]:
     """`n` rows of pieces and levels that were kept, (n, columns), and the share of points that is.
 

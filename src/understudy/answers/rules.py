@@ -126,11 +126,7 @@ def keeping(n: int, draw: Callable[[int], pd.DataFrame], schema: Schema) -> pd.D
 
 
 def refilled(
-    schema: Schema,
-    filled: pd.DataFrame,
-    again: Callable[[NDArray[np.int64]], pd.DataFrame],
-    *,
-    must: bool = True,
+    schema: Schema, filled: pd.DataFrame, again: Callable[[NDArray[np.int64]], pd.DataFrame], *, must: bool = True
 ) -> pd.DataFrame:
     """Rows that were filled, those that break a rule filled `again`. What is unique is not looked at.
 

@@ -57,19 +57,11 @@ def level_means(release: Release, place: int, values: Numbers, found: Noisy) -> 
         bound = high[-1] if sign > 0 else -low[0]
         levels = Noisy(every.counts[own][start:-1], every.variance[own][start:-1], every.whole)
         counted = Noisy(
-            np.append(levels.counts, nodes.counts[within]),
-            np.append(levels.variance, nodes.variance[within]),
-            False,
+            np.append(levels.counts, nodes.counts[within]), np.append(levels.variance, nodes.variance[within]), False
         )
         share = all_of[end] / beyond[start]
         lean, doubt = _lean(some[own][start:], found.variance[own][start:], all_of[own][start:], share)
-        tail = (
-            np.concatenate([edges[start:-1], tree, [bound]]),
-            counted,
-            size - 1 - start,
-            beyond[start],
-            some[end],
-        )
+        tail = (np.concatenate([edges[start:-1], tree, [bound]]), counted, size - 1 - start, beyond[start], some[end])
         mean, alone = mean_beyond(*tail, lean)
         means[end] = sign * mean
         aside = lean + doubt if lean + doubt <= _LEAN else lean - doubt  # at 1 there would be no law

@@ -64,11 +64,7 @@ def plan_file(file: RunFile, *, people: int | None = None) -> Forecast:
 
 
 def _usual(
-    protocol: Protocol,
-    config: Any,
-    schemas: Mapping[str, Any],
-    each: Mapping[str, Budget],
-    people: int | None,
+    protocol: Protocol, config: Any, schemas: Mapping[str, Any], each: Mapping[str, Budget], people: int | None
 ) -> Forecast:
     """What settings and budgets say of a protocol that has no forecast of its own."""
     same = protocol.holds_same_people(schema.names for schema in schemas.values())

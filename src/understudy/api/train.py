@@ -28,15 +28,7 @@ from understudy.ground.errors import ArtefactError, ConfigError, LedgerError, Sc
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Progress, Watcher
 from understudy.protocols.core.alignment import watch_alignment
-from understudy.runs.federation import (
-    Federation,
-    Held,
-    Holder,
-    open_held,
-    open_holdout,
-    open_ledger,
-    open_public,
-)
+from understudy.runs.federation import Federation, Held, Holder, open_held, open_holdout, open_ledger, open_public
 from understudy.runs.registry import config_for, file_of_rows, of_rows, protocol_named
 from understudy.runs.result import Result
 from understudy.runs.runfile import RunFile

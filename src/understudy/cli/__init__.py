@@ -103,8 +103,7 @@ def synthesize(
         ),
     ] = None,
     rows: Annotated[
-        int | None,
-        option("Synthetic rows; default: about as many as there are people, at most a million.", min=1),
+        int | None, option("Synthetic rows; default: about as many as there are people, at most a million.", min=1)
     ] = None,
     confirm: NamesArePublic = False,
 ) -> None:
@@ -169,8 +168,7 @@ def run(
 def plan_run(
     file: FileArg,
     people: Annotated[
-        int | None,
-        option("About how many people, as far as that is public; default: as the file states.", min=1),
+        int | None, option("About how many people, as far as that is public; default: as the file states.", min=1)
     ] = None,
 ) -> None:
     """Say what a run file will release, with which noise and error, and what it will take. No row is read for it."""
@@ -186,8 +184,7 @@ def report(
     to: Annotated[Path | None, option("Where to write; default: into the folder.", "--out")] = None,
     party: Annotated[list[str] | None, option("Only what these holders can see.")] = None,
     target: Annotated[
-        str | None,
-        option("A column to predict: train on synthetic, test on real; default: the run's target."),
+        str | None, option("A column to predict: train on synthetic, test on real; default: the run's target.")
     ] = None,
     holdout: Annotated[Path | None, option("Real rows that no training has seen (CSV or Parquet).")] = None,
     with_evidence: Annotated[bool, option("With --publish: the folder of evidence, too.", "--evidence")] = False,

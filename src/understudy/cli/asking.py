@@ -32,13 +32,11 @@ def sample(
     folder: RunFolderArg,
     rows: Annotated[int, option("How many rows, or people with events.", "--rows", "-n", min=1)] = 1000,
     to: Annotated[
-        Path | None,
-        option("CSV or Parquet; a folder for people and events. Default: CSV to the terminal.", "--out"),
+        Path | None, option("CSV or Parquet; a folder for people and events. Default: CSV to the terminal.", "--out")
     ] = None,
     where: Where = None,
     shares: Annotated[
-        list[str] | None,
-        option('How often a value occurs, such as "outcome=yes:0.1"; may be repeated.', "--share"),
+        list[str] | None, option('How often a value occurs, such as "outcome=yes:0.1"; may be repeated.', "--share")
     ] = None,
     seed: Annotated[int | None, option("Draw the same rows again.")] = None,
 ) -> None:

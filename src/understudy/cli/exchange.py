@@ -34,8 +34,7 @@ app.add_typer(token_app, name="token")
 At = Annotated[str, option("The exchange's address.", "--at", envvar="UNDERSTUDY_EXCHANGE")]
 TokenFile = Annotated[Path | None, option("A file with the token; else UNDERSTUDY_TOKEN.")]
 Authorities = Annotated[
-    Path | None,
-    option("A certificate to trust in addition to the usual ones.", "--ca", envvar="UNDERSTUDY_CA"),
+    Path | None, option("A certificate to trust in addition to the usual ones.", "--ca", envvar="UNDERSTUDY_CA")
 ]
 
 

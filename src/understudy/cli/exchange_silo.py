@@ -46,8 +46,7 @@ def subscribe(
 @app.command()
 def train(
     rows: Annotated[
-        Path,
-        argument("This silo's rows: CSV or Parquet; .npz with `images` and classes for a pool of images."),
+        Path, argument("This silo's rows: CSV or Parquet; .npz with `images` and classes for a pool of images.")
     ],
     ledger: Annotated[Path, option("This silo's ledger; a new one gets ε and δ as its budget.")],
     at: At,
@@ -71,8 +70,7 @@ def train(
         ),
     ] = None,
     upright: Annotated[
-        bool,
-        option("With --kind moments: turn images upright first, which helps with handwriting.", "--upright"),
+        bool, option("With --kind moments: turn images upright first, which helps with handwriting.", "--upright")
     ] = False,
     quality_epsilon: Annotated[
         float | None,

@@ -107,8 +107,7 @@ def renew(
 
 @app.command("revoke")
 def revoke(
-    party: Annotated[str, argument("The party that is refused from now on.")],
-    folder: FolderOption = FEDERATION,
+    party: Annotated[str, argument("The party that is refused from now on.")], folder: FolderOption = FEDERATION
 ) -> None:
     """Refuse a party from now on, also on a server that is running."""
     _authority(folder).revoke(party)
@@ -152,8 +151,7 @@ def serve(
     ] = None,
     wait: Annotated[float, option("How many seconds to wait until all have joined.")] = 604_800.0,
     hold: Annotated[
-        bool,
-        option("If a party refuses the contract: wait until it signs, or the run file changes.", "--hold"),
+        bool, option("If a party refuses the contract: wait until it signs, or the run file changes.", "--hold")
     ] = False,
     linger: Annotated[
         float, option("How many seconds to stay after the end, for parties that have not heard of it.", min=0)

@@ -82,8 +82,7 @@ def collect(
     schema: Annotated[Path | None, option(PEOPLES_SCHEMA)] = None,
     policy: Annotated[Path | None, option(POLICY)] = None,
     codes: Annotated[
-        Path | None,
-        option("Who may upload, each once: a text file with a code on each line. Default: anybody."),
+        Path | None, option("Who may upload, each once: a text file with a code on each line. Default: anybody.")
     ] = None,
     until: Annotated[datetime | None, option("When the collection is over, by this machine's clock.")] = None,
     then: Annotated[datetime | None, option("When the second collection is over, where a run has two.")] = None,

@@ -76,8 +76,7 @@ def _broken_by_people(source: Path, schema: Any) -> tuple[Iterable[int], int, st
 @app.command("infer")
 def schema_infer(
     tables: Annotated[
-        list[Path],
-        argument("A table; or people and events: a folder with both, or the two files, people first."),
+        list[Path], argument("A table; or people and events: a folder with both, or the two files, people first.")
     ],
     to: Annotated[Path, option("Where to write the draft.", "--out")],
     person: Annotated[str | None, option("The column that identifies people.")] = None,
@@ -240,8 +239,7 @@ def schema_buy_events(
     percent: Annotated[int, option("About this percentage of the people have no more events.")] = 95,
     delta: Annotated[float, option("The δ of a new ledger.")] = 1e-6,
     lifetime: Annotated[
-        float | None,
-        option("What everything together may cost a person, for a new ledger.", "--lifetime-epsilon"),
+        float | None, option("What everything together may cost a person, for a new ledger.", "--lifetime-epsilon")
     ] = None,
 ) -> None:
     """Buy how many events of a person count (most_events), where no bound is publicly known."""

@@ -49,12 +49,10 @@ def status(
 
 def console(
     home: Annotated[
-        Path,
-        argument("A holder's home (`join --home`), or a federation's folder.", exists=True, file_okay=False),
+        Path, argument("A holder's home (`join --home`), or a federation's folder.", exists=True, file_okay=False)
     ],
     run: Annotated[
-        list[Path] | None,
-        option("Also show the run in this output folder, with its report; may be repeated."),
+        list[Path] | None, option("Also show the run in this output folder, with its report; may be repeated.")
     ] = None,
     port: Annotated[int, option("On this machine; 0: any that is free.", min=0, max=65535)] = 8610,
 ) -> None:

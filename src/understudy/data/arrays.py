@@ -102,12 +102,7 @@ class ArraySchema(Document):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         keys = {key: value for key, value in data.items() if key != "kind"}
-        known_keys(
-            keys,
-            (field.name for field in fields(cls)),
-            f"a schema of the kind {cls.kind}",
-            raised=SchemaError,
-        )
+        known_keys(keys, (field.name for field in fields(cls)), f"a schema of the kind {cls.kind}", raised=SchemaError)
         if lacking := [key for key in cls.needs if key not in keys]:
             raise SchemaError(f"a schema of the kind {cls.kind} needs {' and '.join(lacking)}.")
         return cls(**keys)

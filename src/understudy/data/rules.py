@@ -23,19 +23,7 @@ from numpy.typing import NDArray
 
 from understudy.data import column as kinds
 from understudy.data.column import Binned, Boolean, Categorical, Column, Date, Datetime, Integer, Real
-from understudy.data.conditions import (
-    And,
-    Compare,
-    Condition,
-    Missing,
-    Not,
-    OneOf,
-    Or,
-    Order,
-    Test,
-    Value,
-    parse,
-)
+from understudy.data.conditions import And, Compare, Condition, Missing, Not, OneOf, Or, Order, Test, Value, parse
 from understudy.data.conditions import columns as columns_in
 from understudy.data.conditions import tests as tests_in
 from understudy.data.encoding.values import Pieces, cut, numbers_of, places_of

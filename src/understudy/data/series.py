@@ -68,11 +68,7 @@ class SeriesSchema(ArraySchema):
         for name in ("series", "time", "person"):
             if (value := getattr(self, name)) is not None and (not isinstance(value, str) or not value):
                 raise SchemaError(f"{name} must name a column, not {value!r}.")
-        columns = [
-            *self.names,
-            *filter(None, (self.person, *self._places)),
-            *(target.name for target in self.targets),
-        ]
+        columns = [*self.names, *filter(None, (self.person, *self._places)), *(target.name for target in self.targets)]
         if twice := repeated(columns):
             raise SchemaError(f'"{twice[0]}" has two meanings: every column has one.')
         for name, least in (("length", 2), ("stride", 1)):

@@ -230,10 +230,7 @@ def check_table(
     Edges: of a long one, rows whose ids came before are counted, not listed.
     """
     long = _is_long(source, schema)
-    readers, ids = (
-        readers_of(schema, one_row_each and not long),
-        _Ids(schema.person if one_row_each else None),
-    )
+    readers, ids = (readers_of(schema, one_row_each and not long), _Ids(schema.person if one_row_each else None))
     found: dict[Any, Violation] = {}
     for raw in _parts(source, readers, name, long=long):
         cells, faults = scan(raw, readers)

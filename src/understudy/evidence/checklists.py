@@ -98,9 +98,7 @@ def _nist(facts: Facts) -> Iterator[Answer]:
         "docs/sharp_edges.md; tests/privacy",
     )
     yield item(
-        "Which side channels remain?",
-        "Sizes and times of messages, and how long a run takes.",
-        "docs/threat_model.md",
+        "Which side channels remain?", "Sizes and times of messages, and how long a run takes.", "docs/threat_model.md"
     )
     yield item(
         "Were bounds, categories or settings taken from the rows?",
@@ -136,15 +134,8 @@ def _europe(facts: Facts) -> Iterator[Answer]:
         "more than the release does.",
         "docs/threat_model.md",
     )
-    yield item(
-        "Was the code attacked, and what could the attack have seen?",
-        _audit(facts),
-        "audit.json",
-    )
-    yield item(
-        "What remains?",
-        "\n".join([*facts.statement["outside"], *facts.statement["unguarded"]]),
-    )
+    yield item("Was the code attacked, and what could the attack have seen?", _audit(facts), "audit.json")
+    yield item("What remains?", "\n".join([*facts.statement["outside"], *facts.statement["unguarded"]]))
     yield item("Would a motivated intruder succeed with what else is public?", BLANK, "")
     yield item("On what legal ground were the rows processed to make this?", BLANK, "")
     yield item("Is the result anonymous in law?", BLANK, "a figure does not answer it; the holder and its officer do")

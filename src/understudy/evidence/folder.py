@@ -16,15 +16,7 @@ from understudy.evidence.signing import SIGNATURES
 from understudy.ground.errors import ArtefactError
 from understudy.report.page import write_report
 
-_PUBLISHED = (
-    "privacy.json",
-    "run.json",
-    "audit.json",
-    "synthetic.parquet",
-    "synthetic",
-    "generator",
-    "model",
-)
+_PUBLISHED = ("privacy.json", "run.json", "audit.json", "synthetic.parquet", "synthetic", "generator", "model")
 
 
 def write_evidence(run: str | Path, out: str | Path, *, about: About | None = None, made: date | None = None) -> Path:

@@ -26,16 +26,7 @@ from understudy.models.cohort.classifier import NETWORKS
 from understudy.models.network import built
 from understudy.privacy.accounts.budget import first_said
 
-_DAMAGED = (
-    KeyError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    RuntimeError,
-    OverflowError,
-    OSError,
-    SafetensorError,
-)
+_DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError, OSError, SafetensorError)
 
 
 @dataclass(frozen=True, eq=False)

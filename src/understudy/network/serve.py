@@ -24,10 +24,7 @@ from understudy.ground.errors import ArtefactError, ConfigError, ContractRefused
 from understudy.network.status import Prices, Status, note_served
 from understudy.protocols.core import Message, Progress, Watcher
 from understudy.protocols.protocol import Protocol
-from understudy.runs.registry import (
-    file_of_rows,
-    protocol_named,
-)
+from understudy.runs.registry import file_of_rows, protocol_named
 from understudy.runs.result import Result
 from understudy.runs.runfile import RunFile
 from understudy.runtime.contract import Contract, columns_of, digest_of

@@ -44,28 +44,9 @@ from numpy.typing import NDArray
 
 from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, OTHER, day_number
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, texts
-from understudy.data.reading.files import (
-    PLAIN_NUMBERS,
-    Raw,
-    Source,
-    as_they_came,
-    batches_of,
-    is_long,
-    open_source,
-)
+from understudy.data.reading.files import PLAIN_NUMBERS, Raw, Source, as_they_came, batches_of, is_long, open_source
 from understudy.data.reading.forms import ISO_DAY
-from understudy.data.schema import (
-    BOUGHT,
-    Boolean,
-    Categorical,
-    Column,
-    Date,
-    Datetime,
-    Integer,
-    Ordinal,
-    Real,
-    Schema,
-)
+from understudy.data.schema import BOUGHT, Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.ground.check import in_range, nearest, positive
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate, flatten

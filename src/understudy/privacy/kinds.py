@@ -23,15 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from understudy.data.column import (
-    DEFAULT_BINS,
-    EXACT,
-    FIRST_DAY,
-    LAST_DAY,
-    MOST_DECIMALS,
-    RESOLUTIONS,
-    Column,
-)
+from understudy.data.column import DEFAULT_BINS, EXACT, FIRST_DAY, LAST_DAY, MOST_DECIMALS, RESOLUTIONS, Column
 from understudy.data.infer import LARGEST, MANY_DECIMALS, draft
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.reading.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
@@ -171,10 +163,7 @@ def require_kinds(source: Source, declared: Kinds) -> None:
         "real": partial(Real, low=-LARGEST, high=LARGEST, bins=1),
         "date": partial(Date, low=FIRST_DAY, high=LAST_DAY, bins=1),
         "datetime": partial(
-            Datetime,
-            low=datetime.combine(FIRST_DAY, time.min),
-            high=datetime.combine(LAST_DAY, time.min),
-            bins=1,
+            Datetime, low=datetime.combine(FIRST_DAY, time.min), high=datetime.combine(LAST_DAY, time.min), bins=1
         ),
     }
     columns = []

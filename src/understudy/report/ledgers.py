@@ -76,10 +76,7 @@ def _cells(entry: Entry) -> tuple[str, ...]:
 def _check(charged: float, party: Mapping[str, Any] | None) -> tuple[str, bool]:
     """Whether the ledger records what is stated: it may hold more (a run that was resumed), never less."""
     if party is None:
-        return (
-            "It cannot be compared with a statement: the run's name or its privacy statement is missing.",
-            True,
-        )
+        return ("It cannot be compared with a statement: the run's name or its privacy statement is missing.", True)
     stated = party["epsilon"]["server"]
     if stated is None:
         return "The statement gives no guarantee for this party.", True

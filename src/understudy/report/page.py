@@ -105,11 +105,7 @@ def _require_real(run: Artefacts) -> None:
 
 
 def write_evaluation_page(
-    comparison: Comparison | People,
-    out: str | Path,
-    *,
-    title: str = "",
-    now: datetime | None = None,
+    comparison: Comparison | People, out: str | Path, *, title: str = "", now: datetime | None = None
 ) -> Path:
     """Write the page of a comparison of two tables, or of people with their events; returns where.
 

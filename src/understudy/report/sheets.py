@@ -85,10 +85,7 @@ def label_table(run: Artefacts, real: ArrayTable[ArraySchema] | None = None) -> 
 
     blank = [""] * len(columns)
     rows = [
-        (
-            str(code),
-            list(zip(shares(drawn, code), blank if held is None else shares(held, code), strict=True)),
-        )
+        (str(code), list(zip(shares(drawn, code), blank if held is None else shares(held, code), strict=True)))
         for code in first.categories[:CLASSES]
     ]
     return LabelTable(first.name, [f"{name} = {one}" for name, one in columns], rows)
@@ -149,10 +146,7 @@ class _Series(_Images):
     def pictures(self, rows: Mapping[str, NDArray[np.float32]], schema: Any) -> list[tuple[str, Markup]]:
         some = {which: values[:EACH] for which, values in rows.items() if len(values)}
         lines = [
-            (
-                f"{name}, {which}",
-                _lines(values[:, :, place], f"{len(values)} {which} series of {name}", which),
-            )
+            (f"{name}, {which}", _lines(values[:, :, place], f"{len(values)} {which} series of {name}", which))
             for which, values in some.items()
             for place, name in enumerate(schema.names[:CHANNELS])
         ]

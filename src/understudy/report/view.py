@@ -53,14 +53,7 @@ def lines(figures: Sequence[Figure]) -> list[Line]:
     """Figures of one measure, on a common scale."""
     low, high = plots.span(figures)
     return [
-        Line(
-            figure_name(f.what),
-            f,
-            plots.strip(f, low, high),
-            number(f.value),
-            number(f.best),
-            number(plots.worst(f)),
-        )
+        Line(figure_name(f.what), f, plots.strip(f, low, high), number(f.value), number(f.best), number(plots.worst(f)))
         for f in figures
     ]
 
@@ -218,10 +211,7 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
 def _party(party: Mapping[str, Any], whom: Mapping[str, str]) -> dict[str, Any]:
     sides = {"": party["uses"]["outsider"]}
     if party["uses"]["outsider"] != party["uses"]["insider"]:
-        sides = {
-            "to an outsider: ": party["uses"]["outsider"],
-            "to insiders: ": party["uses"]["insider"],
-        }
+        sides = {"to an outsider: ": party["uses"]["outsider"], "to insiders: ": party["uses"]["insider"]}
     budget = party["budget"]
     return {
         "name": party["name"],

@@ -52,10 +52,7 @@ ATTACKS = {
         "Singling out",
         "does a condition on columns that only one synthetic row meets also single out one person? (Giomi 2023)",
     ),
-    "linkability": (
-        "Linking",
-        "do two parties' columns of one person lead to the same synthetic row? (Giomi 2023)",
-    ),
+    "linkability": ("Linking", "do two parties' columns of one person lead to the same synthetic row? (Giomi 2023)"),
     "inference": (
         "Inference of",
         "does the nearest synthetic row reveal a column of a person whose other columns are known? (Giomi 2023)",

@@ -100,10 +100,7 @@ def issue(
     """A certificate; with no `use` it is the authority's own."""
     now = datetime.now(UTC)
     subject = x509.Name(
-        [
-            x509.NameAttribute(NameOID.COMMON_NAME, name),
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation),
-        ]
+        [x509.NameAttribute(NameOID.COMMON_NAME, name), x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation)]
     )
     authority = f"authority of {federation}".encode()[:64].decode(errors="ignore")  # X.509 counts bytes
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, authority)])

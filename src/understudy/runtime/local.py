@@ -48,12 +48,7 @@ class Line:
             for event, count in self.uses.items():
                 spend += flatten(event_from_json(event), count)
             total = epsilon({e: min(n, party.insider[e]) for e, n in spend.items()}, party.budget.delta)
-        except (
-            UnderstudyError,
-            KeyError,
-            TypeError,
-            ValueError,
-        ):  # a price that the party did not settle for
+        except (UnderstudyError, KeyError, TypeError, ValueError):  # a price that the party did not settle for
             return None
         return total if spend and math.isfinite(total) else None
 

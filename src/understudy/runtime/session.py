@@ -24,12 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.ground.durable import own_folder, replace
-from understudy.ground.errors import (
-    ArtefactError,
-    MessageError,
-    PartyError,
-    UnderstudyError,
-)
+from understudy.ground.errors import ArtefactError, MessageError, PartyError, UnderstudyError
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Ask, Assembly, Keep, Opening, Party, Return, Settle
@@ -83,12 +78,7 @@ class Seat:
         spent = self.ledger.spent() if new else 0.0  # an accepted run is bound by its own price
         public = self.description
         self.policy.check(
-            contract,
-            self.name,
-            schema=digest_of(public),
-            columns=columns_of(public),
-            people=self.people,
-            spent=spent,
+            contract, self.name, schema=digest_of(public), columns=columns_of(public), people=self.people, spent=spent
         )
         self._examine(contract)
         if new and self.policy.accept == "ask" and not (self.confirm is not None and self.confirm(contract)):

@@ -167,11 +167,7 @@ class Frame:
         waves = [dct(n) if side < self.sides else np.eye(n) for side, n in enumerate(self.shape)]
         at = np.unravel_index(self.order, self.shape)
         parts = (wave[place] for wave, place in zip(waves, at, strict=True))  # (features, n) each
-        flat = reduce(
-            lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(len(a), -1),
-            parts,
-            np.ones((self._slow, 1)),
-        )
+        flat = reduce(lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(len(a), -1), parts, np.ones((self._slow, 1)))
         return np.concatenate([np.zeros((self.poses, flat.shape[1])), flat / UNIT])
 
     def describe(self) -> dict[str, Any]:

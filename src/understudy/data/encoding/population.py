@@ -121,12 +121,7 @@ class Population:
             yield here, (x, y, mask & here[:, None])
 
     def gather(
-        self,
-        people: Tensor,
-        *,
-        length: int | None = None,
-        most: int | None = None,
-        rng: Uniform | None = None,
+        self, people: Tensor, *, length: int | None = None, most: int | None = None, rng: Uniform | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The rows of these people, padded to the longest, or all to a `length`: x (people, rows, …), y and mask
         (people, rows).

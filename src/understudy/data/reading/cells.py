@@ -86,10 +86,7 @@ def read_ids(
         whole = there & np.array([_is_whole(value) for value in seen], dtype=bool)
     reasons = [("is neither a whole number of 64 bits nor text.", ~text & ~whole)]
     if text.any() and whole.any():
-        mixed = (
-            ("is text, where most ids are whole numbers.", text),
-            ("is a number, where most are text.", whole),
-        )
+        mixed = (("is text, where most ids are whole numbers.", text), ("is a number, where most are text.", whole))
         reasons.append(min(mixed, key=lambda reason: reason[1].sum()))
     faults = _faults(name, cells, numbers, where, reasons)
     if missing.any():
@@ -215,10 +212,7 @@ def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.fl
         return values, [
             (f"is not {kind}.", np.isnan(values)),
             ("is not finite.", np.isinf(values)),
-            (
-                f"{'has a time of day' if dates else 'is not a whole number'}.",
-                whole & (values != np.floor(values)),
-            ),
+            (f"{'has a time of day' if dates else 'is not a whole number'}.", whole & (values != np.floor(values))),
             (f"is below the declared low {least}.", values < low),
             (f"is above the declared high {most}.", values > high),
         ]

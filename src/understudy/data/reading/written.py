@@ -74,11 +74,7 @@ def _decoded(value: bytes) -> str | bytes:
 
 
 def as_declared(
-    cells: "pd.Series[Any]",
-    source: TableSource,
-    numeric: bool | None,
-    numbers: NDArray[np.int64],
-    column: str,
+    cells: "pd.Series[Any]", source: TableSource, numeric: bool | None, numbers: NDArray[np.int64], column: str
 ) -> tuple["pd.Series[Any]", list[Fault]]:
     """The cells with no value where a declared word stands, and with points in numbers that have commas.
 

@@ -27,18 +27,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.evaluate.attacks.rates import (
-    ACCUSED,
-    LEVEL,
-    Rate,
-    Scores,
-    auc,
-    holm,
-    luck,
-    marks,
-    top_half,
-    tpr,
-)
+from understudy.evaluate.attacks.rates import ACCUSED, LEVEL, Rate, Scores, auc, holm, luck, marks, top_half, tpr
 from understudy.evaluate.figure import What
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError

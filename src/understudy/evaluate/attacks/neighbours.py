@@ -156,13 +156,7 @@ class _Look:
 
 
 def neighbours(
-    train: Codes,
-    holdout: Codes,
-    synthetic: Codes,
-    *,
-    space: Space | None = None,
-    most: int = 5_000,
-    seed: int = 0,
+    train: Codes, holdout: Codes, synthetic: Codes, *, space: Space | None = None, most: int = 5_000, seed: int = 0
 ) -> tuple[Attack, tuple[Figure, ...]]:
     """Whether synthetic rows are closer to training rows than to held-out ones, and how close against unseen rows."""
     whole(most=most)

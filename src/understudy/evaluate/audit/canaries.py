@@ -122,13 +122,7 @@ class WatchedRound(CriticRound):
         if not len(real):
             return torch.zeros(())
         total = clipped_gradient_sum(
-            self.critic.layers,
-            real,
-            fake,
-            mix,
-            clip_norm=self.clip_norm,
-            penalty=self.penalty,
-            slope=self.critic.slope,
+            self.critic.layers, real, fake, mix, clip_norm=self.clip_norm, penalty=self.penalty, slope=self.critic.slope
         )
         return _flat(total)
 
@@ -207,10 +201,7 @@ class VertiGanAudit:
                 **seat(name, self.budget, 2 * trial + number),
             }
 
-        return {
-            self.name: WatchedParty(world, **holder(0, self.name)),
-            OTHER: IdleParty(**holder(1, OTHER)),
-        }
+        return {self.name: WatchedParty(world, **holder(0, self.name)), OTHER: IdleParty(**holder(1, OTHER))}
 
     def _train(self, parties: Parties) -> None:
         """All rounds: what the server makes of them afterwards tells nobody more."""

@@ -154,11 +154,7 @@ class JointAudit(SumsAudit):
 
 
 def evidence(
-    found: Found,
-    canary: Mapping[str, Any],
-    others: Mapping[str, Any],
-    people: int,
-    stages: Collection[str] = (),
+    found: Found, canary: Mapping[str, Any], others: Mapping[str, Any], people: int, stages: Collection[str] = ()
 ) -> float:
     """How much likelier what was found (in these stages) is with the canary's rows than without, as a logarithm."""
     total = 0.0

@@ -68,12 +68,7 @@ class Associations:
 
 
 def associations(
-    schema: Schema,
-    truth: Values,
-    tables: Sequence[Values],
-    *,
-    owners: Sequence[Hashable] | None = None,
-    seed: int = 0,
+    schema: Schema, truth: Values, tables: Sequence[Values], *, owners: Sequence[Hashable] | None = None, seed: int = 0
 ) -> Associations:
     """Hold synthetic, fresh and shuffled rows against the truth; all as `table_values` gives them, in any order."""
     rng = np.random.default_rng([seed, 5])

@@ -104,10 +104,7 @@ class Evaluation:
         if not known:
             return []
         width = max(map(len, known))
-        lines = [
-            "",
-            f"{'':{width}}  {'ks':>8}  median, zeros, negatives, most frequent other number: real → synthetic",
-        ]
+        lines = ["", f"{'':{width}}  {'ks':>8}  median, zeros, negatives, most frequent other number: real → synthetic"]
         for name, found in known.items():
             told = [" → ".join(map(found.shown, found.median or ()))]
             for share, word in SHARE_WORDS.items():

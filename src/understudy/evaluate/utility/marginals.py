@@ -58,12 +58,7 @@ def references(real: Codes, size: int, seed: int) -> tuple[Codes, ...]:
 
 
 def attribute_sets(
-    owners: Sequence[Hashable],
-    k: int,
-    *,
-    count: int = 100,
-    scope: str = "all",
-    rng: np.random.Generator,
+    owners: Sequence[Hashable], k: int, *, count: int = 100, scope: str = "all", rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """Up to `count` distinct sets of k columns, uniform among those of the scope: (sets, k).
 

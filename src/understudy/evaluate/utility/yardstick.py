@@ -60,9 +60,7 @@ class Yardstick:
         size = min(len(unseen), len(synthetic))
         unseen, drawn = rng.permutation(unseen)[:size], rng.permutation(len(synthetic))[:size]
 
-        def parts(
-            tables: Sequence[NDArray[Any]],
-        ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+        def parts(tables: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
             fresh = tables[0 if holdout is None else 2][unseen]
             return tables[0][known], tables[1][drawn], fresh, shuffled(fresh, size, rng)
 

@@ -60,20 +60,11 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         grad = grads[0].contiguous()
         needs_x, needs_weight = ctx.needs_input_grad
-        return (
-            torch.bmm(grad, weight) if needs_x else None,
-            torch.bmm(grad.mT, x) if needs_weight else None,
-        )
+        return (torch.bmm(grad, weight) if needs_x else None, torch.bmm(grad.mT, x) if needs_weight else None)
 
 
 def descend_in_span(
-    loss: Callable[[Tensor, Tensor], Tensor],
-    start: Tensor,
-    x: Tensor,
-    out: Tensor,
-    hidden: int,
-    epochs: int,
-    lr: float,
+    loss: Callable[[Tensor, Tensor], Tensor], start: Tensor, x: Tensor, out: Tensor, hidden: int, epochs: int, lr: float
 ) -> None:
     """Write every client's update after `epochs` steps of gradient descent into `out` (clients, d).
 

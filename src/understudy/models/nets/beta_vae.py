@@ -136,13 +136,7 @@ class ImageVae(BetaVae):
     """Grey images (classes, n, height, width) with pixels in [0, 1]."""
 
     def __init__(
-        self,
-        classes: int,
-        shape: tuple[int, int],
-        latent: int,
-        *,
-        channels: Sequence[int],
-        seed: int = 0,
+        self, classes: int, shape: tuple[int, int], latent: int, *, channels: Sequence[int], seed: int = 0
     ) -> None:
         whole(classes=classes, latent=latent)
         self.classes, self.latent, self.sides = classes, latent, sides_of(shape, len(channels))
@@ -150,10 +144,7 @@ class ImageVae(BetaVae):
         generator = torch.Generator().manual_seed(seed)  # of no row, and public
         encoder: list[Tensor] = []
         for a, b in pairwise((1, *channels)):
-            encoder += [
-                drawn_uniform(generator, 9 * a, classes, b, 9 * a),
-                drawn_uniform(generator, 9 * a, classes, b),
-            ]
+            encoder += [drawn_uniform(generator, 9 * a, classes, b, 9 * a), drawn_uniform(generator, 9 * a, classes, b)]
         flat = channels[-1] * math.prod(self.sides[-1])
         encoder += dense_parameters(classes, (flat, 2 * latent), generator)
         self.cut = len(encoder)

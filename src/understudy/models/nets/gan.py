@@ -298,10 +298,7 @@ def sparsify(vector: Tensor, share: float) -> dict[str, Any]:
     places = vector.abs().topk(max(1, round(share * vector.numel()))).indices.sort().values
     bits = torch.zeros(-(-vector.numel() // 8) * 8, dtype=torch.uint8, device=vector.device)
     bits[places] = 1
-    return {
-        "values": vector[places],
-        "places": (bits.view(-1, 8) << _shifts(vector)).sum(1, dtype=torch.uint8),
-    }
+    return {"values": vector[places], "places": (bits.view(-1, 8) << _shifts(vector)).sum(1, dtype=torch.uint8)}
 
 
 def densify(sparse: Mapping[str, Any], size: int) -> Tensor:

@@ -72,15 +72,7 @@ def wake(network: TableWae, model: Tensor, x: Tensor, mask: Tensor, rng: Draws) 
 
 
 def sleep(
-    network: TableWae,
-    model: Tensor,
-    moments: Tensor,
-    rng: Draws,
-    *,
-    taken: int,
-    steps: int,
-    batch: int,
-    rate: float,
+    network: TableWae, model: Tensor, moments: Tensor, rng: Draws, *, taken: int, steps: int, batch: int, rate: float
 ) -> Tensor:
     """The model after `steps` batches of dreams; `moments` (2, encoder) are Adam's, which `taken` steps made so far."""
     encoder, decoder, spread = (part.clone() for part in cut(network, model))

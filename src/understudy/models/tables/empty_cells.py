@@ -62,12 +62,7 @@ _NOBODY = 0.01  # of a pair's people, in all its cells that have less than an ev
 
 
 def empty_cells(
-    counts: Tensor,
-    noise: Tensor,
-    measured: Tensor,
-    ways: Tensor,
-    columns: Tensor,
-    independent: Tensor | None = None,
+    counts: Tensor, noise: Tensor, measured: Tensor, ways: Tensor, columns: Tensor, independent: Tensor | None = None
 ) -> Tensor:
     """The threshold, in deviations of the noise, below which a count is taken for none, and 0 elsewhere: (width,
     width). It is what a person costs there, in units of 1/noise. `independent`: E, where rules leave cells that nobody

@@ -99,11 +99,7 @@ def fit_gram(
     if target is not None and not ties and len(sizes) > 1 and sizes[target] <= MOST_TOLD:
         together = [[c for c in triple.columns if c != target] for triple in triples if target in triple.columns]
         fitted = with_effects(
-            fitted,
-            target,
-            together,
-            lambda n: torch.rand(n, generator=generator, dtype=torch.float64),
-            tables,
+            fitted, target, together, lambda n: torch.rand(n, generator=generator, dtype=torch.float64), tables
         )
     return fitted if coarse is None else coarse.parted(fitted)
 

@@ -144,10 +144,7 @@ class Ruled:
         levels, parts = [], []
         if couples is not None:
             two = self._two
-            parts += [
-                two.given * two.to_one,
-                two.other * (two.one @ couples.allowed) * (two.left @ couples.other.T),
-            ]
+            parts += [two.given * two.to_one, two.other * (two.one @ couples.allowed) * (two.left @ couples.other.T)]
             levels += [couples.first, couples.second]
         for tie in self.rules.others:
             parts.append(reduce(torch.add, ((box[:, :, None] * rows).sum(1) for box, rows in self._boxes(tie))))

@@ -44,11 +44,7 @@ class MixtureOfProducts(Network):
     latent = 1
 
     def __init__(
-        self,
-        sizes: Sequence[int],
-        components: int,
-        target: int | None = None,
-        together: Sequence[Sequence[int]] = (),
+        self, sizes: Sequence[int], components: int, target: int | None = None, together: Sequence[Sequence[int]] = ()
     ) -> None:
         super().__init__()
         whole(components=components, columns=len(sizes))

@@ -20,13 +20,7 @@ from understudy.ground.errors import ConfigError
 from understudy.models.tables.empty_cells import empty_cells, ordered_means, surest
 from understudy.models.tables.fine_tables import to_simplex
 from understudy.models.tables.given_rules import Ruled, Tie
-from understudy.models.tables.priors import (
-    common_share,
-    drawn_noise,
-    level_prior,
-    pooled_tables,
-    with_margins,
-)
+from understudy.models.tables.priors import common_share, drawn_noise, level_prior, pooled_tables, with_margins
 
 _CAUTION = 0.3  # share of the prior's precision that enters: the mixture itself pools what pairs share
 _TIGHTEST = 20.0  # the prior is at most so many times as precise as the measurement
@@ -68,12 +62,7 @@ class Tables:
 
 
 def read_tables(
-    gram: Tensor,
-    sizes: Sequence[int],
-    *,
-    noise: float | Tensor,
-    people: int | None = None,
-    ties: Sequence[Tie] = (),
+    gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor, people: int | None = None, ties: Sequence[Tie] = ()
 ) -> Tables:
     """Steps 1 and 2 of `fit_gram`. No table measured as a whole, and the number of people not known → ConfigError."""
     counts, variance = checked(gram, sizes, noise)

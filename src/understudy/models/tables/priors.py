@@ -205,12 +205,7 @@ def _axes(expected: Tensor) -> _Axes:
 
 
 def pooled_tables(
-    counts: Tensor,
-    ways: Tensor,
-    variance: Tensor,
-    measured: Tensor,
-    columns: Tensor,
-    independent: Tensor | None = None,
+    counts: Tensor, ways: Tensor, variance: Tensor, measured: Tensor, columns: Tensor, independent: Tensor | None = None
 ) -> Tensor:
     """Tables in counts as all measured ones together say they are; what is 0 in `independent` ones, as rules have it,
     stays 0. Nothing stands out of the noise, or nothing is measured → independence.

@@ -94,10 +94,7 @@ class Tied:
         kept = {}
         for name, line in lines.items():
             moments, noise = joint.second[name]
-            left = {
-                "moments": moments - joint.people * _explained(line, line),
-                "moments_noise": torch.tensor(noise),
-            }
+            left = {"moments": moments - joint.people * _explained(line, line), "moments_noise": torch.tensor(noise)}
             kept[name] = directions(left, joint.centres[name])
         return cls(joint, mixture, lines, kept)
 

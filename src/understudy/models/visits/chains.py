@@ -31,11 +31,7 @@ from understudy.models.network import MOST_WEIGHTS, Network, each_whole
 from understudy.models.tables.given_rules import Ruled, Rules, put
 from understudy.models.tables.mixture import latin
 
-_WEIGHTS = (
-    "spent",
-    "paired",
-    "spaced",
-)  # of events, of those that another follows, and of those that two follow
+_WEIGHTS = ("spent", "paired", "spaced")  # of events, of those that another follows, and of those that two follow
 Numbers = Sequence[Sequence[int]]  # the least and the largest number of events that each level stands for
 MOST_EVENTS = 10_000  # a person, in a chain that is walked step by step
 

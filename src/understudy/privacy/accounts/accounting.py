@@ -31,14 +31,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dp_accounting import (
-    DpEvent,
-    GaussianDpEvent,
-    LaplaceDpEvent,
-    NonPrivateDpEvent,
-    PoissonSampledDpEvent,
-    ZCDpEvent,
-)
+from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent, ZCDpEvent
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as plds
@@ -283,12 +276,7 @@ def _computable(event: DpEvent) -> DpEvent:
 
 
 def calibrate(
-    price: Callable[[float], Spend],
-    *,
-    epsilon: float,
-    delta: float,
-    method: str = "pld",
-    tolerance: float = 1e-3,
+    price: Callable[[float], Spend], *, epsilon: float, delta: float, method: str = "pld", tolerance: float = 1e-3
 ) -> float:
     """The smallest noise multiplier σ whose spend `price(σ)` stays within (ε, δ).
 

@@ -83,15 +83,7 @@ class Reveals(DpEvent):  # type: ignore[misc]
         not_negative(delta=self.delta)
 
 
-SINGLE = (
-    GaussianDpEvent,
-    LaplaceDpEvent,
-    DiscreteLaplaceDpEvent,
-    DiscreteGaussian,
-    ZCDpEvent,
-    PureDp,
-    Reveals,
-)
+SINGLE = (GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent, DiscreteGaussian, ZCDpEvent, PureDp, Reveals)
 _NESTED = (PoissonSampledDpEvent, NonPrivateDpEvent, NoOpDpEvent, ComposedDpEvent, SelfComposedDpEvent)
 _VOCABULARY: dict[str, Any] = {cls.__name__: cls for cls in (*SINGLE, *_NESTED)}
 
@@ -207,8 +199,7 @@ def together(spends: Sequence[Spend], *, steps: int) -> Counter[DpEvent]:
     if len(parts) < 2:
         return sum((Counter(dict(spend)) for spend in spends), Counter())
     total = sum(
-        (Counter({e: n for e, n in spend.items() if not is_sampled_gaussian(e)}) for spend in spends),
-        Counter(),
+        (Counter({e: n for e, n in spend.items() if not is_sampled_gaussian(e)}) for spend in spends), Counter()
     )
     uses = [sum(part.values()) for part in parts]
     common = min(steps, *uses)
@@ -252,15 +243,7 @@ def event_from_json(text: str) -> DpEvent:
     try:
         event = _event(json.loads(text))
         flatten(event)
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-        PrivacyError,
-    ) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, PrivacyError) as error:
         raise PrivacyError(f"not an event: {text[:200]!r} ({error}). Nothing was sent.") from error
     return event
 

@@ -79,12 +79,7 @@ class Ledger:
     """
 
     def __init__(
-        self,
-        path: str | Path,
-        *,
-        holder: str | None = None,
-        budget: Budget | None = None,
-        patience: float = 10.0,
+        self, path: str | Path, *, holder: str | None = None, budget: Budget | None = None, patience: float = 10.0
     ) -> None:
         not_negative(patience=patience)
         path = Path(path)

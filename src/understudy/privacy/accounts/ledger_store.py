@@ -219,10 +219,7 @@ class Store:
                     " WHERE person = value AND event = ?)), 0) FROM json_each(?))) WHERE id = ?",
                     (id, people, id),
                 )
-            sql.execute(
-                "INSERT INTO line SELECT ?, id, ?, everyone + peak FROM event WHERE id = ?",
-                (entry, count, id),
-            )
+            sql.execute("INSERT INTO line SELECT ?, id, ?, everyone + peak FROM event WHERE id = ?", (entry, count, id))
 
     def entries(self) -> Iterator[tuple[Any, ...]]:
         """(entry, at, run, what, people, event id, count, total, ε, δ, against) for each line or budget."""

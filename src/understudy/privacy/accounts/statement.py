@@ -40,11 +40,7 @@ from understudy.privacy.accounts.events import describe, event_to_json, together
 from understudy.privacy.accounts.guessing import in_words, right_guesses
 
 _version = cache(version)
-AGAINST = {
-    "outsider": "an outsider who sees the release",
-    "server": "the server",
-    "another_party": "another party",
-}
+AGAINST = {"outsider": "an outsider who sees the release", "server": "the server", "another_party": "another party"}
 EVERYBODY = "all others together"
 ALONE = "only one party holds each person"
 ELSEWHERE = (
@@ -172,13 +168,7 @@ class PrivacyStatement:
         return max((self._price([party], against, delta) for party in parties), default=0.0)
 
     def _price(
-        self,
-        parties: list[PartyPrivacy],
-        against: str,
-        delta: float,
-        *,
-        rounds: bool = False,
-        most: int | None = None,
+        self, parties: list[PartyPrivacy], against: str, delta: float, *, rounds: bool = False, most: int | None = None
     ) -> float:
         """Of all these parties, or of any `most` of them, if at most so many hold a person.
 

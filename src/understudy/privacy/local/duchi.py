@@ -16,15 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from understudy.privacy.local.reporter import (
-    MeanMechanism,
-    Report,
-    check_epsilon,
-    chunks,
-    cohort,
-    fine,
-    subset,
-)
+from understudy.privacy.local.reporter import MeanMechanism, Report, check_epsilon, chunks, cohort, fine, subset
 from understudy.privacy.noise import Rng
 
 _PIECE = 2**20  # values in work at a time: their buffers stay in a core's cache

@@ -15,15 +15,7 @@ from torch import Tensor
 
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.privacy.local.reporter import (
-    LocalMechanism,
-    Report,
-    TopSets,
-    categorical,
-    chunks,
-    cohort,
-    fine,
-)
+from understudy.privacy.local.reporter import LocalMechanism, Report, TopSets, categorical, chunks, cohort, fine
 from understudy.privacy.noise import Rng
 
 

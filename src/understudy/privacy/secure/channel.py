@@ -132,12 +132,7 @@ def _after(before: bytes, data: bytes) -> bytes:
 
 
 def connect(
-    own: str,
-    pair: KeyPair,
-    keys: Mapping[str, bytes],
-    *,
-    context: bytes,
-    shared: Mapping[str, bytes] | None = None,
+    own: str, pair: KeyPair, keys: Mapping[str, bytes], *, context: bytes, shared: Mapping[str, bytes] | None = None
 ) -> dict[str, Channel]:
     """A channel to every other holder; `shared`: what this end and one other must agree on besides.
 

@@ -49,10 +49,7 @@ def needed_noise(cells: int, budget: Budget) -> float:
 
 @lru_cache(maxsize=64)
 def shared_noise(
-    releases: tuple[tuple[Moved, float], ...],
-    budget: Budget,
-    by: int = 1,
-    beside: tuple[tuple[float, int], ...] = (),
+    releases: tuple[tuple[Moved, float], ...], budget: Budget, by: int = 1, beside: tuple[tuple[float, int], ...] = ()
 ) -> tuple[float, ...]:
     """The σ of several releases that are within the budget together: of each, its moved cells and its share.
 

@@ -30,15 +30,7 @@ from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError
 from understudy.privacy.noise.ciphers import BLOCK
 from understudy.privacy.secure.ring import FIELD, SEED, Field, Numbers
-from understudy.privacy.secure.table_shares import (
-    REPEATS,
-    Bytes,
-    Uploads,
-    Words,
-    deal_first,
-    first_dealt,
-    second_dealt,
-)
+from understudy.privacy.secure.table_shares import REPEATS, Bytes, Uploads, Words, deal_first, first_dealt, second_dealt
 
 Whole = NDArray[np.int64]
 

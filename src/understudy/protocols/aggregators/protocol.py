@@ -49,15 +49,7 @@ from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
-from understudy.privacy.secure.counts import (
-    Moved,
-    mirrored,
-    movable,
-    noise_on,
-    scaled,
-    shared_noise,
-    spend_of,
-)
+from understudy.privacy.secure.counts import Moved, mirrored, movable, noise_on, scaled, shared_noise, spend_of
 from understudy.privacy.secure.sketch import Sketch
 from understudy.privacy.secure.table_shares import Cells
 from understudy.protocols.aggregators.first import ADJACENCY, train_by

@@ -154,10 +154,7 @@ class Forecast:
         if self.seconds is not None and self.memory is not None:
             parts = ", ".join(f"{what} {_seconds(seconds)}" for what, seconds in self.takes.items())
             less = "; less with few people" if self.people is None else ""
-            lines += [
-                "",
-                f"Takes about {_seconds(self.seconds)} ({parts}{less}) and {self.memory / 1e9:.1f} GB.",
-            ]
+            lines += ["", f"Takes about {_seconds(self.seconds)} ({parts}{less}) and {self.memory / 1e9:.1f} GB."]
         if self.warnings:
             lines += ["", *(f"! {warning}" for warning in self.warnings)]
         return "\n".join(lines)

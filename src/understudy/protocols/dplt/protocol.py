@@ -89,9 +89,7 @@ class Config(OverColumns):
     plus: bool = setting(False, TRUTH, "DPLT+ in place of DPLT")
     group: int = setting(3, WHOLE, "binary attributes to a latent one")
     split: tuple[float, float, float] = setting(
-        (1.0, 1.0, 1.0),
-        WEIGHTS,
-        "weights by which ε goes to latent attributes, correlations and tree parameters",
+        (1.0, 1.0, 1.0), WEIGHTS, "weights by which ε goes to latent attributes, correlations and tree parameters"
     )
     seed: int = usual.seed()
 

@@ -70,13 +70,7 @@ class Teachers:
             share = (counts > 0).to(synthetic.dtype) / self.batch
             for place, partner, mix in zip(places, partners, mixes, strict=True):
                 gradient = critic_gradients(
-                    layers,
-                    self.rows[place],
-                    synthetic[partner],
-                    mix,
-                    share,
-                    penalty=self.penalty,
-                    slope=self.slope,
+                    layers, self.rows[place], synthetic[partner], mix, share, penalty=self.penalty, slope=self.slope
                 )
                 self._descend(layers, squares, gradient)
 
@@ -100,10 +94,7 @@ class Teachers:
 
     def state_dict(self) -> dict[str, Any]:
         """All critics and their optimisers."""
-        return {
-            "layers": [list(pair) for pair in self.layers],
-            "squares": [list(pair) for pair in self.squares],
-        }
+        return {"layers": [list(pair) for pair in self.layers], "squares": [list(pair) for pair in self.squares]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state_dict`."""

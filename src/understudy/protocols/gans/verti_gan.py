@@ -34,14 +34,7 @@ from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.loop import Outcome
 from understudy.protocols.gans.party import split_like
 from understudy.protocols.gans.server import Server
-from understudy.protocols.gans.verti_gan_party import (
-    SECRET_BYTES,
-    Begin,
-    Config,
-    Couple,
-    Round,
-    VertiGanParty,
-)
+from understudy.protocols.gans.verti_gan_party import SECRET_BYTES, Begin, Config, Couple, Round, VertiGanParty
 from understudy.protocols.protocol import Protocol
 
 __all__ = ["PROTOCOL", "Begin", "Config", "Couple", "Round", "VertiGanParty", "train"]

@@ -45,9 +45,7 @@ class Config(Settings):
     )
     coupling_share: float = setting(0.3, between(0.01, 0.99), 'share of ε for the joint tables of coupling = "gram"')
     coupling_weight: float = setting(
-        1.0,
-        within_limits("coupling_weight"),
-        "how much longer the joint tables' gradient is than the critics'",
+        1.0, within_limits("coupling_weight"), "how much longer the joint tables' gradient is than the critics'"
     )
 
     @property

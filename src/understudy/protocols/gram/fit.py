@@ -136,11 +136,7 @@ class Chooser:
         place = names.index(self.config.target or "")
         listed = [frozenset(map(names.index, triple)) for triple in self.config.triples]
         tables = read_tables(
-            measured.gram,
-            codec.sizes,
-            noise=measured.loudness,
-            people=measured.people,
-            ties=rule_ties(codec),
+            measured.gram, codec.sizes, noise=measured.loudness, people=measured.people, ties=rule_ties(codec)
         )
         return strongest_triples(tables, codec.sizes, place, most, among=among.tolist(), noise=noise, besides=listed)
 

@@ -81,17 +81,13 @@ class Config(OverRows, OverColumns):
         "share of the budget for all pairs, where some are measured twice; by default .8, less for few people",
     )
     public_people: int | None = setting(
-        None,
-        WHOLE,
-        "about how many people there are, if that is public; for few, a target's pairs get more budget",
+        None, WHOLE, "about how many people there are, if that is public; for few, a target's pairs get more budget"
     )
     triples: tuple[tuple[str, str, str], ...] = setting(
         (), TRIPLES, "further three-way tables to measure, each with columns of one holder only"
     )
     chosen_triples: int | None = setting(
-        None,
-        NONE_OR_MORE,
-        "three-way tables of the target, chosen by the first release; 4 with many public people",
+        None, NONE_OR_MORE, "three-way tables of the target, chosen by the first release; 4 with many public people"
     )
     rules: tuple[dict[str, Any], ...] = setting(
         (), RULES, "what every row keeps across holders, besides the rules of their schemas (`data/rules.py`)"

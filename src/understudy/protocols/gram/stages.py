@@ -137,10 +137,7 @@ class Pairs(Stage[Rows]):
         factors = self.spread.factors
         pairs = {
             block_name(block): BlockSpec(
-                block,
-                (int(marked.sum()),),
-                math.sqrt(self.layout.marked_in(block, self.wanted)),
-                factor=factors[block],
+                block, (int(marked.sum()),), math.sqrt(self.layout.marked_in(block, self.wanted)), factor=factors[block]
             )
             for block, marked in self.marks.items()
         }

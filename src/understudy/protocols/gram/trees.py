@@ -25,12 +25,7 @@ from understudy.data.encoding.codec import Codec, Codes
 from understudy.data.encoding.fine import FAN, cell_edges, end_cells, ends_of, is_bought, is_tree, spans
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Schema
-from understudy.models.tables.fine_tables import (
-    even_but_for_spikes,
-    fine_table,
-    layer_sizes,
-    layers_of,
-)
+from understudy.models.tables.fine_tables import even_but_for_spikes, fine_table, layer_sizes, layers_of
 from understudy.models.tables.merged_levels import bought_levels
 
 _SPREAD = 2.0  # a level of many fine cells is known to about so many deviations of one count

@@ -31,13 +31,7 @@ from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 from understudy.privacy.secure.counts import Moved, composed, noise_on, scaled, shared_noise, spend_of
-from understudy.privacy.secure.moments import (
-    block_multipliers,
-    doubled,
-    moments_event,
-    needed_multipliers,
-    noise_for,
-)
+from understudy.privacy.secure.moments import block_multipliers, doubled, moments_event, needed_multipliers, noise_for
 from understudy.privacy.secure.sums import noise_share
 
 

@@ -139,11 +139,7 @@ def statement(found: Found, parties: Parties) -> PrivacyStatement:
     return PrivacyStatement(
         parties=tuple(
             PartyPrivacy.stated(
-                name,
-                info,
-                *(paid.get(name, gone)[view] for view in VIEWS),
-                rounds=max(1, releases),
-                each=tuple(spends),
+                name, info, *(paid.get(name, gone)[view] for view in VIEWS), rounds=max(1, releases), each=tuple(spends)
             )
             for name, info in record.begun.items()
         ),

@@ -158,14 +158,7 @@ class _Server:
         if stage.product is not None:
             about = digest(record.made, name, record.noise[record.made], terms)
             self.words, corrections = multiply(
-                self,
-                study.grid,
-                stage.product,
-                record.shared,
-                self._agreements(record),
-                self.secret,
-                about,
-                self.words,
+                self, study.grid, stage.product, record.shared, self._agreements(record), self.secret, about, self.words
             )
         self.releasing = True
         replies = self.ask(

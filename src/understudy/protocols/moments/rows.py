@@ -16,16 +16,7 @@ from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.frame import Frame
-from understudy.models.moments.released import (
-    CELLS,
-    COUNT,
-    ENERGY,
-    SCALE,
-    SHADES,
-    Released,
-    bins_of,
-    read_lengths,
-)
+from understudy.models.moments.released import CELLS, COUNT, ENERGY, SCALE, SHADES, Released, bins_of, read_lengths
 from understudy.privacy.secure.moments import Crowd, Places, Whole, bounded, cell_sums
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Stage

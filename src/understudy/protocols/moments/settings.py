@@ -41,9 +41,7 @@ class FrameConfig(JointConfig):
     """What everything takes that measures images or series in a public frame."""
 
     features: int = setting(
-        300,
-        whole_to(MOST_FEATURES),
-        "the most coefficients of a frame to measure, from the lowest frequency on",
+        300, whole_to(MOST_FEATURES), "the most coefficients of a frame to measure, from the lowest frequency on"
     )
     norms: float = setting(
         0.0,

@@ -40,13 +40,7 @@ from understudy.models.moments.released import (
     read_levels,
     read_moments,
 )
-from understudy.privacy.secure.moments import (
-    LARGEST,
-    Whole,
-    bounded,
-    cell_moments,
-    cell_sums,
-)
+from understudy.privacy.secure.moments import LARGEST, Whole, bounded, cell_moments, cell_sums
 from understudy.protocols.moments.rows import Rows, Sums, even, of_all
 
 SCALES = (181, 128, 90, 64, 45, 32, 16, 8)  # of second moments: the finest whose noise can be drawn

@@ -128,11 +128,7 @@ class FedWae(ReportRounds):
 
         Guarantee: none. For comparisons on public rows.
         """
-        rule, rng, steps = (
-            common_rule({"the rows": rows.schema}),
-            FastRng(config.seed),
-            steps or cls.central_steps,
-        )
+        rule, rng, steps = (common_rule({"the rows": rows.schema}), FastRng(config.seed), steps or cls.central_steps)
         network, data = config.network_for(rule), rule.expand(population_of(rows).rows)
         weights = _fitted(config, network, network.init(rng), data, rng, steps, batch)
         card = {

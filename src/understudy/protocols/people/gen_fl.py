@@ -34,14 +34,7 @@ from understudy.ground.settings import POSITIVE, TRUTH, WHOLE, Declared, between
 from understudy.models.cohort.classifier import Dense, LogisticRegression, Mlp
 from understudy.models.device import pick_device, sent
 from understudy.models.nets.cgan import ConditionalGan
-from understudy.privacy.accounts.accounting import (
-    DiscreteGaussian,
-    DpEvent,
-    Spend,
-    calibrate,
-    epsilon,
-    flatten,
-)
+from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Spend, calibrate, epsilon, flatten
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.gradients.limits import WEIGHT, sound_weights, within_limits
 from understudy.protocols.core import Ask, Paid, Reply

@@ -77,11 +77,7 @@ class Config(Declared):
                     f"cells={self.cells}: declare fewer levels or bins. Nothing was charged."
                 )
         return Rappor(
-            sizes=sizes,
-            epsilon=self.epsilon_total / self.cap,
-            hashes=self.hashes,
-            bound=self.bound,
-            seed=self.seed,
+            sizes=sizes, epsilon=self.epsilon_total / self.cap, hashes=self.hashes, bound=self.bound, seed=self.seed
         )
 
 

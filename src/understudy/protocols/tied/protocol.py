@@ -22,11 +22,6 @@ from understudy.protocols.tied.study import Config as Config
 from understudy.protocols.tied.study import TiedStudy
 
 PROTOCOL = run.family(
-    TiedStudy,
-    paper=__doc__,
-    same_people=True,
-    kinds=("table", "image", "series"),
-    one_release=True,
-    audit="joint",
+    TiedStudy, paper=__doc__, same_people=True, kinds=("table", "image", "series"), one_release=True, audit="joint"
 )
 train, forecast = PROTOCOL.train, PROTOCOL.forecast

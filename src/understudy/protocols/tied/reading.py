@@ -34,10 +34,7 @@ def joint_of(study: Any, found: Found) -> Joint:
         parts = [_turned(sums, table, group) for table in study.sizes]
         levels = [torch.full((len(part),), own, dtype=torch.float64) for part, own in parts]
         nothing = torch.zeros(0, study.width(group), dtype=torch.float64)
-        ties[names[group]] = (
-            torch.cat([nothing, *(part for part, _ in parts)]),
-            torch.cat([nothing[:, 0], *levels]),
-        )
+        ties[names[group]] = (torch.cat([nothing, *(part for part, _ in parts)]), torch.cat([nothing[:, 0], *levels]))
     return Joint(
         people=found.record.people or 0,
         sizes=tuple(size for sizes in study.sizes.values() for size in sizes),

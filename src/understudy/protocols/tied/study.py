@@ -264,10 +264,7 @@ class TiedStudy(Study[People]):
         middles = self.centres(found)
         centre = {self.names[group]: one.whole_means[0] for group, one in middles.items()}
         if name == "joint":
-            return {
-                "centre": centre,
-                "radius": {self.names[group]: one.radius for group, one in middles.items()},
-            }
+            return {"centre": centre, "radius": {self.names[group]: one.radius for group, one in middles.items()}}
         tied = self.tied(found)
         basis = {name: tied.leading(name, self.config.directions) for name in centre}
         return {

@@ -107,11 +107,7 @@ COUNTED = {
 
 def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     """What a forecast says of the tables, and how uncertain they will be."""
-    schema, people, noises = (
-        with_rules(study.schema, study.config.rules),
-        said.people,
-        dict[str, list[float]](),
-    )
+    schema, people, noises = (with_rules(study.schema, study.config.rules), said.people, dict[str, list[float]]())
     check_fit(study.config, schema)
     cells = study.cell_noise(ahead)
     for (kind, *_), own in cells.items():

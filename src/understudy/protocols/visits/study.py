@@ -20,14 +20,7 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Grid
-from understudy.data.visits import (
-    SeveralLayout,
-    SeveralVisits,
-    VisitCodes,
-    VisitLayout,
-    VisitSchema,
-    count_visits,
-)
+from understudy.data.visits import SeveralLayout, SeveralVisits, VisitCodes, VisitLayout, VisitSchema, count_visits
 from understudy.data.visits.counts import Block, person_vectors
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.ground.settings import POSITIVE, WHOLE, setting
@@ -59,9 +52,7 @@ class Config(OverRows, OverColumns):
     steps: int = setting(1200, WHOLE, "the most steps of the fit")
     rate: float = setting(0.2, POSITIVE, "learning rate of the fit")
     rules: tuple[dict[str, Any], ...] = setting(
-        (),
-        RULES,
-        "what every event keeps with its person, besides the rules of the schemas, where columns are split",
+        (), RULES, "what every event keeps with its person, besides the rules of the schemas, where columns are split"
     )
     device: str = usual.device()
     seed: int = usual.seed()

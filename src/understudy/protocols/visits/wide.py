@@ -22,10 +22,7 @@ _MOST = 0.1  # of the mean
 
 
 def wide_columns(
-    schema: VisitSchema | SeveralVisits,
-    layout: VisitLayout | SeveralLayout,
-    noise: Mapping[Block, float],
-    people: int,
+    schema: VisitSchema | SeveralVisits, layout: VisitLayout | SeveralLayout, noise: Mapping[Block, float], people: int
 ) -> Iterator[str]:
     """A word on each column of events whose mean would be uncertain by more than a tenth.
 

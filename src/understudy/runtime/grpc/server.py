@@ -86,11 +86,7 @@ class GrpcParties(RemoteParties):
         return self._replies(asks, asked, answers)
 
     def wait(
-        self,
-        timeout: float,
-        *,
-        at_least: int | None = None,
-        refused: Callable[[str], None] | None = None,
+        self, timeout: float, *, at_least: int | None = None, refused: Callable[[str], None] | None = None
     ) -> None:
         """Until every party has signed the contract. PartyAway names who is missing, ContractRefused why one refused.
 

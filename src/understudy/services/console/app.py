@@ -135,9 +135,7 @@ def report(desk: The, key: str, page: str) -> Response:
     if page not in PAGES or page not in (run := desk.run(key)).pages:
         raise Turned(404, "There is no such page of this run.")
     return FileResponse(
-        run.folder / page,
-        media_type="text/html",
-        headers={"Content-Security-Policy": f"sandbox; {REPORT_POLICY}"},
+        run.folder / page, media_type="text/html", headers={"Content-Security-Policy": f"sandbox; {REPORT_POLICY}"}
     )
 
 

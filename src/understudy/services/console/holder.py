@@ -205,13 +205,7 @@ class HolderHome:
             with suppress(FileNotFoundError):  # a run that ends in this moment deletes them
                 kept += answers.stat().st_size
         return SignedRun(
-            contract=contract,
-            price=price,
-            charged=charged,
-            guesses=guesses,
-            traffic=told,
-            kept=kept,
-            state=state,
+            contract=contract, price=price, charged=charged, guesses=guesses, traffic=told, kept=kept, state=state
         )
 
 

@@ -35,13 +35,7 @@ from understudy.services.web.skeleton import BYTES, length_of, problem, refusals
 
 EVERY = "null"  # the label, as JSON, of sums of all classes
 ROWS = 3  # of each class on the page of a pool
-STATUS = {
-    401: "Who are you?",
-    403: "Not for you",
-    404: "Not here",
-    410: "Withdrawn",
-    429: "Too many requests",
-}
+STATUS = {401: "Who are you?", 403: "Not for you", 404: "Not here", 410: "Withdrawn", 429: "Too many requests"}
 CHECKERS = PROCESSES  # uploads that are looked at in the same moment: each takes a core
 
 

@@ -93,12 +93,7 @@ class Client:
         return self.offer(pool, digest)
 
     def offers(
-        self,
-        pool: str,
-        *,
-        labels: Sequence[Any] = (),
-        silos: Sequence[str] = (),
-        epsilon: float | None = None,
+        self, pool: str, *, labels: Sequence[Any] = (), silos: Sequence[str] = (), epsilon: float | None = None
     ) -> list[dict[str, Any]]:
         """What is on offer: of these classes, of these silos, at this ε or less."""
         query: dict[str, Any] = {"label": [json.dumps(label) for label in labels], "silo": list(silos)}

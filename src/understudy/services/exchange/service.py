@@ -72,8 +72,7 @@ class Exchange:
         self._admin(caller)
         if not re.fullmatch(NAME, name):
             raise ExchangeError(
-                422,
-                f"a pool's name is made of up to 64 letters, digits, dots, dashes and underscores, not {name!r}.",
+                422, f"a pool's name is made of up to 64 letters, digits, dots, dashes and underscores, not {name!r}."
             )
         pool = Pool(name=name, requirements=json.dumps(requirements.to_dict()), created=now())
         try:
@@ -158,8 +157,7 @@ class Exchange:
                 raise ExchangeError(422, f"{said} {NOTHING}") from None
             if file.card["silo"] != caller.silo:
                 raise ExchangeError(
-                    403,
-                    f'This token speaks for "{caller.silo}", the card for {file.card["silo"]!r}. {NOTHING}',
+                    403, f'This token speaks for "{caller.silo}", the card for {file.card["silo"]!r}. {NOTHING}'
                 )
             offer = Offer(
                 pool=pool, digest=digest, silo=caller.silo, label=json.dumps(file.card["label"]),

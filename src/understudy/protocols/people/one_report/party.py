@@ -116,11 +116,7 @@ def as_sent(groups: Sequence[Tensor], sets: Sequence[ColumnSet]) -> dict[str, An
     """
     nothing = [torch.zeros(0, len(one.columns), dtype=torch.int64) for one in sets]
     listed = [none if one.listed is None else one.listed for one, none in zip(sets, nothing, strict=True)]
-    return {
-        "groups": torch.cat(list(groups)),
-        "columns": [list(one.columns) for one in sets],
-        "listed": listed,
-    }
+    return {"groups": torch.cat(list(groups)), "columns": [list(one.columns) for one in sets], "listed": listed}
 
 
 def read_sets(groups: object, columns: object, listed: object, levels: Sequence[int]) -> list[ColumnSet]:
