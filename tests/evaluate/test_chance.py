@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.evaluate.attacks import rates as chance
-from understudy.evaluate.attacks.rates import above, auc, fisher, holm, luck, marks, more, sums, top_half, tpr
+from understudy.evaluate.attacks.rates import auc, fisher, holm, luck, marks, more, sums, top_half, tpr
 
 
 def choices(people, inside):
@@ -114,5 +114,3 @@ def test_marks_equal_the_measures_for_every_choice_of_members(people, levels, se
     for row, lot in zip(got, lots, strict=True):
         pair = scores[lot], scores[~lot]
         assert row.tolist() == pytest.approx([measure(*pair).value for measure in (top_half, auc, tpr)])
-    pair = scores[:people], scores[people:]
-    assert [part.mean() for part in above(*pair)] == pytest.approx([auc(*pair).value, tpr(*pair).value])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from understudy.evaluate.attacks.rates import Rate, auc, difference, effective, exact, top_half, tpr, wilson
+from understudy.evaluate.attacks.rates import Rate, auc, effective, exact, top_half, tpr, wilson
 from understudy.ground.errors import ConfigError
 
 SCORES = st.lists(st.integers(0, 3), min_size=1, max_size=5)
@@ -121,14 +121,6 @@ def test_the_interval_of_tpr_covers_where_scores_are_tied():
     ]
     assert coverage(truth, [tpr(*d) for d in draws]) >= 0.95
     assert np.mean([tpr(*d).value for d in draws]) == pytest.approx(truth, abs=0.01)
-
-
-def test_the_interval_of_a_difference_covers():
-    rng = np.random.default_rng(3)
-    hits = rng.binomial(10, [[0.8], [0.3]], (2, 300))
-    rates = [difference(exact(a, 10), exact(b, 10)) for a, b in hits.T]
-    assert coverage(0.5, rates) >= 0.95
-    assert difference(exact(10, 10), exact(0, 10)).value == 1
 
 
 def test_trials_that_hit_the_same_people_count_less():

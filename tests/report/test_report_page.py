@@ -264,9 +264,9 @@ def test_a_ledger_that_holds_less_than_the_statement_says_is_called_short(copied
 
 
 def test_an_attack_that_was_run_elsewhere_is_shown_beside_the_others(folder: Path, tmp_path: Path) -> None:
-    mine = Attack.absent(What("shadow"), "it takes an hour.")
+    mine = Attack.absent(What("singling_out"), "it takes an hour.")
     text = private(folder, out=tmp_path / "r.html", attacks=[mine])
-    assert "Shadow models" in text
+    assert "Singling out" in text
     assert "it takes an hour." in text
     assert "Closeness (clinic)" in text
 

@@ -57,10 +57,6 @@ ATTACKS = {
         "Inference of",
         "does the nearest synthetic row reveal a column of a person whose other columns are known? (Giomi 2023)",
     ),
-    "shadow": (
-        "Shadow models",
-        "can a classifier tell tables made with a person from tables made without? (Stadler 2022)",
-    ),
 }
 MEASURES = {
     "acc": "right guesses",

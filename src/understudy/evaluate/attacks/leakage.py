@@ -2,7 +2,7 @@
 
 Membership (Hilprecht's score, the nearest row, and 0, 50 and 100 % outliers), the share of synthetic rows that
 stand closer to training rows than to unseen ones, singling out, linkability between the columns of the parties,
-and inference of single columns. Shadow models need a generator to train and stand apart (`shadow`).
+and inference of single columns.
 Membership counts unlike cells (Hamming, as in the papers), the others respect the order of levels (Gower).
 
 An attack that fails proves nothing: ε is the promise, an attack can only break it.

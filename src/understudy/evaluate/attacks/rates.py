@@ -91,16 +91,6 @@ def wilson(successes: float, trials: float) -> Rate:
     return Rate(successes / trials, max(0.0, centre - half), min(1.0, centre + half))
 
 
-def difference(one: Rate, other: Rate) -> Rate:
-    """one − other, of independent rates: Newcombe's hybrid of their two intervals."""
-    value = one.value - other.value
-    return Rate(
-        value,
-        value - math.hypot(one.value - one.low, other.high - other.value),
-        value + math.hypot(one.high - one.value, other.value - other.low),
-    )
-
-
 def effective(trials: float, hits: NDArray[Any]) -> float:
     """How many independent trials these were, of which so many hit each person: trials·Σk/Σk² (Kish, 1965)."""
     squares = float((hits**2).sum())
@@ -159,15 +149,6 @@ def auc(members: Scores, outsiders: Scores) -> Rate:
     ranks = rankdata(np.concatenate([members, outsiders]))[:m]
     value = min(1.0, max(0.0, float(ranks.sum() - m * (m + 1) / 2) / (m * n)))
     return Rate(value, _auc_low(value, m, n), 1 - _auc_low(1 - value, m, n))
-
-
-def above(scores: Scores, outsiders: Scores) -> tuple[Floats, Floats]:
-    """Of each score the share of the outsiders below it, and whether `tpr` catches it: their means are both rates."""
-    ranked, n = np.sort(outsiders), len(outsiders)
-    below, up_to = (np.searchsorted(ranked, scores, side=side) for side in ("left", "right"))
-    better, tied = n - up_to, up_to - below
-    caught = np.where(tied, np.clip((ACCUSED * n - better) / np.maximum(tied, 1), 0, 1), better <= ACCUSED * n)
-    return (below + tied / 2) / n, caught
 
 
 def tpr(members: Scores, outsiders: Scores) -> Rate:
