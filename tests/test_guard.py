@@ -1,5 +1,6 @@
 """`make guard` notices what got worse, and what it counts stands in its file."""
 
+import platform
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,11 @@ def guard(load_bench: Callable[..., ModuleType]) -> ModuleType:
 
 
 def rows(*given: tuple[str, str, float]) -> list[dict[str, Any]]:
-    return [{"figure": name, "kind": kind, "value": value} for name, kind, value in given]
+    chip = platform.machine()
+    return [
+        {"figure": name, "kind": kind, "chip": chip if kind == "ratio" else "", "value": value}
+        for name, kind, value in given
+    ]
 
 
 @pytest.fixture
@@ -61,9 +66,18 @@ def test_what_cannot_be_measured_here_is_said_and_keeps_its_row(
     assert ratio["date"]
 
 
+def test_a_ratio_of_another_kind_of_processor_is_no_yardstick(
+    planted: Callable[..., str | None], guard: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr(guard, "chip", lambda name: "another")
+    assert planted((1.0, [9.0]), (4, 4), "--write") is None
+    assert [row["value"] for row in guard.read(tmp_path / "guard.csv")] == ["9", "1.0", "4"]
+
+
 def test_every_figure_is_committed_and_no_other(guard: ModuleType) -> None:
     committed = guard.read(guard.HERE / "guard.csv")
-    assert [row["figure"] for row in committed] == [*guard.RATIOS, *guard.COUNTS]
+    assert list(dict.fromkeys(row["figure"] for row in committed)) == [*guard.RATIOS, *guard.COUNTS]
+    assert len({(row["figure"], row["chip"]) for row in committed}) == len(committed)
     assert all(float(row["value"]) >= 0 for row in committed)
 
 

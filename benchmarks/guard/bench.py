@@ -1,12 +1,13 @@
 """What got slower since it was last looked at: ratios of hot paths, and counts of what never varies.
 
     make guard                 # measures again beside guard.csv: says what got worse, and then ends with 1
-    make guard WRITE=1         # writes guard.csv anew; what needs a GPU keeps its row where there is none
+    make guard WRITE=1         # writes guard.csv anew for this kind of machine; other kinds' rows stay
 
 A ratio is of our processor time over that of something plain which does the same work, or as much: both take turns in
-one process, one thread each, and the least times count, so that a busy machine blurs little and another one hardly
-matters. One that looks worse than the committed one by more than a fifth is measured twice more, and the best stands.
-Counts are compared exactly: more is worse, less is said and welcome. All of it takes three minutes at most.
+one process, one thread each, and the least times count, so that a busy machine blurs little. Another kind of processor
+does matter, so each kind (`chip`) has rows of its own. One that looks worse than the committed one by more than a fifth
+is measured twice more, and the best stands. Counts are one row for all kinds, and compared exactly: more is worse, less
+is said and welcome. All of it takes three minutes at most.
 """
 
 import argparse
@@ -56,7 +57,7 @@ from understudy.runtime.local import LocalParties
 from verti_gan.bench import WIDTHS, holding
 
 HERE = Path(__file__).parent
-FIELDS = ("figure", "kind", "value", "machine", "date")
+FIELDS = ("figure", "kind", "chip", "value", "machine", "date")
 FIFTH = 1.2
 SIZES = (2, 3, 5, 8, 12) * 3
 Work = Callable[[], object]
@@ -331,6 +332,11 @@ def measured(name: str, before: float | None) -> float | None:
     return found
 
 
+def chip(name: str) -> str:
+    """The kind of processor that a ratio is of."""
+    return torch.cuda.get_device_name() if "on a GPU" in name and torch.cuda.is_available() else platform.machine()
+
+
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=HERE / "guard.csv")
     parser.add_argument("--write", action="store_true", help="replace the file's figures by these")
@@ -342,22 +348,29 @@ def main() -> None:
     args = parser().parse_args()
     warnings.simplefilter("ignore")  # of so few people a run says that it is of little use
     torch.set_num_threads(1)
-    rows: dict[str, Row] = {row["figure"]: row for row in read(args.out)}
+    rows: dict[tuple[str, str], Row] = {(row["figure"], row["chip"]): row for row in read(args.out)}
     gpu = torch.cuda.is_available()
-    chip = torch.cuda.get_device_name() if gpu else f"{platform.machine()}, {os.cpu_count()} cores"
+    machine = {
+        "machine": torch.cuda.get_device_name() if gpu else f"{platform.machine()}, {os.cpu_count()} cores",
+        "date": str(date.today()),
+    }
+    machine["machine"] += f", torch {torch.__version__}"
     worse = []
     for name in [one for one in (*RATIOS, *COUNTS) if args.only in one]:
         kind = "count" if name in COUNTS else "ratio"
-        before = float(rows[name]["value"]) if name in rows else None
+        key = (name, "" if kind == "count" else chip(name))
+        before = float(rows[key]["value"]) if key in rows else None
         begun, now = time.perf_counter(), measured(name, before)
         bad, text = judged(name, kind, before, now)
         print(f"{text}  [{time.perf_counter() - begun:.0f} s]", flush=True)
         worse += [name] * bad
         if args.write and now is not None:
-            machine = {"machine": f"{chip}, torch {torch.__version__}", "date": str(date.today())}
-            rows[name] = {"figure": name, "kind": kind, "value": f"{now:.4g}" if kind == "ratio" else now} | machine
+            value = f"{now:.4g}" if kind == "ratio" else now
+            rows[key] = {"figure": name, "kind": kind, "chip": key[1], "value": value} | machine
     if args.write:
-        write(args.out, [rows[name] for name in (*RATIOS, *COUNTS) if name in rows], FIELDS)
+        order = [*RATIOS, *COUNTS]
+        kept = sorted((key for key in rows if key[0] in order), key=lambda key: (order.index(key[0]), key[1]))
+        write(args.out, [rows[key] for key in kept], FIELDS)
     elif worse:
         sys.exit(f"{len(worse)} got worse: {'; '.join(worse)}")
 

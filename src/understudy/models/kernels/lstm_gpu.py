@@ -1,9 +1,10 @@
 """All steps of every client's LSTM layer as one GPU kernel each way: `lstm.py` in Triton.
 
 In tensor operations a pass over 24 steps is some 200 small kernels, and a GPU takes longer to begin them than to
-compute them. Here one program walks the steps of one client, with its weights and its state in registers. Triton
-comes with PyTorch's CUDA builds; where there is none, or what it compiles does not agree with `lstm.py` on a small
-example, tensor operations go on.
+compute them. Here one program walks the steps of one client, with its weights and its state in registers: ten epochs of
+a client in a cohort of 50 take .14 ms of an H200, and .46 ms without (benchmarks/fed_stdg). Triton comes with PyTorch's
+CUDA builds; where there is none, or what it compiles does not agree with `lstm.py` on a small example, tensor
+operations go on.
 """
 
 from collections.abc import Callable
