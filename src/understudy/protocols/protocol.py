@@ -18,18 +18,15 @@ Kind = Literal["table", "image", "series", "visits"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Protocol:
-    """One protocol.
-
-    `paper` is its file's docstring: one line that says what it is, its source, and the source's symbols.
+    """`paper` is its file's docstring: one line that says what it is, its source, and the source's symbols.
     `party(name, rows, ledger, *, run, budget, rng, folder, **agreed)` builds a party; `parties` are the classes of all
-    that it may build, where it is not such a class itself, or a function that loads them.
-    `train(config, parties, schemas, *, checkpoint, resume, watch)` asks them. Of an `artefact` that is a "model" it
-    takes `holdout` rows, too, and where `public_rows` is true `public` ones to begin from.
-    `same_people`: the parties hold columns of the same people (True), rows of different ones (False), or either (None).
-    `agreed(config)`: what a holder who knows the settings tells its party by itself, so that no server is believed.
-    `one_release`: a person pays once for all parties together.
-    `forecast(config, schemas, budgets, people)`: what a run will release. None: what settings and budgets say of it.
-    `study`: of joint releases, the server's (`protocols.joint`): that of `party`, or one that can also choose.
+    that it may build, where it is not such a class itself, or a function that loads them. `train(config, parties,
+    schemas, *, checkpoint, resume, watch)` asks them. Of an `artefact` that is a "model" it takes `holdout` rows, too,
+    and where `public_rows` is true `public` ones to begin from. `same_people`: the parties hold columns of the same
+    people (True), rows of different ones (False), or either (None). `agreed(config)`: what a holder who knows the
+    settings tells its party by itself, so that no server is believed. `one_release`: a person pays once for all parties
+    together. `forecast(config, schemas, budgets, people)`: what a run will release. None: what settings and budgets say
+    of it. `study`: of joint releases, the server's (`protocols.joint`): that of `party`, or one that can also choose.
     `audit`: how its canary is looked for, one of the keys of `evaluate.audit.audit_file.CASES`.
     """
 
@@ -51,12 +48,10 @@ class Protocol:
 
     @property
     def title(self) -> str:
-        """What it is, in a line."""
         return self.paper.splitlines()[0]
 
     @cached_property
     def messages(self) -> tuple[type[Message], ...]:
-        """All messages of its parties."""
         listed = self.parties() if callable(self.parties) else self.parties
         classes = listed or (self.party,)
         every = (kind for party in classes for kind in party.messages)  # type: ignore[union-attr]
@@ -64,7 +59,6 @@ class Protocol:
 
     @property
     def settings(self) -> dict[str, dataclasses.Field[Any]]:
-        """The fields of its config."""
         return {field.name: field for field in dataclasses.fields(self.config)}  # type: ignore[arg-type]
 
     def configured(self, settings: Mapping[str, Any]) -> Any:
@@ -78,10 +72,7 @@ class Protocol:
         return self.party(name, rows, ledger, **more, **({} if config is None else self.agreed(config)))
 
     def holds_same_people(self, columns: Iterable[Iterable[str]]) -> bool:
-        """Whether the holders of these columns are to hold the same people.
-
-        A protocol that does either goes by the columns: other ones are of the same people, the same ones of others.
-        """
+        """Whether these columns' holders are to hold the same people; where either may be: if their columns differ."""
         return differ(columns) if self.same_people is None else self.same_people
 
     def require_kinds(self, schemas: Mapping[str, object]) -> None:

@@ -1,7 +1,6 @@
 """The server as the first aggregator: it has uploads made, checks them with the second, and adds up its own part.
 
 Guarantee: what it keeps of the run is the sum that both released, with the noise of both, and who took part.
-`statement_of` prices it by the ledgers of the hosts and of the second aggregator.
 """
 
 from collections.abc import Mapping
@@ -87,8 +86,6 @@ def _collected(
 
 
 class _Hosts:
-    """The parties without the second aggregator."""
-
     def __init__(self, parties: Parties, aggregator: str) -> None:
         self.parties = parties
         self.names = tuple(name for name in parties.names if name != aggregator)
@@ -99,8 +96,6 @@ class _Hosts:
 
 
 class FirstAggregator(Tally):
-    """The first aggregator: it has uploads made, passes on what is the second's, and adds up its own part."""
-
     def __init__(self, plan: Terms, parties: Parties) -> None:
         super().__init__(plan)
         self.parties, self.hosts = parties, Present(_Hosts(parties, plan.aggregator), plan.config.at_least)
@@ -109,7 +104,6 @@ class FirstAggregator(Tally):
 
     @classmethod
     def open(cls, plan: Terms, parties: Parties, schemas: Mapping[str, Any]) -> "FirstAggregator":
-        """Begin at the second aggregator, and then, with its key, at every host."""
         first = cls(plan, parties)
         told: dict[str, Any] = {
             "config": asdict(plan.config),
@@ -162,7 +156,6 @@ class FirstAggregator(Tally):
         self._batch(rows)
 
     def _batch(self, rows: Any) -> None:
-        """Check a batch of uploads with the second aggregator, and add up those who pass."""
         plan, prime, other = self.plan, np.uint64(self.plan.field.prime), self.plan.aggregator
         share = plan.format.first(rows)
         head = torch.from_numpy(np.ascontiguousarray(rows[:, : plan.format.head]))

@@ -1,13 +1,12 @@
 """A host of people who upload to two aggregators, or a single phone; and who passes on what people's devices uploaded.
 
 Guarantee: a person has one upload in a run, and pays before a row is touched: the price of one release under the noise
-that either aggregator adds in full. It holds against an outsider, the server
-and the second aggregator, each alone. Which of several rows it is about is drawn in secret.
-An upload follows from a secret of the run and from the person: a host that goes back to an earlier state, or lost an
-answer, makes the same one again, at a new price, and the second aggregator counts it once.
-Edges: against both aggregators together nothing holds. Unless the settings name the key of the second one, it comes
-from the server: its fingerprint stands in the ledger beside the price, to be compared with the aggregator's own. The
-state is not saved on the server's word (`Keep`); a host that lost it has no second try at the run.
+that either aggregator adds in full. Which of several rows it is about is drawn in secret. An upload follows from a
+secret of the run and from the person: a host that goes back to an earlier state, or lost an answer, makes the same one
+again, at a new price, and the second aggregator counts it once.
+Unless the settings name the key of the second one, it comes from the server: its fingerprint stands in the ledger
+beside the price, to be compared with the aggregator's own. The state is not saved on the server's word (`Keep`); a host
+that lost it has no second try at the run.
 """
 
 import hashlib
@@ -33,8 +32,6 @@ from understudy.protocols.people.host import Begun, Hosting, HostParty, PassingO
 
 
 class UploadParty(HostParty):
-    """A host of people with rows of the kind that the `terms` are about. Guarantee and edges: see the module."""
-
     begin_type = Begin
     round_type = Upload
 
@@ -97,9 +94,7 @@ class UploadParty(HostParty):
         return begun
 
     def drawn(self, people: Tensor) -> tuple[Tensor, Tensor]:
-        """The place of one row of each, drawn in secret among their own, and who has one; the same whenever it is asked
-        for. Edges: the place of a person without rows is 0, and means nothing.
-        """
+        """The place of one row of each, drawn in secret, the same whenever asked, and who has one; else 0."""
         starts = self.population.starts
         sizes = starts.diff()[people]
         # 64 bits of a stream of each: one of up to 2³² rows with equal chances, but for less than 2⁻³²
@@ -118,9 +113,6 @@ class UploadParty(HostParty):
 
 class CollectingParty(PassingOn, UploadParty):
     """A party that collects people's uploads and passes them on: it holds no rows, and could make no upload itself.
-
-    When the run begins it tells people, through its box, what the run is, and waits until the collection is over. From
-    then on it answers as a host of those who uploaded.
 
     Guarantee: what it passes on was made and paid for by the people themselves, and is bound to this run, these
     settings and the second aggregator's key. Its own ledger holds the same price for each of them first.

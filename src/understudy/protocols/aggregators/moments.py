@@ -2,14 +2,12 @@
 
 The level of trust of `two-aggregators` for what has no columns. Each person splits their class, their row in the public
 frame as a vector of whole numbers, and the products of its entries into two shares (`secure.moment_shares`), one for
-the server, one for a second aggregator that does not collude with it. Each of the two adds up what it has and adds its
-own full noise, and only the two sums together can be read. Sources: as of `two-aggregators`; what is fitted is that
-of `moments` (`models/moments/offered.py`), without histograms, and without cells of a class.
+the server, one for a second aggregator that does not collude with it. Sources: as of `two-aggregators`; what is fitted
+is that of `moments` (`models/moments/offered.py`), without histograms, and without cells of a class.
 
-Guarantee: (ε, δ)-DP for the content of a person's upload, or nothing, against an outsider, the server, and the
-second aggregator, in one price that the person's ledger and the second aggregator's hold. A liar moves the sums by no
-more than an honest person can (`secure.sketch`). Against both aggregators together there is no guarantee, and
-the statement says so.
+Guarantee: (ε, δ)-DP for the content of a person's upload, or nothing, against an outsider, the server, and the second
+aggregator, in one price that the person's ledger and the second aggregator's hold. A liar moves the sums by no more
+than an honest person can (`secure.sketch`).
 Edges: who takes part is known to both; either aggregator can spoil the sum. A person uploads once, of several rows one
 that is drawn in secret, without rows no class and zeros; who goes away before that costs the others nothing. More
 people than the sums can hold → ConfigError, before anybody is charged.
@@ -17,8 +15,7 @@ people than the sums can hold → ConfigError, before anybody is charged.
 One release of counts and means of the classes and of second moments. A row is a vector q of whole numbers in the public
 frame of `moments`, ‖q‖ ≤ R. A person moves a count by 1 and a mean by q, and a count is released `weight` times:
 together by √(R² + weight²). The person moves second moments by R²/√2 in terms of σ, where the diagonal has √2·σ
-(`secure.moments`). Where `most_holders` hosts may hold a person, it is that many times as much. Each aggregator adds
-discrete Gaussian noise to every number, the least that (ε, δ) needs.
+(`secure.moments`).
 """
 
 import math
@@ -78,8 +75,6 @@ class Config(Settings):
 
 
 class MomentsPlan(Terms):
-    """A run's settings with the rows that they are about."""
-
     config: Config
     schema: ArraySchema
     protocol: ClassVar[str] = "shared-moments"
@@ -96,8 +91,8 @@ class MomentsPlan(Terms):
         return found
 
     def lines_of(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
-        """The class and the vector of a row, pulled in to the norm that the price is for, whatever it holds: int64,
-        (people, 1 + features); no class, −1, and zeros of who has none.
+        """Class and vector of a row, within the priced norm: int64, (people, 1 + features); −1 and zeros of who has
+        none.
         """
         place, there = places.numpy(), some.numpy()
         q = bounded(self.frame.coefficients(data.values[place]), float(self.frame.reach), self.cells.radius)
@@ -150,7 +145,6 @@ class MomentsPlan(Terms):
 
     @cached_property
     def scales(self) -> NDArray[np.float64]:
-        """The noise that each aggregator adds to each number, (numbers,)."""
         first, second = self.sigmas
         beside = np.where(self._diagonal.numpy(), math.sqrt(2) * second, second)
         return np.concatenate([np.full(self._head, first), beside])

@@ -6,20 +6,19 @@ together can be read. Corrigan-Gibbs, Boneh, "Prio" (NSDI 2017), for the model; 
 that a person's tables are tables (`secure.sketch`); Canonne, Kamath, Steinke (NeurIPS 2020) for the noise; the fit is
 that of `gram` (`models/tables/fit_gram.py`).
 
-Guarantee: (ε, δ)-DP for the content of a person's upload, or nothing, against an outsider, the server, and the
-second aggregator, in one price that the person's ledger and the second aggregator's hold. A liar has the weight of one
-person in each table. Against both aggregators together there is no guarantee, and the statement says so.
+Guarantee: (ε, δ)-DP for the content of a person's upload, or nothing, against an outsider, the server, and the second
+aggregator, in one price that the person's ledger and the second aggregator's hold. A liar has the weight of one person
+in each table. Against both aggregators together there is no guarantee, and the statement says so.
 Edges: who takes part is known to both; that a liar's tables agree with each other is not checked; either aggregator can
 spoil the sum. A person uploads once; who goes away before that costs the others nothing.
 
 One release of all one- and two-way tables of m columns: a person moves a cell of each of m(m + 1)/2 tables by 1, or by
-`most_holders` where so many hosts may hold them. Each aggregator adds discrete Gaussian noise to every cell, the
-least that (ε, δ) needs, so that it is that much against the other one, who can take its own off.
+`most_holders` where so many hosts may hold them. Each aggregator adds discrete Gaussian noise to every cell, the least
+that (ε, δ) needs, so that it is that much against the other one, who can take its own off.
 
-Tables need not have the same noise: of Gaussian noise Σ 1/σ² over the tables is all that counts. Those of a pair with
-the target have less. By `gram`'s measure, which takes them a second time for a share of the budget, both measurements
-together have the noise that they get here in one. Of the others a table of c cells has noise in proportion to c to
-the power −1/8: what is wrong in many cells adds up (benchmarks/aggregators has other powers).
+Tables need not have the same noise: of Gaussian noise Σ 1/σ² over the tables is all that counts. Of the others a table
+of c cells has noise in proportion to c to the power −1/8: what is wrong in many cells adds up (benchmarks/aggregators
+has other powers).
 """
 
 import math
@@ -69,9 +68,7 @@ _POWER = 1 / 8
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """All pairs with a `target` have less noise: `scouting` is the share of the budget that all tables take alike, and
-    what is left is theirs (`gram.settings.again_share`).
-    """
+    """`scouting` is the share of the budget that all tables take alike; what is left is for the `target`'s pairs."""
 
     target: str | None = usual.target()
     scouting: float | None = setting(
@@ -89,8 +86,6 @@ class Config(Settings):
 
 
 class Plan(Terms):
-    """A run's settings with the columns that they are about."""
-
     config: Config
     schema: Schema
     protocol: ClassVar[str] = "two-aggregators"
@@ -222,7 +217,6 @@ class Plan(Terms):
         return GeneratorParts(network.cpu().eval(), schema, card, None, found)
 
     def _release(self, gram: Tensor, spread: Tensor, card: Mapping[str, Any]) -> "TableRelease":
-        """All counts as they were released, with what they cost."""
         from understudy.answers.release import Release, tables_of
 
         person, sizes = card["privacy"]["person"], self.cells.sizes
@@ -248,7 +242,6 @@ def _by_size(cells: int) -> float:
 def build_party(
     name: str, table: Table | Population | NoRows, ledger: Ledger, **more: Any
 ) -> UploadParty | SecondAggregator:
-    """A party of this protocol: without rows the second aggregator, or who collects uploads in a box."""
     if not isinstance(table, NoRows):
         return UploadParty(name, table, ledger, terms=Plan, **more)
     party = SecondAggregator if table.box is None else CollectingParty

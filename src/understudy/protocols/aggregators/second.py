@@ -96,8 +96,6 @@ class Released(Reply, kind="aggregators.released"):
 
 
 class SecondAggregator(Party):
-    """Guarantee and edges: see the module."""
-
     messages: ClassVar[tuple[type[Message], ...]] = (
         *Party.messages, Open, Opened, Take, Taken, Check, Checked, Release, Released,
     )  # fmt: skip

@@ -59,9 +59,8 @@ KEY = Takes("32 bytes in hex", _check_key)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Declared):
-    """Hosts seal to the aggregator's `key` and to no other, whatever a server passes on. Without it the aggregator
-    draws a key for the run, which the server passes on. `epsilon` and `delta` are against an outsider, and against
-    either aggregator alone.
+    """Hosts seal to the aggregator's `key` and to no other, whatever a server passes on. `epsilon` and `delta` are
+    against an outsider, and against either aggregator alone.
     """
 
     aggregator: str = setting(
@@ -84,10 +83,7 @@ class Settings(Declared):
 
 
 class Terms(ABC):
-    """A run's settings with what is counted, the noise on it, its price, and the form of an upload.
-
-    `cells` is what is counted: so many numbers (`count`), checked in so many `blocks`.
-    """
+    """A run's settings with what is counted (`cells`), the noise on it, its price, and the form of an upload."""
 
     protocol: ClassVar[str]
     settings: ClassVar[type[Settings]]

@@ -93,9 +93,8 @@ class Form(ABC):
         return [rows[:, a:b] for a, b in pairwise(ends)]
 
     def write(self, own: Any, random: Bytes, public: bytes, context: bytes) -> Tensor:
-        """The uploads of people with such rows, a line of `own` each, sealed to this key: uint8, (n, size).
-
-        `random`: secret bytes of each, (n, `randomness`). The same ones give the same upload, and are for that alone.
+        """Uploads of people with such rows, sealed to this key: uint8, (n, size). `random`: secret bytes, for that
+        alone.
         """
         rows = np.empty((len(own), self.size), np.uint8)
         for start in range(0, len(own), _PEOPLE):
@@ -110,9 +109,8 @@ class Form(ABC):
         return torch.from_numpy(rows)
 
     def second(self, rows: Bytes, pair: KeyPair, context: bytes) -> tuple[Any, Truths]:
-        """The second aggregator's share, and who is in it: uploads that open, and are well formed.
-
-        The others stand in it as what a seed of zeros makes of them, which tells of nobody.
+        """The second aggregator's share, and who is in it: uploads that open and are well formed; others are zeros'
+        seed.
         """
         keys, both, sealed = self.cut(rows)
         opened, seeds = self.good(both), np.zeros((len(keys), SEED), np.uint8)
@@ -126,8 +124,6 @@ class Form(ABC):
 
 
 class Format(Form):
-    """Uploads about columns of so many levels."""
-
     cells: table_shares.Cells
 
     @property

@@ -87,10 +87,10 @@ class Aligned(Reply, kind="alignment.aligned"):
 class AlignedParty(Party):
     """A holder of a table whose people other parties hold, too. Once aligned, `aligned` are its rows.
 
-    Guarantee: see the module. Of the key nothing is kept once the rows are known, and while there is one the state is
-    not saved on the server's word (`Keep`). Who the people are, and in which order, does not change while something
-    that was learned of them is at work: where `settled`, a party is aligned no more, and other protocols begin anew.
-    `watch`, where the holder sets it, hears how many ids of all parties' sets were masked here: sizes that all know.
+    Of the key nothing is kept once the rows are known, and while there is one the state is not saved on the server's
+    word (`Keep`). Who the people are, and in which order, does not change while something that was learned of them is
+    at work: where `settled`, a party is aligned no more, and other protocols begin anew. `watch`, where the holder sets
+    it, hears how many ids of all parties' sets were masked here: sizes that all know.
     Edges: ids that cannot be matched → AlignmentError from the constructor, which names one; of a long table when they
     are asked for, and answers name none. Too little left for the run → BudgetExceeded, or once the run begins.
     """
@@ -137,8 +137,8 @@ class AlignedParty(Party):
         return False
 
     def foreseen(self) -> DpEvent | None:
-        """What the run will cost here, or a little less, by its budget alone; None where that does not tell it, or
-        where something of the run was paid: then who its people are is disclosed.
+        """What the run will cost here, or a little less; None where the budget does not tell, or something was paid
+        before.
         """
         budget, ledger = self.budget, self.ledger
         told = budget.epsilon < math.inf and budget.against == ledger.budget.against
@@ -151,8 +151,7 @@ class AlignedParty(Party):
 
         `people`: those from one place to another, and who else holds them; nobody over rows, or row by row.
         Guarantee: two holders find the same only if each place is one and the same person at both. A server that
-        matched a person with somebody else would have both in a joint release twice, at the price of once. It is for
-        lines between the two (`joint.session`), and leaves nobody.
+        matched a person with somebody else would have both in a joint release twice, at the price of once.
         """
         if not people or self.table.schema.person is None or not len(self.aligned):
             return {}
@@ -294,10 +293,7 @@ def align_people(parties: Parties) -> int:
 
 
 def align_grid(parties: Parties, groups: Sequence[Sequence[str]]) -> dict[tuple[str, ...], int]:
-    """Align groups of parties, each of which holds the people together.
-
-    Afterwards each party holds its rows of the shared people cell by cell (`match_grid`); how many each cell has.
-    """
+    """Align groups that hold the people together, rows cell by cell (`match_grid`); how many each cell has."""
     if len(groups) < 2:
         raise AlignmentError(f"Alignment needs two parties or more, not {len(groups)}. Nothing was sent.")
     met = parties.ask(Introduce())

@@ -1,10 +1,10 @@
 """The server asks, parties answer: the types that every protocol is written in.
 
-A protocol file holds a `Config`, its asks and replies (frozen dataclasses), a `Party` that answers them,
-and `train(config, parties, …)` that asks. How a message travels is the runtime's business.
+A protocol file holds a `Config`, its asks and replies (frozen dataclasses), a `Party` that answers them, and
+`train(config, parties, …)` that asks.
 
-Guarantee: a `Reply` can be built only from `Paid` and `Public` values, so that whatever a party says
-either bears the receipt of a ledger entry made first, or states why it is public.
+Guarantee: a `Reply` can be built only from `Paid` and `Public` values, so that whatever a party says either bears the
+receipt of a ledger entry made first, or states why it is public.
 """
 
 from abc import ABC, abstractmethod
@@ -46,10 +46,8 @@ class Public:
 @dataclass(frozen=True, kw_only=True)
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Message:
-    """One ask or one reply: a frozen dataclass of plain values and tensors, which every class below is by itself.
-
-    Its `kind` is its name on the wire and in transcripts: `class Round(Ask, kind="verti-gan.round")`. It is
-    written out, so that moving or renaming a class changes nothing that is sent or kept.
+    """One ask or reply: a frozen dataclass of plain values and tensors. Its `kind`, written out, is its name on the
+    wire.
     """
 
     _kind: ClassVar[str] = ""
@@ -125,10 +123,7 @@ class Settle(Ask, kind="run.settle"):
 
 
 class Settled(Reply, kind="run.settled"):
-    """How often each event is in the ledger, as an outsider and as anyone sees it.
-
-    The ledger counts, not the server: a round that was paid for and then lost, or asked twice, is in it.
-    """
+    """How often each event is in the ledger, as an outsider and as anyone sees it."""
 
     spend: Public
 
@@ -200,10 +195,7 @@ class Party(ABC):
         return kept | {"rng": self.rng.state_dict()} if self.rng.seeded else kept
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state_dict`.
-
-        Edges: a state of a rehearsal at a real ledger, or the reverse → ArtefactError: one part would be paid nowhere.
-        """
+        """The inverse of `state_dict`. A rehearsal's state at a real ledger, or the reverse → ArtefactError."""
         if state.get("real", self.ledger.real) != self.ledger.real:
             raise ArtefactError(
                 f"{self.name}: a rehearsal is resumed as a rehearsal, and a run with a real ledger with that ledger. "
@@ -213,7 +205,6 @@ class Party(ABC):
             self.rng.load_state_dict(state["rng"])
 
     def unexpected(self, ask: Ask) -> MessageError:
-        """The refusal of an ask that this party does not know, or not now."""
         return MessageError(f"{self.name}: {ask.kind()} was not expected here. Nothing was computed or sent.")
 
     def _drop_states_before(self, round: int) -> None:
@@ -249,10 +240,8 @@ class Parties(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress bar may show: rounds, and prices that are public. No figure of any row.
-
-    `epsilon()` is what each party has spent so far; it takes a moment, so ask now and then. While people are aligned
-    (`stage`), which only a process that has the parties in it sees, ids that were masked stand for rounds.
+    """What a progress bar may show: rounds (or ids, while people are aligned: `stage`), and prices, which take a
+    moment.
     """
 
     done: int

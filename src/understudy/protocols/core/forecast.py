@@ -1,8 +1,8 @@
 """What a run will release, how uncertain that will be, and what it will take: said before anything is spent.
 
-Guarantee: made of settings, public schemas, budgets and a stated number of people. No row is read for it, and
-nothing is charged.
-Edges: without a number of people, errors are in people alone. Seconds and memory are guesses.
+Guarantee: made of settings, public schemas, budgets and a stated number of people. No row is read for it, and nothing
+is charged.
+Edges: without a number of people, errors are in people alone.
 """
 
 import math
@@ -26,10 +26,7 @@ CUTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One release: its share of the budget, the cells that a person moves in it, and the noise on each of its counts.
-
-    `noise` is a standard deviation, by who holds the counts: "clinic", or "clinic × insurer" for a table of both.
-    """
+    """One release: its share of the budget, cells that a person moves, and each count's deviation, by who holds it."""
 
     what: str
     share: float
@@ -106,7 +103,7 @@ class Forecast:
 
     `price` is each holder's ε at its own δ, and `person` says what a person pays over all holders. `levels` are columns
     with what will become of them, and `too_fine` those whose levels cannot be told from noise. `takes` are seconds, by
-    what they go into, and `memory` is in bytes. `expected` says in a sentence what so many people allow.
+    what they go into, and `memory` is in bytes.
     """
 
     protocol: str

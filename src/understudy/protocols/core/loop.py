@@ -30,9 +30,7 @@ ALL = "after all rounds"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a protocol's `train` gives: what a generator or a classifier is made of, its price, and how many people
-    took part.
-    """
+    """What `train` gives: what a generator or a classifier is made of, its price, and how many people took part."""
 
     trained: "GeneratorParts | ClassifierParts"
     privacy: "PrivacyStatement"
@@ -112,9 +110,8 @@ class Present:
         return tuple(name for name in self.parties.names if name not in self.gone)
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        """Ask those who are still there; who does not answer in time is gone from then on.
-
-        `at_least`: of the asked, so many suffice this once; 0 where all that matters has been said, as at a run's end.
+        """Ask those still there; who is silent is gone from then on. `at_least`: so many suffice this once, 0 at the
+        end.
         """
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
         asks = {name: ask for name, ask in asks.items() if name not in self.gone}
@@ -141,8 +138,8 @@ class Checkpoint:
     """A run that can be taken up again: the server's folder of saved rounds. Only the newest is kept.
 
     The parties save first (`Keep`), the server last: a server state on disk therefore always has its counterpart at
-    every party that is still there. What is in it is post-processing of paid replies, and who went away. What a
-    protocol cannot ask its parties to save halfway, such as the first of two releases, the server notes by itself.
+    every party that is still there. What a protocol cannot ask its parties to save halfway, such as the first of two
+    releases, the server notes by itself.
     Guarantee: what is saved or noted is on the disk, whole, before the next ask.
     """
 
@@ -179,7 +176,6 @@ class Checkpoint:
         self._write(self._file(name), pack(state))
 
     def noted(self, name: str) -> dict[str, Any] | None:
-        """What was saved under that name, if anything was."""
         if not (file := self._file(name)).exists():
             return None
         state = unpack(file.read_bytes())
@@ -197,9 +193,7 @@ class Checkpoint:
         return saved
 
     def secret(self, *, resume: bool) -> bytes:
-        """What this server draws its own secrets from: the same ones in a run that is resumed, so that it asks the
-        same, and parties can repeat what they have answered (`runtime.journal`).
-        """
+        """What this server draws its secrets from, the same when resumed, so that parties can repeat their answers."""
         file = self.folder / "server.key"
         if not (resume and file.exists()):
             self._write(file, os.urandom(32))

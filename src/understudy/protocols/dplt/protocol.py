@@ -14,28 +14,24 @@ these two accounts, which name the steps and leave them open; each reading below
 
 DPLT+ (TICQ) prunes the pairs of step 2. A maximum spanning tree of all holds no edge within a party that a maximum
 spanning tree of that party alone does not hold (the lightest edge of a cycle is never needed). So each party chooses
-such a tree first, its index, again by association and the exponential mechanism; then only the edges of the
-indices, and the pairs across parties, are measured. Where association and mutual information rank pairs alike and
-nothing is hidden by noise, DPLT+ has DPLT's tree.
+such a tree first, its index, again by association and the exponential mechanism; then only the edges of the indices,
+and the pairs across parties, are measured.
 
 Paper → code: latent attribute → the first of a group; ε's three portions → `Config.split`, even by default.
 Differs from the papers: noise is discrete Laplace, drawn exactly; tables across parties come from secure products
 (docs/secure_products.md) instead of a protocol with a semi-trusted curator who adds the noise; what is public is the
 schema, so no bin or level is read from rows.
 
-Sensitivity (add or remove one person with all their columns). Step 1: `tree.association` is proven to move by
-at most 1, a sum of g of them by at most g; a choice at ε₁/choices each. Step 2: a person is in one cell of each table,
-so all P tables move by P in L1: discrete Laplace of scale P/ε₂ (and P is smaller in DPLT+). Step 4: likewise with the
-b − 1 tables of a tree of b attributes. The three add up to ε (`PurePricing`).
+Sensitivity (add or remove one person with all their columns). Step 1: `tree.association` is proven to move by at most
+1, a sum of g of them by at most g; a choice at ε₁/choices each. Step 2: a person is in one cell of each table, so all P
+tables move by P in L1: discrete Laplace of scale P/ε₂ (and P is smaller in DPLT+). Step 4: likewise with the b − 1
+tables of a tree of b attributes. The three add up to ε (`PurePricing`).
 
 Every holder adds noise of the full scale to each table that one of its attributes is in.
 Guarantee: ε-DP, δ = 0, for a person with all their columns at all parties, in one joint release, against an outsider,
 the server, any party, and several parties together. Each party's ledger is charged that whole price, for the same
 release: a person pays it once.
-Edges: the server deals the masks of products, so it must not pool what it knows with a holder. Before step 1 the
-parties greet each other through their sealed channels: had two of them been told different schemas, settings, prices or
-keys, they would part there, and nothing is charged. A server that speaks for holders under keys of its own making is
-not found out so; the contract of a run over the network names the schemas, and the ledgers name the keys.
+Edges: the server deals the masks of products, so it must not pool what it knows with a holder.
 """
 
 import math
@@ -84,8 +80,6 @@ WEIGHTS = Takes("three weights", _check_weights, tuple)
 
 @dataclass(frozen=True, kw_only=True)
 class Config(OverColumns):
-    """The settings of DPLT and, with `plus`, of DPLT+."""
-
     plus: bool = setting(False, TRUTH, "DPLT+ in place of DPLT")
     group: int = setting(3, WHOLE, "binary attributes to a latent one")
     split: tuple[float, float, float] = setting(
@@ -143,10 +137,7 @@ class PurePricing(Pricing):
 
 
 class LatentTree(Study[Rows]):
-    """Holders of other columns of the same people, each a group of its own.
-
-    `sizes`, `bits` and `latents`: each holder's levels per column, and how many binary and latent attributes it has.
-    """
+    """Holders of other columns of the same people, each a group; of each `sizes` of columns, `bits`, `latents`."""
 
     family: ClassVar = "dplt"
     settings: ClassVar = Config
@@ -236,10 +227,7 @@ class LatentTree(Study[Rows]):
             raise MessageError(f"this is no index of {holder}'s. Nothing was charged or sent.")
 
     def _pairs(self, chosen: Mapping[str, Any]) -> dict[tuple[str, str], list[Edge]]:
-        """The pairs of latent attributes that step 2 measures, by the two holders that they are of (`split_edges`).
-
-        Within a holder these are all, or in DPLT+ the edges of its index.
-        """
+        """The pairs of latent attributes that step 2 measures, by holders; within one in DPLT+ its index."""
         pairs: dict[tuple[str, str], list[Edge]] = {}
         for name, many in self.latents.items():
             index = [(a, b) for a, b in chosen[name]["index"]]
@@ -276,7 +264,6 @@ class LatentTree(Study[Rows]):
         return tables
 
     def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
-        """A generator of the tree."""
         from understudy.generators.parts import GeneratorParts
 
         tables, sizes = self.tables(found), [size for sizes in self.sizes.values() for size in sizes]

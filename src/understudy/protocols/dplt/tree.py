@@ -1,7 +1,5 @@
 """The pieces of a latent tree over binary attributes (coding, grouping, scores, spanning tree, the network), and the
 releases that they are made of: groups, which a holder chooses alone, and two-way tables.
-
-See `protocol` for how they come together and for what each costs. Noise is the engine's, but for choices.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -218,7 +216,6 @@ class Tables(Stage[Rows]):
         return leaves_of(self.groups[name]) if self.along_tree else []
 
     def _own(self, name: str) -> list[Edge]:
-        """All tables of a holder alone."""
         latent = self.latent[name]
         return [(latent[a], latent[b]) for a, b in self.pairs[name, name]] + self._leaves(name)
 
@@ -286,11 +283,7 @@ def leaves_of(groups: Groups) -> list[Edge]:
 
 
 def split_edges(edges: Sequence[Edge], widths: Mapping[str, int]) -> dict[tuple[str, str], list[Edge]]:
-    """Edges of latent attributes, numbered over all parties, by the two parties that they are of, in their order.
-
-    Attributes are then counted within their party, and that of the party that comes first stands first. Every two
-    parties are there, a party with itself too, and keep the order of the edges.
-    """
+    """Edges of latent attributes by their two parties, in order; attributes are then counted within their party."""
     whose = [(party, place) for party, width in widths.items() for place in range(width)]
     parts = {two: list[Edge]() for two in combinations_with_replacement(widths, 2)}
     for edge in edges:

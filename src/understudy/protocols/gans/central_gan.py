@@ -1,10 +1,8 @@
 """Central GAN: one holder has all columns, and one critic sees them together.
 
-The reference that VertiGAN (`verti_gan.py`) is held against: generator, private critic steps, accounting and
-messages are the same, so that what differs is what the split between parties costs. `private=False` is the "fully
-centralised setting" of Jiang et al., "VertiGAN" (PoPETs 2023(2)), §6.2 and Table 4, without a guarantee.
-
-What it can learn: the joint distribution of all columns.
+The reference that VertiGAN (`verti_gan.py`) is held against: generator, private critic steps, accounting and messages
+are the same, so that what differs is what the split between parties costs. `private=False` is the "fully centralised
+setting" of Jiang et al., "VertiGAN" (PoPETs 2023(2)), §6.2 and Table 4, without a guarantee.
 Guarantee: (ε, δ)-DP for a person with all columns, since one party holds them all.
 Edges: two parties or more, whose columns one critic cannot see → ConfigError, nothing is charged.
 """
@@ -26,8 +24,6 @@ from understudy.protocols.protocol import Protocol
 
 @dataclass(frozen=True, kw_only=True)
 class Config(verti_gan.Config):
-    """As VertiGAN's."""
-
     protocol: ClassVar[str] = "central-gan"
 
 

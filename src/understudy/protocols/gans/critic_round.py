@@ -113,7 +113,6 @@ class CriticRound:
         return FastRng(seed).normal(self.batch, self.network.latent, device=self.device)
 
     def step(self, real: Tensor, fake: Tensor, mix: Tensor, noise: Normals, mask: Tensor | None = None) -> None:
-        """One private critic step."""
         settings: dict[str, Any] = {
             "clip_norm": self.clip_norm,
             "noise_multiplier": self.noise_multiplier,
@@ -140,7 +139,6 @@ class CriticRound:
         return torch.cat([part.flatten() for part in parts]).nan_to_num_(0.0, 0.0, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
-        """The critic and its optimiser."""
         names = [name for name, _ in self.critic.named_parameters()]
         squares = dict(zip(names, self.optimizer.squares, strict=True))
         return {"critic": self.critic.state_dict(), "squares": squares}
@@ -158,7 +156,6 @@ class Drawn:
         self._left = normals
 
     def normal(self, *shape: int, device: torch.device | str = "cpu") -> Tensor:
-        """The next of them."""
         part, self._left = self._left[: (size := math.prod(shape))], self._left[size:]
         if part.numel() != size or part.device != torch.device(device):
             raise PrivacyError("more noise was asked for than was drawn. Nothing was computed.")
@@ -166,9 +163,8 @@ class Drawn:
 
 
 def _capacity(batch: int) -> int:
-    """Room for a Poisson batch of this mean: five standard deviations above, rounded up to 32.
-
-    One batch in millions is larger, and runs outside the graph.
+    """Room for a Poisson batch of this mean: five deviations above, rounded up to 32; a larger one runs outside the
+    graph.
     """
     return 32 * math.ceil((batch + 5 * math.sqrt(batch) + 5) / 32)
 
@@ -201,7 +197,6 @@ class _CapturedRound:
             work.rng.load_state_dict(rng_state)
 
     def serves(self, compute: _Work, steps: int, public: Tensor) -> bool:
-        """Whether this is the graph of such a round."""
         return (self.compute, self.steps, self.public.shape) == (compute, steps, public.shape)
 
     def __call__(self, batches: Sequence[Tensor], public: Tensor) -> Tensor:

@@ -1,8 +1,6 @@
 """What parties of the vertical GANs share: settings, messages, a holder that begins and pays, and one with a critic.
 
-In a vertical GAN the server has a generator with a branch for each party (`gans/server.py`), and a party has critics
-that nobody else sees. VertiGAN (`verti_gan.py`) sends parameters down, VDGAN (`vd_gan.py`) synthetic rows; what a
-round is stands there.
+VertiGAN (`verti_gan.py`) sends parameters down, VDGAN (`vd_gan.py`) synthetic rows; what a round is stands there.
 """
 
 from abc import abstractmethod
@@ -49,10 +47,7 @@ def output_of(schema: AnySchema) -> Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Declared):
-    """VertiGAN's values (PoPETs 2023(2), §6.1.3). Sizes left at None follow its Table 2.
-
-    A party builds this anew from what the server sends: its ranges (`gradients/limits.py`) hold whoever the server is.
-    """
+    """VertiGAN's values (PoPETs 2023(2), §6.1.3, Table 2). A party builds this anew: its ranges hold for any server."""
 
     protocol: ClassVar[str]
 
@@ -210,7 +205,6 @@ class GanParty(AlignedParty):
         return {"begin": dict(vars(self.begun)), "noise_multiplier": self.noise_multiplier}
 
     def load_work(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `work_state`."""
         self.open(begin := self.begin_type(**state["begin"]))
         self.begun, self.noise_multiplier = begin, state["noise_multiplier"]
 

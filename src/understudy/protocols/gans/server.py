@@ -26,10 +26,7 @@ from understudy.protocols.gans.party import Begin, Settings, output_of
 
 
 class Server:
-    """The generator, its optimiser and its public draws: begun or resumed, taken through the rounds, saved.
-
-    What it holds is post-processing of the parties' paid answers.
-    """
+    """The generator, its optimiser and its public draws: post-processing of the parties' paid answers."""
 
     def __init__(
         self,
@@ -75,19 +72,16 @@ class Server:
             raise PartyError("The parties do not agree on how many people they share.")
 
     def secret(self, size: int) -> bytes:
-        """Fresh random bytes that no outsider can know: from the system, kept nowhere, other ones when resumed.
-
-        In a rehearsal, where every party's noise is from a seed, they follow from the run's seed, so that it repeats.
+        """Fresh bytes from the system that no outsider can know, kept nowhere; in a rehearsal they follow from the
+        seed.
         """
         if all("seed" in info["noise"]["rehearsal"] for info in self.begun.values()):
             return bytes(torch.randint(256, (size,), generator=self.draws).tolist())
         return secrets.token_bytes(size)
 
     def run(self, learn: Callable[[int], None], watch: Watcher | None) -> Outcome:
-        """All rounds: `learn` asks the parties and leaves the generator's gradient in its parameters.
-
-        Ends early, with what it has, when a party's budget is spent. With a checkpoint it saves every
-        `checkpoint_every` rounds and when it is interrupted, and goes on from there when it is resumed.
+        """All rounds; `learn` leaves the generator's gradient in its parameters. A spent budget, or an interrupt, ends
+        it.
         """
 
         def step(round: int) -> None:

@@ -93,11 +93,9 @@ class Teachers:
         return (slice(first, first + size) for first in range(0, len(self.counts), size))
 
     def state_dict(self) -> dict[str, Any]:
-        """All critics and their optimisers."""
         return {"layers": [list(pair) for pair in self.layers], "squares": [list(pair) for pair in self.squares]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state_dict`."""
         for name in ("layers", "squares"):
             for pair, saved in zip(getattr(self, name), state[name], strict=True):
                 for tensor, value in zip(pair, saved, strict=True):
@@ -110,8 +108,7 @@ def critic_gradients(
 ) -> list[tuple[Tensor, Tensor]]:
     """Each teacher's gradient of Σ share · (D(x̃) − D(x) + λ(‖∇D(x̂)‖ − 1)²) over its rows.
 
-    `real` and `fake` are (teachers, rows, width), `mix` (teachers, rows), `share` (teachers, 1). The score itself
-    is not needed, so nothing is multiplied by the last layer, which is one row.
+    `real` and `fake` are (teachers, rows, width), `mix` (teachers, rows), `share` (teachers, 1).
     """
     n = real.shape[1]
     (first, offset), *deeper, (last, _) = layers

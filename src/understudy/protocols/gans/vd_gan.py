@@ -67,8 +67,6 @@ class Round(gan_party.Round, kind="vd-gan.round"):
 
 class VdGanParty(GanParty):
     """One holder of columns, who judges synthetic rows in its own way and answers (rows, width) gradients.
-
-    Guarantee: a round is charged before anything of it is computed.
     Edges: rows of another shape or type, not finite or beyond 10⁶ → an error, and a spent budget → BudgetExceeded;
     nothing is charged or sent.
     """

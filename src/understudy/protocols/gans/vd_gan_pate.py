@@ -37,8 +37,7 @@ __all__ = ["PROTOCOL", "Config", "PateParty", "train"]
 class Config(Settings):
     """2000 teachers as the thesis has for its smaller data sets (§5.5.2), a majority for the threshold.
 
-    With 10⁵ people a teacher has 50, and a round is about one epoch of theirs. `warm_up`: so many rounds' steps
-    more before the first vote (§4.3.2, against the first synthetic rows).
+    `warm_up`: so many rounds' steps more before the first vote (§4.3.2, against the first synthetic rows).
     """
 
     protocol: ClassVar[str] = "vd-gan-pate"
@@ -60,7 +59,6 @@ class Config(Settings):
         return rounds * self.rows
 
     def vote(self, noise_multiplier: float) -> GradientVote:
-        """The vote on a row, with that much noise."""
         return GradientVote(
             teachers=self.teachers, top=self.top, clip=self.clip, threshold=self.threshold,
             noise_multiplier=noise_multiplier,
@@ -127,7 +125,6 @@ class PateParty(VdGanParty):
 
     @property
     def teachers(self) -> Teachers:
-        """The critics, over this party's rows."""
         if self._teachers is None:
             config, critic = self.config, self.initial_critic()
             assert isinstance(critic, Critic)  # of a table

@@ -41,7 +41,6 @@ __all__ = ["PROTOCOL", "Begin", "Config", "Couple", "Round", "VertiGanParty", "t
 
 
 def build_party(name: str, table: Rows, ledger: Ledger, *, coupled: bool = False, **more: Any) -> VertiGanParty:
-    """A party of this protocol: one that takes part in a coupling where the holder agreed to one."""
     return (party_classes()[1] if coupled else VertiGanParty)(name, table, ledger, **more)
 
 
@@ -63,7 +62,6 @@ def train(
     watch: Watcher | None = None,
     align: Callable[[Parties], object] = align_people,
 ) -> Outcome:
-    """Train one generator over the parties' columns (`Server.run`)."""
     server = Server(config, parties, schemas, checkpoint=checkpoint, device=pick_device(config.device))
     network, settings = server.network, asdict(config)
 

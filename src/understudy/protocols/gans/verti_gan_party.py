@@ -25,11 +25,7 @@ SECRET_BYTES = 32  # of what a round's common batches follow from: a key of `Sec
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """`sampling`: the parties' own batches, or common ones. `upload`: the share of gradients that is sent (§7.2).
-
-    `coupling`: "none", or "gram" with `coupling_share` of each party's ε and a gradient `coupling_weight` times as long
-    as the critics' (`coupling.py`).
-    """
+    """`sampling`: own or common batches. `upload`: the share of gradients sent (§7.2). `coupling…`: `coupling.py`."""
 
     protocol: ClassVar[str] = "verti-gan"
 
@@ -50,7 +46,6 @@ class Config(Settings):
 
     @property
     def steps(self) -> int:
-        """Critic steps in the whole run."""
         return self.rounds * self.critic_steps
 
 
@@ -67,8 +62,7 @@ class Begin(gan_party.Begin, kind="verti-gan.begin"):
 class Round(gan_party.Round, kind="verti-gan.round"):
     """Common layers and this party's branch as one vector, and the seed of the latent points.
 
-    `seed` is public. `batches` is a secret of the server and the parties (32 bytes), and empty where each party draws
-    its own batches.
+    `batches` is a secret of the server and the parties (32 bytes), and empty where each party draws its own batches.
     """
 
     seed: int
@@ -116,18 +110,13 @@ class VertiGanParty(CriticParty):
         return Gradient(gradient=Paid(sparsify(gradient, self.config.upload), receipt))
 
     def events(self, noise_multiplier: float) -> dict[str, DpEvent]:
-        """What one critic step costs.
-
-        Who knows the batches knows when a person takes part: against them a participation is not amplified.
-        """
+        """What one critic step costs. Against who knows the batches a participation is not amplified."""
         amplified, step = self.amplified(noise_multiplier), dp_event.GaussianDpEvent(noise_multiplier)
         return {"outsider": amplified, "anyone": amplified if self.config.sampling == "private" else step}
 
     def uses(self) -> dict[str, int]:
-        """How often each price is paid in the whole run.
-
-        With shared batches nobody takes part more often than the bound, nearly always; the ledger counts what
-        happens, and ends the run if it happens more often.
+        """How often each price is paid at most; the ledger counts what happens, and ends a run in which it is more
+        often.
         """
         steps, expected = self.config.steps, self.config.steps * self.rate
         most = min(steps, math.ceil(expected + 6 * math.sqrt(expected)))

@@ -7,12 +7,10 @@ which are drawn with the row (`models/moments/labels.py`).
 
 Sources: private moments in a basis that no row chose are the idea of DP-MERF (Harder, Adamczewski, Park, AISTATS 2021);
 noise by Canonne, Kamath, Steinke 2020; sums by Bonawitz et al. 2017 (`privacy/secure/sums.py`); noise on second moments
-as in Dwork et al., "Analyze Gauss" (STOC 2014). What is released, and in which order, is our own. It has a name of
-its own beside Gram because a run's settings are one list, which a contract signs before rows are seen, and no setting
-of the one means anything to the other.
+as in Dwork et al., "Analyze Gauss" (STOC 2014).
 
-Guarantee: (ε, δ)-DP for a person with all rows at a holder (or at up to `most_holders` of them), against the server,
-an outsider, and up to `colluding` other holders, who may pool what they know with the server.
+Guarantee: (ε, δ)-DP for a person with all rows at a holder (or at up to `most_holders` of them), against the server, an
+outsider, and up to `colluding` other holders, who may pool what they know with the server.
 Edges: a person counts once, by the average of the person's rows. docs/secure_products.md says who sees what.
 """
 

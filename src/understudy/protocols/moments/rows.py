@@ -84,10 +84,7 @@ class Sums(Stage[Callable[[], Rows]]):
 
 @dataclass(frozen=True)
 class Lengths(Sums):
-    """How many people's rows have a norm in each of the even cells up to the largest.
-
-    Edges: what is longer, or not a number, is in the last cell.
-    """
+    """How many people's rows have a norm in each even cell; what is longer, or no number, is in the last one."""
 
     frame: Frame
 
@@ -110,9 +107,7 @@ def even(noise: float, total: Tensor) -> Tensor:
 
 
 def of_all(frame: Frame, q: Whole, rows: Rows) -> Tensor:
-    """The energy of rows q of a norm of at most `SCALE`, and the histograms of their values: int64, of at most `ENERGY`
-    and `SHADES`.
-    """
+    """The energy of rows q within `SCALE`, and histograms of their values: int64, at most `ENERGY` and `SHADES`."""
     # the norm of the histograms of a row whose every channel is constant
     most = math.prod(frame.shape) / math.sqrt(frame.channels)
     energy = bounded(np.square(q).sum(1, keepdims=True), float(SCALE**2), ENERGY)

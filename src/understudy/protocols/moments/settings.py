@@ -53,10 +53,7 @@ class FrameConfig(JointConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Config(FrameConfig, OverRows):
-    """`upright` is for what leans, and lies, each in its own way on an even ground, as handwriting does; how it was
-    turned is measured, too (`data/encoding/upright.py`). Series, and images with a declared `norm`, are taken as they
-    are.
-    """
+    """`upright` is for what leans and lies each in its own way, as handwriting does (`data/encoding/upright.py`)."""
 
     upright: bool = setting(
         False, TRUTH, "images are first turned upright and centred, by a rule that reads each image alone"
@@ -81,7 +78,6 @@ def labels_of(schema: "ArraySchema") -> Labels:
 
 
 def common(schemas: Mapping[str, Any]) -> "ArraySchema":
-    """The one schema of all parties."""
     for name, schema in schemas.items():
         if getattr(schema, "kind", "table") not in ("image", "series"):
             raise ConfigError(

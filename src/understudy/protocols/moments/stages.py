@@ -1,18 +1,16 @@
 """The three releases of moments: what a holder counts in each, by how much a person moves it, and how it is read.
 
-Before them, where a bound on norms is bought: `rows.Lengths`.
-`First`: of every class, or combination of several labels' levels, a count and the mean of its rows; of all rows the
-energy, which is their squared norm, and a histogram of their values, channel by channel. `Levels` in its place where
-combinations are many.
-`Pooled`: second moments of all rows about the means that the first release gave.
-`Within`: second moments of every class, or of every cell of a class, in a subspace that the second gave; a cell is a
-class with the signs of the first directions of that subspace, and then has a count and a mean, too. Of several labels
-a class is here a level of the first.
+Before them, where a bound on norms is bought: `rows.Lengths`. `First`: of every class, or combination of several
+labels' levels, a count and the mean of its rows; of all rows the energy, which is their squared norm, and a histogram
+of their values, channel by channel. `Levels` in its place where combinations are many. `Pooled`: second moments of all
+rows about the means that the first release gave. `Within`: second moments of every class, or of every cell of a class,
+in a subspace that the second gave; a cell is a class with the signs of the first directions of that subspace, and then
+has a count and a mean, too. Of several labels a class is here a level of the first.
 
 What the server chooses between two releases (means, radii, directions) cannot change by how much a person moves them:
 rows are pulled in to a norm in whole numbers after all of that (`secure.moments.bounded`).
 
-Guarantee: see `rows.Sums`. Everything but rows and their sums is public.
+Everything but rows and their sums is public.
 """
 
 import math

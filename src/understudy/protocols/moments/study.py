@@ -1,7 +1,4 @@
-"""Moments as a study: norms where a bound on them is bought, means, second moments of all rows, and those by class.
-
-Each release is about what the one before it gave: the server chooses the norm, means and radii, and directions by it.
-"""
+"""Moments as a study: norms if bought, means, second moments of all rows and by class; each about what came before."""
 
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
@@ -154,7 +151,6 @@ class Moments(Study[Callable[[], Rows]]):
         return self.frame.norm * bought_norm(found["norms"], numbers=numbers, classes=classes, noise=noise)
 
     def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
-        """Gaussians of classes, or of their cells."""
         from understudy.generators.parts import GeneratorParts
         from understudy.models.moments.fit import fit_cells
         from understudy.models.moments.gaussians import match_shades

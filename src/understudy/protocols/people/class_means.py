@@ -1,8 +1,5 @@
 """Class means: a classifier of images or series from one small report of each person, and nobody is trusted.
 
-The people's side of `moments`, as far as local reports reach: second moments of d features would take d² numbers of
-each, and noise would hide them; class means stand out of it (`benchmarks/people/moments.py` says where).
-
 A row is a vector of slow cosine coefficients in a public frame. A share of the people report on where they are, which
 gives the mean of all. Every other person reports on the direction from that centre in which their row lies, a vector of
 length 1 in the block of their class. A report is the number of one codeword, two bytes, of as little error as ε allows
@@ -90,10 +87,7 @@ class Round(Call, kind="class-means.round"):
 
 
 class Terms:
-    """What both sides compute from settings and schema: the frame, the mechanism, and everybody's codebooks.
-
-    `width` is that of a codeword's block: the features, and one more that makes a vector's length 1.
-    """
+    """What both sides compute of settings and schema: frame, mechanism, codebooks; `width`: features and one."""
 
     def __init__(self, config: Config, schema: ArraySchema) -> None:
         one_label(schema, "class-means")

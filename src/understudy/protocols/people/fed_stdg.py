@@ -40,8 +40,7 @@ class Config(Settings):
     """The paper's settings (§5.6.1), beside those of `Settings`.
 
     `adaptive` lets MagRR lower γ, for `magnitude_share` of every report's ε; without a word it does so wherever signs
-    are sent. γ begins at 25 then, and stays at 5 otherwise. `pretrain` steps are made on public series before anybody
-    is asked. Of a person with more than `most_rows` series so many are drawn in each round.
+    are sent. γ begins at 25 then, and stays at 5 otherwise.
     """
 
     reporter: str = "sub-mds"
@@ -82,13 +81,11 @@ class Config(Settings):
 
     @property
     def magnitude(self) -> MagRr | None:
-        """MagRR, with ε_mag."""
         epsilon = self.magnitude_share * self.epsilon_report
         return MagRr(epsilon=epsilon, decay=self.decay) if self.adapts else None
 
     @property
     def epsilon_indices(self) -> float:
-        """ε_idx."""
         return (1 - self.magnitude_share if self.adapts else 1) * self.epsilon_report
 
     def local(self, dims: int) -> Reporter:
@@ -114,10 +111,7 @@ class Config(Settings):
 
 
 class FedStdgParty(FedWaeParty):
-    """A host of people who train a recurrent autoencoder.
-
-    Guarantee: as every learning party's; a report's flag (MagRR) and its indices together cost ε.
-    """
+    """A host of people who train a recurrent autoencoder; a report's flag (MagRR) and indices together cost ε."""
 
     settings = Config
 
@@ -136,8 +130,6 @@ class FedStdgParty(FedWaeParty):
 
 # Algorithm 8, "Server executes"
 class FedStdg(FedWae):
-    """Train one recurrent autoencoder over the parties' people, and keep its decoder."""
-
     protocol = "fed-stdg"
     central_steps = 10_000  # about the local steps of a run, seen from the model: 1000 rounds of 10 epochs
 

@@ -2,13 +2,12 @@
 
 Jiang, dissertation, TUM 2024, chapter 4: Algorithms 4 and 5, Eq. 4.3–4.6; Jiang, Zhou, Grossklags, "Privacy-preserving
 high-dimensional data collection with federated generative autoencoder" (PoPETs 2022(1)).
-Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → global_rate, M_t → `Round.weights`,
-SIGNDS → reporter "ps", ξ = k/d → top, ε → epsilon_total, t_r → cap, ε_r = ε/t_r → `epsilon_report`, λ → penalty.
+Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → global_rate, M_t → `Round.weights`, SIGNDS →
+reporter "ps", ξ = k/d → top, ε → epsilon_total, t_r → cap, ε_r = ε/t_r → `epsilon_report`, λ → penalty.
 Differs from the paper: the encoding of rows is public and fitted on nothing, and so numbers and dates are cut into the
 bins of the schema; a sampled row draws each column from the decoder's odds, where the paper takes the largest
 (`sample(draw="argmax")`); EM-MDS, SubMDS and the mean estimators can report, too.
 
-Tables and images go through the same lines; what differs is the network (`models/nets/wae`). Defaults are the paper's.
 For tables `wake_sleep.py` learns far more from as many reports, and without noise the plain gradient (`epochs=1` of
 "sgd", `learning_rate=3.7`) far more than ten epochs of Adam on two rows: benchmarks/fed_wae says why.
 """
@@ -44,9 +43,7 @@ _UNIFORM_ROWS = 10_000  # what pre-training without public rows learns from
 class Config(Settings):
     """The paper's settings (§4.5.1), beside those of `Settings`.
 
-    Without `hidden` and `latent` they are the paper's for rows of that width; `channels` is of images. `pretrain` steps
-    are made on public rows before anybody is asked, or on rows drawn evenly from the schema (§4.6.2). Of a person with
-    more than `most_rows` rows so many are drawn in each round.
+    Without `hidden` and `latent` they are the paper's for rows of that width; `channels` is of images.
     """
 
     reporter: str = "ps"
@@ -70,8 +67,6 @@ class Config(Settings):
 
 
 class FedWaeParty(LearningParty):
-    """A host of people who train an autoencoder."""
-
     settings: ClassVar[type[Settings]] = Config
 
     def open(self, ask: Begin) -> Hosting:
@@ -89,9 +84,8 @@ class FedWaeParty(LearningParty):
 
 # Algorithm 5, "Server executes"
 class FedWae(ReportRounds):
-    """Train one autoencoder over the parties' people, and keep its decoder: `learn` is lines 6–9.
-
-    `public` are rows that are nobody's secret, for `pretrain`.
+    """Train one autoencoder and keep its decoder: `learn` is lines 6–9. `public`: rows that are nobody's, for
+    `pretrain`.
     """
 
     protocol = "fed-wae"
@@ -124,10 +118,7 @@ class FedWae(ReportRounds):
 
     @classmethod
     def central(cls, config: Any, rows: Rows, *, steps: int | None = None, batch: int = 256) -> GeneratorParts:
-        """The reference without any privacy: the same network, trained on all rows in one place.
-
-        Guarantee: none. For comparisons on public rows.
-        """
+        """The reference without any privacy, for public rows: the same network, trained on all rows in one place."""
         rule, rng, steps = (common_rule({"the rows": rows.schema}), FastRng(config.seed), steps or cls.central_steps)
         network, data = config.network_for(rule), rule.expand(population_of(rows).rows)
         weights = _fitted(config, network, network.init(rng), data, rng, steps, batch)

@@ -5,16 +5,15 @@ Li, Wei, Ma, Shu, "DP-GenFL: A Local Differentially Private Federated Learning S
 Paper → code: N clients → people, 30 a round → cohort, T → rounds, γ → share, (ε_i, δ_i) → epsilon, delta, C →
 clip_norm, w^(t) → weights, 5 local iterations → steps.
 Differs from the paper: real rows get per-sample DP-SGD; the paper clips and noises one gradient a round. Its GAN sees
-raw rows without noise, and the term for that in its Theorem 1 cannot be computed: the faithful mode is charged as
-what it is, a release without a guarantee, which only a ledger of a rehearsal accepts. `dp_generator=True` trains the
-GAN's critic privately and composes. Class ratios are paid for, and no validation accuracy is sent. On Fashion-MNIST
-the paper has a CNN; here all clients train a perceptron.
+raw rows without noise, and the term for that in its Theorem 1 cannot be computed: the faithful mode is charged as what
+it is, a release without a guarantee, which only a ledger of a rehearsal accepts. `dp_generator=True` trains the GAN's
+critic privately and composes. Class ratios are paid for, and no validation accuracy is sent. On Fashion-MNIST the paper
+has a CNN; here all clients train a perceptron.
 
-γ=0 is its baseline DP-FL, without a GAN. A client's GAN is trained, and paid for, when the client is first asked.
+γ=0 is its baseline DP-FL, without a GAN.
 
 Guarantee: one row of one client, add/remove: the paper's unit. Where a client is one person with many rows, this
-protects each of them by itself, not the person. With `dp_generator`, or γ=0, a client's reports together are (ε,
-δ)-DP.
+protects each of them by itself, not the person. With `dp_generator`, or γ=0, a client's reports together are (ε, δ)-DP.
 """
 
 import math
@@ -59,11 +58,10 @@ class Config(Declared):
     """The paper's settings (Appendix E.2): 80 rounds of 30 of 50 clients, 5 local steps at 0.02, MLP of 512.
 
     A party builds this anew from what the server sends: its ranges (`gradients/limits.py`) hold whoever the server is.
-    Only where `rows_are_people` (a client is a site, not a phone) may a ledger of people hold the prices.
-    `epsilon` and `delta` are for all that a client may do in the run: `cap` reports, or one a round where there are
-    fewer rounds, and with `dp_generator` its GAN.
-    `rows` is a nominal, public number of rows per client: a row is in a batch with chance batch/rows, whatever a
-    client really has; as many synthetic rows are made. `ratio_noise` is on the class counts.
+    Only where `rows_are_people` (a client is a site, not a phone) may a ledger of people hold the prices. `epsilon` and
+    `delta` are for all that a client may do in the run: `cap` reports, or one a round where there are fewer rounds, and
+    with `dp_generator` its GAN. `rows` is a nominal, public number of rows per client: a row is in a batch with chance
+    batch/rows, whatever a client really has; as many synthetic rows are made.
     """
 
     target: str | None = usual.target()
@@ -162,9 +160,9 @@ class Made(Reply, kind="gen-fl.made"):
 class GenFlParty(HostParty):
     """A host of clients with many rows each, or a single client.
 
-    Guarantee: that of `gen_fl`. A report is made by `local_models`: from real rows through `private_sums`, and from
-    synthetic rows, which are post-processing of what `making` paid for. The sum over a round's clients leaves.
-    Whatever rows and weights are, a report is finite (`privacy/gradients/limits.py`).
+    A report is made by `local_models`: from real rows through `private_sums`, and from synthetic rows, which are
+    post-processing of what `making` paid for. Whatever rows and weights are, a report is finite
+    (`privacy/gradients/limits.py`).
     Edges: a client without rows reports noise; weights of another number, that are not float32, or beyond 10⁹ →
     MessageError, nothing is charged. One who cannot pay for synthetic rows and all reports is left out.
     """

@@ -120,7 +120,7 @@ def local_models(
     """What local steps from the global model change for each client: (clients, d).
 
     `real` are rows, classes and mask, `synthetic` rows and classes; either may be None where γ, the `share`, leaves it
-    out. The real ones are on the host, where batches are drawn.
+    out.
     """
     device = weights.device
     rows = None if real is None else (sent(real[0], device), sent(real[1], device), real[2])

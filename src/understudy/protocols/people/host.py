@@ -6,9 +6,9 @@ row, and answers for nobody beyond the cap that the run promised or beyond the l
 
 Guarantee: a person's reports at a party together cost at most `cap` uses of the run's event, and the ledger holds each.
 Drawing a cohort amplifies nothing: who reports, and when, is known to the server, and nothing else is claimed.
-Edges: a person without rows reports like any other, since silence would tell. A party that goes back to a saved
-state (`Return`) counts towards the cap from there: what is asked again is charged again, so that the ledger, and
-over a network the contract's price, bound such reports, not the cap. The statement tells what was charged.
+Edges: a person without rows reports like any other, since silence would tell. A party that goes back to a saved state
+(`Return`) counts towards the cap from there: what is asked again is charged again, so that the ledger, and over a
+network the contract's price, bound such reports, not the cap.
 """
 
 import hashlib
@@ -84,9 +84,7 @@ class Reported(Reply, kind="people.reported"):
 
 
 class Hosting(NamedTuple):
-    """What a host has opened for a run: its people, what a report costs how often at most, and what else each of them
-    pays, once.
-    """
+    """What a host has opened: its people, a report's price, how often at most, and what else each pays once."""
 
     population: Population
     event: DpEvent
@@ -95,7 +93,6 @@ class Hosting(NamedTuple):
 
     @property
     def whole(self) -> DpEvent:
-        """All that a person may pay in the run."""
         reports = SelfComposedDpEvent(self.event, self.cap)
         return reports if self.once is None else ComposedDpEvent([self.once, reports])
 
@@ -103,9 +100,9 @@ class Hosting(NamedTuple):
 class HostParty(Party):
     """A holder of many people, or a single phone. Subclasses say what a report is.
 
-    Guarantee: see the module. Edges: an ask for an unknown person, for one twice, or for one who has reported
-    `cap` times → PartyError. Who has too little left for `cap` reports stays out of the run, which says how many do; a
-    party without anybody left does not begin: BudgetExceeded. Nobody is charged then.
+    Edges: an ask for an unknown person, for one twice, or for one who has reported `cap` times → PartyError. Who has
+    too little left for `cap` reports stays out of the run, which says how many do; a party without anybody left does
+    not begin: BudgetExceeded. Nobody is charged then.
     """
 
     begin_type: ClassVar[type[Opening]] = Begin
@@ -166,7 +163,6 @@ class HostParty(Party):
         )
 
     def _within(self, whole: DpEvent, cap: int) -> None:
-        """Refuse a run that would cost a person more than it may."""
         budget = self.budget
         if (price := epsilon(flatten(whole), budget.delta)) > budget.epsilon:
             cost = shown(price, endless="inf")

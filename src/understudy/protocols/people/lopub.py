@@ -1,11 +1,11 @@
 """LoPub and LoCop: every person sends randomized bits of a row once, and the server makes a distribution of them.
 
 Ren et al., "LoPub" (IEEE TIFS 2018), and Wang et al., on copula functions (IEEE TSC 2019), the baselines of Jiang,
-dissertation, TUM 2024, §4.6.1, Eq. 4.7. The bits stand in `local/rappor.py`, what becomes of them in `lopub_fit.py`.
+dissertation, TUM 2024, §4.6.1, Eq. 4.7.
 Paper → code: H → hashes, φ → threshold, p_f → `Rappor.flip_rate`, w → the columns of two levels and more.
-Differs from the papers: hash functions follow from a public seed; ε is set, and p_f follows from it; a person who
-has several rows reports on `cap` of them, drawn at random, and pays for each report. Who has fewer rows reports on
-one of them again, so that nobody's number of rows can be seen.
+Differs from the papers: hash functions follow from a public seed; ε is set, and p_f follows from it; a person who has
+several rows reports on `cap` of them, drawn at random, and pays for each report. Who has fewer rows reports on one of
+them again, so that nobody's number of rows can be seen.
 
 Guarantee: ε-LDP: all reports of a person together cost at most `epsilon_total`, against anyone, the server included.
 Edges: tables alone; columns of one level are not reported and cost nothing.
@@ -44,11 +44,10 @@ MOST_HASHES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Declared):
-    """`epsilon_total` is for all `cap` reports of a person. `bound`: whether p_f follows from Eq. 4.7 ("paper") or
-    from the exact figure ("exact", see `privacy/local/rappor.py`).
+    """`epsilon_total` is for all `cap` reports of a person. `bound`: whether p_f follows from Eq. 4.7 ("paper") or from
+    the exact figure ("exact", see `privacy/local/rappor.py`).
 
-    A column of LoPub depends on `clique` − 1 others at most, in a table of `cells` cells. The prices of a person's
-    `most_holders` compose.
+    A column of LoPub depends on `clique` − 1 others at most, in a table of `cells` cells.
     """
 
     method: str = setting("lopub", choice(*METHODS), "lopub or locop")

@@ -1,8 +1,7 @@
 """How the clients of a run report: which local mechanism, at which price, how often.
 
-A protocol's config inherits these settings and asks them for the mechanism. Selection (`privacy/local/selection.py`)
-sends a sign and a few indices, estimation (`privacy/local/piecewise.py`) noisy values, and "none" the updates as they
-are, which only a rehearsal with an infinite budget allows.
+Selection (`privacy/local/selection.py`) sends a sign and a few indices, estimation (`privacy/local/piecewise.py`) noisy
+values, and "none" the updates as they are, which only a rehearsal with an infinite budget allows.
 """
 
 import math
@@ -39,14 +38,10 @@ ESTIMATION = ("duchi", "piecewise", "hybrid", "pm-sub", "fedsel")
 @dataclass(frozen=True, kw_only=True)
 class Poison:
     """People who lie: which share of them, and how.
-
-    Jiang, dissertation, TUM 2024, §5.6.4: "random updates" replace the real update, "sign flip" turns it round; 20 %
-    of the clients are malicious there.
     Differs from the paper: it does not say how long a random update is; here it has the length of the real one.
-    `scale` makes either attack louder, which a mechanism that sends signs and indices does not hear.
 
-    A lie is told before the mechanism, so a liar's report is as private as any other. For rehearsals alone: a
-    party whose ledger is real refuses it.
+    A lie is told before the mechanism, so a liar's report is as private as any other. For rehearsals alone: a party
+    whose ledger is real refuses it.
     """
 
     kind: str = "random"
@@ -89,8 +84,7 @@ POISON = Takes("none, or a table of keys", _check, lambda told: told if isinstan
 class Reporting(Declared):
     """`epsilon` is the price of one report, `epsilon_total` that of all `cap` reports of a person together.
 
-    `top` is k/d, `chosen` h, `share` ς*, `rate` ρ of SubMDS. Without `top` it is 0.1, and 0.05 for SubMDS, as in the
-    papers; for "proportional", where it is of all 2d signed coordinates, see `top_share`.
+    `top` is k/d, `chosen` h, `share` ς*, `rate` ρ of SubMDS.
     """
 
     reporter: str = setting("em-mds", choice(*SELECTION, *ESTIMATION, "none"), "the local mechanism")
@@ -135,9 +129,8 @@ class Reporting(Declared):
         return 0.05 if self.reporter == "sub-mds" else 0.1
 
     def mechanism(self, dims: int, clip: float = 1.0) -> Reporter:
-        """The mechanism for updates of this size; `clip` holds where the settings give none.
-
-        Edges: k ≥ d, h > k, an ε at which no h reaches the wanted share → ConfigError.
+        """The mechanism for updates of this size; `clip` holds where none is set. k ≥ d, h > k, no h in reach →
+        ConfigError.
         """
         epsilon, options = self.epsilon_report, 2 * dims if self.reporter == "proportional" else dims
         top = max(1, round(self.top_share * options))
@@ -166,10 +159,7 @@ class Reporting(Declared):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Reporting):
-    """What a protocol's config adds to `Reporting`: how long, with how many, and how people train.
-
-    `global_rate` is γ; a protocol says what it is where none is given. The prices of a person's `most_holders` compose.
-    """
+    """What a protocol's config adds to `Reporting`: how long, with how many, how people train. `global_rate`: γ."""
 
     rounds: int = setting(500, WHOLE, "rounds of training")
     cohort: int = setting(250, WHOLE, "people who report in a round")
@@ -190,8 +180,8 @@ class Settings(Reporting):
 
     @property
     def step(self) -> float:
-        """γ. Means of updates are taken as they are (SignDS-FL, Eq. 3.1); of FedSel, which sends one coordinate of
-        each, the sum: by the mean over the cohort a coordinate would hardly move.
+        """γ: for means of updates as it is (SignDS-FL, Eq. 3.1); for FedSel, which sends one coordinate of each, for
+        the sum.
         """
         default = {**dict.fromkeys(SELECTION, self.sign_step), "fedsel": float(self.cohort)}.get(self.reporter, 1.0)
         return default if self.global_rate is None else self.global_rate
@@ -214,7 +204,6 @@ class Settings(Reporting):
         return self.mechanism(dims, clip=self.epochs * self.learning_rate)
 
     def event(self, dims: int) -> DpEvent:
-        """What one report costs."""
         return self.local(dims).event
 
 
@@ -245,10 +234,7 @@ def form_of(reporter: Reporter) -> Report:
 
 
 def from_message(message: Any, form: Report, clients: int) -> Report:
-    """What a party's clients report, as the server reads it.
-
-    Edges: anything but one report of that form for each client → PartyError.
-    """
+    """A party's reports as the server reads them. Anything but one of that form for each client → PartyError."""
     parts = message if isinstance(message, dict) else {}
     values, indices = parts.get("values"), parts.get("indices")
     fits = _alike(values, form.values, clients) and _alike(indices, form.indices, clients)

@@ -1,12 +1,11 @@
 """Rounds of reports on updates: what the protocols over people's models share, on both sides of the line.
 
-Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Algorithm 1, which DP-Fed-WAE (Algorithm 5) and FedSTDG
-(Algorithm 8; Jiang, dissertation, TUM 2024, chapters 4 and 5) repeat with other networks and mechanisms.
+Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Algorithm 1, which DP-Fed-WAE (Algorithm 5) and FedSTDG (Algorithm
+8; Jiang, dissertation, TUM 2024, chapters 4 and 5) repeat with other networks and mechanisms.
 Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → rate, M_t → weights, Δ_t^i → `updates`.
 
-A party's side is a `LearningParty`, whose subclass says how a person's rows become an update. The server's side is a
-`Rounds`, which asks a cohort in each round and takes a step along the mean of what they claim; `ReportRounds` where
-reports come from a local mechanism.
+The server's side is a `Rounds`, which asks a cohort in each round and takes a step along the mean of what they claim;
+`ReportRounds` where reports come from a local mechanism.
 """
 
 import math
@@ -56,9 +55,8 @@ class LearningParty(HostParty):
 
     @abstractmethod
     def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-        """What training from `weights` on their own rows changes for each of some people: (people, d).
-
-        Rows are as `Population.gather` has them.
+        """What training from `weights` on their rows (`Population.gather`) changes for each of some people: (people,
+        d).
         """
 
     def own_people(self) -> Population:
@@ -128,13 +126,11 @@ def with_classes(party: HostParty, target: str | None) -> Population:
 
 class Cohorts:
     """Who is asked in each round, at random among those below the cap, and how often so far (`asked`).
-
-    SignDS-FL, Algorithm 1, line 2, with the t_r participations of DP-Fed-WAE as `cap`.
     Differs from the papers: people near their cap are kept for later where a plain draw would leave a last round
     without enough of them.
 
-    Guarantee: nobody is asked more than `cap` times, and every round finds a full cohort. The draw follows from
-    the seed, the round and who was asked before; how people are spread over parties does not matter.
+    Guarantee: nobody is asked more than `cap` times, and every round finds a full cohort. The draw follows from the
+    seed, the round and who was asked before; how people are spread over parties does not matter.
     Edges: too few people for so many reports → ConfigError, which says how many are missing. A party that `leave`s
     takes its people along: they are drawn no more, and a later round may find too few → BudgetExceeded.
     """
@@ -155,10 +151,7 @@ class Cohorts:
         self._here = np.ones(people, dtype=np.bool_)
 
     def pick(self, round: int) -> dict[str, Tensor]:
-        """The cohort of this round, counted from 1, by party; a party with nobody in it is left out.
-
-        Edges: rounds that were asked and lost may leave too few people below the cap → BudgetExceeded.
-        """
+        """The cohort of this round, counted from 1, by party. Too few people below the cap → BudgetExceeded."""
         rng, later = np.random.default_rng((self.seed, round)), self.rounds - round
         left = np.where(self._here, self.cap - self.asked, 0)
         able = np.flatnonzero(left > 0)
@@ -200,10 +193,8 @@ class Cohorts:
 
 
 class Rounds(Run):
-    """The global model, γ, and who was asked how often.
-
-    `notes` are the protocol's own plain values that a resumed run needs, such as a history, and go on the card;
-    `memory` are its tensors, such as an optimiser's, and do not.
+    """The global model, γ, and who was asked how often. `notes` go on the card, `memory` (tensors) does not; both are
+    saved.
     """
 
     def __init__(self, config: Any, parties: Parties, network: Any, weights: Tensor) -> None:

@@ -1,8 +1,7 @@
 """The server's side of a run over people: it begins at every party, asks in rounds, saves, and states the price.
 
 `Run` is what all have. A `Survey` asks everybody about a row, a few people of each party at a time (LoPub); of
-`TwoRounds` everybody reports once, in the first or in the second (one report a person, class means). Those who draw
-cohorts that report on updates stand in `rounds.py`.
+`TwoRounds` everybody reports once, in the first or in the second (one report a person, class means).
 
 Guarantee: the server's side is post-processing of the parties' paid answers. In which of two rounds a person reports is
 drawn from public randomness.
@@ -51,9 +50,8 @@ class Run(ABC):
     ) -> Outcome:  # fmt: skip
         """Ask in all rounds, and make of the reports what the protocol makes; `more` are public rows that it takes.
 
-        Ends early, with what it has, when somebody's budget is spent, or too few people are left of those who are
-        there. With a `checkpoint` folder it is saved as it goes and when it is interrupted, and `resume=True` continues
-        from there, with the settings that it began with.
+        With a `checkpoint` folder it is saved as it goes and when it is interrupted, and `resume=True` continues from
+        there, with the settings that it began with.
         """
         run = cls(config, parties, {name: schemas[name] for name in parties.names}, **more)
         run.open(checkpoint, resume=resume)
@@ -144,7 +142,6 @@ class Run(ABC):
         return self.statement(self.asked | {name: spends["anyone"] for name, spends in paid.items()})
 
     def statement(self, spends: Mapping[str, Spend]) -> PrivacyStatement:
-        """What such spends cost, with what the parties stated when they began."""
         gone = {name: note for name, note in self.parties.gone.items() if name in self.begun}
         return PrivacyStatement(
             parties=tuple(
@@ -164,7 +161,6 @@ class Run(ABC):
         return max(1, *spend.values()) if spend else 1
 
     def card(self, privacy: PrivacyStatement) -> dict[str, Any]:
-        """What is to be said of the run, wherever its artefact goes."""
         return {
             "protocol": self.protocol,
             "config": asdict(self.config),

@@ -1,13 +1,11 @@
 """SignDS-FL: thousands of people train one classifier, and each sends a sign and a few indices.
 
 Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Algorithm 1; chapter 3 of Jiang, dissertation, TUM 2024.
-Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → global_rate, M_t → `Round.weights`,
-LDP-DimSel → reporter; k, h and ε stand in `reporting`.
-Differs from the paper: every participation of a person is charged, and their number is capped. The paper's ε is
-that of one report, and at its settings a client gives 18 to 125; both figures are stated. γ = 0.05 is taken to
-go with the sum of the signs: with their mean (line 9) 500 rounds hardly move the model (USPS at ε = 8: 0.44 instead
-of 0.92). Its baselines, which send noisy values, are reporters like the others, and so is the plain mean of
-bare updates ("none").
+Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → global_rate, M_t → `Round.weights`, LDP-DimSel
+→ reporter; k, h and ε stand in `reporting`.
+Differs from the paper: every participation of a person is charged, and their number is capped. The paper's ε is that of
+one report, and at its settings a client gives 18 to 125; both figures are stated. γ = 0.05 is taken to go with the sum
+of the signs: with their mean (line 9) 500 rounds hardly move the model (USPS at ε = 8: 0.44 instead of 0.92).
 """
 
 from dataclasses import dataclass
@@ -33,11 +31,7 @@ MODELS = ("logistic", "mlp", "lenet")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """The paper's settings (§3.5.1), beside those of `Settings`. A table needs a `target`, arrays do not.
-
-    Without a `clip` values are bounded by epochs · learning_rate: on features in [0, 1], gradient descent moves
-    no weight of a logistic regression further.
-    """
+    """The paper's settings (§3.5.1), beside those of `Settings`. A table needs a `target`, arrays do not."""
 
     target: str | None = usual.target()
     model: str = setting("logistic", choice(*MODELS), "the classifier")
@@ -64,8 +58,6 @@ class Config(Settings):
 
 
 class SignDsParty(LearningParty):
-    """A host of people who train a classifier."""
-
     settings = Config
 
     def own_people(self) -> Population:

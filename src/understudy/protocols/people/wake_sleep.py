@@ -4,15 +4,15 @@ Hinton, Dayan, Frey, Neal (Science 1995; `models/nets/wake_sleep`), under the ro
 TUM 2024, Algorithm 5), with the mean of the last models as the result (Polyak, Juditsky, SIAM J. Control 1992).
 Paper → code: T → rounds, N → cohort, γ → global_rate, ε → epsilon_total, t_r → cap, ξ = k/2d → top.
 
-Why beside `fed-wae`: there the encoder, half of all weights, and the distance of its latents from the prior are
-learned from the same few reports. Here all reports are about the decoder; its latents are those of the prior by
-construction, and the encoder learns from as many dreamt rows as it likes. A report is one coordinate of a plain
-gradient with its sign (`privacy/local/selection.py`): reports add up to the mean gradient, where the sign
-of a person's own update, as Adam has it, adds up to the median person: a column that few people have then dies out.
+Why beside `fed-wae`: there the encoder, half of all weights, and the distance of its latents from the prior are learned
+from the same few reports. Here all reports are about the decoder; its latents are those of the prior by construction,
+and the encoder learns from as many dreamt rows as it likes. A report is one coordinate of a plain gradient with its
+sign (`privacy/local/selection.py`): reports add up to the mean gradient, where the sign of a person's own update, as
+Adam has it, adds up to the median person: a column that few people have then dies out.
 
 Guarantee: ε-LDP per person, against anyone, the server included: a person's reports together cost `cap` uses of the
 reporter. The server computes on reports and on rows that it dreamt, which is post-processing.
-Edges: tables alone. `epochs`, `learning_rate` and `optimizer` are not choices here.
+Edges: tables alone.
 """
 
 import math
@@ -41,12 +41,7 @@ _FAR = 27.0  # what suits Adult and a9a at ε = 8, with 16,000 reports as with 5
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What suits tables of 50 to 500 slots and 10⁴ to 10⁵ reports, beside what stands in `Settings`.
-
-    `dreams` batches of `dream_batch` rows teach the encoder in each round, by Adam at `dream_rate`, and `first_dreams`
-    before the first. The decoder that is kept is the mean over the last `average` of all rounds. Of a person with more
-    than `most_rows` rows so many are drawn in each round.
-    """
+    """What suits tables of 50 to 500 slots and 10⁴ to 10⁵ reports, beside what stands in `Settings`."""
 
     reporter: str = "proportional"
     rounds: int = 500
@@ -74,9 +69,7 @@ class Config(Settings):
 
     @property
     def step(self) -> float:
-        """γ. Of what chooses, a report moves a weight by 27/√(all reports): by 0.12 where there are 50,000. Means of
-        gradients are far longer.
-        """
+        """γ: of what chooses, a report moves a weight by 27/√(all reports). Means of gradients are far longer."""
         if self.global_rate is not None:
             return self.global_rate
         return _FAR * math.sqrt(self.cohort / self.rounds) if self.reporter in SELECTION else 0.05
@@ -101,8 +94,6 @@ class Config(Settings):
 
 
 class WakeSleepParty(LearningParty):
-    """A host of people who teach a decoder."""
-
     settings = Config
 
     @property
@@ -114,8 +105,6 @@ class WakeSleepParty(LearningParty):
 
 
 class WakeSleep(FedWae):
-    """Teach one decoder by the parties' people; between two rounds a step, and dreams."""
-
     protocol = "wake-sleep"
 
     def __init__(self, *args: Any) -> None:

@@ -1,9 +1,5 @@
 """Offers that are sums of all classes (kinds "gram" and "moments"), and a figure of their quality.
 
-They are stages of the joint families of these names (`protocols/gram`, `protocols/moments`) with one holder, who adds
-the whole noise. A pool adds the sums of all silos, and fits once (`models/tables/offered.py`,
-`models/moments/offered.py`).
-
 Guarantee, for add/remove one person, who is one row, the first. Gram: 1 in one cell for each column and pair, of which
 the m with the class have noise of one scale and the m(m−1)/2 others of another. Moments: a person counts with the
 average of all rows, and moves three releases by no more than noise of the stated scales covers; they cost one Gaussian

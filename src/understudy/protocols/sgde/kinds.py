@@ -201,16 +201,12 @@ _POOLED: dict[str, Pooled[Any, Any]] = {
 
 
 def pooled(schema: AnySchema) -> Pooled[Any, Any]:
-    """How a pool handles rows of this schema."""
     return _POOLED[schema.kind]
 
 
 @dataclass(frozen=True)
 class SiloRows:
-    """A silo's rows; of a population, as images whose pixels are in [0, 1] already, whatever their bounds were.
-
-    `labels`: the classes that rows have beside them; of a table, whose columns say them, none.
-    """
+    """A silo's rows; of a population, images with pixels in [0, 1]. `labels`: classes beside the rows."""
 
     rows: Rows
     labels: tuple[Label, ...]

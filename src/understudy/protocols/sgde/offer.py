@@ -3,9 +3,8 @@
 Lomurno et al., "SGDE: Secure Generative Data Exchange for Cross-Silo Federated Learning" (AIPR 2022), §III-A: on
 subscription the server states its requirements (schema, structure of the generators, the least privacy), and each
 generator g_k^y that is pushed comes with its (ε, δ).
-Paper → code: y → label, (ε, δ) → `epsilon`, `delta` of the card, "requirements" → `Requirements`.
-Differs from the paper: its "RDP ≥ 9" (§IV-E) is undefined, so an offer states ε, δ, the accountant and what one
-person means; no count of rows is asked for or told.
+Differs from the paper: its "RDP ≥ 9" (§IV-E) is undefined, so an offer states ε, δ, the accountant and what one person
+means; no count of rows is asked for or told.
 
 An offer is a `Generator` of one class, or of all where it is sums that a pool adds (`ADDED`): weights or sums, the
 public schema (of a table, with the class among its columns, or of images or series), and a card:
@@ -19,10 +18,8 @@ public schema (of a table, with the class among its columns, or of images or ser
     note        a remark, where there is one
     quality     a figure that the silo has paid for, where there is one (`sums`): a part of that price
 
-A card has these keys and no others, and its network is known by arithmetic (`models/plan`) before any of it is built.
-
-The same checks run at the silo, before it trains or pays, and at the server, when an offer arrives. That ε is what
-the silo's ledger says is the silo's word: no server can verify it, and its people depend on their own silo alone.
+The same checks run at the silo, before it trains or pays, and at the server, when an offer arrives. That ε is what the
+silo's ledger says is the silo's word: no server can verify it, and its people depend on their own silo alone.
 """
 
 import json
@@ -62,10 +59,10 @@ _LEAST_MASS = 0.99  # what its draws must give, on average, to the label that it
 
 @dataclass(frozen=True, kw_only=True)
 class Requirements:
-    """What every offer of a pool must keep. `largest` is the size of its weights in bytes, at most.
+    """What every offer of a pool must keep.
 
-    `classes` are the labels where the schema has no class column: that of images. `target` is then their name. Series
-    have the class that their schema names, or none, and `target` is then empty.
+    `classes` are the labels where the schema has no class column: that of images. Series have the class that their
+    schema names, or none, and `target` is then empty.
     """
 
     schema: Schema | ImageSchema | SeriesSchema
@@ -88,11 +85,9 @@ class Requirements:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """The classes, in the order in which they are numbered."""
         return pooled(self.schema).labels(self.schema, self.target, self.classes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for the wire and for a page."""
         lists = {"networks": list(self.networks), "classes": list(self.classes)}
         return asdict(self) | {"schema": self.schema.to_dict()} | lists
 
@@ -127,10 +122,7 @@ def check_schema(requirements: Requirements, schema: AnySchema) -> None:
 
 
 def schema_of(requirements: Requirements, plain: Any) -> AnySchema:
-    """The schema of an offer from its plain form, which is compared with the pool's first: building may take memory.
-
-    Edges: SchemaError unless it is the pool's, as `to_dict` writes it. The person and the note may differ.
-    """
+    """The schema of an offer; its plain form is compared first. SchemaError unless it is the pool's."""
     pool = json.loads(json.dumps(requirements.schema.to_dict()))
     own = ("person", "note")  # of each silo
     if not isinstance(plain, dict) or _without(plain, own) != _without(pool, own):
@@ -173,8 +165,7 @@ def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: Any
     """Whether an offer may stand in the pool, by its card, its schema and the bytes of its weights.
 
     Edges: a schema with other columns → SchemaError; ε or δ missing, not finite or above the limit, or another notion
-    of one person, or a rehearsal → PrivacyError; everything else → ConfigError. Nothing is built from the description
-    here.
+    of one person, or a rehearsal → PrivacyError; everything else → ConfigError.
     """
     _check_card(card)
     rehearsed = rehearsal_of(card)
@@ -247,9 +238,8 @@ def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: S
 def check_generator(requirements: Requirements, offer: GeneratorParts) -> None:
     """Look at an offer that was rebuilt: it fits the schema, its values are finite, and it draws its label.
 
-    Guarantee: sampling it gives rows of the schema, and of the class that the card names (in 99 of 100 draws). Sums are
-    looked at as they are (`sums`).
-    Edges: ArtefactError for anything else. That its rows resemble anybody's is for `pool.suspicions` to judge.
+    Guarantee: sampling it gives rows of the schema, and of the class that the card names (in 99 of 100 draws).
+    Edges: ArtefactError for anything else.
     """
     schema, network, said = requirements.schema, cast(Any, offer.network), said_of(offer.card)
     if network.kind in ADDED:
@@ -269,12 +259,10 @@ def check_generator(requirements: Requirements, offer: GeneratorParts) -> None:
 
 
 def said_of(card: Mapping[str, Any]) -> str:
-    """An offer, in words."""
     return f"the offer of {card['silo']} for {'all classes' if card['label'] is None else repr(card['label'])}"
 
 
 def label_place(requirements: Requirements, label: Label) -> int:
-    """The number of a class."""
     return next(place for place, known in enumerate(requirements.labels) if _same(known, label))
 
 
@@ -286,7 +274,6 @@ def _same(one: Label, other: object) -> bool:
 
 
 def pack_offer(card: dict[str, Any], network: nn.Module) -> dict[str, Any]:
-    """An offer as plain values and tensors."""
     weights = {name: value.detach().cpu() for name, value in network.state_dict().items()}
     return {"card": card, "weights": weights}
 
@@ -302,8 +289,6 @@ def pushed_offers(pushed: Any) -> list[dict[str, Any]]:
 
 def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced: bool = True) -> GeneratorParts:
     """The generator that an offer describes, checked by every requirement. `priced=False`: a rehearsal without noise.
-
-    A rehearsal's offer is taken here, where the run's own statement says what it is; an exchange refuses it.
     Edges: nothing is built before the card, the schema, the size and the shape of all weights were checked; another
     network than the weights are of → ArtefactError; what is no offer → MessageError.
     """

@@ -42,9 +42,8 @@ _LEAST = 0.2  # of σ: what a level has that nobody was counted at, so that no s
 
 
 class Offering(ABC):
-    """An offer that is to be made by a recipe. `budget`: what it may cost; None: it is made without noise.
-
-    `figure`: the σ of a figure of quality, which sums may have, and which is paid from the same budget; 0: none.
+    """An offer to be made by a recipe within `budget`; None: without noise. `figure`: the σ of a figure of quality; 0:
+    none.
     """
 
     words: ClassVar[str]  # what of each class a ledger says it is

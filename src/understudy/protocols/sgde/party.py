@@ -1,17 +1,13 @@
 """The silo's side of SGDE: it trains one generator per class, or counts sums of all, offers them, and takes the pool.
 
-Lomurno et al., "SGDE" (AIPR 2022), §III-A: `Subscribe` states the requirements, `Push` asks for one generator per
-class, `Pull` hands out the pool.
-Paper → code: G_k → `Pushed.offers`, g_k^y → one of them, the pool → `Pull.offers`.
-
 Guarantee: a silo's offers together are (ε, δ)-DP for each of its people, against everyone who reads the pool, the
 server included. A person counts with one row (the first, where several are theirs), and a row is of one class, so the
 classes' networks are trained on disjoint people: all of them cost what one costs. Labels are part of the row. In sums
 of moments a person with several rows counts with their average. A figure of quality (`sums`) is a part of that (ε, δ),
 and is charged once in a run, before the offer. Nothing tells how many rows, or how many of a class, a silo has: not the
 sampling rate, not a divisor, not a missing class.
-Edges: a budget that cannot pay, or requirements that the silo cannot keep → refused at `Subscribe`, before anything
-is charged; lies (`poison`) are for rehearsals, and refused where the ledger is real.
+Edges: a budget that cannot pay, or requirements that the silo cannot keep → refused at `Subscribe`, before anything is
+charged; lies (`poison`) are for rehearsals, and refused where the ledger is real.
 """
 
 import math
@@ -88,8 +84,6 @@ class Pulled(Reply, kind="sgde.pulled"):
 
 class SgdeParty(Party):
     """A silo: rows with a class each, in a table or as images, or series with one or without.
-
-    With a folder the pool is kept in it.
 
     Guarantee: a push is charged before a row is touched, once. `agreed` are the settings that the holder agreed to: a
     pool that asks for others → MessageError, and nothing is charged.
@@ -182,7 +176,6 @@ class SgdeParty(Party):
 
     @property
     def price(self) -> tuple[float, float]:
-        """(ε, δ) of the offers."""
         return epsilon(self.spend, self._delta), self._delta
 
     @property
@@ -273,10 +266,7 @@ def _as_one(spend: Spend) -> tuple[DpEvent, int]:
 def train_offers(
     silo: str, data: Held, ledger: Ledger, requirements: Requirements, *, recipe: Recipe | None = None, **more: Any
 ) -> list[GeneratorParts]:  # fmt: skip
-    """A silo's generators, one per class, for a pool elsewhere. Charged to the ledger before rows are touched.
-
-    `more`: a `budget`, the name of the `run`, and in tests an `rng`.
-    """
+    """A silo's generators, one per class, for a pool elsewhere. Charged to the ledger before rows are touched."""
     party = SgdeParty(silo, data, ledger, **more)
     party.answer(Subscribe(requirements=requirements.to_dict(), config=asdict(recipe or Recipe())))
     pushed = offered.pushed_offers(party.answer(Push()))

@@ -107,7 +107,6 @@ class Suspicion:
 def suspicions(
     requirements: Requirements, offers: Sequence[GeneratorParts], *, rows: int = ROWS, seed: int = 0
 ) -> list[Suspicion]:
-    """A judgement of each offer, in their order."""
     whole(rows=rows)
     silos = sorted({str(offer.card["silo"]) for offer in offers})
     names = requirements.labels
@@ -153,10 +152,7 @@ def _features(requirements: Requirements, offer: GeneratorParts, label: int, row
 
 
 def _read_by_the_rest(x: Tensor, labels: Tensor, own: Tensor, rows: int, silos: int, classes: int) -> Tensor:
-    """The class for which each row is taken by the classifier that never saw its silo: (offers, rows).
-
-    One logistic regression for each silo, many at once: they share their rows, and differ in which of them count.
-    """
+    """The class that each row is taken for by the classifier that never saw its silo: (offers, rows); many at once."""
     silo, label = own.repeat_interleave(rows), labels.repeat_interleave(rows)
     balance = 1 / torch.bincount(label, minlength=classes).clamp(min=1).to(x.dtype)[label]
     x = torch.cat([x - x.mean(0), torch.ones(len(x), 1)], 1)

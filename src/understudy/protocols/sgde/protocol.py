@@ -2,13 +2,13 @@
 
 Lomurno et al., "SGDE: Secure Generative Data Exchange for Cross-Silo Federated Learning" (AIPR 2022), §III-A, §IV-C,
 §IV-E.
-Paper → code: K clients → parties ("silos"), Subscribe, Push, Pull → `party`, 𝒴 → `target`'s
-labels, (ε, δ) → `epsilon`, `delta`, the synthetic dataset → rows of the pool's generator, as many of each class.
+Paper → code: K clients → parties ("silos"), Subscribe, Push, Pull → `party`, 𝒴 → `target`'s labels, (ε, δ) → `epsilon`,
+`delta`, the synthetic dataset → rows of the pool's generator, as many of each class.
 Differs from the paper: its RDP bound is undefined, so ε is computed, stated and charged; sampling rates do not follow
-the private class counts (`training`); what looks poisoned is left out by a rule (`pool`). The server, not
-each silo for itself, builds the one generator that a run returns; each silo gets the whole pool.
+the private class counts (`training`); what looks poisoned is left out by a rule (`pool`). The server, not each silo for
+itself, builds the one generator that a run returns; each silo gets the whole pool.
 
-The guarantee stands in `party`. Nothing is asked twice: each silo pays once, in one sum, before it trains.
+The guarantee stands in `party`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,9 +52,6 @@ ROUNDS = 3  # subscribe, push, pull
 class Config(Recipe):
     """`epsilon` and `delta` are what the pool allows at most; a holder's budget may allow less.
 
-    Pull: `labels` and `silos` choose among the offers (empty: all), `cheapest` takes those of at most that ε, and
-    `leave_out` says whether flagged ones stay away. `rows` are drawn when a run is saved: no count of people is known.
-    `poison` has a share of the silos lie: classes swapped ("flip") or weights drawn blindly ("random").
     The prices of a person's `most_holders` compose.
     """
 
@@ -77,14 +74,11 @@ class Config(Recipe):
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """The part of the settings that a silo trains by."""
         return {field.name: getattr(self, field.name) for field in fields(Recipe)}
 
 
 @dataclass(frozen=True)
 class PoolOutcome(Outcome):
-    """One generator over the pool, and the pool itself."""
-
     offers: tuple[GeneratorParts, ...]
     suspicions: tuple[Suspicion, ...]
 

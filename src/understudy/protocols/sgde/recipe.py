@@ -22,11 +22,7 @@ CHANNELS = (32, 64, 128)  # Table II, image data, divided by four
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Declared):
-    """How a silo trains. `rate` is a row's chance to be in a step's batch; it and `steps` are public.
-
-    The paper tunes `latent` and `beta` for each data set; one setting serves all here. `channels` are for images.
-    The other kinds (`offering`) need none of these.
-    """
+    """How a silo trains. `rate` is a row's chance to be in a step's batch; it and `steps` are public."""
 
     kind: str = setting(
         "beta-vae",

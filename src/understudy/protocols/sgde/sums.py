@@ -4,7 +4,7 @@ figure of quality beside them.
 The σ of every release stand in the description. One person moves each release by a known length, so that they give a
 Gaussian mechanism, and its ε at the card's δ is known in closed form (Balle, Wang, ICML 2018, Theorem 8): it must be
 the one on the card. That the noise was drawn is the silo's word. Sums of n people lie within n times what one person
-adds, and noise beside it is within `FAR` deviations (one draw in 10³² is not). What is beyond was not counted.
+adds, and noise beside it is within `FAR` deviations (one draw in 10³² is not).
 
 A figure of quality says how often a classifier made of the offer alone is right about the silo's people: two counts
 under whole-number noise, of the people whose class is said right, and of all. A person counts with one row, the first,
@@ -14,9 +14,8 @@ and moves each count by 1 at most. The card's `quality` has
     epsilon, delta    what they cost by themselves     accuracy     right / people, within 0 and 1
     low, high         where the accuracy without noise is in 95 of 100 cases (Fieller 1954): the noise alone
 
-The card's own ε is the price of the offer and its figure together. The people are those of whom the offer was made: of
-others the classifier may know less. Where noise hides how many people there are, the interval is 0 to 1; that the
-figure is true is the silo's word.
+The card's own ε is the price of the offer and its figure together. Where noise hides how many people there are, the
+interval is 0 to 1; that the figure is true is the silo's word.
 
 Guarantee: reads what was offered alone; loads no accountant, so that the process that looks at offers starts fast.
 """
@@ -109,7 +108,6 @@ def _normal(x: float) -> float:
 
 
 def quality_of(right: int, people: int, *, noise: float, epsilon: float, delta: float) -> dict[str, Any]:
-    """What a card says of these counts."""
     low, high = _interval(right, people, _Z * noise)
     said = {"accuracy": _share(right / max(people, 1)), "low": low, "high": high}
     return {

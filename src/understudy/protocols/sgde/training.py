@@ -52,10 +52,7 @@ def fit(vae: BetaVae, rows: Tensor, codes: Tensor, recipe: Recipe, noise_multipl
 
 
 def batches(codes: Tensor, classes: int, rate: float, steps: int, rng: Rng) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each step a Poisson sample of the rows, class by class: places and mask, (classes, most), padded.
-
-    `codes` ascend. A batch has room for one row at least, so that every shape is one that a product takes.
-    """
+    """For each step a Poisson sample of the rows (`codes` ascend), class by class: places and mask, (classes, most)."""
     for drawn in poisson_samples(rng, len(codes), rate, steps):
         own = codes[drawn]
         counts = torch.bincount(own, minlength=classes)

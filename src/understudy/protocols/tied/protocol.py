@@ -9,12 +9,12 @@ A label among the tables' columns has its classes' own covariances, too: the tri
 array's holder makes alone, so that its sums by class are a product of two holders, not of three.
 
 Sources: products by Beaver 1991, noise by Canonne, Kamath, Steinke 2020, noise on second moments as in Dwork et al.,
-"Analyze Gauss" (STOC 2014), the frame as `moments`. The protocol that joins them is our own.
+"Analyze Gauss" (STOC 2014), the frame as `moments`.
 
 Guarantee: (ε, δ)-DP for a person with the rows at all parties, in one price, against the server, against any party, and
 against an outsider. Each party's ledger is charged that whole price; a person pays it once.
-Edges: the server deals the masks of products, so it must not pool what it knows with a holder.
-docs/secure_products.md says who sees what, docs/tied.md what is fitted.
+Edges: the server deals the masks of products, so it must not pool what it knows with a holder. docs/secure_products.md
+says who sees what, docs/tied.md what is fitted.
 """
 
 from understudy.protocols.joint import run

@@ -19,7 +19,6 @@ Sums = dict[tuple[int, int], tuple[Tensor, float]]
 
 
 def joint_of(study: Any, found: Found) -> Joint:
-    """The joint release, by the names of the holders."""
     scale, told = study.scale("joint", found.noise("joint")), found.record.terms["joint"]
     names, frames = study.names, study.frames
     units = {group: told["radius"][names[group]] / scale for group in frames}

@@ -49,10 +49,7 @@ _FAR = 1 << 19  # no coefficient of a row about a mean is larger
 
 @dataclass(frozen=True)
 class Numbers:
-    """Vectors (rows, width) of whole numbers, none longer than `scale`; `squared`: of each the triangle of v vᵀ.
-
-    Person i has the rows starts[i] … starts[i + 1], at least one.
-    """
+    """Whole-number vectors (rows, width), none longer than `scale`, from `starts` on; `squared`: triangles of v vᵀ."""
 
     rows: Whole
     scale: int
@@ -162,7 +159,6 @@ class Alone(Stage[People]):
         return {block_name((rows.group,) * 2): stage.sums(people.rows(shaded=isinstance(stage, First)))}
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[int, dict[str, Tensor]]:
-        """What each says, by group."""
         keys = {group: block_name((group, group)) for group in self.each}
         return {group: self.each[group].read_sums(sums[key], noise[key]) for group, key in keys.items()}
 

@@ -1,9 +1,8 @@
 """Tied as a study: means of every array by its holder alone, all second moments, and where a label is declared those of
 every array by class; before them, where bounds on norms are bought, how long rows are.
 
-Every release is one Gaussian mechanism whose price is split among its blocks by weights. What a person moves in each
-stands in `stages`, with the people's vectors. What the server chooses between two releases
-(norms, centres, radii, directions) changes no sensitivity.
+Every release is one Gaussian mechanism whose price is split among its blocks by weights. What the server chooses
+between two releases (norms, centres, radii, directions) changes no sensitivity.
 """
 
 from collections.abc import Mapping
@@ -157,9 +156,8 @@ class TiedStudy(Study[People]):
         return found
 
     def scale(self, name: str, noise: float) -> int:
-        """The norm of every vector in whole numbers: the finest whose noise can be drawn.
-
-        Edges: so many columns that a level would count nothing → ConfigError.
+        """Every vector's norm in whole numbers: the finest whose noise can be drawn. ConfigError: a level would count
+        nothing.
         """
         scale = finest(max(self._multipliers(name, noise)), 1)
         for group, sizes in self.sizes.items():

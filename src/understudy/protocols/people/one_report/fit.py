@@ -77,8 +77,7 @@ def one_ways(all_heard: Sequence[Heard], levels: Sequence[int]) -> list[Tensor]:
     """The likeliest one-way table of each column if columns were independent, nearly: (levels,), float64.
 
     Dempster, Laird, Rubin (JRSS B 1977): a person's level given the report, and its mean over people, in turns, from
-    even tables. They end early: what comes late is what noise says of rare levels. A table that is far from even by
-    then has more turns, and one that is near it fewer.
+    even tables. They end early: what comes late is what noise says of rare levels.
     Edges: a column that nobody was asked about is even.
     """
     heard = [one for one in all_heard if one.reports]
@@ -239,10 +238,7 @@ class _Term:
 def noise_edge(
     heard: Sequence[Heard], levels: Sequence[int], ways: Sequence[Tensor], *, liars: float = 0.0, seed: int = 0,
 ) -> float:  # fmt: skip
-    """λ: half the largest eigenvalue that reports of independent columns show, as many as were heard of each set.
-
-    The mean over a few draws: of a few small tables, one may show next to nothing.
-    """
+    """λ: half the largest eigenvalue that reports of independent columns show, in the mean over a few draws."""
     rng, flat = FastRng(seed), torch.cat(list(ways)).clamp(min=_RAREST).float()
     bounds = list(accumulate(levels, initial=0))
     rises = torch.zeros(_DRAWS, len(flat), len(flat))

@@ -44,11 +44,7 @@ def fit_given_target(
     all_heard: Sequence[Heard], levels: Sequence[int], ways: Sequence[Tensor], *, target: int,
     ordered: Sequence[int], components: int, liars: float = 0.0,
 ) -> MixtureOfProducts:  # fmt: skip
-    """Independent columns given the target, with these one-way tables, as a mixture.
-
-    `ordered`: how many levels of each column, from the first, have an order. The components are equal parts of all
-    people in the order of their target, so that nearly all are of one class.
-    """
+    """Independent columns given the target, with these one-way tables. `ordered`: how many levels have an order."""
     ways = [_positive(way) for way in ways]
     shifts = [
         _Shift.of(one, ways, target, ordered, liars)
@@ -83,8 +79,8 @@ def slope_and_curvature(heard: Heard, table: Tensor, moves: Tensor, liars: float
 class _Shift:
     """The shift of a column's table with the target, in `axes` (ways, ways) along which its parts are apart.
 
-    `slope`, `curvature`: of the reports' likelihood along each, (ways,). Before, each part has the variance τ². `back`:
-    from the ways of a side, the column's and the target's, to its levels, (levels, ways).
+    `slope`, `curvature`: of the reports' likelihood along each, (ways,). `back`: from the ways of a side, the column's
+    and the target's, to its levels, (levels, ways).
     """
 
     column: int
@@ -122,10 +118,7 @@ class _Shift:
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """A column of a table: the `way` of its groups, by how much each way that is free moves them for τ = 1, and levels.
-
-    `moves` (groups, ways); `back` (levels, ways).
-    """
+    """A column: its groups' `way`, `moves` (groups, ways) of each free way for τ = 1, and `back` (levels, ways)."""
 
     way: Tensor
     moves: Tensor

@@ -51,8 +51,8 @@ _MOST_COMBINATIONS = 1 << 62  # so that a combination has a number
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Declared):
-    """Without a `target` all pairs of columns count alike; without a `share` it is by the rule of `plan`. The prices of
-    a person's `most_holders` compose.
+    """Without a `target` all pairs count alike; without a `share` `plan`'s rule holds. Prices of `most_holders`
+    compose.
     """
 
     epsilon_total: float = setting(
@@ -78,9 +78,7 @@ class Config(Declared):
 
 @dataclass(frozen=True, eq=False)
 class ColumnSet:
-    """`groups` has for each of the columns every level's group, (levels,); `listed` (cells − 1, columns) the groups of
-    each cell, or None where all combinations are cells.
-    """
+    """`groups`: each level's group, of each column; `listed` (cells − 1, columns): each cell's groups, None for all."""
 
     columns: tuple[int, ...]
     groups: tuple[Tensor, ...]
@@ -111,9 +109,7 @@ class ColumnSet:
 
 
 def as_sent(groups: Sequence[Tensor], sets: Sequence[ColumnSet]) -> dict[str, Any]:
-    """The sets of a round as they are sent: every level's group, (width,), and of each set its columns and what is
-    listed of it; nothing (0, columns) where all combinations are cells.
-    """
+    """The sets as they are sent: levels' groups (width,), each set's columns and its list: (0, columns) for all."""
     nothing = [torch.zeros(0, len(one.columns), dtype=torch.int64) for one in sets]
     listed = [none if one.listed is None else one.listed for one, none in zip(sets, nothing, strict=True)]
     return {"groups": torch.cat(list(groups)), "columns": [list(one.columns) for one in sets], "listed": listed}
@@ -167,7 +163,7 @@ class Begin(TableOpening, kind="one-report.begin"):
 class Round(Call, kind="one-report.round"):
     """Which of the party's people are to report, each about which set of columns, and what the cells of the sets are.
 
-    `which` (n,): each person's set. `groups`, `columns`, `listed`: see `as_sent`.
+    `which` (n,): each person's set.
     """
 
     which: Tensor
@@ -177,8 +173,6 @@ class Round(Call, kind="one-report.round"):
 
 
 class OneReportParty(HostParty):
-    """A host of people with rows of a table."""
-
     begin_type = Begin
     round_type = Round
 
@@ -262,14 +256,13 @@ class ReportForm:
 class CollectingReports(PassingOn, OneReportParty):
     """A party that collects people's reports and passes them on: it holds no rows, and could make no report itself.
 
-    In each round it tells those whom the server asks, through its box, the round's sets of columns, and waits until the
-    collection is over. A device draws its set by itself, each as often as the server dealt it out, and its report says
-    which: so one ticket is for everybody, and what a report is about does not follow from the row.
+    A device draws its set by itself, each as often as the server dealt it out, and its report says which: so one ticket
+    is for everybody, and what a report is about does not follow from the row.
 
-    Guarantee: a report is ε-LDP against everybody, this party included. Who reported is charged in this party's ledger
-    before anything is passed on; the price stands in the person's own first.
-    Edges: people are those with codes. Who is asked and does not come is not charged, and is not in the answer. A round
-    is one collection: settings that ask for fewer people at a time → ConfigError, before anybody is told of the run.
+    Who reported is charged in this party's ledger before anything is passed on; the price stands in the person's own
+    first.
+    Who is asked and does not come is not charged, and is not in the answer. A round is one collection: settings that
+    ask for fewer people at a time → ConfigError, before anybody is told of the run.
     """
 
     what = "one report each, made on people's own devices"

@@ -1,19 +1,18 @@
 """Whom to ask about which columns: a rule from ε, levels, columns and people, and from reports that are there already.
 
-Round 1: single columns, to a `share` of the people. Round 2: sets of columns, to the others. Everyone is in one set
-of one round, since a person's ε in two halves tells less than the whole of it once.
+Round 1: single columns, to a `share` of the people. Round 2: sets of columns, to the others. Everyone is in one set of
+one round, since a person's ε in two halves tells less than the whole of it once.
 
 A report about K cells costs the same whatever K is, and tells of each cell as much as long as K is small against e^ε;
-beyond it, the noise of every cell grows. So a set grows as long as `reach`·e^ε of its likeliest cells, by round 1
-and as if its columns were independent, hold nearly all people; what is not among them shares one cell. At ε = 8 that is
-four or five columns of Adult or twenty rare bits. With a target and ε below 3 a set is a column and the target, but
-for wide tables of bits and for targets of many levels. Rare levels of a column share one group, where round 2 could not
-tell them from noise; levels in order, such as those of a number, share it with their neighbours.
+beyond it, the noise of every cell grows. So a set grows as long as `reach`·e^ε of its likeliest cells, by round 1 and
+as if its columns were independent, hold nearly all people; what is not among them shares one cell. With a target and ε
+below 3 a set is a column and the target, but for wide tables of bits and for targets of many levels. Rare levels of a
+column share one group, where round 2 could not tell them from noise; levels in order, such as those of a number, share
+it with their neighbours.
 
 Sets are chosen one after another, each for the pairs of columns that were asked about least (greedy, as a covering
 design). Pairs with a named `target` are wanted more than others; at small ε they alone are, since few pairs can be
-learned there, and a table whose use is known is worth more than one that is a little wrong everywhere. Without a
-target all pairs are wanted alike.
+learned there, and a table whose use is known is worth more than one that is a little wrong everywhere.
 
 Guarantee: reads reports alone; a server that plans otherwise learns no more of a person than ε.
 """
@@ -62,9 +61,8 @@ class Plan:
 
     @classmethod
     def rule(cls, epsilon: float, levels: Sequence[int], people: int, *, target: bool, classes: int = 2) -> "Plan":
-        """By ε, columns and people, and whether a target is named; without one a small ε is for single columns.
-
-        `classes`: levels of the target.
+        """By ε, columns and people, and whether a target (of so many `classes`) is named; without one, for single
+        columns.
         """
         large = epsilon >= _LARGE
         share = 0.15 if large else 0.4 if epsilon >= _MIDDLE else 0.5 if target else 1.0
@@ -101,9 +99,7 @@ class Asking:
 
 
 def first_round(levels: Sequence[int]) -> Asking:
-    """Every column of two levels and more by itself; a share of people as (levels − 1)^⅔, at which the sum of the
-    tables' errors, each levels/√people, is least.
-    """
+    """Each column by itself; a share of people as (levels − 1)^⅔: the sum of errors, each levels/√people, is least."""
     groups = tuple(torch.arange(size) for size in levels)
     told = [column for column, size in enumerate(levels) if size > 1]
     sets = tuple(ColumnSet((column,), (groups[column],)) for column in told)
@@ -114,10 +110,7 @@ def second_round(
     plan: Plan, ways: Sequence[Tensor], *, ordered: Sequence[int], epsilon: float, people: int,
     target: int | None, seed: int,
 ) -> Asking:  # fmt: skip
-    """Sets of columns, by the one-way tables that round 1 found, for so many people.
-
-    `ordered`: how many levels of each column, from the first, have an order.
-    """
+    """Sets of columns for so many people, by round 1's one-way tables. `ordered`: how many levels have an order."""
     told = [column for column, way in enumerate(ways) if len(way) > 1]
     noise = 2 * math.exp(epsilon / 2) / math.expm1(epsilon) * math.sqrt(len(told) / max(people, 1))
     groups = tuple(grouped(way, plan.rare * noise, ordered=many) for way, many in zip(ways, ordered, strict=True))
@@ -152,9 +145,8 @@ def second_round(
 
 
 def grouped(way: Tensor, least: float, *, ordered: int = 0) -> Tensor:
-    """Each level's group: its own, and one for all levels below `least`. Two levels stay two.
-
-    Of levels in order, the first `ordered`, those below `least` go with their neighbours.
+    """Each level's group: its own, or one for all below `least` (of the first `ordered`: their neighbours); never one
+    alone.
     """
     if ordered > 1:
         first = _neighbours(way[:ordered], least)
@@ -186,9 +178,8 @@ def _grow(
     plan: Plan, tables: Sequence[Array], wanted: Array, asked: Array, target: int | None, cells: int,
     rng: np.random.Generator,
 ) -> tuple[list[int], NDArray[np.int64]]:  # fmt: skip
-    """One set's columns, in the order in which they came, and its cells: (cells, columns).
-
-    It begins with the pair that was asked least for how much it is wanted, the target first.
+    """One set's columns in their order, and its cells (cells, columns); first the pair asked least for how wanted it
+    is.
     """
     chance = rng.random(wanted.shape)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -3,15 +3,14 @@
 The server fits a mixture of products to all reports together, at a small ε with columns that are independent given the
 target.
 
-The people's side of Gram: one release from each person, everything else is free. Nobody is trusted: a report is
-ε-LDP by subset selection (`privacy/local/subset_selection.py`) and small, one to a few bytes. What columns people are
-asked about is planned in two rounds (`plan.py`), each person in one; what becomes of the reports stands in `fit.py`
-and `given_target.py`.
+Nobody is trusted: a report is ε-LDP by subset selection (`privacy/local/subset_selection.py`) and small, one to a few
+bytes. What columns people are asked about is planned in two rounds (`plan.py`), each person in one; what becomes of the
+reports stands in `fit.py` and `given_target.py`.
 
 Guarantee: all that a person ever sends in the run costs `epsilon_total`, pure, against anyone, the server included,
 however it chooses its sets.
 Edges: tables alone; columns of one level are not asked about. A reply that cannot be read, or a report that is none, is
-refused and counted on the card, and the others' stay. A run that ends halfway fits what it has.
+refused and counted on the card, and the others' stay.
 """
 
 from collections.abc import Mapping
@@ -55,7 +54,6 @@ _SETS_A_STEP = 40
 
 
 def build_party(name: str, table: Table | NoRows, ledger: Ledger, **more: Any) -> OneReportParty:
-    """A party of this protocol: without rows one that collects reports in a box."""
     if isinstance(table, NoRows):
         if table.box is None:
             raise ConfigError(f"{name}: one-report has no aggregator. Nothing was charged.")
