@@ -6,8 +6,11 @@ person moves; and it knows all other rows, so that what is left of a release is 
 run. What a person moves, over the deviation of the noise, is μ: how far apart the two worlds lie as normal laws do
 (Dong, Roth, Su, "Gaussian differential privacy", JRSS B 2022).
 
+A person who moves less than is paid for hides noise that is as much too small, so the noise alone is compared as well
+with what was stated: the sum of all squares, each over its stated variance.
+
 Guarantee: where noise is independent between cells and of one scale within a block, the true μ lies between `least` and
-`most` with the stated confidence.
+`most`, and the noise is not below `noise` where that is true of what was stated, with the stated confidence together.
 Edges: noise that differs with the rows counts as what the person moves. The server asks the same in both worlds, as one
 that departs can. Whoever colludes knows its own noise: of equal parts, those of the others are left.
 """
@@ -50,17 +53,21 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Tightness:
-    """μ as claimed, and the least and the most that it is, from so many draws of noise."""
+    """μ as claimed, and the least and the most that it is, from so many draws of noise.
+
+    `noise`: the most that the deviation of the noise can be, over what was stated.
+    """
 
     claimed: float
     least: float
     most: float
     draws: int
+    noise: float
 
     @property
     def broken(self) -> bool:
-        """Whether more is told than was claimed."""
-        return self.least > self.claimed * (1 + _ROUNDED)
+        """Whether more is told than was claimed, or noise is less than was stated."""
+        return self.least > self.claimed * (1 + _ROUNDED) or self.noise < 1 - _ROUNDED
 
     def observed(self, delta: float) -> float:
         """The least μ as an ε."""
@@ -70,7 +77,8 @@ class Tightness:
         share = f"{self.least / self.claimed:.0%} to {self.most / self.claimed:.0%}"
         return (
             f"whoever knows everybody else: μ between {self.least:.3f} and {self.most:.3f}, {share} of the "
-            f"{self.claimed:.3f} that is claimed; {self.draws:,} draws of noise"
+            f"{self.claimed:.3f} that is claimed; {self.draws:,} draws of noise, which is at most "
+            f"{self.noise:.1%} of what was stated"
         )
 
 
@@ -101,14 +109,16 @@ def tightness(
     the ends are near depends on the number of draws, not on what was drawn.
     """
     moves, noises, begun = list[dict[Key, float]](), dict[Key, list[NDArray[Any]]](), time.monotonic()
+    squares = 0.0  # of the noise, over its variance as stated
     while True:
         blocks, spend = look(len(moves))
         moves.append({key: float(np.square(block.moved).sum()) for key, block in blocks.items()})
         for key, block in blocks.items():
             noises.setdefault(key, []).append(block.noise)
+            squares += float(np.square(block.noise).sum()) / block.variance
         many = {key: sum(map(len, parts)) for key, parts in noises.items()}
         weights = {key: moves[-1][key] / block.variance for key, block in blocks.items()}
-        doubt = (1 - confidence) / (2 * len(many))
+        doubt = (1 - confidence) / (2 * len(many) + 1)
         ends = [{key: float(quantile(doubt, n)) for key, n in many.items()} for quantile in (chi2.ppf, chi2.isf)]
         low, high = (sum(w * end[key] / many[key] for key, w in weights.items()) for end in ends)
         if high <= WIDTH**2 * low or len(moves) >= most_runs or time.monotonic() > begun + seconds:
@@ -117,7 +127,9 @@ def tightness(
     least, most = (
         max(sum(square * end[key] / noise[key] for key, square in one.items()) for one in moves) for end in ends
     )
-    return Tightness(claimed_mu(spend), math.sqrt(least), math.sqrt(most), sum(many.values()))
+    draws = sum(many.values())
+    loudest = math.sqrt(squares / float(chi2.ppf(doubt, draws)))
+    return Tightness(claimed_mu(spend), math.sqrt(least), math.sqrt(most), draws, loudest)
 
 
 def blocks_of_release(
