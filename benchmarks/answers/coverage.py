@@ -1,15 +1,15 @@
-"""How often the 95 % interval of a mean holds the mean of the rows, and how wide it is.
+"""How often the 95 % interval of a mean, or of a quantile, holds that of the rows, and how wide it is.
 
     python benchmarks/answers/coverage.py --people 5000 20000 --rehearsals 260 --named now
 
 Five laws in one table, each column leaning on one hidden number, on which a category of four leans too. Bounds are
 declared and too wide, levels are bought; `gram`, ε = 1, δ = 1e-5, one holder, and hardly a fit: what was released is
-all that counts. Every rehearsal has rows and noise of its own. Each mean is asked for all people, and for those of one
-category (`given`).
+all that counts. Every rehearsal has rows and noise of its own. Each figure is asked for all people, and for those of
+one category (`given`).
 
-    covered   % of rehearsals whose interval holds the mean of the rows
-    off       mean of released over real, less 1, in %
-    width     mean width of the interval, in % of the real mean
+    covered   % of rehearsals whose interval holds the figure of the rows
+    off       mean of released over real, less 1, in %; that of a 0 is empty
+    width     mean width of the interval, in % of the real figure; of a quantile the median width
 
 Rows of one name (`--named`) are replaced, others stay. QUICK=1 takes two rehearsals and writes nothing unless told to.
 """
@@ -33,7 +33,7 @@ from understudy.data.schema import Categorical, Integer, Real, Schema
 from understudy.generators.generator import Generator
 from understudy.runs.federation import Federation
 
-FIELDS = ("interval", "people", "law", "given", "rehearsals", "covered", "off", "width")
+FIELDS = ("interval", "people", "figure", "law", "given", "rehearsals", "covered", "off", "width")
 GIVEN = ("", "group == 'd'")
 SCHEMA = Schema(
     columns=(
@@ -46,6 +46,8 @@ SCHEMA = Schema(
     )
 )
 LAWS = SCHEMA.names[1:]
+FIGURES = {"mean": pd.Series.mean, "median": pd.Series.median, "95 % quantile": lambda cells: cells.quantile(0.95)}
+Each = dict[tuple[str, str, str], tuple[float, ...]]
 
 
 def drawn(people: int, seed: int) -> pd.DataFrame:
@@ -74,28 +76,30 @@ def rehearsed(rows: pd.DataFrame, seed: int) -> Generator:
     return made
 
 
-def intervals(rows: pd.DataFrame, asked: Generator) -> dict[tuple[str, str], tuple[float, ...]]:
-    """For each law and condition: the mean of the rows, the released one, and its interval."""
+def intervals(rows: pd.DataFrame, asked: Generator) -> Each:
+    """For each figure, law and condition: that of the rows, the released one, and its interval."""
     found = {}
     for given in GIVEN:
         some = rows.query(given) if given else rows
         for law in LAWS:
-            mean = asked.figures(law, where=given or None).set_index("figure").loc[f"mean of {law}"]
-            found[law, given] = (float(some[law].mean()), *map(float, mean[["released", "low", "high"]]))
+            made = asked.figures(law, where=given or None).set_index("figure")
+            for name, figure in FIGURES.items():
+                ends = map(float, made.loc[f"{name} of {law}", ["released", "low", "high"]])
+                found[name, law, given] = (float(figure(some[law])), *ends)
     return found
 
 
-def summary(each: list[dict[tuple[str, str], tuple[float, ...]]], about: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row for each law and condition. A mean that was not released is not covered, and counts in nothing else."""
+def summary(each: list[Each], about: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each of them. One that was not released is not covered, and counts in nothing else."""
     rows = []
-    for law, given in each[0]:
-        real, released, low, high = np.array([one[law, given] for one in each]).T
-        figures = {
-            "covered": 100 * np.mean((low <= real) & (real <= high)),
-            "off": 100 * np.nanmean(released / real - 1),
-            "width": 100 * np.nanmean((high - low) / real),
-        }
-        rows.append(about | {"law": law, "given": given} | {k: f"{v:.1f}" for k, v in figures.items()})
+    for name, law, given in each[0]:
+        real, released, low, high = np.array([one[name, law, given] for one in each]).T
+        middle = np.nanmean if name == "mean" else np.nanmedian  # a quantile's interval may end at the declared bound
+        figures = {"covered": 100 * np.mean((low <= real) & (real <= high))}
+        if (real != 0).all():
+            figures |= {"off": 100 * np.nanmean(released / real - 1), "width": 100 * middle((high - low) / real)}
+        said = {k: f"{v:.1f}" for k, v in figures.items()}
+        rows.append(about | {"figure": name, "law": law, "given": given} | said)
     return rows
 
 
@@ -104,6 +108,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--people", type=int, nargs="+", default=[500] if quick() else [5_000, 20_000])
     found.add_argument("--rehearsals", type=int, default=2 if quick() else 260)
     found.add_argument("--first", type=int, default=0, help="the first rehearsal's seed")
+    found.add_argument("--figures", nargs="+", default=list(FIGURES), choices=FIGURES, help="those that are written")
     found.add_argument("--named", default="now", help="what the rows are called in the column `interval`")
     return found
 
@@ -118,7 +123,13 @@ def main() -> None:
         made = summary(each, {"interval": args.named, "people": people, "rehearsals": args.rehearsals})
         for row in made:
             print(said(row), flush=True)
-        others = [row for row in read(args.out) if (row["interval"], row["people"]) != (args.named, str(people))]
+        new = (args.named, str(people))
+        others = [
+            row
+            for row in read(args.out)
+            if (row["interval"], row["people"]) != new or row["figure"] not in args.figures
+        ]
+        made = [row for row in made if row["figure"] in args.figures]
         write(args.out, [*others, *made], FIELDS)
 
 

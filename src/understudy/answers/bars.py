@@ -7,6 +7,11 @@ residuals: where they are larger than noise explains, the rest is the fit's own 
 A figure (a mean, an odds ratio, a correlation) is a smooth function of counts. Its deviation is to first order that of
 the counts times its slope (the delta method). Where a count that it divides by does not stand out of the noise by
 `_CLEAR` deviations, a released figure would be noise, and there is none.
+
+The interval of a quantile is found by asking of every edge between levels, and of every node of a tree inside them,
+whether the share q of people may lie below it: C − qN, the people below less that share of all, is a sum of counts, of
+which the noise is known. The interval begins where the first cell does whose upper edge may have so many below it, and
+ends where the last one does whose lower edge may have no more. Of some of the people levels alone were counted.
 """
 
 import math
@@ -18,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.answers.completing import bounds, number_bounds
+from understudy.answers.completing import bounds, number_bounds, quantile_of
 from understudy.answers.question import Box, Levels
 from understudy.answers.release import Noisy, Numbers, Release, Z
 from understudy.answers.tails import level_means
@@ -27,6 +32,7 @@ from understudy.data.encoding.values import Pieces
 
 _CLEAR = 3.0
 _ANY = (-math.inf, math.inf)
+_QUANTILES = {"median": 0.5, "95 % quantile": 0.95}
 _UNCLEAR = "a count that it divides by does not stand out of the noise"
 _NO_SPREAD = "all who were counted are alike in one of the columns"
 
@@ -90,6 +96,8 @@ def figures(
             low, high = bounds(levels.pieces(places[axis]))
             ends = float(low.min()), float(high.max())
             made.append(_mean_figure(f"mean of {column.name}", own, part, noisy, ends, places[axis], release))
+            for title, q in _QUANTILES.items():
+                made.append(quantile_figure(f"{title} of {column.name}", q, part, noisy, levels, places[axis], release))
     if len(columns) != 2:
         return made
     part, noisy = fit[there], _part(found.table, there)
@@ -189,6 +197,67 @@ def _mean_figure(
     share = found.counts / max(float(found.counts.sum()), 1.0)
     made = _figure(name, _mean(means), fit, found, np.sum, ends, more=float(share**2 @ variance))
     return replace(made, fit=float(_mean(values)(torch.from_numpy(np.ascontiguousarray(fit)))))
+
+
+def quantile_figure(
+    name: str, q: float, fit: Numbers, found: Noisy | str, levels: Levels, place: int, release: Release | None = None
+) -> Figure:
+    """A quantile of a numeric column: by the fit, and as released, between the edges that the noise leaves possible."""
+    pieces = levels.pieces(place)
+    low, high = bounds(pieces)
+    level = pieces.level[: pieces.there]
+    lowest, highest = np.full(len(fit), np.inf), np.full(len(fit), -np.inf)
+    np.minimum.at(lowest, level, low)
+    np.maximum.at(highest, level, high)
+    order = np.argsort(lowest)
+
+    def value(counts: Numbers) -> float:
+        heap, rising = np.maximum.accumulate(np.cumsum(counts[order]).clip(0, counts.sum())), np.empty(len(order))
+        rising[order] = np.diff(heap, prepend=0.0) / heap[-1]
+        return float(quantile_of(pieces, rising[level] * pieces.share[: pieces.there], q))
+
+    said = value(fit) if fit.sum() > 0 else math.nan
+    if isinstance(found, str):
+        return Figure(name, said, why=found)
+    total, noise = found.counts.sum(), found.variance.sum()
+    if not total > _CLEAR * math.sqrt(noise):
+        return Figure(name, said, why=_UNCLEAR)
+    lows, highs = lowest[order], highest[order]
+    heap, spread = np.cumsum(found.counts[order]), np.cumsum(found.variance[order])
+    square = (1 - q) ** 2 * spread + q**2 * (noise - spread)
+    if (inside := _inside(release, place, found)) is not None:
+        own, begin, counts, variance = inside
+        edges, of_level = low[begin], found.variance[own]
+        before = heap[own] - found.counts[own]
+        # a node's noise is in its level's too, of which a share is taken away: the sum of both is no less than it is
+        more = (1 - q) ** 2 * (spread[own] - of_level) + variance + q**2 * (noise - spread[own] + of_level)
+        lows, by = np.sort(np.append(lows, edges)), np.argsort(np.append(highs, edges))
+        highs, heap, square = (
+            np.append(a, b)[by] for a, b in ((highs, edges), (heap, before + counts), (square, more))
+        )
+    less, deviation = np.append(0.0, heap) - q * total, np.sqrt(np.append(q**2 * noise, square))
+    first = int(np.argmax(less[1:] + Z * deviation[1:] >= 0))
+    last = int(np.flatnonzero(less[:-1] - Z * deviation[:-1] <= 0)[-1])
+    half = 0.5 if pieces.edges is not None and pieces.edges.dtype.kind == "i" else 0.0
+    ends = float(lows[first]) + half, float(highs[last]) - half
+    middle = min(max(value(found.counts), ends[0]), ends[1])
+    return Figure(name, said, middle, (ends[1] - ends[0]) / (2 * Z), *ends)
+
+
+def _inside(release: Release | None, place: int, found: Noisy) -> tuple[Any, Any, Numbers, Numbers] | None:
+    """Where nodes of its tree cut a level: the level, the piece, and the people of it who are below, with their noise.
+
+    None where no tree counted those who were `found`: nodes are of all people.
+    """
+    if release is None or (every := release.joint([place])) is None or (nodes := release.nodes(place)) is None:
+        return None
+    if not np.array_equal(every.counts[: len(found.counts)], found.counts):
+        return None
+    begin, level, counted = nodes
+    start = np.searchsorted(level, level)
+    sums = [np.cumsum(own) - (np.cumsum(own) - own)[start] for own in (counted.counts, counted.variance)]
+    cut = np.flatnonzero(level[1:] == level[:-1])
+    return level[cut], begin[cut + 1], sums[0][cut], sums[1][cut]
 
 
 def _mean(values: Numbers) -> Callable[[Tensor], Tensor]:

@@ -113,22 +113,27 @@ class Predicted:
     def quantile(self, q: float) -> "pd.Series[float]":
         """The value below which a numeric target lies with probability `q`."""
         in_range(0, 1, q=q)
-        low, high = bounds(self.pieces)
-        order = np.argsort(low)
-        chances = self.chances[:, order]
-        low, high, heap = low[order], high[order], np.cumsum(chances, axis=1)
-        place = np.minimum((heap < q).sum(axis=1), len(low) - 1)
-        own = np.take_along_axis(chances, place[:, None], 1)[:, 0]
-        before = np.take_along_axis(heap, place[:, None], 1)[:, 0] - own
-        share = np.clip((q - before) / np.maximum(own, np.finfo(float).tiny), 0, 1)
-        values = low[place] + share * (high - low)[place]
-        # [low − ½, high + ½): the whole number there
-        if self.pieces.edges is not None and self.pieces.edges.dtype.kind == "i":
-            values = np.clip(np.rint(values), low[place] + 0.5, high[place] - 0.5)
-        return self._series(values)
+        return self._series(quantile_of(self.pieces, self.chances, q))
 
     def _series(self, values: NDArray[np.float64]) -> "pd.Series[float]":
         return pd.Series(values, index=self.frame.index, name=self.pieces.column.name)
+
+
+def quantile_of(pieces: Pieces, chances: NDArray[np.float64], q: float) -> NDArray[np.float64]:
+    """The value below which a number lies with probability `q`, where its pieces have these chances (…, pieces)."""
+    low, high = bounds(pieces)
+    order = np.argsort(low)
+    chances = chances[..., order]
+    low, high, heap = low[order], high[order], np.cumsum(chances, axis=-1)
+    place = np.minimum((heap < q).sum(axis=-1), len(low) - 1)
+    own = np.take_along_axis(chances, place[..., None], -1)[..., 0]
+    before = np.take_along_axis(heap, place[..., None], -1)[..., 0] - own
+    share = np.clip((q - before) / np.maximum(own, np.finfo(float).tiny), 0, 1)
+    values = low[place] + share * (high - low)[place]
+    # [low − ½, high + ½): the whole number there
+    if pieces.edges is not None and pieces.edges.dtype.kind == "i":
+        values = np.clip(np.rint(values), low[place] + 0.5, high[place] - 0.5)
+    return np.asarray(values)
 
 
 def known_cells(frame: pd.DataFrame, levels: Levels, pieces: Mapping[int, Pieces] = _NONE) -> Known:

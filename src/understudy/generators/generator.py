@@ -118,7 +118,7 @@ class Generator(GeneratorParts):
         return self._ask().table(columns, where, rows, FastRng(seed))
 
     def figures(self, *columns: str, where: str | None = None, seed: int | None = None) -> pd.DataFrame:
-        """What a table says in single numbers: people, means, the correlation and the odds ratio of two columns.
+        """What a table says in single numbers: people, means, quantiles, correlation and odds ratio of two columns.
 
         Each by the fit, and as released with its bars, as `table`. NaN where the noise is too large to tell.
         The mean of a long-tailed column is uncertain beyond the noise, and its interval says so (`answers.tails`).
