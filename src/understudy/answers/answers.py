@@ -43,10 +43,7 @@ _Frame = TypeVar("_Frame", pd.DataFrame, "pd.Series[float]")
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Asks `network`, which draws `levels`. `points` draws latent points and yields their probabilities.
-
-    `release` is what the network was fitted to, where that is known.
-    """
+    """Asks `network`, which draws `levels`, by `points` of its latents; `release`: what it was fitted to, if known."""
 
     network: object
     levels: Levels
@@ -59,11 +56,7 @@ class Answers:
         return products_of(self.network)
 
     def products(self, rng: Uniform, about: Sequence[str] = ()) -> Products:
-        """The network as products, or as many of its latent points, given the schema's rules.
-
-        `about` are the columns of a question. Their rules come first where all would take too many boxes; the others
-        are left to drawing.
-        """
+        """The network as products, or its latent points as such, given the rules, those on columns `about` first."""
         products, pieces = self._in_pieces(rng, about)
         return products.levels(pieces, self.levels.sizes)
 
@@ -124,10 +117,7 @@ class Answers:
         weights: Weights | None = None,
         like: pd.DataFrame | None = None,
     ) -> pd.DataFrame:
-        """`n` rows that meet the condition, of the shares that are asked for.
-
-        `attrs["probability"]` is what the model gives the condition.
-        """
+        """`n` rows that meet the condition, of the shares that are asked for."""
         not_negative(n=n)
         if weights is not None and like is not None:
             raise ConfigError("shares come from weights or from a frame that rows are to be like, not from both.")
@@ -167,7 +157,6 @@ class Answers:
         return _told(self._frame(cells, pieces, rng), "by rejection", share)
 
     def complete(self, frame: pd.DataFrame, draws: int, rng: Uniform) -> pd.DataFrame:
-        """Rows with what they lack drawn from the model given what they have."""
         products, pieces = self._in_pieces(rng, possible=True)
 
         def drawn(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
@@ -178,25 +167,19 @@ class Answers:
         return self._said(again)
 
     def predict_proba(self, frame: pd.DataFrame, target: str, rng: Uniform) -> pd.DataFrame:
-        """The probability of each value of the target for each row."""
         return self._said(self._predicted(frame, target, rng).probabilities(), [target])
 
     def expectation(self, frame: pd.DataFrame, target: str, rng: Uniform) -> "pd.Series[float]":
-        """The mean of a numeric target for each row."""
         return self._said(self._predicted(frame, target, rng).mean(), [target])
 
     def quantile(self, frame: pd.DataFrame, target: str, q: float, rng: Uniform) -> "pd.Series[float]":
-        """A quantile of a numeric target for each row."""
         return self._said(self._predicted(frame, target, rng).quantile(q), [target])
 
     def _predicted(self, frame: pd.DataFrame, target: str, rng: Uniform) -> Predicted:
         return Predicted.of(frame, target, self.levels, *self._in_pieces(rng, [target]))
 
     def table(self, names: Sequence[str], where: str | None, rows: float | None, rng: Uniform) -> pd.DataFrame:
-        """The share of each combination of these columns' levels among the rows that meet the condition.
-
-        Without `rows` and with a release, counts are of the people, and beside them stands what was released.
-        """
+        """The share of each combination of these columns' levels among the rows that meet the condition."""
         if rows is not None:
             not_negative(rows=rows)
         places = self._places(names)
@@ -240,7 +223,6 @@ class Answers:
         return frame
 
     def _places(self, names: Sequence[str]) -> list[int]:
-        """The columns of a table by number."""
         schema = self.levels.schema
         if not names or len(set(names)) < len(names):
             raise ConfigError(f"a table is of different columns, at least one, not {names!r}.")

@@ -81,10 +81,7 @@ class Figure:
 def figures(
     places: Sequence[int], fit: Numbers, found: "Found", levels: Levels, release: Release | None = None
 ) -> list[Figure]:
-    """What a table of counts says in single numbers. Whoever has no value counts in the total alone.
-
-    With the `release` a mean has in its interval what is not known of the values inside a level (`answers.tails`).
-    """
+    """What a table of counts says in single numbers; a mean's interval with the `release` has its tails'."""
     columns = [levels.schema.columns[place] for place in places]
     there = tuple(slice(0, size - column.nullable) for size, column in zip(fit.shape, columns, strict=True))
     values = [_level_values(levels, place) for place in places]
@@ -289,10 +286,7 @@ def _square(counts: Tensor) -> Tensor:
 
 
 def _cramer(name: str, fit: Numbers, found: Noisy | str) -> Figure:
-    """V, without what noise alone adds to it: noise on independent columns looks like dependence.
-
-    Where that leaves less than nothing, the interval begins at 0 and ends where noise alone would.
-    """
+    """V without what noise alone adds: on independent columns noise looks like dependence. An interval begins at 0."""
     fewest = min(fit.shape) - 1
 
     def through(square: float) -> float:

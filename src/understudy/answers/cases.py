@@ -224,9 +224,8 @@ def whatever(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -
 def present(
     condition: Condition | bool, schema: VisitSchema | SeveralVisits
 ) -> Iterator[tuple[list[Condition], Condition | bool]]:
-    """Who has which of the kinds of events that a condition speaks of, and what it asks of these.
-
-    One kind needs not be settled: who has none of it meets what is wanted of an event in no case.
+    """Who has which of the kinds of events that a condition speaks of, and what it asks of these; one kind is not
+    settled.
     """
     kinds = _spoken_of(condition, schema)
     if len(kinds) < 2:

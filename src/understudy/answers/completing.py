@@ -48,10 +48,7 @@ def complete(
     rng: Uniform,
     pieces: Mapping[int, Pieces] = _NONE,
 ) -> pd.DataFrame:
-    """Each row `draws` times, one after another, with what it lacks drawn from the model given what it has.
-
-    What is there stays as it is, the index and the person's column too; columns that were not there come last.
-    """
+    """Each row `draws` times, what it lacks drawn given what it has, which stays; columns it had not come last."""
     whole(draws=draws)
     known = known_cells(frame, levels, pieces)
     every = {j: levels.pieces(j) for j in range(len(levels.sizes))} | dict(pieces)
@@ -106,7 +103,6 @@ class Predicted:
         return pd.DataFrame(self.chances, index=self.frame.index, columns=names)
 
     def mean(self) -> "pd.Series[float]":
-        """Of a numeric target."""
         low, high = bounds(self.pieces)
         return self._series(self.chances @ ((low + high) / 2))
 
@@ -173,10 +169,7 @@ def _there(products: Products, pieces: Mapping[int, Pieces]) -> Products:
 def _posteriors(
     known: Known, n: int, products: Products, model: Products, gaps: Mapping[int, Pieces], each: int = 1
 ) -> Iterator[tuple[slice, Tensor]]:
-    """log P(product | row), some rows at a time: from the cells that are known, and that gaps hold values.
-
-    `each` is how many numbers the caller holds for a row.
-    """
+    """log P(product | row), some rows at a time, of `each` numbers; by known cells, and that gaps hold values."""
     there = {j: model.odds[j].sum(1).log() for j, own in gaps.items() if own.column.nullable}
     step = max(1, _AT_ONCE // max(each, len(products.weight)))
     for start in range(0, n, step):

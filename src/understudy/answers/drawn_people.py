@@ -30,7 +30,6 @@ class Drawn:
     starts: tuple[Places, ...]
 
     def take(self, who: Places) -> "Drawn":
-        """These people, in this order, with all their events."""
         events, begins = [], []
         for frame, own in zip(self.events, self.starts, strict=True):
             starts, at = taken(own, who)
@@ -104,10 +103,7 @@ def meets(drawn: Drawn, split: Split) -> NDArray[np.bool_]:
 
 
 def _meet(condition: Condition, drawn: Drawn, split: Split) -> NDArray[np.bool_]:
-    """Which people meet the condition: by an event of each kind; of a kind that they lack, whatever one would be like.
-
-    Events that turn out alike in all tests are looked at once.
-    """
+    """Who meets the condition: by an event of each kind; of a kind that they lack, whatever one would be like."""
     every = {column.name: column for column in split.schema.row_schema.columns}
     said = [test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order)]
     ways = pd.DataFrame({"person": np.arange(len(drawn.people))})

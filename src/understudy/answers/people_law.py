@@ -80,9 +80,8 @@ def people_where(
 
 
 def _law(network: Network, split: Split) -> tuple["PeopleLaw", float, bool]:
-    """What is drawn from: what is asked, or where that is too much to tell, the rules alone, or nothing.
-
-    Besides, what it gives the rules, and whether what is asked is told by it.
+    """What is drawn from: what is asked, the rules alone, or nothing; what it gives the rules; if it tells what is
+    asked.
     """
     rules: PeopleLaw | None = None
     if split.condition is None or split.schema.rules:

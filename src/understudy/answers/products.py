@@ -77,10 +77,7 @@ class Products:
         return torch.stack(parts).sum(0) if parts else torch.zeros(len(self.weight), dtype=torch.float64)
 
     def given(self, boxes: Sequence[Box]) -> tuple[float, "Products | None"]:
-        """The probability of boxes that do not overlap, and the products given that a row lies in one of them.
-
-        Edges: probability 0 → no products.
-        """
+        """The probability of boxes that do not overlap, and products given that a row lies in one; 0 → no products."""
         chances = [self.weight.log() + self.inside(box) for box in boxes]
         everything = torch.cat(chances) if chances else torch.empty(0, dtype=torch.float64)
         total = float(everything.logsumexp(0)) if len(everything) else -math.inf
@@ -99,10 +96,7 @@ class Products:
         return odds
 
     def draw(self, n: int, uniform: Uniforms) -> Tensor:
-        """`n` rows of levels, int32 (n, columns): Latin hypercubes, as of a mixture.
-
-        Each row has the products' law; each product comes as often as its weight says, rounded up or down.
-        """
+        """`n` rows of levels, int32 (n, columns), by Latin hypercubes: each product as its weight says, about."""
         heap = self.weight.cumsum(0)
         place = (torch.arange(n) + uniform(1)) / max(1, n) * heap[-1]
         pick = torch.searchsorted(heap, place, right=True).clamp(max=len(heap) - 1)
@@ -151,10 +145,7 @@ def products_of(network: object) -> Products | None:
 
 
 def pick(chance: Tensor, uniform: Tensor) -> Tensor:
-    """Products by their row's log-probabilities, one for each number in [0, 1]: (n, G), (n, draws) → (n, draws).
-
-    Edges: a product of probability 0 is never picked.
-    """
+    """Products by log-probabilities (n, G), one for each number (n, draws): (n, draws); never of probability 0."""
     heap = chance.exp().cumsum(1)
     total = heap[:, -1:]
     target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))

@@ -63,9 +63,8 @@ class Question:
 
     @classmethod
     def read(cls, text: str | None, levels: Levels, also: Mapping[int, Sequence[float]] = _NOTHING_ELSE) -> "Question":
-        """The condition that a text says about a table. ConfigError or SchemaError where it makes no sense.
-
-        `also` names columns that are wanted in pieces besides, and where to cut them.
+        """The condition that a text says about a table, or an error; `also`: columns wanted in pieces, and where to
+        cut.
         """
         return cls.of(None if text is None else parse(text), levels, also)
 
@@ -102,10 +101,7 @@ class Question:
         return found
 
     def leaves(self, most: int) -> Iterator[Leaf]:
-        """Boxes that do not overlap, each with the orders between columns that its rows have to keep, or to break.
-
-        TooManyError after so many steps.
-        """
+        """Boxes that do not overlap, each with the orders its rows keep or break. TooManyError after so many steps."""
         left: list[tuple[Condition | bool, Box, Orders]] = [
             (True if self.condition is None else self.condition, {}, {})
         ]

@@ -113,10 +113,7 @@ def _both(a: Noisy, b: Noisy) -> Noisy:
 
 
 def bias_of(fitted: Numbers, measured: Noisy) -> float:
-    """What a fit is off a cell by, beyond the noise: by its residuals, as a root mean square.
-
-    Edges: a fit that follows the noise has residuals smaller than noise, and 0 then says nothing of it.
-    """
+    """What a fit is off a cell by beyond the noise, a root mean square; 0 says nothing of a fit to the noise."""
     excess = np.mean((fitted - measured.counts) ** 2 - measured.variance)
     return math.sqrt(max(0.0, float(excess)))
 
@@ -132,7 +129,6 @@ class Counts:
 
     @cached_property
     def places(self) -> dict[tuple[int, ...], int]:
-        """The number of each table, by its columns."""
         return {tuple(columns): number for number, columns in enumerate(self.columns.tolist())}
 
     @cached_property
@@ -140,7 +136,6 @@ class Counts:
         return np.cumsum(self.cells)
 
     def table(self, number: int) -> NDArray[np.int64]:
-        """The cells of one table."""
         return self.counts[self.ends[number] - self.cells[number] : self.ends[number]]
 
 

@@ -105,7 +105,6 @@ def pieces_of(question: Question, levels: Levels) -> dict[int, Pieces]:
 
 
 def pair_of(order: Order, schema: Schema) -> tuple[int, int]:
-    """The two columns by number."""
     return schema.names.index(order.column), schema.names.index(order.other)
 
 
@@ -113,10 +112,7 @@ def pair_of(order: Order, schema: Schema) -> tuple[int, int]:
 
 
 def _allowed(order: Order, one: Pieces, other: Pieces) -> NDArray[np.float64]:
-    """How far each part of the other column stands in the order to each part of the one: 0 to 1 (`_parts`).
-
-    Of values that are even within their parts. Of what is missing an order says nothing.
-    """
+    """How far each part of the other column stands in the order to each of the one, values even in them: 0 to 1."""
     same = [column.decimals for column in (one.column, other.column) if isinstance(column, Real)]
     a, b = (_spans(pieces, steps=len(same) == 2 and same[0] == same[1]) for pieces in (one, other))
     if order.order in (">", ">="):
@@ -138,10 +134,7 @@ _Spans = tuple[NDArray[np.float64], NDArray[np.float64], bool]
 
 
 def _spans(pieces: Pieces, *, steps: bool = False) -> _Spans:
-    """Where each part with values begins and ends; of whole numbers and categories the first and the last.
-
-    `steps`: numbers of so many decimals are whole, in units of the last.
-    """
+    """Where each part with values begins and ends; `steps`: numbers of so many decimals are whole, in the last."""
     there, parts, column = pieces.there, _parts(pieces)[: pieces.there], pieces.column
     whole = pieces.edges is None or pieces.edges.dtype.kind == "i"
     begins = np.arange(there) if pieces.edges is None else pieces.edges[:-1]

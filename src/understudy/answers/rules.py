@@ -48,10 +48,7 @@ _Below = dict[tuple[int, int], bool]  # the first is at most the second; whether
 
 
 def check_rules(declared: Schema | VisitSchema | SeveralVisits) -> None:
-    """ConfigError where no row can keep all rules, where what one speaks of cannot be, or where nobody can tell.
-
-    A row of people with events is a person with an event of each kind.
-    """
+    """ConfigError where no row (a person with an event of each kind) can keep all rules, or nobody can tell."""
     schema = declared.row_schema
     every = conditions(schema)
     try:
@@ -101,10 +98,7 @@ def all_keep(schema: Schema, frame: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def keeping(n: int, draw: Callable[[int], pd.DataFrame], schema: Schema) -> pd.DataFrame:
-    """`n` rows that keep the rules, out of what `draw` draws. `attrs["kept"]` is the share of draws that do.
-
-    Edges: too few do, or there cannot be so many that differ → ConfigError that says how rare they are.
-    """
+    """`n` rows that keep the rules, of what `draw` draws; `attrs["kept"]`: their share. Too few → ConfigError."""
     not_negative(n=n)
     _check_room(n, schema)
     found, tried, asked = draw(n), n, n
@@ -128,9 +122,8 @@ def keeping(n: int, draw: Callable[[int], pd.DataFrame], schema: Schema) -> pd.D
 def refilled(
     schema: Schema, filled: pd.DataFrame, again: Callable[[NDArray[np.int64]], pd.DataFrame], *, must: bool = True
 ) -> pd.DataFrame:
-    """Rows that were filled, those that break a rule filled `again`. What is unique is not looked at.
-
-    Where that is in vain → ConfigError, or what was found last if nothing `must` be so.
+    """Rows that were filled, those that break a rule filled `again`; in vain → ConfigError, unless nothing `must` be
+    so.
     """
     for _ in range(_TRIES):
         wrong = np.flatnonzero(~each_keeps(schema, filled))

@@ -67,10 +67,7 @@ class EventSet:
 
 
 class Walks:
-    """Walks of a network's chains in two sets; `wanted`: one event at least is of the first.
-
-    Every state is given that its events are of the set `kept`, which has both others in it.
-    """
+    """Walks of a network's chains in two sets, both in `kept`; `wanted`: one event at least is of the first."""
 
     def __init__(
         self, network: MixtureOfChains, hit: EventSet, miss: EventSet, kept: EventSet, *, wanted: bool
@@ -123,10 +120,7 @@ def kinds_of(network: Network) -> Products:
 
 
 def each_given(products: Products, boxes: Sequence[Box], pieces: Mapping[int, Pieces], kinds: int) -> Products:
-    """Every kind of people given the rules on people alone, as it was fitted: kinds keep their shares.
-
-    Edges: a kind that the rules leave nothing has no share.
-    """
+    """Every kind of people given the rules on people: kinds keep their shares, but for those left with nothing."""
     cut, inside = products.cut(pieces), torch.zeros(len(products.weight)).double()
     for box in boxes:
         inside += cut.inside(box).exp()

@@ -39,10 +39,7 @@ def run_demo(
     watch: Watcher | None = None,
     **settings: Any,
 ) -> Path:
-    """Write the holders' files, carry out the run, compare, and say where everything lies.
-
-    With `visits` the holders have people of their own, and all years of each person.
-    """
+    """Write the holders' files, carry out the run, compare, say where all lies; `visits`: with all their years."""
     out = free_folder(Path("runs/demo")) if out is None else out
     if out.exists():
         raise ArtefactError(f"{out} is there already. Choose another --out. Nothing was read or charged.")

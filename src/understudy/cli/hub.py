@@ -1,7 +1,5 @@
 """Commands for a hub: `understudy federation` (create one of many machines, invite parties, renew, revoke) and `serve`,
 which carries out a run file with holders elsewhere.
-
-The class `Federation` is another thing: holders in one process.
 """
 
 import signal

@@ -1,6 +1,4 @@
-"""Commands for a party on its own machine: `join` a run with rows, `aggregate` without, `collect` what people's
-devices upload, and `approve` a contract.
-"""
+"""Commands for a party on its own machine: `join`, `aggregate`, `collect` and `approve`."""
 
 import secrets
 import select

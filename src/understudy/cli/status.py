@@ -74,7 +74,6 @@ def console(
 
 
 def status_view(status: Mapping[str, Any]) -> Group:
-    """The status of a server (parties, round, ε, bytes, last error) or of a party."""
     state = str(status["state"])
     view: list[Grid | Text] = [
         Text.assemble((state, _COLOURS.get(state, "yellow")), f"  {_title(status)}"),

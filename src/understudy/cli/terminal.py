@@ -73,7 +73,6 @@ def escape(text: str) -> str:
 
 
 def note(text: str) -> None:
-    """Something that a user should know, beside the output."""
     err.print(f"[yellow]Note:[/] {escape(text)}")
 
 
@@ -102,7 +101,6 @@ def need(*modules: str) -> None:
 
 
 def need_grpc() -> None:
-    """The library of the network, an extra, too."""
     # Its own log would come before our words; set it to see that.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if importlib.util.find_spec("grpc") is None:
@@ -126,7 +124,6 @@ ARTEFACTS = {
 
 
 def summary(result: "Result", folder: Path) -> None:
-    """What a run cost, what came of it, and where it lies."""
     card = result.artefact.card
     plain.print(str(result.privacy))
     if expected := card.get("expected"):
@@ -154,10 +151,7 @@ def training() -> Iterator["Callable[[Rounds], None] | None"]:
 
 @contextmanager
 def bar_of() -> Iterator["Callable[[Rounds], None] | None"]:
-    """A bar of rounds, ε so far and time left; before it, one of the ids that are masked while people are aligned.
-
-    Nothing of any row is shown; quiet when not in a terminal. No bar stands before the first word, nor between two.
-    """
+    """A bar of rounds, ε and time left, before it one of the ids that are masked; quiet when not in a terminal."""
     if not err.is_terminal:
         yield None
         return

@@ -108,10 +108,7 @@ class ArraySchema(Document):
         return cls(**keys)
 
     def scaled(self, values: ArrayLike, source: str = "the array") -> Values:
-        """Rows (rows, *shape) in declared units as numbers in [0, 1].
-
-        Guarantee: whatever type and bounds they have, what comes out lies in [0, 1] and is never NaN.
-        """
+        """Rows (rows, *shape) in declared units as numbers in [0, 1], never NaN, whatever type and bounds they have."""
         array, (low, high) = np.asarray(values), self.bounds
         if array.shape[1:] != self.shape:
             by, here = (" × ".join(map(str, size)) or "one value" for size in (self.shape, array.shape[1:]))
@@ -163,7 +160,6 @@ class ArraySchema(Document):
 
     @property
     def targets(self) -> tuple[Categorical, ...]:
-        """All columns of classes."""
         target = _class_column(self.label, self.classes)
         return _columns(self.labels) or (() if target is None else (target,))
 

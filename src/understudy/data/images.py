@@ -74,7 +74,6 @@ class ImageSchema(ArraySchema):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the pixels, row by row."""
         return tuple("_".join(map(str, ("pixel", *place))) for place in np.ndindex(*self.shape))
 
     @property
@@ -163,9 +162,7 @@ def _load(path: Path, schema: ImageSchema) -> tuple[NDArray[Any], NDArray[Any] |
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
-    """Grey (height, width) or colour (height, width, 3) as a PNG file: a header, the rows (each after a 0: unfiltered),
-    the end.
-    """
+    """Grey (height, width) or colour (height, width, 3) as a PNG: header, unfiltered rows, end."""
     height, width, *colour = pixels.shape
     lines = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0)))
     head = struct.pack(">IIBBBBB", width, height, 8, 2 if colour else 0, 0, 0, 0)

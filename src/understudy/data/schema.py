@@ -78,7 +78,6 @@ class Schema(Document):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns, without the person."""
         return tuple(column.name for column in self.columns)
 
     @property
@@ -152,10 +151,7 @@ class Schema(Document):
 
 
 def join(schemas: Mapping[str, Schema]) -> Schema:
-    """The columns of several parties side by side, in the order of the parties.
-
-    The person is kept where all parties call it the same. A draft among them makes the whole a draft.
-    """
+    """The columns of several parties side by side; the person where all call it the same; a draft makes it a draft."""
     if not schemas:
         raise SchemaError("there is no schema to join.")
     holder: dict[str, str] = {}
@@ -243,7 +239,6 @@ class Grid:
         return "grid" if any(len(group) > 1 for group in self.groups) else "columns"
 
     def group_of(self, name: str) -> int:
-        """The number of the holder's group."""
         return next(number for number, group in enumerate(self.groups) if name in group)
 
     @property

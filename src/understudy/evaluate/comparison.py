@@ -1,8 +1,5 @@
 """Everything that a holder learns by putting a synthetic table beside the real one: `us.evaluate`, and the page.
 
-Figures between what a perfect and what a naive table would reach (`yardstick`), the papers' figures and models
-(`fidelity`), how often each level of each column occurs, and attacks with control and baseline (`leakage`).
-
 Edges: no column in common, no rows, no outsiders → a reason in place of each figure.
 """
 
@@ -49,7 +46,6 @@ class Shares:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """A text for each level."""
         return (*self.column.labels, *(("missing",) if self.column.nullable else ()))
 
 
@@ -57,11 +53,9 @@ class Shares:
 class Comparison:
     """What was measured between a real and a synthetic table.
 
-    `figures` are measured on the yardstick, those of `evaluation` on all rows with a bootstrap as the floor.
-    `attacks` are judged together, whoever ran them: at most 5 % for a success by luck, over all of them.
-    `closeness` holds the distances of synthetic to training rows, by the label of the group they were measured
-    on, `pairs` how strongly two columns hang together by their values; `notes` say what the reader must know, and
-    `losses` what the schema, through which the generator saw the rows, could not say of them.
+    `closeness` holds the distances of synthetic to training rows, by the label of the group they were measured on,
+    `pairs` how strongly two columns hang together by their values; `notes` say what the reader must know, and `losses`
+    what the schema, through which the generator saw the rows, could not say of them.
     """
 
     evaluation: Evaluation
@@ -141,8 +135,7 @@ def compare(
     """Measure all of it. `holdout` are real rows that no generator saw; `outsiders` such rows by party.
 
     `people` says whose each row of `real` and of `holdout` is, where that is known: attacks then look at one row of
-    each person, by lot, and at nobody of the training people among the others. `another` adds what `sdmetrics` says
-    of the same tables (`second_opinion`).
+    each person, by lot, and at nobody of the training people among the others.
     """
     evaluation = evaluate_tables(
         real, synthetic, schema, holdout=holdout, target=target, owners=owners, models=models, seed=seed
@@ -210,10 +203,7 @@ def attack_groups(
     target: str | None = None,
     seed: int = 0,
 ) -> dict[str, Leakage]:
-    """Every attack that needs tables alone, by the label of its group; of columns, the target is inferred.
-
-    What one page shows is judged together (`judge`).
-    """
+    """Every attack that needs tables alone, by its group's label, judged together (`judge`); the target is inferred."""
     leakages = {}
     for group in groups:
         names = group.schema.names

@@ -1,8 +1,4 @@
-"""One measured number, and in fields what it says of what: nobody takes a name apart.
-
-Guarantee: none. A figure is a function of real rows, meant for their holder; showing it to anyone else is a release
-outside ε, unless it is paid for.
-"""
+"""One measured number, and in fields what it says of what: nobody takes a name apart."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
@@ -76,7 +72,6 @@ class Figure:
 
     @property
     def name(self) -> str:
-        """As files of results have it."""
         return self.what.name
 
     @property

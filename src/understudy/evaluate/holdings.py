@@ -82,10 +82,7 @@ class OwnRows:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Holdings:
-    """Real rows, their public schema, whose column is whose, who took no part, and what is to be known.
-
-    `people` says whose each row is, where a column does.
-    """
+    """Real rows, their public schema, whose column or row (`people`) is whose, who took no part, and notes."""
 
     real: pd.DataFrame
     schema: Schema
@@ -115,10 +112,7 @@ def raw_rows(source: Source, schema: Schema, name: str | None, most: int | None)
 
 
 def read_rows(source: Source, schema: Schema) -> tuple[pd.DataFrame, People, OwnRows]:
-    """Rows in the columns of the schema, and whose each is: None where no column says so. People may have several.
-
-    They come as they are: the schema of the third may be wider, and says what the given one could not.
-    """
+    """Rows in the columns of the schema, and whose each is: None where no column says so. People may have several."""
     raw, _ = raw_rows(source, schema, None, None)
     found = own_rows([raw], schema, one_row_each=False)
     (table,) = found.tables
@@ -127,10 +121,7 @@ def read_rows(source: Source, schema: Schema) -> tuple[pd.DataFrame, People, Own
 
 
 def own_rows(raws: Sequence[Raw], schema: Schema, *, one_row_each: bool) -> OwnRows:
-    """Tables that share a schema, typed and checked, in one schema that is wide enough for all of them.
-
-    Where people may have several rows, a table without the person's column is read as one row each.
-    """
+    """Tables that share a schema, typed and checked, in one wide enough for all; without a person, a row each."""
     rows = sum(len(raw.numbers) for raw in raws)
     columns, losses = list[Column](), list[Loss]()
     for column in schema.columns:

@@ -61,10 +61,7 @@ def array_figures(
     steps: int = 1_000,
     seed: int = 0,
 ) -> tuple[Figure, ...]:
-    """All figures of images or series in two files, and in a third that the generator has not seen, if there is one.
-
-    Without `holdout` a fifth of the real rows is kept out of what is learned from them.
-    """
+    """All figures of images or series in two files, and a third that is unseen; without it a fifth is kept out."""
     own, made = opened(real, schema), opened(synthetic, kind_of(schema).as_drawn(schema))
     seen = None if holdout is None else opened(holdout, schema)
     found = _FIGURES[schema.kind](own, made, seen, epochs=epochs, steps=steps, seed=seed)
@@ -149,10 +146,7 @@ def evaluate_images(
     epochs: int = 5,
     seed: int = 0,
 ) -> tuple[Figure, ...]:
-    """Accuracy, balanced accuracy, macro-F1 and AUC of `SmallCnn`, named like `tstr_cnn_acc`.
-
-    At most `rows` of each are used, drawn by the seed.
-    """
+    """Accuracy, balanced accuracy, macro-F1 and AUC of `SmallCnn`, named like `tstr_cnn_acc`."""
     whole(classes=classes, rows=rows, epochs=epochs)
     rng = np.random.default_rng([seed, 0])
     pairs = {"real": real, "synthetic": synthetic, "test": test}
@@ -206,7 +200,6 @@ class SmallCnn(nn.Module):
 
     @torch.no_grad()
     def probabilities(self, images: Tensor) -> NDArray[np.float64]:
-        """(images, classes)"""
         parts = [self.net(x).double().softmax(dim=1) for x in torch.split(images, 1024)]
         return torch.cat(parts).numpy()
 

@@ -1,7 +1,7 @@
 """Records for catalogues: Croissant 1.1 with provenance (PROV-O), and DCAT-AP.
 
-Both name the synthetic files with their digests, what they hold, and how they were made. The real rows appear only as
-something that the holders have; no record says anything of them but what the run's schema and statement say.
+The real rows appear only as something that the holders have; no record says anything of them but what the run's schema
+and statement say.
 """
 
 import io

@@ -2,9 +2,8 @@
 
 NIST SP 800-226 (2025) asks how a claim of differential privacy is to be judged. Opinion 28/2024 of the European Data
 Protection Board, on when a model is anonymous, and the ICO's guidance on anonymisation (2025) ask whether a person can
-be singled out, linked, or have something inferred. Questions are in our own words. An answer is a figure or a sentence
-of the run, with where it stands; what does not apply says why; what only people can answer is blank. None is a
-certificate.
+be singled out, linked, or have something inferred. An answer is a figure or a sentence of the run, with where it
+stands; what does not apply says why; what only people can answer is blank. None is a certificate.
 """
 
 import math
@@ -38,7 +37,6 @@ class Answer:
 
 
 def checklists(facts: Facts) -> list[Answer]:
-    """Both lists."""
     return [*_nist(facts), *_europe(facts)]
 
 

@@ -57,14 +57,12 @@ class About:
 
     @classmethod
     def load(cls, path: str | Path) -> "About":
-        """From a TOML file."""
         body = load_toml(Path(path), "what people say of the release")
         known_keys(body, [field.name for field in fields(cls)], f"keys of {path}")
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in body.items()}
         return cls(**values)
 
     def blanks(self) -> list[str]:
-        """What nobody filled in."""
         usual = About()
         return [name for name, value in vars(self).items() if value == getattr(usual, name)]
 
@@ -99,12 +97,10 @@ class Facts:
 
     @property
     def worst(self) -> float:
-        """The largest of a person's prices."""
         return max(self.epsilon.values())
 
     @property
     def guesses(self) -> str:
-        """What the price means to one person."""
         return in_words(stated_guesses(self.statement), self.statement["adjacency"])
 
     @property
@@ -124,7 +120,6 @@ class Facts:
 
     @property
     def mechanisms(self) -> list[str]:
-        """Each holder's uses in words."""
         return [
             f"{party['name']}: {use['count']:,} × {use['words']} (noise drawn by {party['noise']})"
             for party in self.statement["parties"]
@@ -146,7 +141,6 @@ class Facts:
 
 
 def read_facts(folder: str | Path, about: About | None = None, *, made: date | None = None) -> Facts:
-    """The facts of the run in this folder."""
     run = load_artefacts(folder)
     if run.card is None or run.privacy is None or run.missing.keys() & {"privacy.json", "run.json"}:
         lacking = ", ".join(f"{name} ({why})" for name, why in run.missing.items())

@@ -46,8 +46,6 @@ class EvidenceError(ArtefactError):
 
 @dataclass(frozen=True)
 class Verified:
-    """Who signed, and how many files they stand for."""
-
     run: str
     signers: tuple[str, ...]
     files: int
@@ -74,10 +72,7 @@ def new_key(path: str | Path) -> Path:
 
 
 def statement_to_sign(folder: str | Path, *, ledger: str | Path | None = None) -> dict[str, Any]:
-    """What whoever signs this folder stands for: the holder of this ledger, or without one the hub.
-
-    A holder's ledger is read first: a folder that states uses which the ledger does not hold is not signed.
-    """
+    """What a signer of this folder stands for: the holder of this ledger, which must hold its uses, or else the hub."""
     folder = Path(folder)
     run, stated = _stated(folder)
     name, receipts = HUB, None

@@ -37,7 +37,6 @@ _DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, Overf
 
 
 def write_generator(folder: Path, parts: GeneratorParts) -> Path:
-    """Write the files. The card goes last: a folder without one is not a generator."""
     network, card, levels, release = parts.module, parts.card, parts.levels, parts.release
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}

@@ -28,8 +28,6 @@ MOST_FLOATS = 1 << 27
 
 
 class Network(Protocol):
-    """What a generator needs of its network."""
-
     latent: int
 
     def rows(self, z: Tensor) -> Tensor:
@@ -41,8 +39,6 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class GeneratorParts:
-    """What a generator is made of."""
-
     network: Network
     schema: "PublicSchema | MixedSchema | SeveralVisits"
     card: Mapping[str, Any]
@@ -58,8 +54,6 @@ class GeneratorParts:
 
 @dataclass(frozen=True, eq=False)
 class ClassifierParts:
-    """What a classifier is made of."""
-
     network: "ClassifierNetwork"
     weights: Tensor = field(repr=False)
     features: "Features" = field(repr=False)

@@ -1,7 +1,4 @@
-"""Argument checks, in one place and in one voice.
-
-Each takes keyword arguments, so that the message can name them: `positive(epsilon=epsilon)`.
-"""
+"""Argument checks in one voice, by keyword, so that messages name them: `positive(epsilon=epsilon)`."""
 
 import difflib
 import hashlib

@@ -41,9 +41,8 @@ _STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def replace(path: Path, data: bytes, *, sync: bool = False) -> Path:
-    """Write the file in one piece, for its owner alone: a kill leaves the old one or the new one.
-
-    With `sync` it is on the disk when this returns.
+    """Write the file in one piece, for its owner alone: a kill leaves the old or the new one; `sync`: it is on the
+    disk.
     """
     _make(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -98,10 +97,7 @@ def own_database(path: Path) -> None:
 
 
 def own_folder(path: Path) -> Path:
-    """The folder, made if need be, into which its owner alone can look from now on.
-
-    Edges: a folder of somebody else's, or one that all share (/tmp), stays as it is; its files are closed one by one.
-    """
+    """The folder, made if need be, into which its owner alone can look; others' and shared ones stay as they are."""
     _make(path)
     about = path.stat()
     if about.st_uid == os.geteuid() and not about.st_mode & stat.S_ISVTX:

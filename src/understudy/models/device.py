@@ -35,11 +35,7 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 @contextmanager
 def first_weights(seed: int) -> Iterator[None]:
-    """Inside, torch draws on the CPU from this public seed; afterwards it goes on as if nothing had been drawn.
-
-    `torch.manual_seed` writes a stack trace for every device not in use, which takes longer than to draw a small
-    network.
-    """
+    """Inside, torch draws on the CPU from this public seed (`manual_seed` is slow); then as if nothing was drawn."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield

@@ -31,7 +31,6 @@ class Described:
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """Of the arguments."""
         return cls.keys
 
     def describe(self) -> dict[str, Any]:
@@ -56,7 +55,6 @@ class Described:
 
     @classmethod
     def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
-        """What the described network is made with."""
         names, given = cls.names(), description.keys() - {"kind"}
         if given != set(names):
             said = f"this describes no {cls.kind}, which is described by {', '.join(names)}"

@@ -1,7 +1,7 @@
 """The decision about a contract: it waits in a holder's home until a person has said yes or no to exactly this one.
 
 `understudy join` puts the contract there and waits; `understudy approve`, the console, or a person at the terminal of
-`join` decides. Both sides write files, so either may be started again in between.
+`join` decides.
 
 Guarantee: a decision is under the digest of the contract, word for word, and is on the disk before it counts; it says
 nothing about any other contract. The policy was asked before, and the ledger decides about every charge besides.
@@ -23,10 +23,7 @@ from understudy.runtime.identity import Invitation
 
 @dataclass(kw_only=True)
 class Queue:
-    """Contracts that wait for a person: asked here by `prompt`, or decided from elsewhere (`decide`).
-
-    `prompt` looks whether the person has said something, and returns None at once if not.
-    """
+    """Contracts that wait for a person: asked by `prompt`, which returns None until something is said, or `decide`d."""
 
     home: Path
     show: Callable[[Contract], None] = lambda contract: None

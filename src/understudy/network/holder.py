@@ -95,7 +95,7 @@ def take_seat(
     """Open the rows and the ledger, and say how a party is built from them. A new ledger gets the policy's limits.
 
     Without a `table`: a party that holds nobody, and adds up other people's shares, or collects their uploads in a
-    `box`. `watch` hears, here and nowhere else, how far the party is with masking ids.
+    `box`.
     """
     name = identity.party
     held: Held = _nobody(schema, home, box) if table is None else table
@@ -147,10 +147,7 @@ def aggregator_key(home: Path) -> KeyPair:
 
 @contextmanager
 def seat_from(path: Path) -> Iterator[Seat]:
-    """The seat that a TOML file describes, for one process at a time. Paths are relative to the file.
-
-    Keys: `home` (with identity.toml in it), `table`, `schema`, `policy`, and if need be `ledger` and `noise`.
-    """
+    """The seat that a TOML file describes: `home`, `table`, `schema`, `policy`, `ledger`, `noise`, relative to it."""
     values = load_toml(path, "the holder's seat")
     known_keys(values, ("home", "table", "schema", "policy", "ledger", "noise"), path.name)
     if missing := [key for key in ("home", "table", "schema", "policy") if key not in values]:

@@ -3,10 +3,10 @@
     result, folder = serve_file(RunFile.load("run.toml", elsewhere=True), Path("federation"))
 
 In the output folder, beside the artefacts of every run: contract.json (what was offered, word for word), audit.jsonl
-and status.json. A server that was stopped or killed resumes with `resume`, under the same contract.
+and status.json.
 
-Guarantee: no row is read here, and no table is named. What a run costs at each holder stands in the contract that
-the holder signs; what it did cost is the ledgers' word.
+Guarantee: no row is read here, and no table is named. What a run costs at each holder stands in the contract that the
+holder signs; what it did cost is the ledgers' word.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 While its process lives, it holds a lock beside the file, which the kernel lets go however the process ends: what was
 written by a process that is gone is not taken for the present.
 
-Besides, what a holder's audit log tells of each run (`traffic`), and which runs a federation's server has served.
-
 Guarantee: no figure of any row; what is shown are names, counts of messages and bytes, and prices.
 Edges: of a log above `MOST` bytes the end alone is read; runs from before are not in it, or not whole.
 """
@@ -36,10 +34,7 @@ GONE = ("silent", "stopped", "failed")  # nobody is there who would know how the
 
 
 class Status:
-    """Keeps the file fresh while it is open. `more` adds what has to be looked up at each writing.
-
-    An error that ends it leaves "failed" and its text, or the `state` that it names itself.
-    """
+    """Keeps the file fresh while open, with `more`; an error leaves "failed" and its text, or the `state` it names."""
 
     def __init__(self, folder: Path, *, more: Callable[[], Mapping[str, Any]] = dict, **facts: Any) -> None:
         self.file, self._more = folder / FILE, more

@@ -84,11 +84,7 @@ def _to(column: Real, decimals: int) -> Real:
 
 
 def as_bought(column: Column) -> str | Column:
-    """How a column of a draft is bought: its kind, with its form where that is not the plain one.
-
-    A boolean is one of its two words, whichever, and a time of day lies between midnight and midnight: both are free,
-    with gaps, as all that is bought.
-    """
+    """How a draft's column is bought: its kind and form. Booleans and times of day are free, with gaps."""
     if isinstance(column, Boolean) and column.labels != ("False", "True"):
         return replace(column, nullable=True)
     if isinstance(column, Integer) and column.written is not None:
@@ -121,9 +117,8 @@ def in_words(kind: str | Column) -> str:
 def kinds_of(
     source: Source, declared: Kinds | None = None, *, person: str | None = None, confirmed: bool = False
 ) -> dict[str, str | Column]:
-    """The kind of each column: as declared, by a DataFrame's dtypes, or where that is `confirmed` by a look at rows.
-
-    Edges: a file of which nothing is declared or confirmed → ConfigError, which lists what was seen.
+    """Each column's kind: declared, by dtypes, or by rows where `confirmed`. Nothing of these → ConfigError, with a
+    list.
     """
     if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
         found = draft(_beginning(source), person, most_categories=MOST_TEXTS)

@@ -27,8 +27,8 @@ Described = PublicSchema | MixedSchema | SeveralVisits
 class Artefacts:
     """The pieces of one run; None where one is not there, and then `missing` says why, by file name.
 
-    A run that trained a `model` has no synthetic rows. `drawn` are all synthetic tables by their names, or one without
-    a name; `synthetic` is that one, and of people with events their events, of the first kind.
+    `drawn` are all synthetic tables by their names, or one without a name; `synthetic` is that one, and of people with
+    events their events, of the first kind.
     """
 
     folder: Path = Path()
@@ -46,22 +46,18 @@ class Artefacts:
 
     @property
     def kind(self) -> str:
-        """The kind of the rows."""
         return TABLE.name if self.described is None else self.described.kind
 
     @property
     def schema(self) -> Schema | None:
-        """The schema, where it is a table's."""
         return self.described if TABLE.describes(self.described) else None
 
     @property
     def arrays(self) -> ArraySchema | None:
-        """The schema, where it is of images or series."""
         return self.described if ARRAYS.describes(self.described) else None
 
     @property
     def visits(self) -> VisitSchema | SeveralVisits | None:
-        """The schema, where it is of people with events."""
         return self.described if EVENTS.describes(self.described) else None
 
     @property
@@ -78,10 +74,7 @@ class Artefacts:
 
     @property
     def rehearsal(self) -> str:
-        """Why nothing of this run is private, in words; nothing where it was the real thing.
-
-        Any of the pieces may say so: a statement that was put beside a rehearsal's card does not make it real.
-        """
+        """Why nothing of this run is private, in words, by any of its pieces; nothing where it was the real thing."""
         pieces = (self.privacy or {}, self.card or {}, *(self.transcript or ()))
         said = next(filter(None, map(rehearsal_of, pieces)), "")
         fast = [party for party in self.parties.values() if party.get("noise", "secure") != "secure"]
@@ -89,12 +82,10 @@ class Artefacts:
 
     @property
     def protocol(self) -> str:
-        """The protocol's name, or nothing."""
         return str((self.card or self.settings or {}).get("protocol", ""))
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The protocol's settings."""
         config = (self.card or {}).get("config")
         return config if isinstance(config, dict) else {}
 
@@ -112,7 +103,6 @@ class Artefacts:
 
 
 def load_artefacts(folder: str | Path) -> Artefacts:
-    """Read all pieces of a run's folder."""
     folder = Path(folder)
     missing: dict[str, str] = {}
 

@@ -1,8 +1,7 @@
 """One released table with its error bars, for the page. Released counts and the fit alone: it reads no row.
 
 Of all pairs of columns that were measured, and that a page has room for, the one is shown whose counts stand furthest
-out of the noise as a dependence; with the run's target among them, where there is one. Choosing by what was released
-is free.
+out of the noise as a dependence; with the run's target among them, where there is one.
 """
 
 from dataclasses import dataclass

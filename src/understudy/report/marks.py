@@ -65,9 +65,7 @@ def column_mark(shares: Shares) -> Mark:
 
 
 def raw_mark(shares: Shares) -> Mark:
-    """A column's mark by how far its numbers and gaps, or where it has no numbers its shares, stand beyond what real
-    rows reach.
-    """
+    """A column's mark by how far its numbers and gaps, or else its shares, stand beyond what real rows reach."""
     if shares.numbers is not None:
         real, made = (0.0 if part is None else float(part[-1]) for part in (shares.real, shares.synthetic))
         gaps = abs(real - made) if shares.column.nullable else 0.0

@@ -1,7 +1,7 @@
 """What a run's page shows of real rows and ledgers: found by the run file, read at their holder, or not at all.
 
-It is for the holder of the rows. Edges: whatever is missing or cannot be read is a reason; a party or a column that
-does not exist is the caller's mistake → ConfigError.
+Edges: whatever is missing or cannot be read is a reason; a party or a column that does not exist is the caller's
+mistake → ConfigError.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,8 +41,6 @@ KINDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was measured on real rows, or why nothing was."""
-
     comparison: Comparison | None = None
     reason: str = ""
     arrays: ArrayTable[ArraySchema] | None = None  # real images or series, where the rows are such
@@ -67,10 +65,7 @@ def measure(
     target: str | None = None,
     seed: int = 0,
 ) -> Measured:
-    """Compare the synthetic rows with the real rows that can be read here.
-
-    `target`: the column that models learn to predict; by default the run's own target, if that column is here.
-    """
+    """Compare the synthetic rows with the real rows that can be read here."""
     if run.model:
         return Measured(reason="the run trained a model and made no synthetic rows.")
     if run.kind not in _MEASURED:
@@ -107,7 +102,6 @@ def _source(body: Mapping[str, Any]) -> Any:
 
 
 def _of_tables(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -> Measured:
-    """The holders' tables beside the drawn one."""
     schemas = {name: _schema(run, schema, name) for name in sources}
     found = open_holdings(sources, schemas, same_people=run.owners is not None, databases=asked.databases)
     if isinstance(found, str):
@@ -134,7 +128,6 @@ def _of_tables(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -
 
 
 def _of_arrays(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -> Measured:
-    """The holders' images or series beside the drawn ones."""
     _require_readable(sources, asked.databases)
     real, drawn = together([opened(source, schema) for source in sources.values()]), cast(Any, run.synthetic)
     found = array_figures(real, drawn, schema, holdout=asked.holdout, epochs=3, steps=400, seed=asked.seed)
@@ -142,7 +135,6 @@ def _of_arrays(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -
 
 
 def _of_people(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -> Measured:
-    """The holders' people and their events beside the drawn ones."""
     _require_readable(sources, asked.databases)
     schemas, drawn = schemas_of(run.parties, sources, schema), cast(Any, run.drawn)
     real = all_people(sources, schemas, schema)
@@ -174,7 +166,6 @@ def timelines(run: Artefacts, parties: Sequence[str] | None = None) -> dict[str,
 
 
 def sound(run: Artefacts) -> bool:
-    """Whether the run has a privacy statement that can be read."""
     return run.privacy is not None and view.privacy(run.privacy) is not None
 
 
@@ -196,9 +187,7 @@ def compared(
     another: bool = False,
     page: bool = False,
 ) -> tuple[list[str], Comparison | People | None]:
-    """Two sets of rows of any kind beside each other, for `understudy evaluate`: what there is to say, in lines, and
-    what a page is made of, if there is one.
-    """
+    """Two sets of rows side by side, for `understudy evaluate`: lines, and what a page is made of, if there is one."""
     described = load_any(schema)
     if TABLE.describes(described):
         table = evaluate(real, synthetic, described, holdout=holdout, target=target, another=another)

@@ -107,10 +107,7 @@ def _require_real(run: Artefacts) -> None:
 def write_evaluation_page(
     comparison: Comparison | People, out: str | Path, *, title: str = "", now: datetime | None = None
 ) -> Path:
-    """Write the page of a comparison of two tables, or of people with their events; returns where.
-
-    It is for the holder of the real rows.
-    """
+    """Write the page of a comparison, for the holder of the real rows; returns where."""
     if isinstance(comparison, People):
         real, usual = Measured(people=comparison), "Synthetic people with events"
     else:

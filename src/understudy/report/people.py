@@ -2,9 +2,7 @@
 
 Figures are those of `evaluate/utility/visits.py`; a person weighs 1 in every table. Words and marks are the page's own
 (`verdict`, `marks`): tables stand between other real people and shuffled columns, numbers of events between other real
-people and all numbers alike, and sums are judged as numbers are, by how far they are off. With several kinds of events
-there is a block for people and what two kinds have to do with each other, and one for each kind.
-All of it is for the holder of the rows.
+people and all numbers alike, and sums are judged as numbers are, by how far they are off.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,8 +40,6 @@ SUBJECTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class People:
-    """What was measured on real people and their events."""
-
     figures: tuple[Figure, ...]
     attacks: tuple[Attack, ...]
     shares: tuple[Shares, ...]
@@ -209,7 +205,6 @@ def _keys(figure: Figure) -> Finding:
 
 
 def laid_out(people: People) -> dict[str, Any]:
-    """The rows of the page's tables."""
     blocks = _blocks(people)
     return {
         "blocks": [_laid_out(title, figures, several=len(blocks) > 1) for title, figures in blocks.items()],

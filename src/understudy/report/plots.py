@@ -1,8 +1,8 @@
 """The pictures, as inline SVG without scripts: they print, follow the reader's light or dark theme, and stay small.
 
-Widths are in per cent and text keeps its size, so a picture fits a phone and a sheet of paper alike. Colours are
-classes of the style sheet. Real rows are grey and synthetic rows coloured, so that they differ without colour;
-the scale of correlations runs from blue over the background to orange, which the colour-blind can tell apart.
+Widths are in per cent and text keeps its size, so a picture fits a phone and a sheet of paper alike. Real rows are grey
+and synthetic rows coloured, so that they differ without colour; the scale of correlations runs from blue over the
+background to orange, which the colour-blind can tell apart.
 """
 
 import math
@@ -42,10 +42,7 @@ def picture(label: str, height: float, *content: object, **attributes: object) -
 
 
 def strip(figure: Figure, low: float, high: float) -> Markup:
-    """One figure on its scale: a bar up to the value, ticks where real rows and a naive table stand.
-
-    The numbers stand beside it, so it is decoration to a screen reader.
-    """
+    """One figure on its scale: a bar up to the value, ticks where real rows and a naive table stand."""
     if figure.value is None:
         return Markup("")
     at = _across(low, high)
@@ -101,7 +98,6 @@ def interval(low: float, value: float, high: float, fit: float, first: float, la
 
 
 def bars(shares: Shares) -> Markup:
-    """How often each level occurs, real above synthetic."""
     # (2, levels)
     table = np.stack([shares.synthetic if shares.real is None else shares.real, shares.synthetic])
     labels, table = _fewer(shares.labels, table)

@@ -38,10 +38,7 @@ class Sheet:
 
 
 def sheets(run: Artefacts, real: ArrayTable[ArraySchema] | None = None) -> list[Sheet]:
-    """Of each class some rows; of rows without classes one sheet. For their holder, `real` rows stand below.
-
-    Of several labels a class is one of the first.
-    """
+    """Some rows of each class of the first label, or of all; for their holder, `real` ones below."""
     if run.arrays is None or run.synthetic is None:
         return []
     schema: Any = kind_of(run.arrays).as_drawn(run.arrays)
@@ -112,9 +109,7 @@ def _both(
 
 
 class _Images:
-    """How one kind of arrays is drawn on a page: some rows of each class, a row for each that was drawn (None where
-    that is not known), and drawn rows in [0, 1], with real ones where there are any, as names and pictures.
-    """
+    """How a kind of arrays is drawn: rows of each class, one for each drawn row, and pictures with their names."""
 
     def some(self, frame: pd.DataFrame, schema: Any) -> pd.DataFrame:
         return frame.groupby(schema.label).head(EACH) if schema.label in frame else frame.head(EACH)

@@ -77,10 +77,7 @@ LIMIT = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a holder should know: a mark, a subject, what is said of it, figures, the section.
-
-    `badge` is the word beside the mark, where it is not the mark's own; `of` the kind of events that it is about.
-    """
+    """One thing that a holder should know: a mark, a subject, what is said of it, figures, the section."""
 
     mark: Mark
     subject: str
@@ -99,10 +96,8 @@ def verdict(
     rehearsal: str = "",
     others: Sequence[Finding] = (),
 ) -> tuple[Finding, ...]:
-    """All findings, utility first, then attacks, then the price. `others`: those of rows that are no table.
-
-    `short` says, for each party whose ledger records less than stated, why. `rehearsal` says why nothing
-    here is private: that then comes first, and takes the place of the price.
+    """All findings: utility (`others`: of rows that are no table), attacks, price; `short` ledgers; a `rehearsal`
+    first.
     """
     found: list[Finding] = []
     if rehearsal:

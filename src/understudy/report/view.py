@@ -39,8 +39,6 @@ DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
 @dataclass(frozen=True)
 class Line:
-    """One figure as a row: its name, its picture, its numbers."""
-
     label: str
     figure: Figure
     picture: Markup
@@ -50,7 +48,6 @@ class Line:
 
 
 def lines(figures: Sequence[Figure]) -> list[Line]:
-    """Figures of one measure, on a common scale."""
     low, high = plots.span(figures)
     return [
         Line(figure_name(f.what), f, plots.strip(f, low, high), number(f.value), number(f.best), number(plots.worst(f)))
@@ -121,10 +118,7 @@ def heat_maps(
 def furthest_pairs(
     pairs: Sequence[Pair], owners: Mapping[str, str] | None, most: int = 8
 ) -> list[tuple[str, str, str, str, str, str]]:
-    """The pairs of columns whose values' dependence differs most: both names, whose, measure, real, synthetic.
-
-    Two columns come once, by the measure that differs most.
-    """
+    """The pairs of columns whose dependence differs most, each once: both names, whose, measure, real, synthetic."""
     whose, seen = owners or {}, dict[tuple[str, str], Pair]()
     for pair in sorted(pairs, key=lambda pair: -abs(pair.synthetic - pair.real)):
         seen.setdefault((pair.one, pair.other), pair)

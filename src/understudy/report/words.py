@@ -121,7 +121,6 @@ def _plain(what: What) -> str:
 
 
 def attack_name(what: What) -> tuple[str, str]:
-    """An attack's name and what it asks."""
     title, asks = ATTACKS.get(what.measure, (what.name, ""))
     if what.measure == "singling_out":
         title += f", {'1 column' if what.part == 'univariate' else f'{what.part} columns'}"
@@ -187,7 +186,6 @@ def right_about(quality: Mapping[str, Any]) -> str:
 
 
 def signed(value: float) -> str:
-    """A correlation with its sign."""
     return f"{value:+.2f}".replace("-", "−")
 
 
@@ -209,7 +207,6 @@ def luck(p: float | None) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes in a unit that keeps the number short."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
@@ -223,5 +220,4 @@ def listed(items: Sequence[str]) -> str:
 
 
 def capital(text: str) -> str:
-    """The first letter large, the rest as it stands."""
     return text[:1].upper() + text[1:]

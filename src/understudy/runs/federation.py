@@ -2,10 +2,8 @@
 
     federation = Federation({"clinic": clinic, "insurer": insurer}, schemas, budget=Budget(epsilon=2, delta=1e-6))
 
-A federation's ledgers are real files unless it is a rehearsal; seeds are for rehearsals alone. Holders on machines of
-their own are a federation, too: `understudy federation` founds it, `network/` runs it, and the class here has no part
-in it. With the same people at every holder (columns are split) a person has one row, and no two holders the same
-column. With different people at each (rows are split) a person may have several rows.
+A federation's ledgers are real files unless it is a rehearsal; seeds are for rehearsals alone. With the same people at
+every holder (columns are split) a person has one row, and no two holders the same column.
 
 Guarantee: rows that were opened here fit their public schema; nothing was charged for it.
 """
@@ -53,8 +51,7 @@ class Holder:
     """One data holder in this process: its rows, its ledger, and what a run may cost it.
 
     `people_are_elsewhere` is its word that other holders of rows may have some of its people, too. `total` is what the
-    run may cost together with what was bought for it under its name; without it, that is the run's own budget. `came`:
-    where its rows are as they came, if the run sees them through a schema that was bought; a page compares with these.
+    run may cost together with what was bought for it under its name; without it, that is the run's own budget.
     """
 
     name: str
@@ -207,10 +204,7 @@ def open_ledger(path: Path, holder: str, budget: Budget) -> Ledger:
 def open_lifetime_ledger(
     path: Path, holder: str, price: Budget, lifetime: float | None, lifetime_word: str, price_word: str
 ) -> Ledger:
-    """The same; a new one allows `lifetime` for all that is ever done, or else this price alone.
-
-    A ledger that says otherwise is an error, not silence.
-    """
+    """The same; a new one allows `lifetime` for all that is ever done, or this price alone; another one is an error."""
     if lifetime is not None and lifetime < price.epsilon:
         raise ConfigError(
             f"{lifetime_word} {lifetime:g} is below {price_word} {price.epsilon:g}. Nothing was read or charged."

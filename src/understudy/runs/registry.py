@@ -1,6 +1,4 @@
-"""The protocols that a run can name, each a record (`protocols.protocol`), and their settings in words, as each
-protocol's `Config` declares them: `understudy protocols NAME`.
-"""
+"""The protocols that a run can name, each a record (`protocols.protocol`), and their settings in words."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -62,7 +60,6 @@ def file_of_rows(file: RunFile) -> RunFile:
 
 
 def config_for(protocol: str, settings: Mapping[str, Any]) -> Any:
-    """The protocol's checked config from plain settings."""
     return protocol_named(protocol).configured(settings)
 
 

@@ -1,6 +1,4 @@
-"""What a run gives: a generator or a classifier with its price; saved as a folder, shown as a page, loaded again, and
-asked for predictions.
-"""
+"""What a run gives: a generator or a classifier with its price; saved, shown as a page, loaded, asked to predict."""
 
 import json
 import tempfile

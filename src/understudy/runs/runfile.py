@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PartySection:
-    """What a run file says about one holder."""
-
     table: str
     schema: str
     epsilon: float

@@ -1,7 +1,4 @@
-"""Keys, requests and certificates: elliptic curves (P-256) with SHA-256, in PEM.
-
-Guarantee: nothing here touches a row, and a private key is in no certificate and no request.
-"""
+"""Keys, requests and certificates: elliptic curves (P-256) with SHA-256, in PEM."""
 
 import hashlib
 import ipaddress
@@ -132,7 +129,6 @@ def load(pem: str | bytes) -> x509.Certificate:
 
 @lru_cache(maxsize=256)
 def fingerprint(certificate: str | bytes) -> str:
-    """SHA-256 of a certificate, as the federation file has it."""
     return "sha256:" + load(certificate).fingerprint(hashes.SHA256()).hex()
 
 

@@ -1,8 +1,8 @@
 """The contract of a run: what will be done, with whom, at which price. Signed before anything is asked.
 
-The server offers it, each party checks it against its holder's policy and signs its digest; from then on the
-party answers nothing outside it (`runtime.session`). The signed contract is kept at both ends.
-Its price binds by `Ledger.within`, also where the holder's ledger has room for more.
+The server offers it, each party checks it against its holder's policy and signs its digest; from then on the party
+answers nothing outside it (`runtime.session`). Its price binds by `Ledger.within`, also where the holder's ledger has
+room for more.
 
 What a holder allows stands in one TOML file, its policy, which is read before any contract is signed:
 
@@ -49,8 +49,8 @@ ACCEPT = ("ask", "always")
 class Contract:
     """One run. `schemas` are digests of what is public about each party's rows, `budgets` the run's price there.
 
-    The parties are the keys of `schemas`, in the order in which they are asked; `message` is the largest message
-    in bytes, either way. `columns` (`columns_of`) are there so that a party can say where a schema differs.
+    The parties are the keys of `schemas`, in the order in which they are asked; `message` is the largest message in
+    bytes, either way.
     """
 
     federation: str
@@ -148,8 +148,6 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """A holder's limits. The module's text says what each means."""
-
     protocols: tuple[str, ...]
     epsilon_run: float
     epsilon_total: float
@@ -201,10 +199,9 @@ class Policy:
     ) -> None:
         """PartyError if this contract is not for this party as the holder allows it, and what to do then.
 
-        `spent` is the ε of the holder's ledger so far. It is added to the price of the run as it stands, which
-        is more than the two compose to at the same δ's: the check may refuse early; the ledger decides exactly.
-        The number of people is told to nobody here: too few is all that the refusal says. `columns` are those
-        of this party's schema (`columns_of`), to say where another one differs.
+        It is added to the price of the run as it stands, which is more than the two compose to at the same δ's: the
+        check may refuse early; the ledger decides exactly. The number of people is told to nobody here: too few is all
+        that the refusal says.
         """
         if refusal := self._refusal(contract, party, schema, people, spent, columns or {}):
             why, then = refusal

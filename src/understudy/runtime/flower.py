@@ -98,10 +98,8 @@ def server_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerApp:
 
 
 class FlowerParties(RemoteParties):
-    """The parties of one contract behind a Flower grid. `kinds` are the messages of the protocol.
-
-    `patience` is how many seconds an answer may take, with all that Flower loses on the way, `pause` those between
-    two looks for replies.
+    """The parties of one contract behind a Flower grid; an answer may take `patience` seconds, with looks every
+    `pause`.
     """
 
     def __init__(
@@ -123,9 +121,8 @@ class FlowerParties(RemoteParties):
         self._shown: dict[str, str] = {}
 
     def wait(self, timeout: float, *, at_least: int | None = None) -> None:
-        """Until every party has signed the contract. PartyError names who is missing, or why one refused.
-
-        With `at_least` so many suffice once the time is over. Who refuses is not away, and ends it.
+        """Until every party has signed, or with `at_least` so many once time is over. PartyError: who is missing or
+        refused.
         """
         until = time.monotonic() + timeout
         while missing := [name for name in self.names if name not in self._nodes]:
@@ -139,9 +136,8 @@ class FlowerParties(RemoteParties):
             time.sleep(self._pause)
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        """Ask all the same, or each named party its own, at once; the replies in the order of the asks.
-
-        Who does not answer within `patience` seconds is PartyAway, or left out where `at_least` have answered.
+        """Ask all the same, or each its own, at once. Who takes above `patience` seconds is PartyAway, unless
+        `at_least` came.
         """
         asks = addressed(message, self.names)
         if not self._nodes.keys() >= asks.keys():

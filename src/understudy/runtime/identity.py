@@ -41,11 +41,7 @@ from understudy.runtime.lifetimes import AUTHORITY_DAYS, DAYS, INVITED_DAYS
 
 @dataclass(frozen=True, kw_only=True)
 class Invitation:
-    """What a party shows, in one secret file: certificate and key, and whom to dial.
-
-    With `once` it is an invitation to be exchanged; without, it is the party's own, and `invitation` is the
-    fingerprint of the one that it came from.
-    """
+    """A party's certificate, key and whom to dial, in one secret file; with `once` an invitation, to be exchanged."""
 
     federation: str
     party: str
@@ -205,9 +201,8 @@ class Authority:
 
     @classmethod
     def found(cls, folder: str | Path, *, name: str, address: str, days: int = DAYS) -> "Authority":
-        """A new federation, whose parties will dial `address` (HOST:PORT). ArtefactError if one is here.
-
-        `days` is how long the certificates of the server and the parties are good.
+        """A new federation, whose parties will dial `address`, with certificates for `days`. ArtefactError if one is
+        here.
         """
         folder = Path(folder)
         plain_name(name=name)
@@ -234,10 +229,7 @@ class Authority:
     renew = invite  # the same act: a fresh key, a fresh pin, and the old certificate is out
 
     def issue(self, party: str, *, days: int | None = None) -> Invitation:
-        """A finished identity, for a party that cannot reach a server with the authority's key.
-
-        Edges: whoever runs this holds the party's key, and can pose as that party to the server.
-        """
+        """An identity for a party that cannot reach the authority's server; who runs this can pose as that party."""
         return self._made(party, days or self.days, once=False)
 
     def enrol(self, party: str, shown: bytes, request: bytes) -> bytes:

@@ -1,6 +1,4 @@
-"""All parties in this process (a simulation, a test, or holders that share a machine), what is the same wherever they
-are, and the transcript of what was said.
-"""
+"""All parties in this process, what is the same wherever they are, and the transcript of what was said."""
 
 import math
 from collections import Counter, defaultdict
@@ -39,10 +37,7 @@ class Line:
                 self.entry = receipt.entry
 
     def price(self, party: PartyPrivacy) -> float | None:
-        """ε of these messages' payments for the person with the highest spend; None: nothing, or no guarantee.
-
-        Where a payment is for some people only, nobody pays for more uses of an event than the one who spends most.
-        """
+        """ε of these payments for the person with the highest spend, at most; None: nothing, or no guarantee."""
         try:
             spend: Counter[DpEvent] = Counter()
             for event, count in self.uses.items():
@@ -70,10 +65,8 @@ class Transcript:
         line.add(receipts)
 
     def rows(self, privacy: PrivacyStatement | None = None) -> list[dict[str, Any]]:
-        """The transcript as plain rows, in order of first appearance, with prices where the run's privacy is given.
-
-        A payment behind two kinds of message stands at both; what a person paid in all is in the statement. In a
-        rehearsal every row says so first.
+        """The transcript as plain rows, in order, with prices where the run's privacy is given; a rehearsal's say so
+        first.
         """
         first = {} if privacy is None or not privacy.rehearsal else {"rehearsal": privacy.rehearsal}
         parties = {} if privacy is None else {party.name: party for party in privacy.parties}
@@ -105,7 +98,6 @@ class LocalParties:
         return tuple(self.parties)
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        """Ask all the same, or each named party its own. Who is here does not go away."""
         asks = addressed(message, self.names)
         replies: dict[str, Any] = {}
         for name, ask in asks.items():

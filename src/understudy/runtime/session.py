@@ -64,9 +64,8 @@ class Seat:
         return self.invitation.party
 
     def open(self, contract: Contract) -> "Session":
-        """Check a contract against the policy, ask the holder if need be, and open its session.
-
-        PartyError if it is refused. A contract that was accepted before is checked again and not asked about.
+        """Check a contract against the policy, ask the holder unless it was accepted before, open its session; or
+        PartyError.
         """
         if contract.federation != self.invitation.federation:
             raise PartyError(f"{self.name} was invited to another federation. Nothing was read or sent.")
@@ -134,7 +133,7 @@ class Session:
         """The recorded answer, or a new one, recorded before it is returned.
 
         `expires` (of `time.monotonic`): an ask that waited longer for the one before it is neither computed nor
-        charged. A failure of the disk is raised here, and nothing was sent.
+        charged.
         """
         with self._lock:
             given, log = self._journal.given, self.seat.log

@@ -55,9 +55,7 @@ class Binned(Column):
 
     @cached_property
     def edges(self) -> NDArray[Any]:
-        """Where each level begins, and where the last one ends, on the column's own scale: of whole numbers, days and
-        times one past `high`, in exact arithmetic.
-        """
+        """Where each level begins, and the last one ends (of whole numbers one past `high`), on the column's scale."""
         low, high = self._number(self.low), self._number(self.high)
         count, bins = high - low + 1, self.bins
         if bins is None:
@@ -205,10 +203,7 @@ class Real(Binned):
             raise self.error(f"some bins hold no number of {most} decimals.")
 
     def steps(self, edges: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The first and the last number between two edges each, in units of the last decimal.
-
-        Exact: a step divided by its unit lies on the side of the edge that is said here.
-        """
+        """The first and the last number between two edges each, in units of the last decimal."""
         unit = 10.0 ** (self.decimals or 0)
 
         def from_here(at: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -104,7 +104,6 @@ def kind_of(schema: PublicSchema) -> Kind[Any, Any]: ...
 
 
 def kind_of(schema: PublicSchema) -> Kind[Any, Any]:
-    """The kind of rows that the schema describes."""
     return BROUGHT[schema.kind]
 
 
@@ -181,12 +180,10 @@ class MixedSchema(Document):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The columns of a row, party after party."""
         return tuple(column for name, part in self.parts.items() for column in _names(name, part))
 
     @property
     def owners(self) -> dict[str, str]:
-        """The party of each column."""
         return {column: name for name, part in self.parts.items() for column in _names(name, part)}
 
     def frame(self, drawn: Mapping[str, pd.DataFrame | NDArray[Any]]) -> pd.DataFrame:

@@ -43,11 +43,9 @@ class Family(Generic[S, R]):
         self.schema, self.rows = schema, rows
 
     def describes(self, schema: object) -> "TypeIs[S]":
-        """Whether this is a schema of such rows."""
         return isinstance(schema, self.schema)
 
     def holds(self, rows: object) -> "TypeIs[R]":
-        """Whether these are such rows."""
         return isinstance(rows, self.rows) and self.describes(rows.schema)
 
     def among(self, schemas: Mapping[str, Any]) -> dict[str, S]:
@@ -67,9 +65,8 @@ class Kind(Family[S, R], ABC):
         """Rows from wherever they lie, checked against the schema."""
 
     def check(self, source: Any, schema: S) -> tuple[list[Violation], list[str]]:
-        """What keeps rows from fitting the schema, and what is worth saying of how many there are: for their holder.
-
-        Edges: but for tables the first cell that does not fit → SchemaError.
+        """What keeps rows from fitting, and what is worth saying, for their holder; but for tables the first →
+        SchemaError.
         """
         self.read(source, schema)
         return [], []
@@ -104,7 +101,6 @@ class Flat(Kind[S, R]):
         return self.sizes(schema)
 
     def width(self, schema: S) -> int:
-        """How many numbers a row is."""
         return math.prod(self.shape(schema))
 
     @abstractmethod

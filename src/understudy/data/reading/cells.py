@@ -49,10 +49,7 @@ class Fault:
 def read_cells(
     column: Column, cells: "pd.Series[Any]", numbers: NDArray[np.int64], *, gap: str = NOT_NULLABLE
 ) -> tuple["pd.Series[Any]", list[Fault]]:
-    """The column's values in their own dtype, and every fault; `numbers` are the numbers of the rows.
-
-    `gap`: what is said of a cell that is empty and may not be.
-    """
+    """The column's values in their dtype, and every fault; `numbers`: rows'; `gap`: said of a forbidden empty cell."""
     where, seen = distinct(cells, missing_words(column))
     values, reasons = _parse(column, seen)
     if seen.dtype == object:

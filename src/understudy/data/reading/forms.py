@@ -45,17 +45,13 @@ def read_day(text: str, form: str) -> date | None:
 
 
 def write_day(day: date, form: str) -> str:
-    """The day in this form."""
     values = {"YYYY": f"{day.year:04}", "MM": f"{day.month:02}", "M": f"{day.month}"}
     values |= {"DD": f"{day.day:02}", "D": f"{day.day}"}
     return re.sub("[YMD]+", lambda part: values[part[0]], form)
 
 
 def day_form(words: set[str]) -> tuple[str, bool] | None:
-    """The form that all these texts are days in, and whether day and month could be the other way round; or None.
-
-    Where both ways read all of them, the day comes first.
-    """
+    """The form that all these texts are days in (day first, if both fit), and if the other way fits, too; or None."""
     parts = [_LIKE_DAYS.fullmatch(word.strip()) for word in words]
     marks = {found and found[2] for found in parts}
     if len(marks) != 1 or None in marks:
@@ -73,10 +69,7 @@ def day_form(words: set[str]) -> tuple[str, bool] | None:
 
 
 def read_time(value: object, form: str) -> float:
-    """How many steps after midnight a text in this form is, or a time; NaN for what is neither.
-
-    Edges: 24:00 is no time. What a time has below the step is dropped.
-    """
+    """How many steps after midnight a text in this form, or a time, is, rounded down; NaN for neither and 24:00."""
     if isinstance(value, time):
         return (value.hour * 3600 + value.minute * 60 + value.second) // TIME_FORMS[form]
     first, rest = ("[0-9]{2}" if form.startswith("HH") else "[0-9]{1,2}"), form.count(":")
@@ -113,7 +106,6 @@ def read_number(text: str, form: str) -> float:
 
 
 def write_number(value: float, form: str, decimals: int | None) -> str:
-    """The number in this form."""
     plain = np.format_float_positional(value, trim="0") if decimals is None else f"{value:.{decimals}f}"
     return (plain.replace(".", ",") if "," in form else plain) + form.lstrip("0,")
 

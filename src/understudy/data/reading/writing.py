@@ -55,10 +55,7 @@ def csv_text(frame: pd.DataFrame, schema: object) -> str:
 
 
 def typed_like(frame: pd.DataFrame, schema: object, dtypes: Mapping[Any, Any]) -> pd.DataFrame:
-    """The table in these types, where its cells allow it: text as the schema says that it is written.
-
-    A type without room for a gap is left as it is where a value is missing.
-    """
+    """The table in these types where its cells and gaps allow it: text as the schema says that it is written."""
     known: dict[str, Column] = {column.name: column for column in getattr(schema, "columns", ())}
     return frame.assign(**{c: _typed_like(known[c], frame[c], dtypes[c]) for c in frame if c in known and c in dtypes})
 
@@ -101,10 +98,7 @@ def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataF
 
 
 def coarsen_long(source: Source, schema: Schema, path: Path) -> Path:
-    """The same of a long table, a batch at a time, into a Parquet file that its owner alone can read.
-
-    Edges: what is not of the column's kind → SchemaError; ids are written as text.
-    """
+    """The same of a long table by batches, into a Parquet file of its owner's, ids as text; or SchemaError."""
     types = pa.schema([(name, _TYPES.get(kind, pa.string())) for name, kind in _dtypes(schema).items()])
     handle = own_file(path, os.O_WRONLY | os.O_TRUNC)
     with os.fdopen(handle, "wb") as file, pyarrow.parquet.ParquetWriter(file, types) as writer:

@@ -76,10 +76,7 @@ def _decoded(value: bytes) -> str | bytes:
 def as_declared(
     cells: "pd.Series[Any]", source: TableSource, numeric: bool | None, numbers: NDArray[np.int64], column: str
 ) -> tuple["pd.Series[Any]", list[Fault]]:
-    """The cells with no value where a declared word stands, and with points in numbers that have commas.
-
-    `numeric` says whether the column holds numbers; None: not known, and then it does where every cell is one.
-    """
+    """Cells without value where a declared word stands, and points for commas; `numeric` None: if every cell is one."""
     if source.missing:
         cells = _without(cells, source.missing)
     if source.decimal == "." or numeric is False or not isinstance(cells.dtype, pd.CategoricalDtype):

@@ -1,23 +1,19 @@
 """Singling out, linkability and attribute inference: what a synthetic table tells about single people.
 
 Giomi et al. (PoPETs 2023), §5; the three criteria of the Article 29 Working Party's opinion on anonymisation (2014).
-Differs from the paper: written for codes, with numpy alone (the authors' library `anonymeter` declares numpy below
-1.27). Values are levels, so a bin counts as one value.
 
 *Singling out* (§5.1, after Cohen and Nissim, PNAS 2020): can someone write down, from the synthetic table, a predicate
 that fits exactly one person? Univariate: values that one synthetic row has alone, and the ends of ordered columns.
 Multivariate: a random synthetic row in `columns` random columns, "at least" above the median of an ordered column, "at
 most" up to it, "equal" elsewhere. Predicates that fit one synthetic row are kept; an attack succeeds where one fits one
-training row. Control: one held-out row. Baseline: as many random predicates, on the training rows.
-Synthetic rows are compared without repeats, as in the paper, but real rows with repeats, since two equal people are
-two. A small table is singled out more easily or less than a large one. The paper brings its control to the size of the
-training table by a model of how many people predicates fit; from 500 rows to 2,000 that errs by .07–.15, which no
-interval shows. Here attack and control are run on equally many people: of the larger table, a sample by lot.
-Many predicates may single out one and the same unusual person, so they are no independent trials as in the
-paper: the Wilson intervals count P·Σk/Σk² trials for P predicates of which k single out each person.
-Test: other choices of the training people among both groups; counted is by how many predicates the attack singles
-out more people than its control. A predicate that fits more than `CROWD` of them singles out nobody under nearly
-every choice (k of 30 people all but one on one side: 3·10⁻⁸), and takes no part in the test.
+training row. Control: one held-out row. Baseline: as many random predicates, on the training rows. Synthetic rows are
+compared without repeats, as in the paper, but real rows with repeats, since two equal people are two. Here attack and
+control are run on equally many people: of the larger table, a sample by lot. Many predicates may single out one and the
+same unusual person, so they are no independent trials as in the paper: the Wilson intervals count P·Σk/Σk² trials for P
+predicates of which k single out each person. Test: other choices of the training people among both groups; counted is
+by how many predicates the attack singles out more people than its control. A predicate that fits more than `CROWD` of
+them singles out nobody under nearly every choice (k of 30 people all but one on one side: 3·10⁻⁸), and takes no part in
+the test.
 
 *Linkability* (§5.2): an attacker holds a person's columns of one kind here and of another kind there (two parties'
 columns) and wants to know that they belong together. The attack succeeds where the same synthetic row is among the
@@ -67,10 +63,7 @@ def matches(predicates: Predicates, codes: Codes) -> tuple[Ints, Ints]:
 
 
 def _fitting(predicates: Predicates, codes: Codes) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
-    """A few predicates at a time, and whether each fits each row, eight rows a byte: (few, rows / 8).
-
-    Every test is made once, however many predicates have it.
-    """
+    """A few predicates at a time, and whether each fits each row, eight rows a byte; every test is made once."""
     flat = predicates.reshape(-1, 4)
     column, low, high, negated = flat.T
     top = int(flat[:, 1:3].max(initial=0)) + 1

@@ -7,16 +7,12 @@ Giomi et al., "A unified framework for quantifying privacy risk in synthetic dat
 - *baseline*: guessing without the table; an attack below it says nothing about privacy.
 The risk is what the attack adds to the control, on the scale of what was left to add:
 (attack − control) / (1 − control), cut to [0, 1], with the two intervals propagated to first order.
-Differs from the paper: the lower and the upper ends are propagated apart, from the measured shares and not from
-the centres of their intervals, so that no risk arises where both found nothing; at 500 trials the two agree
-to .01.
 
-Whether an attack beats its control is not read off the intervals but tested (`rates`): every measure carries `p`,
-how easily it would have done as well by luck. Attacks that stand together are judged together, by `judge`: then
-the chance that any of them is called a success where nothing leaked is at most `LEVEL`, however many there are.
+Whether an attack beats its control is not read off the intervals but tested (`rates`): every measure carries `p`, how
+easily it would have done as well by luck. Attacks that stand together are judged together, by `judge`: then the chance
+that any of them is called a success where nothing leaked is at most `LEVEL`, however many there are.
 
-Guarantee: none. A result is a function of real rows, meant for their holder: an attack that fails is no proof
-that another one would. Edges: what could not be run, or whose control is too small, says why, in place of a number.
+Guarantee: none. Edges: what could not be run, or whose control is too small, says why, in place of a number.
 """
 
 import math
@@ -37,10 +33,7 @@ LEAST = 20  # people in a control: beside fewer, what is leaked of many cannot b
 
 @dataclass(frozen=True)
 class Measure:
-    """One way to count an attack's success, for the attack, its control and its baseline.
-
-    `p` is how easily the attack beats its control so well by luck, `adjusted` the same among all that were tried.
-    """
+    """One count of an attack's success. `p`: how easily by luck it beats its control so well; `adjusted`: among all."""
 
     name: str
     attack: Rate
@@ -76,10 +69,7 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """One attack and how well it went by each measure, the leading one first; or why it could not be run.
-
-    `control` is how many people (or tables) the control counts, where the attack knows it.
-    """
+    """One attack and how well it went by each measure, the leading one first; or why it could not be run."""
 
     what: What
     measures: tuple[Measure, ...] = ()
@@ -98,7 +88,6 @@ class Attack:
 
     @property
     def name(self) -> str:
-        """As files of results have it."""
         return self.what.name
 
     def __getitem__(self, name: str) -> Measure:
@@ -110,7 +99,6 @@ class Attack:
 
     @property
     def leaks(self) -> bool:
-        """Whether any measure beats its control by more than chance."""
         return any(measure.leaks for measure in self.measures)
 
     def __str__(self) -> str:

@@ -1,11 +1,9 @@
 """One call for all attacks that need tables alone: what a synthetic table gives away about the people behind it.
 
-Membership (Hilprecht's score, the nearest row, and 0, 50 and 100 % outliers), the share of synthetic rows that
-stand closer to training rows than to unseen ones, singling out, linkability between the columns of the parties,
-and inference of single columns.
-Membership counts unlike cells (Hamming, as in the papers), the others respect the order of levels (Gower).
-
-An attack that fails proves nothing: ε is the promise, an attack can only break it.
+Membership (Hilprecht's score, the nearest row, and 0, 50 and 100 % outliers), the share of synthetic rows that stand
+closer to training rows than to unseen ones, singling out, linkability between the columns of the parties, and inference
+of single columns. Membership counts unlike cells (Hamming, as in the papers), the others respect the order of levels
+(Gower).
 Edges: a table that does not fit the schema → SchemaError; what cannot be run is there with its reason.
 """
 
@@ -35,8 +33,6 @@ LOOKED_AT = 2_000  # synthetic rows whose neighbours are looked for
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Leakage:
-    """Every attack, and figures of how close synthetic rows come to training rows."""
-
     attacks: tuple[Attack, ...]
     closeness: tuple[Figure, ...]
 
@@ -52,10 +48,7 @@ def attack_tables(
     targets: int = 1000,
     seed: int = 0,
 ) -> Leakage:
-    """Attack a synthetic table that was made from `train`, with `holdout`, rows that no training saw, as control.
-
-    `owners` maps columns to parties, between which people are linked; `secrets` names the columns to infer.
-    """
+    """Attack a table made from `train`, `holdout` as control; link people between `owners`, infer `secrets`."""
     whole(targets=targets)
     names = schema.names
     for name in (*(owners or ()), *(secrets or ())):

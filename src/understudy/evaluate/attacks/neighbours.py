@@ -5,32 +5,30 @@ al., "VertiGAN" (PoPETs 2023), §6.5, Eq. 20, and Zhang, master's thesis (TUM 20
 share of synthetic rows within τ of x, τ = the median over all targets of the distance to the nearest synthetic row; the
 better half of the targets by f are called members.
 Paper → code: m → targets, n → rows of the synthetic table, τ and t → radius, d → `Space` (Hamming unless another is
-given), f → score "share"; minus the nearest distance (Chen et al., "GAN-Leaks", CCS 2020) → score "nearest".
-Outliers (thesis, §5.4.2: 0, 50 or 100 % of the targets): the thesis does not say how it found them. Ours are the
-`OUTLYING` share of all real rows with the largest mean distance to the real rows, which the level counts give exactly,
-without comparing pairs. `outliers=None` draws targets blindly, as VertiGAN's paper does.
+given), f → score "share"; minus the nearest distance (Chen et al., "GAN-Leaks", CCS 2020) → score "nearest". Outliers
+(thesis, §5.4.2: 0, 50 or 100 % of the targets): the thesis does not say how it found them. Ours are the `OUTLYING`
+share of all real rows with the largest mean distance to the real rows, which the level counts give exactly, without
+comparing pairs.
 Differs from the papers: the outsiders hold as many outliers as the members, or outliers would give themselves away
 against any table; the synthetic table is replaced by real rows that are neither, as a control; AUC and TPR at 1 % FPR
 besides. Test: other choices of the members among the targets, outliers among outliers; counted is what the attack adds
-to its control. Edges: fewer targets than wished for → as many as there are, said in the note; none → the reason. At
-most half of the held-out rows become targets, the rest is the control's table.
+to its control. At most half of the held-out rows become targets, the rest is the control's table.
 
 Closeness (`neighbours`): DCR, the distance to the closest record, of every synthetic row to training rows, and NNDR,
 the ratio of the distances to the nearest and to the second nearest training row (near 0: one person is imitated and
 nobody else is near; 1 where both are equal, also at distance 0). The share of synthetic rows that stand closer to the
 training rows is Platzer and Reutterer's (Frontiers in Big Data 2021). ½ = no memorisation, 1 = every row imitates a
 training row.
-Differs from that paper: the two real tables need not be of one size, for a copy would then go unseen wherever
-its original was left out. With t training and h held-out rows, exchangeable rows reach t/(t + h); the share s
-is shown as (s/t) / (s/t + (1 − s)/h), which is ½ there and 1 at 1. Where several real rows are equally near,
-each counts by its part. The control does the same with every held-out row in place of a synthetic one,
-against all other real rows. Test: other choices of the training rows among all real rows, each with what falls to it.
-`copies` is the share of people whose very row stands in the synthetic table: of training people, of held-out people
-(control), and of training people where the columns of as many rows are drawn on their own (baseline, computed and
-not drawn). Rows of held-out people in the place of synthetic ones would be no control: a generator that keeps to
-what is common hits more people than real rows do, those who took part and the others alike.
-Intervals: many synthetic rows may have one and the same nearest real row, and then they are no independent
-trials. Exact, with Kish's effective number of trials, by the synthetic rows that fall to each real row.
+Differs from that paper: the two real tables need not be of one size, for a copy would then go unseen wherever its
+original was left out. With t training and h held-out rows, exchangeable rows reach t/(t + h); the share s is shown as
+(s/t) / (s/t + (1 − s)/h), which is ½ there and 1 at 1. The control does the same with every held-out row in place of a
+synthetic one, against all other real rows. Test: other choices of the training rows among all real rows, each with what
+falls to it. `copies` is the share of people whose very row stands in the synthetic table: of training people, of
+held-out people (control), and of training people where the columns of as many rows are drawn on their own (baseline,
+computed and not drawn). Rows of held-out people in the place of synthetic ones would be no control: a generator that
+keeps to what is common hits more people than real rows do, those who took part and the others alike. Intervals: many
+synthetic rows may have one and the same nearest real row, and then they are no independent trials. Exact, with Kish's
+effective number of trials, by the synthetic rows that fall to each real row.
 """
 
 from dataclasses import dataclass
@@ -63,8 +61,8 @@ def neighbourhood(
 ) -> Attack:
     """Attack up to `targets` training rows and as many held-out ones through the synthetic table.
 
-    `holdout` are rows from the same population that no training saw; `outliers` is the share of outliers
-    among the targets. Measures: `acc` (½ = nothing learned), `auc`, `tpr_at_1pct`.
+    `holdout` are rows from the same population that no training saw; `outliers` is the share of outliers among the
+    targets.
     """
     whole(targets=targets)
     one_of(SCORES, score=score)

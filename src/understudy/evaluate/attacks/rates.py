@@ -8,12 +8,12 @@ A membership attack gives every target a score; members of the training rows sho
   average hides a few people who leak completely, this one does not.
 Ties count as broken at random, in expectation: a constant score gives ½, ½ and 0.01.
 
-Intervals, each checked by simulation: `exact` (Clopper–Pearson) never covers too seldom; `wilson` is Giomi
-et al.'s (PoPETs 2023); `auc` uses Newcombe's method 5 (Statistics in Medicine 2006), which does not collapse
-at 1. For `top_half` the delta method gives a variance between p(1−p)/2m and p(1−p)/m for m members,
-depending on the densities at the cut, so the exact interval of m trials covers whatever they are. `tpr`
-does not know its threshold: the outsiders' 99th percentile lies between two of their order statistics with
-97.5 %, and exact intervals of 97.5 % are taken at both, so with up to 436 outsiders its lower end is 0.
+Intervals, each checked by simulation: `exact` (Clopper–Pearson) never covers too seldom; `wilson` is Giomi et al.'s
+(PoPETs 2023); `auc` uses Newcombe's method 5 (Statistics in Medicine 2006), which does not collapse at 1. For
+`top_half` the delta method gives a variance between p(1−p)/2m and p(1−p)/m for m members, depending on the densities at
+the cut, so the exact interval of m trials covers whatever they are. `tpr` does not know its threshold: the outsiders'
+99th percentile lies between two of their order statistics with 97.5 %, and exact intervals of 97.5 % are taken at both,
+so with up to 436 outsiders its lower end is 0.
 
 Luck: the null hypothesis is that nothing of a person is in the synthetic table, so that given all people and the table,
 every choice of those who took part was equally likely. Then any count of successes may be held against the counts that
@@ -22,10 +22,9 @@ one synthetic row decides about many people. The control's people are drawn by t
 test. `luck` draws the choices and stops once it has seen enough that did as well (Besag and Clifford, Biometrika 1991):
 p is then exact as it would be over all choices. `fisher` counts them, where a success is yes or no. `holm` corrects
 many p-values (Scandinavian Journal of Statistics 1979): with it, the chance that any test of a true null is called a
-success is at most the level, however the tests depend on one another. So P(p ≤ α) ≤ α under the null.
+success is at most the level, however the tests depend on one another.
 Edges: everybody or nobody took part → p is 1. People who took no part must be of the same kind as the others, and one
-row must be one person: else lots are not equally likely. On a page of more than 250 measures only `fisher` can go below
-what Holm asks for; one of ten holders has some 200.
+row must be one person: else lots are not equally likely.
 """
 
 import math
@@ -84,7 +83,6 @@ def exact(successes: float, trials: float, level: float = CONFIDENCE) -> Rate:
 
 
 def wilson(successes: float, trials: float) -> Rate:
-    """Wilson's score interval around the share of successes."""
     successes, trials = _possible(successes, trials)
     centre = (successes + Z * Z / 2) / (trials + Z * Z)
     half = Z / (trials + Z * Z) * math.sqrt(successes * (trials - successes) / trials + Z * Z / 4)
@@ -200,10 +198,7 @@ def luck(
     strata: NDArray[Any] | None = None,
     seed: int = 0,
 ) -> tuple[float, ...]:
-    """The p-value of each statistic, large where the attack does well; lots are drawn within `strata`.
-
-    `statistics` maps lots to (draws, statistics).
-    """
+    """The p-value of each statistic, large where the attack does well; lots are drawn within `strata`."""
     observed = statistics(took_part[None])[0]
     kinds = np.zeros(len(took_part), int) if strata is None else np.unique(strata, return_inverse=True)[1]
     few, as_good = max(1, min(100, BLOCK // max(1, len(took_part)))), np.empty((0, len(observed)), bool)

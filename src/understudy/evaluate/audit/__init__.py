@@ -1,3 +1,1 @@
-"""Does the code keep its promise? Runs on made-up rows with and without a canary, and the least ε that explains the
-difference.
-"""
+"""Does the code keep its promise? Made-up runs with and without a canary, and the least ε that explains them."""

@@ -100,12 +100,10 @@ class Subject:
 
     @property
     def schema(self) -> Any:
-        """The party's own."""
         return self.schemas[self.target]
 
     @property
     def budget(self) -> Budget:
-        """The party's own."""
         return self.budgets[self.target]
 
     @property
@@ -180,9 +178,8 @@ def audit_run_file(
 ) -> AuditResult:
     """Audit what a run file says: its protocol, its settings and one party's budget, on made-up rows.
 
-    `protocol` and `config` are the file's protocol and its checked settings. The party is the one that promises the
-    smallest ε, unless named. The number of people sets the sampling rate; it is read from the run's card where the
-    run was carried out, and a rate of one in ten is taken where it was not.
+    The party is the one that promises the smallest ε, unless named. The number of people sets the sampling rate; it is
+    read from the run's card where the run was carried out, and a rate of one in ten is taken where it was not.
     """
     case = case_of_run(file, protocol, config, party=party, people=people)
     result = audit_protocol(case, trials=trials, confidence=confidence, seconds=seconds, seed=seed, watch=watch)
@@ -197,7 +194,6 @@ def audit_run_file(
 def case_of_run(
     file: RunFile, protocol: Protocol, config: Any, *, party: str | None = None, people: int | None = None
 ) -> Case:
-    """What `audit_run_file` audits."""
     if people is not None:
         whole(people=people)
     name = party or min(file.parties, key=lambda each: float(file.parties[each].epsilon))

@@ -1,16 +1,15 @@
 """Does the code keep its promise? Run it many times with and without one person, and try to tell which it was.
 
-A protocol claims an ε through its ledger. An audit plays the adversary: it gives every run a score
-that should be high where the person took part, and `bounds` turns the scores into a lower bound on ε. If
-that is above the claim, something is wrong in the code, the accounting or the randomness. If not, nothing is
-proved: a better adversary might reach more.
+A protocol claims an ε through its ledger. An audit plays the adversary: it gives every run a score that should be high
+where the person took part, and `bounds` turns the scores into a lower bound on ε. If that is above the claim, something
+is wrong in the code, the accounting or the randomness.
 
-Sources: see `bounds`. Differs from the papers: the person's place stays in the world without them, and counts for
-nothing there, since the number of people is public and sets the sampling rate.
+Differs from the papers: the person's place stays in the world without them, and counts for nothing there, since the
+number of people is public and sets the sampling rate.
 
 Guarantee: a release that keeps its claim is called broken with probability at most 1 − confidence.
-Edges: a claim of no guarantee → ConfigError. When the seconds are over the trials end, and the result says how
-many there were.
+Edges: a claim of no guarantee → ConfigError. When the seconds are over the trials end, and the result says how many
+there were.
 """
 
 import math
@@ -43,10 +42,7 @@ _MOST_FEATURES = 256  # those that differ the most; a discriminant of more would
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What one adversary reached.
-
-    `observed` takes the noise to be of the claimed kind, in unknown strength; `any_noise` takes nothing for granted.
-    """
+    """`observed` takes the noise to be of the claimed kind, of any strength; `any_noise` takes nothing for granted."""
 
     adversary: str
     observed: float
@@ -73,8 +69,6 @@ class View:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """A claim, and what each adversary proved against it. `str` for people, `to_dict` for files."""
-
     claimed: float
     delta: float
     confidence: float
@@ -155,10 +149,7 @@ def audit_protocol(
     seed: int = 0,
     watch: Callable[[int], None] | None = None,
 ) -> AuditResult:
-    """Run a case `trials` times in each world, or until the seconds are over, and bound ε.
-
-    The claim is what the target's ledger holds after a run. `watch` is told how many trials are done.
-    """
+    """Run a case `trials` times in each world, or until the seconds are over, and bound ε by the target's ledger."""
     _enough(trials, confidence)
     positive(seconds=seconds)
     begun, done, price = time.monotonic(), 0, 0.0
@@ -235,11 +226,9 @@ class Seen:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parties, in the order in which they were given."""
         return tuple(self.parties)
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        """Ask all the same, or each named party its own."""
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else message
         replies = {name: self.parties[name].answer(ask) for name, ask in asks.items()}
         for name, reply in replies.items():
@@ -266,7 +255,6 @@ def _numbers(value: object) -> list[float]:
 
 
 def table(rows: Sequence[Sequence[float]]) -> Numbers:
-    """One row a run."""
     filled = np.zeros((len(rows), max(map(len, rows))))
     for place, row in enumerate(rows):
         filled[place, : len(row)] = row

@@ -1,21 +1,19 @@
 """Lower bounds on ε, with confidence, from how well somebody tells two worlds apart.
 
-In one world a person took part, in the other not. Who decides between them, from a release that is (ε, δ)-DP,
-raises false alarms at a rate α and misses the person at a rate β with
+In one world a person took part, in the other not. Who decides between them, from a release that is (ε, δ)-DP, raises
+false alarms at a rate α and misses the person at a rate β with
 
     1 − δ − β ≤ e^ε α    and    1 − δ − α ≤ e^ε β        (Kairouz, Oh, Viswanath 2015, Thm 2.1),
 
 so that rates too small prove an ε too large. Rates are bounded by Clopper and Pearson.
 
-Sources: thresholds and intervals from Jagielski, Ullman, Oprea, "Auditing differentially private machine
-learning" (NeurIPS 2020), and Nasr et al., "Adversary instantiation" (S&P 2021); the step from the rates to the
-mechanism's own curve from Nasr et al., "Tight auditing of differentially private machine learning" (USENIX
-Security 2023).
-Paper → code: FPR → false_alarm, FNR → miss.
+Sources: thresholds and intervals from Jagielski, Ullman, Oprea, "Auditing differentially private machine learning"
+(NeurIPS 2020), and Nasr et al., "Adversary instantiation" (S&P 2021); the step from the rates to the mechanism's own
+curve from Nasr et al., "Tight auditing of differentially private machine learning" (USENIX Security 2023).
 Differs from the papers: the curve may be that of any spend in a ledger, not of a Gaussian mechanism alone.
 
 Guarantee: each bound lies above the true ε with probability at most 1 − confidence, however scores were made.
-Edges: scores that tell nothing apart → 0. n trials prove at most about log(n/4). A low bound proves nothing.
+Edges: scores that tell nothing apart → 0. n trials prove at most about log(n/4).
 """
 
 import math
@@ -120,9 +118,9 @@ def _rates(sides: list[Numbers], thresholds: Numbers, confidence: float) -> tupl
 def explained(errors: Errors, claimed: Spend, delta: float) -> float:
     """The least ε at `delta` that the claimed events have with any amount of noise, given these errors.
 
-    A claim is a curve, an ε for every δ. The noise of all its events is scaled by one factor until the curve
-    just forbids the errors, and ε is read off there. So the result is above the claim's own ε exactly when the
-    errors refute the claim, at whichever δ. For Gaussian events this is the bound by μ of Nasr et al. 2023.
+    A claim is a curve, an ε for every δ. The noise of all its events is scaled by one factor until the curve just
+    forbids the errors, and ε is read off there. So the result is above the claim's own ε exactly when the errors refute
+    the claim, at whichever δ.
     Edges: nothing is proved → 0; a 32nd of the noise does not explain the errors either → infinity.
     """
     flat: Counter[DpEvent] = Counter()

@@ -1,7 +1,7 @@
 """Cases for the audit: the person to be found, and who searches each protocol for them.
 
-Rows are made up from the public schema. Everybody has the first level in every column and the canary the last, so
-that no other row resembles theirs.
+Rows are made up from the public schema. Everybody has the first level in every column and the canary the last, so that
+no other row resembles theirs.
 
 VertiGAN (`protocols/gans/verti_gan.py`) is searched by two adversaries at once.
 - *The server* knows the generator that it sent, the latent points and the critic's first weights. It works out what
@@ -14,8 +14,7 @@ VertiGAN (`protocols/gans/verti_gan.py`) is searched by two adversaries at once.
 
 Guarantee: parties, `train` and ledgers are the real ones, and no real row is read. The target's critic round is
 watched; in the world without the canary it leaves them out of the batches that were drawn and paid for.
-Edges: rounds are few and networks tiny, so noise is calibrated anew for the same ε and sampling rate. What breaks
-only at full size is not seen. A canary whose gradient stays below the clip norm is harder to find.
+Edges: rounds are few and networks tiny, so noise is calibrated anew for the same ε and sampling rate.
 """
 
 import math
@@ -140,8 +139,6 @@ class WatchedParty(VertiGanParty):
 
 
 class IdleRound(CriticRound):
-    """No work."""
-
     def __call__(self, batches: Sequence[Tensor], seed: int) -> Tensor:
         return torch.zeros(sum(parameter.numel() for parameter in self.network.parameters()))
 
@@ -214,7 +211,6 @@ class VertiGanAudit:
             verti_gan.train(self.config, parties, self._schemas, watch=watch)
 
     def _reference(self, world: World) -> Tensor:
-        """The replies of one run in this world."""
         seen = Seen(self._parties(world, 0))
         self._train(seen)
         return gradients(seen.parties[self.name], seen.replies[self.name])
@@ -226,7 +222,6 @@ class VertiGanAudit:
 
 
 def gradients(party: Any, replies: list[Reply]) -> Tensor:
-    """All gradients that a party sent, one after the other."""
     size = sum(parameter.numel() for parameter in party.network.parameters())
     sent = [reply for reply in replies if isinstance(reply, Gradient)]
     return torch.cat([densify(cast(dict[str, Any], reply.gradient.value), size) for reply in sent])

@@ -12,8 +12,7 @@ aggregator's noise alone, which is what the price is for.
 Guarantee: parties, the server's measurement, the check of shares and ledgers are the real ones; no real row is read.
 Edges: over rows the target alone is audited: the others' rows and noise only hide its person more. Over columns the
 canary is with all holders, and across them the server faces the noise of two; the number of people, which alignment
-discloses, differs by one between the worlds. Of several hosts before two aggregators one alone has the canary; that
-there is one upload more is public, and not looked at. The fit is left out: it is post-processing.
+discloses, differs by one between the worlds.
 """
 
 import math
@@ -77,14 +76,12 @@ class SumsAudit:
         )
 
     def seats(self, present: bool, trial: int) -> dict[str, Party]:
-        """Fresh parties, with or without the canary."""
         return {
             name: self.party(name, present, trial * len(self.schemas) + number)
             for number, name in enumerate(self.schemas)
         }
 
     def party(self, name: str, present: bool, seed: int) -> Party:
-        """With the canary, or without."""
         raise NotImplementedError
 
     def rows(self, name: str, first: int, last: int) -> Any:
@@ -131,7 +128,6 @@ class JointAudit(SumsAudit):
         return tightness(look, seconds=seconds)
 
     def made(self) -> Study[Any]:
-        """The study, as the server has it."""
         return self.study(self.config, self.schemas)
 
     def others(self) -> dict[str, Any]:
@@ -198,10 +194,7 @@ def joint_case(
     *,
     alone: bool = False,
 ) -> Case:
-    """The case of this party of a run. What the run would refuse is refused here.
-
-    `alone`: where columns are split, too, the target is audited as if it were the only holder.
-    """
+    """The case of this party; what the run would refuse is refused. `alone`: as if the target were the only holder."""
     whole = study(config, schemas)
     if alone or whole.grid.partition == "rows":
         if any(one.name == "most_holders" for one in fields(config)):
@@ -239,8 +232,6 @@ class _Tables(protocol.Plan):
 
 
 class _Moments(MomentsPlan):
-    """The same of images and series."""
-
     @property
     def unit(self) -> Tensor:
         return torch.cat([torch.ones(self._head), 1 + (math.sqrt(2) - 1) * self._diagonal.double()])
@@ -249,7 +240,6 @@ class _Moments(MomentsPlan):
         return torch.zeros(self.cells.count, dtype=torch.int64)
 
     def counted(self, rows: Any) -> Tensor:
-        """What these rows add to the sum: (numbers,)."""
         q = bounded(self.frame.coefficients(rows.values), float(self.frame.reach), self.cells.radius)
         classes = np.zeros(len(q), np.int64) if rows.classes is None else rows.classes
         return torch.from_numpy(self.cells.counted(classes, q.astype(np.int64)).sum(0)) * self.weights
@@ -259,7 +249,6 @@ class AggregatorsAudit(SumsAudit):
     """A run of `two-aggregators` or `shared-moments` in which each host has so many made-up people."""
 
     def case(self) -> Case:
-        """Searched by the server, which leaves its own noise away."""
         if self.people < 2:
             raise ConfigError("an audit of two aggregators needs two people. Nothing was audited.")
         if self._of_tables and any(own.person for own in self.schemas.values()):
@@ -319,7 +308,6 @@ class AggregatorsAudit(SumsAudit):
 
     @property
     def _host(self) -> str:
-        """Where the canary is."""
         hosts = [name for name in self.schemas if name != self.config.aggregator]
         return self.target if self.target in hosts else hosts[0]
 

@@ -1,10 +1,9 @@
 """How tight a claim is: what one person moves it by, over the noise that is really there.
 
-An audit by guesses needs thousands of runs to say much. Here the auditor sees more: it runs the real parties and the
-real server twice with the same noise, once with the worst-case person, so that the difference is exactly what that
-person moves; and it knows all other rows, so that what is left of a release is its noise, thousands of draws in one
-run. What a person moves, over the deviation of the noise, is μ: how far apart the two worlds lie as normal laws do
-(Dong, Roth, Su, "Gaussian differential privacy", JRSS B 2022).
+The auditor runs the real parties and the real server twice with the same noise, once with the
+worst-case person, so that the difference is exactly what that person moves; and it knows all other rows, so that what
+is left of a release is its noise, thousands of draws in one run. What a person moves, over the deviation of the noise,
+is μ: how far apart the two worlds lie as normal laws do (Dong, Roth, Su, "Gaussian differential privacy", JRSS B 2022).
 
 A person who moves less than is paid for hides noise that is as much too small, so the noise alone is compared as well
 with what was stated: the sum of all squares, each over its stated variance.
@@ -42,9 +41,7 @@ class NoGaussianError(ConfigError):
 
 
 class Block(NamedTuple):
-    """Numbers of a release with noise of one scale: what the person moves each by, its noise, and the noise's variance
-    as it is stated, by which it is known beforehand how many draws are enough.
-    """
+    """Numbers with noise of one scale: what the person moves each by, its noise, and the noise's stated variance."""
 
     moved: NDArray[Any]
     noise: NDArray[Any]
@@ -105,8 +102,7 @@ def tightness(
 ) -> Tightness:
     """Measure what one person moves, of all runs the most, and the noise, until the two ends are near each other.
 
-    `look(trial)`: the blocks of a run with and without the person, by the same noise, and what the ledger holds. When
-    the ends are near depends on the number of draws, not on what was drawn.
+    `look(trial)`: the blocks of a run with and without the person, by the same noise, and what the ledger holds.
     """
     moves, noises, begun = list[dict[Key, float]](), dict[Key, list[NDArray[Any]]](), time.monotonic()
     squares = 0.0  # of the noise, over its variance as stated

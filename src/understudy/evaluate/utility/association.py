@@ -61,8 +61,6 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Associations:
-    """The figures, and every pair behind them."""
-
     figures: tuple[Figure, ...]
     pairs: tuple[Pair, ...]
 
@@ -186,10 +184,7 @@ class Correlations:
 
 
 def pearson(codes: Codes) -> tuple[Matrix, NDArray[np.bool_]]:
-    """The correlation matrix of the columns, and which of them vary.
-
-    A constant column has correlation 1 with itself and 0 with the others.
-    """
+    """The correlation matrix of the columns, and which vary; a constant one has 1 with itself and 0 with the others."""
     rows, width = codes.shape
     first, second = np.zeros(width), np.zeros((width, width))
     step = max(1, CHUNK // max(1, width))
@@ -208,10 +203,7 @@ def pearson(codes: Codes) -> tuple[Matrix, NDArray[np.bool_]]:
 
 
 def cmd(real: Matrix, synthetic: Matrix, where: NDArray[np.bool_] | None = None) -> float | None:
-    """1 − tr(R·S)/(‖R‖‖S‖), over the entries `where`; None if the real entries there are all 0.
-
-    Synthetic entries that are all 0 reproduce nothing: 1.
-    """
+    """1 − tr(R·S)/(‖R‖‖S‖) over the entries `where`, 1 if S is all 0 there; None if R is."""
     if where is not None:
         real, synthetic = real * where, synthetic * where
     norms = float(np.linalg.norm(real)), float(np.linalg.norm(synthetic))
@@ -230,10 +222,7 @@ def correlations(
     ends: Sequence[Codes] | None = None,
     seed: int = 0,
 ) -> Correlations:
-    """CMD over all entries, and with `owners` also within and across parties, each with floor and ceiling.
-
-    `names` are used in the notes; `ends` as of `Marginals`.
-    """
+    """CMD over all entries, with `owners` also within and across, between its ends (`ends`: see `Marginals`)."""
     real, synthetic = checked(real, synthetic)
     width, scopes = real.shape[1], SCOPES if owners is not None else SCOPES[:1]
     if min(len(real), len(synthetic)) < 2:

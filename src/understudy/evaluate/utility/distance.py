@@ -1,14 +1,13 @@
 """Distances between rows of codes, in blocks: every attack that looks for neighbours stands on this.
 
-Hamming counts the columns in which two rows differ (Jiang et al., "VertiGAN", PoPETs 2023, §6.5); the
-Euclidean distance of their one-hot vectors is √(2·Hamming), so it ranks alike and is not offered apart.
-Gower also looks how far apart the levels of an ordered column lie: |i − j| / (levels − 1) there, 0 or 1
-elsewhere, and 1 between a missing and a present value (the distance of Giomi et al., PoPETs 2023).
+Hamming counts the columns in which two rows differ (Jiang et al., "VertiGAN", PoPETs 2023, §6.5); the Euclidean
+distance of their one-hot vectors is √(2·Hamming), so it ranks alike and is not offered apart. Gower also looks how far
+apart the levels of an ordered column lie: |i − j| / (levels − 1) there, 0 or 1 elsewhere, and 1 between a missing and a
+present value (the distance of Giomi et al., PoPETs 2023).
 
-Distances are whole numbers, so that ties are ties: a Hamming step is 1; a Gower step is `UNIT` = lcm(1 … 16),
-of which the steps of up to 17 levels are exact parts. `Space.width` is the largest distance possible.
-Columns are compared as bytes, one after the other, for a few targets against all rows; threads share the
-targets. (As products of one-hot matrices the same takes five times as long on the CPU, more with many levels.)
+Distances are whole numbers, so that ties are ties: a Hamming step is 1; a Gower step is `UNIT` = lcm(1 … 16), of which
+the steps of up to 17 levels are exact parts. `Space.width` is the largest distance possible. Columns are compared as
+bytes, one after the other, for a few targets against all rows; threads share the targets.
 """
 
 import os
@@ -57,7 +56,6 @@ class Space:
         )
 
     def take(self, columns: Sequence[int]) -> "Space":
-        """The same for these columns alone."""
         return Space(
             tuple(self.sizes[j] for j in columns),
             tuple(self.ordered[j] for j in columns),
@@ -120,8 +118,6 @@ class Space:
 
 
 class Rows:
-    """A table laid out by column, ready to be compared with."""
-
     def __init__(self, codes: Codes, space: Space) -> None:
         self.count, self.space = len(codes), space
         small = np.uint8 if max(space.sizes, default=0) <= 256 else np.int32
@@ -131,17 +127,13 @@ class Rows:
         ]
 
     def each(self, targets: Codes, work: Callable[[Distances, slice], T]) -> Iterator[T]:
-        """`work` on the distances of a few targets at a time, with their places, in the order of the targets.
-
-        `work` runs in threads and may overwrite the distances.
-        """
+        """`work` on the distances of a few targets at a time, with their places, in threads; it may overwrite them."""
         few = max(1, BLOCK // max(1, self.count))
         parts = [slice(begin, begin + few) for begin in range(0, len(targets), few)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             yield from pool.map(lambda part: work(self.space.distances(targets[part], self), part), parts)
 
     def nearest(self, targets: Codes) -> Distances:
-        """The distance of each target to its nearest row."""
         return np.concatenate([*self.each(targets, lambda distances, _: distances.min(axis=1))])
 
 

@@ -53,10 +53,7 @@ SCORES = {"classification": ("acc", "bal_acc", "f1", "auc"), "regression": ("r2"
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Rows to learn from or to test on: level numbers of the features, and the target.
-
-    The target is a class number (classification) or a number (regression).
-    """
+    """Rows to learn from or test on: level numbers of features, and the target, a class number or a number."""
 
     features: Codes
     target: NDArray[Any]
@@ -68,7 +65,6 @@ class Examples:
         return Examples(self.features[rows], self.target[rows])
 
     def sample(self, most: int, rng: np.random.Generator) -> "Examples":
-        """At most `most` of the rows, without replacement."""
         return self if len(self) <= most else self.take(rng.choice(len(self), most, replace=False))
 
     def split(self, rng: np.random.Generator, share: float = 0.2) -> tuple["Examples", "Examples"]:
@@ -88,10 +84,7 @@ def downstream(
     rows: int = 20_000,
     seed: int = 0,
 ) -> tuple[Figure, ...]:
-    """One figure per model and score, named like `tstr_mlp_acc`; its good end is the same model's TRTR.
-
-    `sizes` are the levels of the features; `classes` the classes of the target, None for a regression.
-    """
+    """One figure per model and score, like `tstr_mlp_acc`, up to TRTR; `sizes`: levels; `classes`: None: numbers."""
     whole(rows=rows)
     for model in models:
         one_of(MODELS, model=model)
@@ -129,10 +122,7 @@ def absent(reason: str, *, models: Sequence[str] = MODELS, classes: int | None) 
 
 
 def classification_scores(truth: NDArray[np.integer[Any]], probabilities: NDArray[np.floating[Any]]) -> Scores:
-    """Accuracy, balanced accuracy, macro-F1 and AUC of class probabilities, (rows, classes).
-
-    Balanced accuracy and AUC are means over the classes in `truth`, F1 over those in truth or prediction.
-    """
+    """Accuracy, balanced accuracy, macro-F1 and AUC of class probabilities, (rows, classes)."""
     guess, held = probabilities.argmax(axis=1), np.unique(truth)
     scores: Scores = {
         "acc": float(accuracy_score(truth, guess)),
@@ -145,7 +135,6 @@ def classification_scores(truth: NDArray[np.integer[Any]], probabilities: NDArra
 
 
 def regression_scores(truth: NDArray[Any], guess: NDArray[Any]) -> Scores:
-    """R² and mean absolute error."""
     spread = float(((truth - truth.mean()) ** 2).sum())
     r2 = 1 - float(((truth - guess) ** 2).sum()) / spread if spread else "the test rows hold only one value."
     return {"r2": r2, "mae": float(np.abs(truth - guess).mean())}

@@ -46,10 +46,7 @@ LEGEND = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
-    """What was measured. `correlations` holds the two matrices, in the order of `columns`, for heat maps.
-
-    `numbers` says what was found of each column of numbers by its values.
-    """
+    """What was measured; `correlations` are matrices in the order of `columns`, `numbers` by a column's values."""
 
     figures: tuple[Figure, ...]
     columns: tuple[str, ...]

@@ -139,16 +139,12 @@ class Marginals:
         self.columns = np.ascontiguousarray(np.concatenate([real, synthetic, *others]).astype(store).T)
 
     def distances(self, sets: NDArray[np.int64]) -> NDArray[np.float64]:
-        """½·Σ|P_real − P_other| of each set: (sets, 1 + ends), other = synthetic, floor, ceiling.
-
-        Exact: counts are compared as whole numbers, so equal distributions give 0 and disjoint ones 1.
-        """
+        """½·Σ|P_real − P_other| of each set, exactly: (sets, 1 + ends), other = synthetic, floor, ceiling."""
         return np.array([self._distance(columns) for columns in np.asarray(sets, dtype=np.int64)])
 
     def avd(self, k: int, *, scope: str = "all", count: int = 100, sets: NDArray[np.int64] | None = None) -> Figure:
-        """Mean distance over the given sets of columns, or over `count` random ones of the scope.
-
-        One column alone has no joint structure to lose, so `avd1` has no ceiling.
+        """Mean distance over the given sets, or `count` random ones of the scope. `avd1` has no ceiling: nothing is
+        joint.
         """
         what = What.within("avd", scope, k)
         if not self.rows or not self.drawn:

@@ -1,12 +1,9 @@
 """The same tables in the eyes of another library: `sdmetrics` (extra `understudy[sdmetrics]`).
 
-Its measures, by its names: KSComplement (numbers) and TVComplement (levels) of each column, ContingencySimilarity
-of pairs of levels and CorrelationSimilarity of pairs of numbers, LogisticDetection (can a classifier tell the
-tables apart?) and NewRowSynthesis (how many rows are not copies?). All lie in [0, 1], and 1 is best. Of levels,
-TVComplement is one minus our 1-way AVD of that column and ContingencySimilarity one minus our 2-way AVD of that pair.
-
-Our own figures (`marginals`, `correlation`) count integer codes, which is quicker by far, and stand between a floor
-and a ceiling; these stand alone, for those who know them from elsewhere.
+Its measures, by its names: KSComplement (numbers) and TVComplement (levels) of each column, ContingencySimilarity of
+pairs of levels and CorrelationSimilarity of pairs of numbers, LogisticDetection (can a classifier tell the tables
+apart?) and NewRowSynthesis (how many rows are not copies?). All lie in [0, 1], and 1 is best. Of levels, TVComplement
+is one minus our 1-way AVD of that column and ContingencySimilarity one minus our 2-way AVD of that pair.
 
 Edges: the library is missing, or a measure cannot be had on these columns → the figure has a reason.
 """

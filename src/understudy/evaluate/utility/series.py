@@ -70,9 +70,7 @@ def expected_coverage(real: int, synthetic: int, neighbours: int = 5) -> float:
 
 
 def nearest_distance(rows: Series, others: Series | None = None) -> float:
-    """The median distance of a row from the nearest of the others; without others, from the nearest row that is not
-    itself.
-    """
+    """The median distance of a row from the nearest of the others; without others, from the nearest row but itself."""
     a = _flat(rows)
     between = cdist(a, a if others is None else _flat(others))
     if others is None:
@@ -81,10 +79,7 @@ def nearest_distance(rows: Series, others: Series | None = None) -> float:
 
 
 def autocorrelation(series: Series, lags: int) -> NDArray[np.float64]:
-    """Correlation of a channel with itself 1 … lags steps later, pooled over all series: (lags, channels).
-
-    A constant channel has 0.
-    """
+    """A channel's correlation with itself 1 … lags steps later, of all series: (lags, channels); 0 of a constant."""
     centred = np.asarray(series, dtype=float) - np.mean(series, axis=(0, 1))
     power = (centred**2).mean(axis=(0, 1))
     later = range(1, lags + 1)
@@ -102,10 +97,7 @@ def autocorrelation_difference(real: Series, synthetic: Series, lags: int | None
 def next_step_mae(
     train: Series, test: Series, *, hidden: int = 32, steps: int = 1_000, batch: int = 128, seed: int = 0
 ) -> float:
-    """Mean absolute error on `test` of an LSTM trained on `train` to say the next step from all before it.
-
-    One layer, Adam at 0.005, absolute loss, `steps` batches. Deterministic by the seed.
-    """
+    """Mean absolute error on `test` of an LSTM (one layer, Adam at 0.005, absolute loss) that says the next step."""
     whole(hidden=hidden, steps=steps, batch=batch)
     rows, truth = (torch.as_tensor(np.asarray(x), dtype=torch.float32) for x in (train, test))
     with first_weights(seed):
@@ -125,10 +117,10 @@ def evaluate_series(
 ) -> tuple[Figure, ...]:
     """The figures of a real and a synthetic set of series, each between two ends from real series.
 
-    MMD and autocorrelation: floor = real against real (halves; a bootstrap), ceiling = every cell shuffled
-    over the series. Coverage: floor = shuffled, ceiling = expected of the same distribution. Next step:
-    floor = trained on real series, ceiling = saying the mean. Nearest real row: floor = a copy of one, ceiling = how
-    far real rows are from each other. No `holdout`: a fifth of `real` is kept out.
+    MMD and autocorrelation: floor = real against real (halves; a bootstrap), ceiling = every cell shuffled over the
+    series. Coverage: floor = shuffled, ceiling = expected of the same distribution. Next step: floor = trained on real
+    series, ceiling = saying the mean. Nearest real row: floor = a copy of one, ceiling = how far real rows are from
+    each other.
     """
     tables = [np.asarray(t, dtype=float) for t in (real, synthetic, real if holdout is None else holdout)]
     if any(t.ndim != 3 or t.shape[1:] != tables[0].shape[1:] for t in tables):

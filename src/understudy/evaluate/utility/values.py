@@ -51,7 +51,6 @@ class Numbers:
 
     @property
     def median(self) -> tuple[float, float] | None:
-        """Of the real and of the synthetic numbers."""
         return self.quantiles[QUANTILES.index(0.5)] if self.quantiles else None
 
     def shown(self, value: float) -> str:
@@ -82,10 +81,7 @@ def table_values(schema: Schema, frame: pd.DataFrame, codes: Codes) -> Values:
 
 
 def apart(real: Values, other: Values) -> tuple[float, float]:
-    """The largest difference of the two distribution functions (KS), and the area between them (Wasserstein-1).
-
-    Both hold numbers alone, and at least one; exact, ties included.
-    """
+    """The largest difference of the distribution functions (KS), and the area between them (Wasserstein-1): exact."""
     real, other = np.sort(real), np.sort(other)
     points = np.union1d(real, other)
     gaps = np.abs(_below(real, points) - _below(other, points))
@@ -110,10 +106,7 @@ def splits(real: Values, fresh: Values, rng: np.random.Generator) -> list[tuple[
 
 
 def column_means(columns: Mapping[str, Numbers]) -> tuple[Figure, ...]:
-    """Each figure's mean over the columns that have it, with the furthest column in the note.
-
-    A share that no column has (negatives, where no bound lies below 0) is no figure.
-    """
+    """Each figure's mean over the columns that have it, with the furthest column in the note."""
     means = (_mean(name, columns) for name in COLUMN_FIGURES)
     return tuple(mean for mean in means if mean.value is not None or mean.what.measure not in COLUMN_FIGURES[3:])
 

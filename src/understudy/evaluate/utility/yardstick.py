@@ -49,9 +49,8 @@ class Yardstick:
         owners: Mapping[str, str] | None = None,
         seed: int = 0,
     ) -> "Yardstick":
-        """Draw the halves, and cut the tables to one size.
-
-        `values` are the same rows as `table_values` gives them; without, the levels stand for the numbers.
+        """Draw halves, cut the tables to one size. `values`: as `table_values` gives them; without, levels stand for
+        them.
         """
         rng = np.random.default_rng([seed, 3])
         known, unseen = np.arange(len(real)), np.arange(0 if holdout is None else len(holdout))
@@ -88,7 +87,6 @@ class Yardstick:
         )
 
     def columns(self) -> dict[str, Figure]:
-        """The distance of each single column."""
         if not len(self.truth) or not len(self.tables[0]):
             return {}
         found = {}
@@ -101,13 +99,11 @@ class Yardstick:
         return found
 
     def numbers(self) -> dict[str, Numbers]:
-        """The figures of each column of numbers, by its values."""
         truth, drawn, fresh, _ = self.values
         pairs = splits(truth, fresh, np.random.default_rng([self.seed, 6]))
         return measure_numbers(self.schema, truth, drawn, pairs)
 
     def associations(self) -> Associations:
-        """How strongly the values of two columns hang together."""
         return associations(self.schema, self.values[0], self.values[1:], owners=self._parties, seed=self.seed)
 
     @property

@@ -66,7 +66,6 @@ class Drawing(ABC):
         raise ArtefactError(f"Only a generator of tables answers questions, and {kind} describes none.")
 
     def label(self, made: GeneratorParts) -> str | None:
-        """The class that the schema names."""
         return None
 
     def classifier(self, made: GeneratorParts, target: str, rows: int, seed: int) -> Learned:
@@ -95,7 +94,6 @@ FILES = {  # the kind of a schema → the file here, and the class in it
 
 
 def drawing_of(schema: Any) -> Drawing:
-    """How rows of this schema are drawn."""
     module, _, name = FILES[schema.kind].partition(".")
     drawing: Drawing = getattr(import_module(f"{__name__}.{module}"), name)()
     return drawing

@@ -1,13 +1,12 @@
 """The classifiers of the experiments, as plain functions of one flat parameter vector.
 
-Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Table 3.2: logistic regression on tables, a network
-with one hidden layer of 96, and LeNet on 28 × 28 images. Its parameter counts are met exactly (2,570 for
-logistic regression on USPS; 76,330 and 44,426 for the two networks on Fashion-MNIST).
+Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Table 3.2: logistic regression on tables, a network with one
+hidden layer of 96, and LeNet on 28 × 28 images. Its parameter counts are met exactly (2,570 for logistic regression on
+USPS; 76,330 and 44,426 for the two networks on Fashion-MNIST).
 Paper → code: LR → LogisticRegression, NN → Mlp, CNN → LeNet, d → size, M → params.
 Differs from the paper: the initial weights are not stated there; these are PyTorch's own defaults.
 
-Each is a `Flat`: it holds no weights and reads them from a vector. `forward` takes one model, with rows (rows, …),
-or one for every client of a cohort, with rows (clients, rows, …).
+`forward` takes one model, with rows (rows, …), or one for every client of a cohort, with rows (clients, rows, …).
 """
 
 import math
@@ -112,9 +111,7 @@ class Mlp(Dense):
 
 @dataclass(frozen=True)
 class LeNet(Classifier):
-    """LeNet on 28 × 28 images. A client's convolution is one product of its image patches with its kernels, so a
-    cohort's is one batched product; channels lie last. ReLU after the pooling: the same for a quarter of the work.
-    """
+    """LeNet on 28 × 28 images; a convolution is one product of patches with kernels, channels last, ReLU at the end."""
 
     kind: ClassVar[str] = "lenet"
     classes: int

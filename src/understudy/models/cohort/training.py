@@ -1,14 +1,13 @@
 """Local training of many clients as one batch.
 
-Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Algorithm 1, lines 13–17: each client starts from the
-global model, takes E full-batch gradient steps on its own rows, and its update is local − global.
+Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Algorithm 1, lines 13–17: each client starts from the global
+model, takes E full-batch gradient steps on its own rows, and its update is local − global.
 Paper → code: M_t → params, X^i → x[i], E → epochs, η → lr, Δ_t^i → row i of the result, d → params.numel().
-Differs from the paper: the clients of a round are trained together, with the same result for each.
 
-The parameters carry a leading client axis, and a loss gives one number per client. Client i's parameters
-appear in client i's loss alone, so the gradient of the sum over clients holds every client's own gradient,
-and one backward pass and one fused optimiser step serve all. A chunk of clients runs through all its epochs
-before the next begins, so memory is bounded by the chunk.
+The parameters carry a leading client axis, and a loss gives one number per client. Client i's parameters appear in
+client i's loss alone, so the gradient of the sum over clients holds every client's own gradient, and one backward pass
+and one fused optimiser step serve all. A chunk of clients runs through all its epochs before the next begins, so memory
+is bounded by the chunk.
 
 The updates are raw: nothing here is private. What leaves a party passes a mechanism and a ledger first.
 """
@@ -41,8 +40,8 @@ WORKING_SET = {"cpu": 128 << 20, "cuda": 2 << 30}
 class Training(ABC):
     """How clients train: `epochs` full-batch steps, `chunk` clients at a time (default: as many as fill `WORKING_SET`).
 
-    It is on `device` (default: that of the model). The chunk size changes memory and time, not the result. Kept by
-    whoever trains round after round: on a GPU a round of known shapes is one replayed graph.
+    It is on `device` (default: that of the model). Kept by whoever trains round after round: on a GPU a round of known
+    shapes is one replayed graph.
     """
 
     def __init__(

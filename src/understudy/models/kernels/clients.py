@@ -101,9 +101,6 @@ def descend_in_span(
 class Replayed:
     """`work(*inputs)`, from tensors to a tensor; on a GPU recorded when shapes come back, and replayed from then on.
 
-    Local training of a cohort is thousands of kernels that take microseconds each: launching them one by one from
-    Python takes ten times as long as they do.
-
     Guarantee: the values of `work`, which must be a function of its inputs alone: it draws nothing, asks the host for
     no value, and keeps nothing between calls.
     Edges: on a CPU, and for shapes seen once only, `work` itself; the graphs of the last `_KEPT` shapes are kept.

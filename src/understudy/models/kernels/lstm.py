@@ -34,8 +34,7 @@ def lstm(projected: Tensor, recurrent: Tensor, steps: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Lstm:
-    """The same with a backward pass by hand, in buffers that are used anew: a client's depend on its own tensors
-    alone."""
+    """The same with a backward pass by hand, in buffers used anew; a client's depend on its own tensors alone."""
 
     gates: Tensor  # (clients, steps, rows, 4H): projected inputs, then gates, then the gradient at both
     states: Tensor  # (clients, steps + 1, rows, H), the first of them 0

@@ -24,8 +24,7 @@ _MOST_ROWS = 64  # of a client: its state has to fit the registers
 
 
 def fits(room: Any) -> bool:
-    """Whether the kernels serve these buffers of an `lstm.Lstm`: on a GPU, single precision, few rows, 16, 32 or 64
-    units."""
+    """Whether the kernels serve these buffers: on a GPU, single precision, few rows, 16, 32 or 64 units."""
     gates, (rows, hidden) = room.gates, room.squashed.shape[2:]
     small = rows <= _MOST_ROWS and hidden in (16, 32, 64)
     return gates.is_cuda and gates.dtype == torch.float32 and small and _agrees(room.__class__, gates.device)

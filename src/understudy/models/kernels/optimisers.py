@@ -14,11 +14,7 @@ _LARGE = 1 << 17  # numbers of a parameter
 
 
 def along(outputs: Iterable[Tensor], slopes: Iterable[Tensor]) -> Tensor:
-    """A sum that has these slopes at these outputs, for `torch.autograd.grad`.
-
-    Guarantee: slopes go back bit for bit, as if they were given to `grad` themselves. That would load half of PyTorch's
-    compiler, which takes half a second.
-    """
+    """A sum that has these slopes at these outputs, bit for bit, for `torch.autograd.grad` without its compiler."""
     pairs = zip(outputs, slopes, strict=True)
     return torch.stack([output.flatten() @ slope.flatten() for output, slope in pairs]).sum()
 

@@ -95,8 +95,6 @@ class Labels:
 
 @dataclass(frozen=True)
 class ByLabels:
-    """What the first release says of several labels."""
-
     people: Tensor  # (combinations,)
     whole: Tensor  # (features,): the mean of all rows
     whole_noise: float
@@ -104,7 +102,6 @@ class ByLabels:
 
 
 def by_labels(first: Released, labels: Labels) -> ByLabels:
-    """People and means of every combination."""
     levels, noise = labels.one_hot(), float(first["sums_noise"])
     people = _people(first, labels, levels)
     if labels.joint:

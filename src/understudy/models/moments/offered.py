@@ -163,7 +163,6 @@ def added(offers: Sequence[OfferedMoments]) -> CellGaussians:
 
 
 def _summed(parts: Sequence[Released]) -> Released:
-    """Sums, and the deviations of their noise."""
     return {
         name: torch.stack([part[name].square() for part in parts]).sum(0).sqrt()
         if name.endswith("_noise")

@@ -36,17 +36,14 @@ Released = dict[str, Tensor]
 
 
 def bins_of(frame: Frame) -> int:
-    """How many bins a channel's histogram has."""
     return 32 if frame.channels <= 3 else 16
 
 
 def first_size(frame: Frame, classes: int) -> int:
-    """How many numbers the first release has."""
     return classes * (1 + frame.features) + 1 + frame.channels * bins_of(frame)
 
 
 def levels_size(frame: Frame, labels: "Labels") -> int:
-    """How many numbers the first release has, of levels."""
     tables = sum(labels.sizes[a] * labels.sizes[b] for a, b in labels.pairs)
     return labels.levels * frame.features + tables + 1 + frame.channels * bins_of(frame)
 
@@ -68,8 +65,8 @@ def read_lengths(total: Tensor, noise: Tensor) -> Released:
 
 
 def read_first(frame: Frame, classes: int, total: Tensor, noise: Tensor) -> Released:
-    """`people` of each class, the `sums` of their coefficients, the `energy` of all, in squared steps, and their
-    `shades`, how many people's worth of values each bin holds (channels, bins); beside them the deviation of noise.
+    """`people` of each class, `sums` of coefficients, `energy` of all, and `shades` (channels, bins), each with its
+    noise.
     """
     step, at = _step(frame), classes * (1 + frame.features)
     units = torch.tensor([1 / COUNT] + [step] * frame.features, dtype=torch.float64)
@@ -83,9 +80,7 @@ def read_first(frame: Frame, classes: int, total: Tensor, noise: Tensor) -> Rele
 
 
 def read_levels(frame: Frame, labels: "Labels", total: Tensor, noise: Tensor) -> Released:
-    """The `sums` of every level's coefficients, (levels, features), and of every two labels the people who have which
-    levels, in the blocks `labels.tables` of `pairs`, (levels, levels); energy and shades as of `read_first`.
-    """
+    """`sums` of every level (levels, features), `pairs` of people by two levels; energy, shades as of `read_first`."""
     at = labels.levels * frame.features
     pairs = torch.zeros(labels.levels, labels.levels, dtype=torch.float64)
     sums = total[:at].double().view(labels.levels, -1) * _step(frame)

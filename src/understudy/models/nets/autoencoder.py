@@ -1,11 +1,8 @@
 """Wasserstein autoencoders over a client axis: one loss, and the local training of many clients as one batch.
 
-Tolstikhin, Bousquet, Gelly, Schölkopf, "Wasserstein auto-encoders" (ICLR 2018); as Eq. 4.3 of Jiang, dissertation,
-TUM 2024: L = mean reconstruction distance + λ · MMD(latent points, prior).
+Tolstikhin, Bousquet, Gelly, Schölkopf, "Wasserstein auto-encoders" (ICLR 2018); as Eq. 4.3 of Jiang, dissertation, TUM
+2024: L = mean reconstruction distance + λ · MMD(latent points, prior).
 Paper → code: Q_ψ → encode, G_θ → decode, L_rec → distance, L_lat → `mmd`, λ → penalty, p_z = N(0, I) → prior.
-
-The networks are `Flat`: encoder and decoder are one vector, so that a client's update is one, too. Only the decoder
-becomes part of a generator.
 
 The updates are raw: nothing here is private. What leaves a party passes a mechanism and a ledger first.
 """
@@ -76,7 +73,6 @@ class Autoencoder(Flat):
         descend(loss, start, out, epochs, lr, optimizer)
 
     def adam(self, start: Tensor, batch: Batch, out: Tensor, epochs: int, lr: float, penalty: float) -> None:
-        """The same by Adam."""
         self.train("adam", start, batch, out, epochs, lr, penalty)
 
 

@@ -1,12 +1,10 @@
 """Conditional GANs of many clients side by side.
 
-Li, Wei, Ma, Shu, "DP-GenFL" (supplementary file), Appendix B.1, Eq. B1 and B2: V = E log D(x, y) + E log(1 − D(G(z,
-y), y)).
+Li, Wei, Ma, Shu, "DP-GenFL" (supplementary file), Appendix B.1, Eq. B1 and B2: V = E log D(x, y) + E log(1 − D(G(z, y),
+y)).
 Paper → code: 𝔾 → `generate`, 𝔻 → `judge` (its logit), z → z, y → labels, one-hot.
-Differs from the paper: it does not state the networks; both have one hidden layer. The generator's loss is
-−log D(G(z, y), y), the non-saturating form of Goodfellow et al. (2014), §3.
-
-Parameters have a leading client axis. Rows are features in [0, 1], flattened.
+Differs from the paper: it does not state the networks; both have one hidden layer. The generator's loss is −log D(G(z,
+y), y), the non-saturating form of Goodfellow et al. (2014), §3.
 """
 
 import torch

@@ -124,8 +124,8 @@ Output = Sequence[int] | Values  # one-hot blocks of these sizes, or values
 
 
 class BranchedGenerator(Network):
-    """Common layers, then a branch for each party: `branches` has its hidden sizes (an image's: channels), and the
-    sizes of its attributes' blocks, which end in one softmax each, or its `Values`.
+    """Common layers, then a branch for each party: hidden sizes (an image's: channels), and its blocks' sizes or
+    `Values`.
     """
 
     kind = "branched"
@@ -288,11 +288,7 @@ def _stack(*sizes: int) -> nn.Sequential:
 
 
 def sparsify(vector: Tensor, share: float) -> dict[str, Any]:
-    """The largest entries of a vector in magnitude, and where they are; all of them when the share is 1 (§7.2).
-
-    Places go as one bit for each entry of the vector, not as a number for each entry sent: with numbers of 32 bits half
-    of a gradient would take as many bytes as all of it.
-    """
+    """The largest entries of a vector, and where, a bit for each entry of it; all of them for a share of 1 (§7.2)."""
     if share == 1:
         return {"values": vector}
     places = vector.abs().topk(max(1, round(share * vector.numel()))).indices.sort().values
@@ -302,9 +298,8 @@ def sparsify(vector: Tensor, share: float) -> dict[str, Any]:
 
 
 def densify(sparse: Mapping[str, Any], size: int) -> Tensor:
-    """The inverse of `sparsify`, with zeros where nothing was sent. Values or places that do not fit → MessageError.
-
-    Places on a GPU came over no wire, and are not looked at: the host would wait for them.
+    """The inverse of `sparsify`, zeros elsewhere. What does not fit → MessageError; on a GPU, from no wire, not looked
+    at.
     """
     values: Tensor = sparse["values"]
     if "places" not in sparse:

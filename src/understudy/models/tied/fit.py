@@ -39,8 +39,8 @@ _RARE = 1e-9  # variances of tables below it are directions that nobody varies i
 
 @dataclass(frozen=True)
 class Joint:
-    """Released sums. `tables` (width, width) over all tables' levels; of an array its second moments about its centre,
-    `ties` (width, features) with the tables, and `across` two of them (features, features); noise beside each.
+    """Released sums: `tables` (width, width) of levels, arrays' second moments, `ties` (width, features), `across`,
+    noise.
     """
 
     people: int
@@ -74,8 +74,6 @@ class Line:
 
 @dataclass(frozen=True)
 class Tied:
-    """What the second release gives."""
-
     joint: Joint
     mixture: MixtureOfProducts | None
     lines: Mapping[str, Line]

@@ -46,8 +46,6 @@ Part = TablePart | ArrayPart
 
 
 class TiedArray(FrameValues):
-    """The weights of one array."""
-
     def __init__(self, part: ArrayPart, width: int, classes: int) -> None:
         super().__init__()
         self.part = part

@@ -89,10 +89,7 @@ _WHOLE_ORDERS = tuple(order for order in _ORDERS if order == int(order))
 
 
 def epsilon(spend: Spend, delta: float, *, method: str = "pld") -> float:
-    """The ε of all uses together at `delta`: the accountant's figure, or the plain sum of pure ε if smaller.
-
-    `method="pld"` turns to Rényi divergences where it must: for a zCDP event, and for δ below 1e-11.
-    """
+    """ε of all uses at `delta`: the accountant's, or pure ε's sum if smaller; "pld" is Rényi where it must be."""
     one_of(ACCOUNTANTS, method=method)
     return _total(spend, delta, method)
 
@@ -163,10 +160,7 @@ def _use_by_use(spend: Spend, delta: float) -> float:
 
 
 def _grid(size: float, uses: int) -> float:
-    """The spacing of privacy losses for an ε of about `size`: rounding adds about uses · grid² / 4 to it.
-
-    A power of two, so that spends of about the same size share the distributions of their events.
-    """
+    """The spacing of privacy losses for an ε of about `size`: rounding adds about uses · grid² / 4 to it."""
     return 2.0 ** math.floor(math.log2(max(_FINEST_GRID, min(size / 1000, math.sqrt(size / 1000 / uses)))))
 
 

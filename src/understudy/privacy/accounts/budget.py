@@ -1,7 +1,4 @@
-"""The most that a holder lets anyone learn about one of its people, and how an ε, or that there is none, is said.
-
-Without the accountant: an artefact is read, drawn from and checked without it.
-"""
+"""The most that a holder lets anyone learn of one of its people, and how an ε is said; without the accountant."""
 
 import math
 import warnings

@@ -140,10 +140,7 @@ def pure(event: DpEvent) -> float:
 
 
 def amplified(rate: float, epsilon: float) -> float:
-    """ε of an ε-DP mechanism on a Poisson sample, add/remove: log(1 + q(e^ε − 1)), rounded up.
-
-    A difference of numbers near ε would lose all digits of a small result, and price it as nothing.
-    """
+    """ε of an ε-DP mechanism on a Poisson sample, add/remove: log(1 + q(e^ε − 1)), rounded up, small ones not to 0."""
     if epsilon < _LARGE:
         amplified = math.log1p(rate * math.expm1(epsilon))
     elif math.isfinite(epsilon):

@@ -23,10 +23,7 @@ def right_at(epsilon: float | None, delta: float) -> float:
 
 
 def right_guesses(price: Callable[[float], float]) -> float:
-    """The largest share of right guesses, from ε at each δ. Every δ gives a bound, so any search is sound.
-
-    Edges: no finite price → 1.
-    """
+    """The largest share of right guesses, from ε at each δ (any search is sound); no finite price → 1."""
     from scipy.optimize import minimize_scalar  # which a ledger's own commands do without
 
     def bound(log_delta: float) -> float:

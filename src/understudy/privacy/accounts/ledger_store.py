@@ -200,7 +200,6 @@ class Store:
         _add_budget(self.connection, budget, reason)
 
     def add_lines(self, entry: int, run: str, lines: Mapping[tuple[DpEvent, str], int], people: str | None) -> None:
-        """Write what was charged, to everyone or to each of `people`, a JSON list."""
         sql = self.connection
         for (event, view), count in lines.items():
             key = (_text(event), view)

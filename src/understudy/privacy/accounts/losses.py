@@ -209,9 +209,7 @@ def least_epsilon(distribution: Any, delta: float) -> float:
 
 
 def _least_epsilon(losses: Any, delta: float) -> float:
-    """δ(ε) = P(loss is endless) + Σ p (1 − e^(ε − loss)) over losses above ε, from the largest down: those up to 0
-    have no part in any ε.
-    """
+    """δ(ε) = P(loss is endless) + Σ p (1 − e^(ε − loss)) over losses above ε, from the largest down."""
     if losses._infinity_mass > delta:
         return math.inf
     if isinstance(losses, pld_pmf.DensePLDPmf):

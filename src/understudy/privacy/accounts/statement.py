@@ -79,10 +79,7 @@ class PartyPrivacy:
 
     @classmethod
     def stated(cls, name: str, info: Mapping[str, Any], outsider: Spend, insider: Spend, **more: Any) -> "PartyPrivacy":
-        """What was spent, with what the party stated when it began: budget (None: no limit), noise and people.
-
-        `noise` is as `Party.stated_noise` has it.
-        """
+        """What was spent, with what the party stated when it began: budget (None: no limit), noise and people."""
         budget = Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"])
         return cls(
             name=name, budget=budget, outsider=outsider, insider=insider, noise=info["noise"]["generator"],
@@ -137,10 +134,7 @@ class PrivacyStatement:
         return rehearsed({party.name: party.rehearsal for party in self.parties})
 
     def epsilon(self, party: str | None = None, against: str = "server") -> float:
-        """ε of one party at its own δ, or of a person over all parties; against whom: a key of `AGAINST`.
-
-        Edges: against another party where there is none → 0.
-        """
+        """ε of one party at its own δ, or of a person over all; against a key of `AGAINST` (no other party → 0)."""
         one_of(AGAINST, against=against)
         if party is not None:
             (found,) = [one for one in self.parties if one.name == party]
@@ -170,10 +164,7 @@ class PrivacyStatement:
     def _price(
         self, parties: list[PartyPrivacy], against: str, delta: float, *, rounds: bool = False, most: int | None = None
     ) -> float:
-        """Of all these parties, or of any `most` of them, if at most so many hold a person.
-
-        An insider sees the release too, so its ε is at least that against an outsider.
-        """
+        """Of all these parties, or any `most` of them; an insider's ε is at least an outsider's."""
         views = {"outsider", against}
         spends = [[party.round(v) if rounds else party.spend(v) for party in parties] for v in views]
         return max(epsilon(self._together(spend, most), delta) for spend in spends)

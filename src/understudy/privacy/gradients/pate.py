@@ -61,10 +61,7 @@ class GradientVote:
 
     # Algorithm 4, step 1
     def tally(self, gradients: Tensor, rng: Rng) -> Tensor:
-        """The sum of some teachers' votes, to be added to that of the others: (n, rows, width) → (rows, width).
-
-        Nothing of it may leave before `decide`.
-        """
+        """The sum of some teachers' votes: (n, rows, width) → (rows, width). Nothing of it leaves before `decide`."""
         _, rows, width = gradients.shape
         if self.top > width:
             raise ConfigError(f"top = {self.top} is more than the {width} columns. Nothing was sent.")
@@ -86,10 +83,7 @@ class GradientVote:
 
 
 def stochastic_sign(kept: Tensor, rng: Rng, *, clip: float) -> Tensor:
-    """Eq. 4.10–4.12: clamp, scale by the largest of the last axis, and draw a sign with that mean.
-
-    Edges: where the largest is zero or not a number, 0 for all.
-    """
+    """Eq. 4.10–4.12: clamp, scale by the largest of the last axis, draw a sign with that mean; 0 where it is none."""
     kept = kept.clamp(-clip, clip)
     largest = kept.abs().amax(-1, keepdim=True)
     up = rng.uniform(*kept.shape, device=kept.device) < (1 + kept / largest) / 2

@@ -35,9 +35,7 @@ _ANGLE = np.float32(2 * math.pi / 2**32)
 
 
 def plainly(tensor: Tensor) -> Any:
-    """The tensor itself on a GPU, numpy's view of its memory on the host: indexing and comparing a few numbers takes
-    a fraction of torch's time there, and the operators are the same.
-    """
+    """The tensor itself on a GPU, numpy's view of its memory on the host: a few numbers take a fraction of the time."""
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 

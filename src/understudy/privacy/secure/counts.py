@@ -86,7 +86,6 @@ def spend_of(releases: Iterable[tuple[float, int]], by: int = 1) -> Counter[DpEv
 
 
 def composed(spend: Spend) -> DpEvent:
-    """All of it as one event."""
     if list(spend.values()) == [1]:
         return next(iter(spend))
     return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in spend.items()])

@@ -120,10 +120,7 @@ class Vectors:
         return np.triu_indices(self.features)
 
     def squared(self, words: Numbers, *, first: bool, field: Field) -> tuple[Numbers, Numbers]:
-        """What is squared in the check, as shares: (n, entries) and all bits, (n, all bits).
-
-        `first`: whether constants are this aggregator's to add.
-        """
+        """What is squared in the check, as shares, and all bits; `first`: whether constants are this side's to add."""
         n, prime = len(words), np.uint64(field.prime)
         e, m, s, told, *_ = self.cut(words)
         q = m.reshape(n, self.classes, self.features).sum(1) % prime

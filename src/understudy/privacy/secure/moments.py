@@ -116,8 +116,8 @@ class Crowd:
         return bool((self.sizes <= 1).all())
 
     def groups(self, cells: Places) -> tuple[Places, Places, Places]:
-        """Rows of one person in one cell are a group: the order that brings them together, where each begins, and how
-        many rows its person has.
+        """Rows of one person in one cell: the order that brings them together, where each group begins, its person's
+        rows.
         """
         order = np.lexsort((cells, self.owner))
         owner, cell = self.owner[order], cells[order]
@@ -199,10 +199,7 @@ def needed_multipliers(budget: Budget, shares: tuple[float, ...]) -> tuple[float
 
 
 def one_for(scale: int, columns: int) -> int:
-    """What a level counts in a row of so many columns whose norm is at most `scale`.
-
-    Edges: more columns than scale² → 0, and the row is empty; a run with so many is refused (`Layout.noise`).
-    """
+    """What a level counts in a row of so many columns of norm `scale`; 0 above scale² columns, which are refused."""
     return math.isqrt(scale**2 // columns)
 
 
@@ -228,9 +225,7 @@ def squares(rows: Whole) -> Whole:
 
 
 def averages(rows: Whole, starts: Places) -> Whole:
-    """Of each person the average of the rows starts[i] … starts[i + 1], of which there are some, each entry cut towards
-    zero to a whole number: (people, d).
-    """
+    """Each person's average over rows starts[i] … starts[i + 1], cut towards zero to whole numbers: (people, d)."""
     sizes = np.diff(starts)
     if (sizes == 1).all():
         return rows

@@ -76,10 +76,7 @@ class IdMask:
         self._watch = watch
 
     def own(self) -> Masked:
-        """This party's ids, each under this party's key, in the order of the masked values.
-
-        Sorted, so that the order says nothing that the set does not: a row's place in the table stays here.
-        """
+        """This party's ids under its key, sorted by masked value, so that a row's place in the table stays here."""
         return self._own[0]
 
     def remask(self, masked: Masked, whose: str = "another party") -> Masked:

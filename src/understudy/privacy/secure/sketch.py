@@ -61,10 +61,7 @@ _PEOPLE = 64  # at a time: a strip of theirs stays near the processor
 
 
 class Judging(ABC):
-    """One aggregator's side of the check of a batch, whatever z and y are sums of.
-
-    Edges: an upload may be checked under one coin alone. Under two, its a and b would hide two different sums.
-    """
+    """One side of a batch's check. An upload may be checked under one coin alone: two would show two different sums."""
 
     cells: Cells | Vectors
     field: Field
@@ -162,7 +159,6 @@ class MomentSketch(Judging):
     field: Field = FIELD
 
     def sums(self, share: MomentShare) -> Numbers:
-        """This side's share of the sum over these people: (count,)."""
         total: Numbers = share.words[:, : self.cells.count].sum(axis=0, dtype=np.uint64)
         return total % np.uint64(self.field.prime)
 

@@ -47,10 +47,7 @@ PLANES = 1 + REPEATS  # a cell, and it times each κ
 
 
 class Strip(NamedTuple):
-    """A column and those after it. `level`, `word`, `cell`, `block`: where its own begin among all.
-
-    `others`: the column itself and those after it, each with its place on a line.
-    """
+    """A column and those after it (`others`, each with its place on a line); where its own begin among all."""
 
     column: int
     levels: int
@@ -168,10 +165,7 @@ def randomness(cells: Cells) -> int:
 
 
 def split(cells: Cells, codes: Codes, random: Bytes, field: Field | None = None) -> tuple[Share, Bytes, Bytes]:
-    """The first aggregator's share of the tables of some people, its 32-byte seeds, and the second's: (n, 32) each.
-
-    `codes` are their levels, (n, columns); `random` secret bytes of each, (n, `randomness`), for one upload alone.
-    """
+    """The first's share of tables with these levels, its seeds, the second's seeds; `random`: for one upload alone."""
     n, field, ends = len(codes), field or Field(), np.cumsum([BLOCK, SEED, SEED])
     keys, firsts, seconds, fresh = (np.ascontiguousarray(part) for part in np.split(random, ends, axis=1))
     second = second_share(cells, keys, seconds, np.zeros((n, cells.words), np.uint32), field)
@@ -251,9 +245,8 @@ def _cipher(key: Bytes) -> Update:
 
 
 def _lines(ciphers: Sequence[Update], seeds: Seeds, words: int, field: Field) -> Words:
-    """G: so many numbers of the field from each seed, under the key of each person: (n, k, 2) → (n, k, words).
-
-    Of a number that does not fit the prime evenly the same word of a further stream is taken, and so on.
+    """G: so many numbers of the field from each seed and key: (n, k, 2) → (n, k, words); what does not fit is drawn
+    anew.
     """
     blocks = -(-words // 4)
     counters = np.arange(blocks, dtype=np.uint64)

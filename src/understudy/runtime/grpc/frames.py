@@ -4,9 +4,8 @@ Guarantee: what is not exactly a run of frames (`runtime.grpc`) is refused (Mess
 
 All streams of a process share one event loop, run by a thread of its own or by whoever waits for an answer: grpc.aio
 polls once for the whole process and wakes every loop that uses it; with a second loop, each takes the other's wake-ups
-and complains. A server that asks has nothing else to do until the answers are there. So it runs the loop itself as long
-(`drive`): a change of thread and back would cost a small ask more than its transport. In between, the thread of its own
-sees to the streams; it waits a moment first, since asks come one after the other.
+and complains. A server that asks runs the loop itself (`drive`): a change of thread would cost a small ask more than
+its transport.
 """
 
 import asyncio
@@ -84,8 +83,8 @@ async def receive(read: Callable[[], Awaitable[Any]], *, limit: int) -> tuple[di
 class within:  # noqa: N801  (used as a function)
     """The same reads, with TimeoutError when nothing comes for so long: half-open lines are found here, not by TCP.
 
-    gRPC's own pings do not find them all: while one is on its way it sends no other, and one that is lost is
-    waited for. There is one timer for a stream, which looks when the last read began, and not one for each read.
+    gRPC's own pings do not find them all: while one is on its way it sends no other, and one that is lost is waited
+    for.
     """
 
     def __init__(self, read: Callable[[], Awaitable[Any]], seconds: float) -> None:

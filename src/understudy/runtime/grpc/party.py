@@ -69,10 +69,7 @@ def enrol(
     pause: float = 0.5,
     longest_pause: float = 30.0,
 ) -> Invitation:
-    """Exchange an invitation for an identity with this key, which stays here.
-
-    With the same key it may be called again, if the answer was lost. PartyError if somebody else was first.
-    """
+    """Exchange an invitation for an identity with this key; again if the answer was lost. PartyError: not the first."""
     log = log or AuditLog(None)
     line = _Line(invitation, address or invitation.address, log, patience, pause, longest_pause)
     request = certificates.request(key, invitation.party)
@@ -222,9 +219,8 @@ class _Attendance:
             await send(call.write, {"type": answer.status, "number": number}, answer.body)
 
     async def _answered(self, call: Any, work: Callable[[], Answer], kind: str, size: int) -> Answer:
-        """The answer, computed here where asks of this kind were quick: that saves two changes of thread.
-
-        The kind is the server's word, and about nothing else than this.
+        """The answer, computed here where asks of this kind (the server's word) were quick: saves two changes of
+        thread.
         """
         begin, before = time.monotonic(), self._quick.get(kind, 0)
         answer = work() if before >= _AFTER and size < _SMALL else await self._work(call, work)

@@ -1,8 +1,4 @@
-"""The parties' streams at the server: who may come in, what is said from the hello to the end, and what is kept of each
-party and of the asks that were put to it.
-
-Everything here runs in the loop's thread.
-"""
+"""The parties' streams at the server, in the loop's thread: who may come in, what is said, and what is kept of each."""
 
 import asyncio
 import time

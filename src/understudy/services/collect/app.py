@@ -1,7 +1,4 @@
-"""The receiver over HTTP: what a run is, and a place to put an upload. `/openapi.json` describes it.
-
-It is served while a run is on: one port, in a thread of its own.
-"""
+"""The receiver over HTTP: what a run is, and a place to put an upload. `/openapi.json` describes it."""
 
 import threading
 import time
@@ -56,7 +53,6 @@ class Kept(BaseModel):
 
 
 def build_app(box: Box, limits: Limits) -> FastAPI:
-    """The application that takes uploads into this box."""
     app = skeleton.service(
         "understudy collect",
         "Takes people's uploads: in two shares for two aggregators, or reports, private by themselves.",
@@ -109,10 +105,7 @@ def build_app(box: Box, limits: Limits) -> FastAPI:
 def serving(
     box: Box, *, host: str = "127.0.0.1", port: int = 8700, limits: Limits | None = None, **tls: Any
 ) -> Iterator[int]:
-    """Take uploads into this box as long as the block lasts; the port. `tls`: as `server_behind_doors` takes it.
-
-    Edges: a port that is in use, or a certificate that is none → ConfigError.
-    """
+    """Take uploads into this box while the block lasts; the port. A port in use, no such certificate → ConfigError."""
     limits = limits or Limits()
     server = skeleton.server_behind_doors(
         build_app(box, limits), host=host, port=port, each=limits.connections, whole=2 * SECONDS, secret="codes", **tls

@@ -6,8 +6,7 @@ is known by its own random key.
 Guarantee: what is acknowledged is on the disk, and is passed on once. What is not exactly an upload for this run, by
 its length, its words and the digest of what its maker was told, is refused and counted, and nothing of it is kept.
 Edges: the same bytes of the same person again are acknowledged again, since an answer may be lost; others are refused.
-Before the run and after the collection nothing is taken. The sealed part cannot be looked into: whether it opens is
-for the second aggregator to say.
+The sealed part cannot be looked into: whether it opens is for the second aggregator to say.
 """
 
 import hashlib

@@ -46,9 +46,7 @@ class Store:
             self.refused: Counter[str] = Counter(dict(self._sql.execute("SELECT why, count FROM refused")))
 
     def put(self, person: str, key: bytes, data: bytes) -> str:
-        """Keep an upload. "repeated": this one is here already; "twice": another one of that person or of that key;
-        "late": the collection is over.
-        """
+        """Keep an upload, or say why not: "repeated" (it is here), "twice" (another of that person or key), "late"."""
         with self._writing():
             if self.over:
                 return LATE

@@ -94,7 +94,6 @@ Hub = Annotated[HubHome, Depends(_home("hub"))]
 
 @pages.get("/")
 def index(request: Request, desk: The) -> Response:
-    """What waits for somebody; how things stand."""
     if desk.holder is not None:
         home = desk.holder
         return _page(
@@ -108,14 +107,12 @@ def index(request: Request, desk: The) -> Response:
 
 @pages.get("/contracts/{digest}")
 def contract(request: Request, home: Holder, digest: str) -> Response:
-    """One contract that waits, with everything in it."""
     (one,) = home.offered(digest)
     return _page(request, "contract.html", one=one, attended=home.attended())
 
 
 @pages.post("/contracts/{digest}")
 def decide(request: Request, home: Holder, digest: str, form: Form) -> Response:
-    """Accept or refuse the contract of this digest, and no other."""
     if (said := form.get("decision")) not in ("accept", "refuse"):
         raise Turned(422, "Accept, or refuse? Nothing was changed.")
     home.queue.decide(home.queue.find(digest), accept=said == "accept")
@@ -124,14 +121,12 @@ def decide(request: Request, home: Holder, digest: str, form: Form) -> Response:
 
 @pages.get("/runs")
 def runs(request: Request, desk: The) -> Response:
-    """Every run: signed here, or served from here."""
     signed = [] if desk.holder is None else desk.holder.runs()
     return _page(request, "runs.html", signed=signed, runs=desk.runs())
 
 
 @pages.get("/runs/{key}/{page}")
 def report(desk: The, key: str, page: str) -> Response:
-    """A finished page of a run."""
     if page not in PAGES or page not in (run := desk.run(key)).pages:
         raise Turned(404, "There is no such page of this run.")
     return FileResponse(
@@ -161,7 +156,6 @@ def write_the_evidence(request: Request, desk: The, key: str, form: Form) -> Res
 
 @pages.get("/evidence")
 def evidence(request: Request, home: Holder) -> Response:
-    """Which folder of evidence is to be signed?"""
     return _page(request, "evidence.html", folder="", to_sign=None)
 
 
@@ -183,7 +177,6 @@ def sign_evidence(request: Request, home: Holder, form: Form) -> Response:
 
 @pages.post("/ledger")
 def budget(request: Request, home: Holder, form: Form) -> Response:
-    """Raise or lower the lifetime budget, for a reason."""
     if not (path := home.book()).exists():
         raise Turned(404, "There is no ledger yet.")
     try:
@@ -196,7 +189,6 @@ def budget(request: Request, home: Holder, form: Form) -> Response:
 
 @pages.post("/parties")
 def parties(request: Request, home: Hub, form: Form) -> Response:
-    """Invite a party, invite it again, or revoke it."""
     name, roster = form.get("party", ""), home.authority.roster
     known = name in roster.parties
     match form.get("act"):
@@ -216,7 +208,6 @@ def parties(request: Request, home: Hub, form: Form) -> Response:
 
 @pages.get("/ledger")
 def ledger(request: Request, home: Holder) -> Response:
-    """The ledger as a chart and a table, and its lifetime budget."""
     return _ledger_page(request, home, "", {})
 
 

@@ -26,8 +26,6 @@ SOON = 30  # days before the end of a certificate in which it is said
 
 @dataclass(frozen=True, kw_only=True)
 class RunFolder:
-    """A run's output folder."""
-
     key: str
     folder: Path
     run: str
@@ -106,8 +104,6 @@ def _parties(status: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
 
 @dataclass(frozen=True)
 class Member:
-    """A party on the roster."""
-
     name: str
     enrolled: bool
     until: str
@@ -121,8 +117,6 @@ class Member:
 
 
 class HubHome:
-    """A federation's folder."""
-
     def __init__(self, folder: Path) -> None:
         self.folder, self.authority = folder, Authority(folder)
 

@@ -136,8 +136,6 @@ class ToSign:
 
 
 class HolderHome:
-    """The home of one party."""
-
     def __init__(self, folder: Path) -> None:
         self.folder, self.party, self.queue = folder, _party(folder), Queue(home=folder)
 
@@ -154,7 +152,6 @@ class HolderHome:
         return Path(self.status().get("book") or self.folder / f"{self.party}.ledger")
 
     def standing(self) -> Standing | None:
-        """What the ledger allows and holds; None where there is none yet."""
         if not (path := self.book()).exists():
             return None
         with Ledger(path) as book:

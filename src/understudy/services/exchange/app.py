@@ -1,8 +1,7 @@
 """The exchange over HTTP: `/v1` for programs, as OpenAPI describes it, and pages for people: who offers what, at which
 price, and what it draws.
 
-Pages are rendered here, without a script. The style and the words for prices are those of the report. Texts of silos
-and schemas are escaped, as all texts are.
+Pages are rendered here, without a script. Texts of silos and schemas are escaped, as all texts are.
 """
 
 import json

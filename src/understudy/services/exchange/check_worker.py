@@ -154,9 +154,7 @@ def preview_of(generator: Generator, *, seed: int) -> dict[str, Any]:
 
 
 def _people_told(network: OfferedMoments | OfferedGram) -> dict[str, Any]:
-    """What released sums say of themselves: about how many people of each class there are, give or take two deviations
-    of the noise.
-    """
+    """What released sums say: about how many people of each class there are, give or take two deviations of noise."""
     if isinstance(network, OfferedMoments):
         first, _, _ = network.read()
         people, noise = first["people"], float(first["people_noise"])

@@ -1,7 +1,7 @@
 """Look at offers in processes of their own, which can be ended.
 
 Guarantee: a file of n bytes has `MEMORY + FACTOR · n` bytes and `seconds` to be looked at, whatever it says; then it is
-refused, and the process is ended. The caller's own process reads nothing of the file. Answers come back as JSON.
+refused, and the process is ended. The caller's own process reads nothing of the file.
 Edges: a process is kept for the next file, and replaced after `_JOBS` of them or when it was ended; all are forked from
 one that has imported what they need, so that a file which ends its process costs a fork and not the seconds of a start.
 There are at most `most` at once; who comes later waits. Without /proc memory is not limited.
@@ -140,7 +140,6 @@ class Checkers:
 
 @cache
 def checkers() -> Checkers:
-    """Those of this process."""
     made = Checkers()
     atexit.register(made.close)
     os.register_at_fork(after_in_child=made._forked)
@@ -148,10 +147,7 @@ def checkers() -> Checkers:
 
 
 class _Nursery:
-    """The process that the others are forked from: it imports what they need, which takes seconds, and reads no file.
-
-    It ends when its input does, and so with this one, however that ends.
-    """
+    """The process that others are forked from: it imports what they need, reads no file, and ends with its input."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -46,9 +46,8 @@ MOST_ANSWER = 1 << 26  # bytes of an answer that is no file
 
 
 class Client:
-    """A connection to one exchange with one token. `ca` is a file of authorities to trust besides the usual ones.
-
-    `watch` of push and pull is told the bytes so far and the bytes in all.
+    """A connection to one exchange with one token; `ca`: authorities to trust besides. `watch` hears bytes so far, in
+    all.
     """
 
     def __init__(
@@ -202,7 +201,6 @@ class Transport:
         self._http.close()
 
     def json(self, method: str, place: str, **options: Any) -> Any:
-        """Send a request; the values that it is answered with."""
         answer = self._patiently(lambda: self._ask(method, place, **options), again=method != "POST")
         try:
             return parse_json(_good(answer).content.decode()) if answer.content else None

@@ -31,8 +31,6 @@ Row = TypeVar("Row", bound=Base)
 
 
 class Version(Base):
-    """Which form of the tables this database holds."""
-
     __tablename__ = "exchange"
     version: Mapped[int] = mapped_column(primary_key=True)
 
@@ -47,8 +45,6 @@ class Pool(Base):
 
 
 class Token(Base):
-    """Who may call, as a hash."""
-
     __tablename__ = "token"
     id: Mapped[str] = mapped_column(primary_key=True)
     digest: Mapped[str]
@@ -60,8 +56,6 @@ class Token(Base):
 
 
 class Member(Base):
-    """A silo that has subscribed to a pool."""
-
     __tablename__ = "member"
     pool: Mapped[str] = mapped_column(ForeignKey("pool.name"), primary_key=True)
     silo: Mapped[str] = mapped_column(primary_key=True)
@@ -125,7 +119,6 @@ class Database:
 
     @classmethod
     def in_folder(cls, folder: str | Path) -> "Database":
-        """The SQLite database of a data folder."""
         return cls(f"sqlite:///{own_folder(Path(folder)).resolve() / 'exchange.sqlite'}")
 
     def read(self) -> Session:
@@ -133,12 +126,10 @@ class Database:
         return Session(self._reader, expire_on_commit=False)
 
     def all(self, query: Select[Row]) -> Sequence[Row]:
-        """What a query finds."""
         with self.read() as session:
             return session.scalars(query).all()
 
     def get(self, table: type[Row], key: Any) -> Row | None:
-        """One row by its key."""
         with self.read() as session:
             return session.get(table, key)
 

@@ -1,14 +1,13 @@
 """One generator as one file: safetensors, with card and schema as JSON in its metadata.
 
-The file's SHA-256 is the generator's name everywhere: equal bytes are one offer, and an offer never changes.
-`seal` writes equal bytes for equal generators. Card and schema are one JSON text, since safetensors writes the
-entries of its metadata in no fixed order.
+The file's SHA-256 is the generator's name everywhere: equal bytes are one offer, and an offer never changes. `seal`
+writes equal bytes for equal generators.
 
 Guarantee: reading runs no code of the sender. The network is rebuilt by name from the list in `generator`, and only
 after every key of the card, the schema, and every name, shape and dtype in the header was compared with what the pool
 requires and the card's network has by arithmetic. So a small file cannot ask for a large network.
-Edges: a header above 1 MiB, values that are not finite, keys or tensors too many, too few or twice, and text that is
-no Unicode are refused; nothing is loaded then. `exchange/checker` does this in a process that can be ended.
+Edges: a header above 1 MiB, values that are not finite, keys or tensors too many, too few or twice, and text that is no
+Unicode are refused; nothing is loaded then.
 """
 
 import hashlib
@@ -67,10 +66,7 @@ class OfferFile:
 
     @classmethod
     def read(cls, path: str | Path, requirements: Requirements) -> "OfferFile":
-        """Read the header alone. Nothing is built before it was compared with what the pool requires.
-
-        Edges: ArtefactError for anything that `seal` does not write; as `check_offer` for what does not fit the pool.
-        """
+        """The header alone, compared with what the pool requires. ArtefactError for what `seal` does not write."""
         path = Path(path)
         try:
             header = read_header(path)

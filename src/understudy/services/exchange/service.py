@@ -1,13 +1,11 @@
 """The rules of the exchange, without HTTP: who may do what, and what stands in the audit log afterwards.
 
-Lomurno et al., "SGDE" (AIPR 2022), §III-A. Subscribe: a silo joins a pool and learns its requirements. Push: it offers
-a generator of one class. Pull: it takes those of others. Requirements and their check are `protocols/sgde/offer`,
-the same at the silo and here.
+Lomurno et al., "SGDE" (AIPR 2022), §III-A.
 
 A member belongs to one pool and speaks for one silo, both fixed in its token. A pool or an offer of others does not
 exist for it (404). An offer is checked whole before it is acknowledged: digest, card, schema, price, network, shapes,
-finite weights, and that it draws rows of its class; in a process of its own (`checker`), within limits.
-Nobody can check ε: it is the silo's word (docs/exchange.md).
+finite weights, and that it draws rows of its class; in a process of its own (`checker`), within limits. Nobody can
+check ε: it is the silo's word (docs/exchange.md).
 """
 
 import json
@@ -34,13 +32,10 @@ NOTHING = "Nothing was stored."
 
 
 def requirements_of(pool: Pool) -> Requirements:
-    """What an offer in this pool must fulfil."""
     return Requirements.from_dict(json.loads(pool.requirements))
 
 
 class Exchange:
-    """One exchange: a database, a folder of files, and limits."""
-
     def __init__(self, database: Database, store: Store, limits: Limits | None = None) -> None:
         self.database, self.store, self.limits = database, store, limits or Limits()
         self.checkers = checkers()
@@ -56,7 +51,6 @@ class Exchange:
     # Pools
 
     def pools(self, caller: Caller) -> Sequence[Pool]:
-        """The pools that the caller may see."""
         query = select(Pool).order_by(Pool.name)
         return self.database.all(query if caller.admin else query.where(Pool.name == caller.pool))
 
@@ -97,7 +91,6 @@ class Exchange:
         return pool
 
     def members(self, caller: Caller, name: str) -> Sequence[Member]:
-        """The silos that have subscribed."""
         self.pool(caller, name)
         return self.database.all(select(Member).where(Member.pool == name).order_by(Member.silo))
 
@@ -213,12 +206,10 @@ class Exchange:
     # Tokens and the log
 
     def tokens(self, caller: Caller) -> Sequence[Token]:
-        """All tokens, without their secrets."""
         self._admin(caller)
         return self.database.all(select(Token).order_by(Token.created, Token.id))
 
     def add_token(self, caller: Caller, silo: str, *, role: str = MEMBER, pool: str | None = None) -> str:
-        """A new token, to be shown once."""
         self._admin(caller)
         if pool is not None:
             self.pool(caller, pool)
@@ -239,7 +230,6 @@ class Exchange:
         return token
 
     def events(self, caller: Caller, *, after: int = 0, most: int = 1000) -> Sequence[Event]:
-        """The audit log, oldest first."""
         self._admin(caller)
         return self.database.all(select(Event).where(Event.id > after).order_by(Event.id).limit(most))
 

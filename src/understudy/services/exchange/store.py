@@ -44,7 +44,6 @@ class Store:
         os.close(self._lock)
 
     def path(self, digest: str) -> Path:
-        """Where the file of this digest lies."""
         return self._offers / digest[:2] / f"{digest}{SUFFIX}"
 
     @contextmanager
@@ -66,7 +65,6 @@ class Store:
                 self._under_way -= Counter([silo])
 
     def remove(self, digest: str) -> None:
-        """Delete a file that nobody names any more."""
         self.path(digest).unlink(missing_ok=True)
 
     def sweep(self, named: Iterable[str]) -> int:

@@ -74,7 +74,6 @@ def now() -> str:
 
 
 def as_stored(time: datetime) -> str:
-    """A time of UTC as it is stored."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

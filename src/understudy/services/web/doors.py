@@ -181,11 +181,7 @@ class DoorsProtocol(H11Protocol):
         super().on_response_complete()
 
     def linger(self, transport: asyncio.Transport) -> None:
-        """Close; but where a request has not ended, throw away a little of it first.
-
-        A connection that is closed with bytes unread is reset, and the answer may never be seen. So the other end has
-        a moment to see it, but not to go on sending.
-        """
+        """Close; where a request has not ended, throw away a little of it first: the answer is seen, not reset."""
         if self._unread is not None or self.conn.their_state is not h11.SEND_BODY:
             transport.close()
             return

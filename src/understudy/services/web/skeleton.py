@@ -1,7 +1,7 @@
 """What every service of ours has towards strangers: headers, limits on bodies, refusals in words, pages, TLS, doors.
 
-A service adds its own routes to `service`. Every refusal has a status that says whose fault it is and a sentence that
-says what happened to the data: JSON for programs, a page for people where the service has pages.
+Every refusal has a status that says whose fault it is and a sentence that says what happened to the data: JSON for
+programs, a page for people where the service has pages.
 """
 
 import math
@@ -92,11 +92,7 @@ def service(
     page: Page | None = None,
     realm: str = "",
 ) -> FastAPI:
-    """An application with limits and refusals, and no route but `/v1/health`.
-
-    `pushing` says which requests carry a file. `page` makes a refusal's page, where the service has pages, for which a
-    browser is asked for a password of this `realm`.
-    """
+    """An application with limits and refusals, and no route but `/v1/health`; `pushing`: requests with a file."""
     app = FastAPI(  # without pages that load scripts from elsewhere: the description itself is /openapi.json
         title=title, version=version("understudy"), description=description, docs_url=None, redoc_url=None,
         servers=[{"url": "/"}],
@@ -139,7 +135,6 @@ def service(
 
 
 def for_people(request: Request) -> bool:
-    """Whether a browser asks."""
     return "text/html" in request.headers.get("accept", "")
 
 
@@ -169,10 +164,7 @@ def typed_number(text: str) -> float:
 
 
 def templates(folder: Path, filters: Mapping[str, Callable[..., Any]], **known: Any) -> jinja2.Environment:
-    """The pages in this folder, with the report's style and words, these filters, and what else they may know.
-
-    Guarantee: every text is escaped, and none turns a line around.
-    """
+    """The pages in this folder, in the report's style and words; every text is escaped, none turns a line around."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, Path(words.__file__).parent]), autoescape=True, trim_blocks=True,
         lstrip_blocks=True, undefined=jinja2.StrictUndefined,
