@@ -1,12 +1,16 @@
-"""What an attack library of others says of tables that are attacked by ours: Anonymeter's singling out and linking.
+"""What attack libraries of others say of tables that are attacked by ours: Anonymeter's singling out and linking, and
+seven membership attacks of Synth-MIA.
 
-    python -m venv second && second/bin/pip install anonymeter==1.1.0
-    python benchmarks/attacks/second_opinion.py --other second/bin/python
+    python -m venv second && second/bin/pip install anonymeter==1.1.0 torch tqdm geomloss
+    git clone https://github.com/joshward96/Synth-MIA && git -C Synth-MIA checkout 9ef39e1d
+    python benchmarks/attacks/second_opinion.py --other second/bin/python --synth-mia Synth-MIA
 
-Giomi et al., "A unified framework for quantifying privacy risk in synthetic data" (PoPETs 2023). It runs in an
-environment of its own, by `--other`: CSV files in, figures out. The tables are those of `bench.py`. Each is published
-at ε = 1 by `gram`, and as it is, a copy of everybody who trained, so that it can be seen to find a leak. Anonymeter
-says that an attack succeeds where the 95 % interval of its risk, over people who took no part, is above 0.
+Giomi et al., "A unified framework for quantifying privacy risk in synthetic data" (PoPETs 2023); Ward et al.,
+"Synth-MIA: a testbed for auditing privacy leakage in tabular data synthesis" (2025). They run in an environment of
+their own, by `--other`: CSV files in, figures out. The tables are those of `bench.py`. Each is published at ε = 1 by
+`gram`, and as it is, a copy of everybody who trained, so that it can be seen to find a leak. An attack succeeds where
+the 95 % interval of its figure is above what a coin reaches: of Anonymeter the risk over people who took no part, above
+0; of Synth-MIA the AUC of telling 400 members from 400 others, above .5, by bootstrap.
 """
 
 import argparse
@@ -29,40 +33,69 @@ from common.rows import Row, write
 FIELDS = ("case", "table", "library", "attack", "risk", "low", "high", "leaks")
 ATTACKS = 100 if quick() else 200
 PUBLISHED = ("ε = 1", "copy")
-OTHER = """
+TABLES = """
 import json, sys
+import numpy as np
 import pandas as pd
-from anonymeter.evaluators import LinkabilityEvaluator, SinglingOutEvaluator
 inside, synthetic, outside = (pd.read_csv(f"{sys.argv[1]}/{name}.csv") for name in ("inside", "synthetic", "outside"))
-many, half = int(sys.argv[2]), len(inside.columns) // 2
+many = int(sys.argv[2])
+"""
+OTHERS = {
+    "anonymeter": """
+from anonymeter.evaluators import LinkabilityEvaluator, SinglingOutEvaluator
+columns, half = list(inside.columns), len(inside.columns) // 2
 told = dict(ori=inside, syn=synthetic, control=outside, n_attacks=many)
-columns = list(inside.columns)
 found = {
     "singling out": SinglingOutEvaluator(n_cols=min(5, len(columns)), max_attempts=20_000, seed=1, **told).evaluate(
         mode="multivariate"),
     "linking": LinkabilityEvaluator(aux_cols=(columns[:half], columns[half:]), **told).evaluate(n_jobs=1),
 }
 risks = {name: one.risk(confidence_level=0.95) for name, one in found.items()}
-print(json.dumps({name: [float(risk.value), *map(float, risk.ci)] for name, risk in risks.items()}))
-"""
+print(json.dumps({name: [float(risk.value), *map(float, risk.ci), 0.0] for name, risk in risks.items()}))
+""",
+    "synth-mia": """
+sys.path.insert(0, sys.argv[3])
+from scipy.stats import rankdata
+from sklearn.metrics import roc_auc_score
+from synth_mia import attackers
+from synth_mia.utils import TabularPreprocessor
+outside = outside.sample(frac=1, random_state=1)
+members, others = inside.sample(2 * many, random_state=1), outside[: 2 * many]
+reference = outside[2 * many :]
+frames = [frame.apply(lambda c: c.astype(float) if c.dtype.kind in "biu" else c)
+          for frame in (members, others, synthetic, reference)]
+*arrays, _ = TabularPreprocessor(fit_target="synth").fit(*frames).transform(*frames)
+found, doubt = {}, 0.05
+for name in ("DCR", "DCRDiff", "DPI", "MC", "LocalNeighborhood", "GenLRA", "LOGAN"):
+    labels, scores = getattr(attackers, name)().attack(*arrays)
+    draw, labels, scores = np.random.default_rng(1), np.asarray(labels), rankdata(np.nan_to_num(scores))
+    sides = [scores[labels == side] for side in (1, 0)]
+    again = []
+    for _ in range(1000):
+        drawn = [draw.choice(side, len(side)) for side in sides]
+        again.append(roc_auc_score(np.repeat([1, 0], list(map(len, drawn))), np.concatenate(drawn)))
+    ends = np.quantile(again, [doubt / 2, 1 - doubt / 2])
+    found["membership, " + name] = [float(roc_auc_score(labels, scores)), *map(float, ends), 0.5]
+print(json.dumps(found))
+""",
+}
 
 
-def figures_of_others(python: Path, frames: dict[str, pd.DataFrame]) -> dict[str, list[float]]:
-    """The risk of each attack, and its interval, by Anonymeter in its own environment."""
+def figures_of_others(library: str, python: Path, source: Path, frames: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """Of each attack of a library, in its own environment: its figure, the interval, and what a coin would reach."""
     with tempfile.TemporaryDirectory() as folder:
         for name, frame in frames.items():
             frame.to_csv(Path(folder) / f"{name}.csv", index=False)
-        run = subprocess.run(
-            [python, "-W", "ignore", "-c", OTHER, folder, str(ATTACKS)], capture_output=True, text=True, check=False
-        )
+        told = [python, "-W", "ignore", "-c", TABLES + OTHERS[library], folder, str(ATTACKS), str(source)]
+        run = subprocess.run(told, capture_output=True, text=True, check=False)
     if run.returncode:
-        raise SystemExit(f"{python} could not judge: {run.stderr[-500:]}")
-    found: dict[str, list[float]] = json.loads(run.stdout.splitlines()[-1])
+        raise SystemExit(f"{python} could not judge by {library}: {run.stderr[-500:]}")
+    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
     return found
 
 
-def judged(case: str, published: str, python: Path, seed: int = 1) -> list[Row]:
-    """What both libraries say of one table."""
+def judged(case: str, published: str, python: Path, source: Path, seed: int = 1) -> list[Row]:
+    """What all libraries say of one table."""
     from bench import CASES
 
     import understudy as us
@@ -77,7 +110,7 @@ def judged(case: str, published: str, python: Path, seed: int = 1) -> list[Row]:
     if published != "copy":
         with tempfile.TemporaryDirectory() as ledgers:
             told = {"schema": replace(group.schema, person=None), "name": "all", "ledgers": ledgers}
-            made = us.synthesize(inside, epsilon=1.0, components=64, steps=200, **told)
+            made = us.synthesize(inside, epsilon=1.0, **told)
         synthetic = made.generator.sample(len(inside))[names]
     found = attack_groups(groups, synthetic, owners=owners, target=target, seed=seed)
     attacks = judge([attack for leakage in found.values() for attack in leakage.attacks])
@@ -85,15 +118,17 @@ def judged(case: str, published: str, python: Path, seed: int = 1) -> list[Row]:
     seen = sum(attack.leaks for attack in attacks)
     rows: list[Row] = [about | {"library": "ours", "attack": f"{seen} of {len(attacks)} succeed", "leaks": seen > 0}]
     frames = {"inside": inside, "synthetic": synthetic, "outside": outside}
-    for attack, (risk, low, high) in figures_of_others(python, frames).items():
-        figures = {name: f"{value:.3f}" for name, value in zip(FIELDS[4:7], (risk, low, high), strict=True)}
-        rows.append(about | {"library": "anonymeter", "attack": attack, **figures, "leaks": low > 0})
+    for library in OTHERS:
+        for attack, (risk, low, high, coin) in figures_of_others(library, python, source, frames).items():
+            figures = {name: f"{value:.3f}" for name, value in zip(FIELDS[4:7], (risk, low, high), strict=True)}
+            rows.append(about | {"library": library, "attack": attack, **figures, "leaks": low > coin})
     return rows
 
 
 def parser() -> argparse.ArgumentParser:
     parser = options(__doc__, out=Path(__file__).parent / "second_opinion.csv")
-    parser.add_argument("--other", type=Path, default=Path("second/bin/python"), help="the Python with anonymeter")
+    parser.add_argument("--other", type=Path, default=Path("second/bin/python"), help="the Python of the libraries")
+    parser.add_argument("--synth-mia", type=Path, default=Path("Synth-MIA"), help="its checkout")
     parser.add_argument("--cases", nargs="+", default=["health", "digits", "made up"], help="of bench.py")
     return parser
 
@@ -103,8 +138,9 @@ def main() -> None:
     rows: list[Row] = []
     for case in args.cases:
         for published in PUBLISHED:
-            rows += judged(case, published, args.other)
-            for row in rows[-3:]:
+            more = judged(case, published, args.other, args.synth_mia)
+            rows += more
+            for row in more:
                 print(*row.values(), flush=True)
             write(args.out, rows, FIELDS)
 

@@ -57,6 +57,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return two_holders(tmp_path_factory.mktemp("run"))
 
 
+HEALTH = "http://healthdataportal.eu/ns/health#"
+
+
 @pytest.fixture
 def signed(run: Path, tmp_path: Path) -> tuple[Path, Path]:
     """Evidence that both holders and the hub signed, and the trusted keys."""
@@ -85,6 +88,8 @@ def test_every_file_is_valid_in_its_own_format_and_loads_the_table(run: Path, tm
     graph = Graph().parse(folder / "dcat.ttl")
     conforms, _, why = pyshacl.validate(graph, shacl_graph=Graph().parse(data=DCAT_AP, format="turtle"))
     assert conforms, why
+    health = {str(p).removeprefix(HEALTH) for _, p, _ in graph if str(p).startswith(HEALTH)}
+    assert health == {"numberOfRecords", "hasStructuredData"}  # of people nothing is counted
 
 
 def test_the_registrys_shape_refuses_what_the_registry_refuses() -> None:

@@ -18,6 +18,8 @@ from understudy.ground.check import file_names
 PARQUET = "application/x-parquet"
 _PROV = "http://www.w3.org/ns/prov#"
 _HEALTH = "http://healthdataportal.eu/ns/health#"
+_HEALTH_THEME = "http://publications.europa.eu/resource/authority/data-theme/HEAL"
+_HEALTH_DATA_SPACE = "http://data.europa.eu/eli/reg/2025/327/oj"
 
 
 def croissant(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
@@ -120,7 +122,7 @@ def validate_croissant(place: Path) -> None:
 
 def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
     """The record as Turtle: a dataset, its distributions, who publishes it; health fields where that is its sector."""
-    from rdflib import DCAT, DCTERMS, FOAF, PROV, RDF, XSD, BNode, Graph, Literal, Namespace, URIRef
+    from rdflib import DCAT, DCTERMS, FOAF, PROV, RDF, SKOS, XSD, BNode, Graph, Literal, Namespace, URIRef
 
     vcard, spdx = Namespace("http://www.w3.org/2006/vcard/ns#"), Namespace("http://spdx.org/rdf/terms#")
     graph, about = Graph(), facts.about
@@ -165,7 +167,17 @@ def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
     if about.sector == "Healthcare":
         health = Namespace(_HEALTH)
         graph.bind("healthdcatap", health)
+        dpv = Namespace("https://w3id.org/dpv#")
+        graph.bind("dpv", dpv)
         say(health.numberOfRecords, Literal(sum(map(len, (facts.artefacts.drawn or {}).values()))))
+        say(health.hasStructuredData, Literal(True))
+        theme, law = URIRef(_HEALTH_THEME), URIRef(_HEALTH_DATA_SPACE)
+        graph.add((theme, RDF.type, SKOS.Concept))
+        graph.add((theme, SKOS.prefLabel, Literal("Health", lang="en")))
+        graph.add((law, RDF.type, URIRef("http://data.europa.eu/eli/ontology#LegalResource")))
+        say(DCAT.theme, theme)
+        say(URIRef("http://data.europa.eu/r5r/applicableLegislation"), law)
+        say(dpv.hasPurpose, node(dpv.Purpose, {DCTERMS.description: Literal(about.intended_use, lang="en")}))
     media = URIRef("http://www.iana.org/assignments/media-types/application/vnd.apache.parquet")
     graph.add((media, RDF.type, DCTERMS.MediaType))
     for place, digest in files.values():
