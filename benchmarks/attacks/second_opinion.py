@@ -62,8 +62,9 @@ from synth_mia.utils import TabularPreprocessor
 outside = outside.sample(frac=1, random_state=1)
 members, others = inside.sample(2 * many, random_state=1), outside[: 2 * many]
 reference = outside[2 * many :]
-frames = [frame.apply(lambda c: c.astype(float) if c.dtype.kind in "biu" else c)
-          for frame in (members, others, synthetic, reference)]
+middle = synthetic.median(numeric_only=True)
+frames = [frame.apply(lambda c: c.fillna(middle.get(c.name, 0.0)).astype(float) if c.dtype.kind in "biuf"
+          else c.fillna("none").astype(str)) for frame in (members, others, synthetic, reference)]
 *arrays, _ = TabularPreprocessor(fit_target="synth").fit(*frames).transform(*frames)
 found, doubt = {}, 0.05
 for name in ("DCR", "DCRDiff", "DPI", "MC", "LocalNeighborhood", "GenLRA", "LOGAN"):
