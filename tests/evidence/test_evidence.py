@@ -170,14 +170,15 @@ def test_what_was_changed_left_out_or_signed_by_another_is_named(
         verify_folder(folder, trusted)
 
 
-def test_a_holder_does_not_sign_for_more_than_its_ledger_holds(
-    signed: tuple[Path, Path], run: Path, tmp_path: Path
+@pytest.mark.parametrize(("more", "word"), [(1, "no entry of its ledger pays for"), (-1, "that are not stated")])
+def test_a_holder_signs_for_what_its_ledger_holds_neither_more_nor_less(
+    signed: tuple[Path, Path], run: Path, tmp_path: Path, more: int, word: str
 ) -> None:
     folder, _ = signed
     stated = json.loads((folder / "privacy.json").read_text())
-    stated["parties"][0]["uses"]["insider"][0]["count"] += 1
+    stated["parties"][0]["uses"]["insider"][0]["count"] += more
     (folder / "privacy.json").write_text(json.dumps(stated))
-    with pytest.raises(EvidenceError, match="no entry of its ledger pays for"):
+    with pytest.raises(EvidenceError, match=word):
         sign_folder(folder, tmp_path / "keys" / "clinic.key", ledger=run / "clinic.ledger")
 
 

@@ -203,7 +203,7 @@ def _receipts(book: Ledger, run: str) -> list[dict[str, Any]]:
 
 
 def _require_paid(name: str, receipts: Any, stated: Mapping[str, Any]) -> None:
-    """EvidenceError unless these receipts pay for every use that is stated of this holder's rows."""
+    """EvidenceError unless these receipts pay for what is stated of this holder's rows, all of it and nothing else."""
     mine = [party for party in stated["parties"] if party["name"] == name]
     if not mine:
         raise EvidenceError(f"{name} is no holder of this run.")
@@ -213,10 +213,13 @@ def _require_paid(name: str, receipts: Any, stated: Mapping[str, Any]) -> None:
             paid.update({event: int(count) for event, count in receipt["uses"].items()})
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise EvidenceError(f"{name}: its receipts cannot be read.") from error
-    if unpaid := sum(map(_used, mine), Counter[str]()) - paid:
+    used = sum(map(_used, mine), Counter[str]())
+    if unpaid := used - paid:
         raise EvidenceError(
             f"{name}: {sum(unpaid.values()):,} uses of its rows are stated that no entry of its ledger pays for."
         )
+    if unsaid := paid - used:
+        raise EvidenceError(f"{name}: its ledger paid for {sum(unsaid.values()):,} uses of its rows that are not stated.")
 
 
 def _require_same(name: str, signed: Mapping[str, str], found: Mapping[str, str]) -> None:
