@@ -219,7 +219,9 @@ def _require_paid(name: str, receipts: Any, stated: Mapping[str, Any]) -> None:
             f"{name}: {sum(unpaid.values()):,} uses of its rows are stated that no entry of its ledger pays for."
         )
     if unsaid := paid - used:
-        raise EvidenceError(f"{name}: its ledger paid for {sum(unsaid.values()):,} uses of its rows that are not stated.")
+        raise EvidenceError(
+            f"{name}: its ledger paid for {sum(unsaid.values()):,} uses of its rows that are not stated."
+        )
 
 
 def _require_same(name: str, signed: Mapping[str, str], found: Mapping[str, str]) -> None:
