@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from understudy.data.images import ImageSchema, read_images
 from understudy.data.kinds import load_schema
 from understudy.data.samples import sines
 from understudy.data.schema import Real
@@ -230,6 +231,17 @@ def test_arrays_are_held_to_the_same_bounds() -> None:
         Series.from_array(values[:, :2], SCHEMA)
     with pytest.raises(ConfigError, match="people must name"):
         Series.from_array(values[:1], SCHEMA, ["x", "y"])
+
+
+def test_an_array_that_is_cut_already_is_a_holders_table_unless_people_are_named_beside_it() -> None:
+    values = np.full((2, 3, 2), 40.0)
+    assert len(read_series(values, replace(SCHEMA, person=None)).ids) == 2
+    with pytest.raises(SchemaError, match="an array alone does not"):
+        read_series(values, SCHEMA)
+    pictures = ImageSchema(height=2, width=2, low=0, high=1)
+    assert len(read_images(np.zeros((3, 2, 2)), pictures).ids) == 3
+    with pytest.raises(SchemaError, match="an array alone does not"):
+        read_images(np.zeros((3, 2, 2)), replace(pictures, person="who"))
 
 
 def test_sines_follow_the_recipe() -> None:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import make_url
 
+import understudy as us
 from understudy.data.infer import infer_schema
 from understudy.data.reading.databases import count_rows
 from understudy.data.reading.files import open_source
@@ -247,3 +249,12 @@ def test_a_query_with_a_word_after_it_is_counted_and_one_that_cannot_be_is_not(t
     assert count_rows(source) == 3
     assert count_rows(replace(source, query="select x from t order by x;")) == 3
     assert count_rows(replace(source, query="no query")) is None
+
+
+def test_an_array_in_the_place_of_a_table_is_refused_without_its_values() -> None:
+    for read in (lambda rows: read_table(rows, SCHEMA), lambda rows: us.synthesize(rows, epsilon=1)):
+        with pytest.raises(SchemaError, match=r"an array of shape \(3, 2\) and type float64") as error:
+            read(np.full((3, 2), 0.123456))
+        assert "0.1234" not in str(error.value)
+    with pytest.raises(SchemaError, match="not list"):
+        read_table([[1, 2]], SCHEMA)  # type: ignore[arg-type]

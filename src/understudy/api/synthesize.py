@@ -32,7 +32,7 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
 from understudy.data.kinds import TABLE, load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
-from understudy.data.reading.sources import TableSource
+from understudy.data.reading.sources import TableSource, source_at
 from understudy.data.reading.writing import coarsen, coarsen_long
 from understudy.data.schema import Boolean, Column, Real, Schema
 from understudy.data.table import Table, open_table, read_table
@@ -192,7 +192,8 @@ def _book(path: Path, name: str, whole: Budget, lifetime: float | None) -> Ledge
 def _name(source: Source) -> str:
     if isinstance(source, pd.DataFrame):
         return "table"
-    return (source.name if isinstance(source, TableSource) else Path(source).name).split(".")[0]
+    named = source_at(source)  # which refuses what is no table
+    return (named.name if source is named else Path(source).name).split(".")[0]
 
 
 def _require(source: Source, declared: Kinds, person: str | None, config: gram.Config) -> None:

@@ -306,6 +306,16 @@ class ArrayTable(Generic[S]):
         return cls(values, ids, starts_of(np.bincount(owner, minlength=len(ids))), schema, source, classes)
 
     @classmethod
+    def alone(cls, values: NDArray[Any], schema: S, source: str | None) -> Self:
+        """A holder's array with nothing beside it. SchemaError where the schema names whose rows they are."""
+        if schema.person is not None:
+            raise SchemaError(
+                f'the schema says that "{schema.person}" names whose each row is, and an array alone does not: bring '
+                "it with `from_array(array, schema, people=ids)`. Nothing was read."
+            )
+        return cls.from_array(values, schema, source=source or "the array")
+
+    @classmethod
     def from_array(
         cls,
         values: ArrayLike,

@@ -117,7 +117,7 @@ Images = ArrayTable[ImageSchema]
 def read_images(source: Source | NDArray[Any], schema: ImageSchema, name: str | None = None) -> Images:
     """Read an array, a .npy or .npz file, or a table of pixels. An array alone has no classes."""
     if isinstance(source, np.ndarray):
-        return Images.from_array(source, schema, source=name or "the array")
+        return Images.alone(source, schema, name)
     if isinstance(source, str | Path) and Path(source).suffix in (".npy", ".npz"):
         values, people, labels = _load(Path(source), schema)
         return Images.from_array(values, schema, people, name or Path(source).name, labels)

@@ -184,8 +184,12 @@ class SeriesSchema(ArraySchema):
 Series = ArrayTable[SeriesSchema]
 
 
-def read_series(source: Source, schema: SeriesSchema, name: str | None = None) -> Series:
-    """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema."""
+def read_series(source: Source | NDArray[Any], schema: SeriesSchema, name: str | None = None) -> Series:
+    """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema; or an array
+    (series, steps, channels) that is cut already.
+    """
+    if isinstance(source, np.ndarray):
+        return Series.alone(source, schema, name)
     readers = {channel.name: cell_reader(channel, schema.gap) for channel in schema.channels}
     readers |= {key: id_reader(key, one_row_each=False) for key in (schema.person, schema.series) if key}
     readers |= {target.name: cell_reader(target, NO_CLASS) for target in schema.targets}

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 from understudy.ground.check import known_keys
 from understudy.ground.durable import load_toml
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, SchemaError
 
 SUFFIX = ".source.toml"
 WRITTEN = ("separator", "encoding", "decimal", "missing", "sheet")  # how a file is written
@@ -135,6 +135,13 @@ def source_at(place: Any) -> TableSource:
     """What a path or a URL stands for: a file, a source in a TOML file; a source as it is."""
     if isinstance(place, TableSource):
         return place
+    if not isinstance(place, str | os.PathLike):  # never its values
+        what = (
+            f"an array of shape {place.shape} and type {place.dtype}"
+            if hasattr(place, "dtype")
+            else type(place).__name__
+        )
+        raise SchemaError(f"a table is a file, a database or a data frame, not {what}. Nothing was read.")
     text = str(place)
     return TableSource.load(Path(place)) if text.endswith(SUFFIX) else TableSource(table=text)
 
