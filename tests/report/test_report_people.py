@@ -10,11 +10,12 @@ import pytest
 import tomli_w
 
 from understudy.api.train import run_file
+from understudy.data.schema import Integer, Schema
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.visits import INTEGRITY, NUMBER
 from understudy.ground.errors import ConfigError, UtilityWarning
 from understudy.report.page import write_report
-from understudy.report.people import People, all_people, findings
+from understudy.report.people import People, all_people, compare_people, findings
 from understudy.runs.runfile import RunFile
 from visit_cases import beside_visits, clinic, frames, split_rows, study_of, two_kinds
 
@@ -173,3 +174,38 @@ def test_words_follow_from_figures() -> None:
     said = {finding.subject: finding for finding in findings(worse)}
     assert said["pairs of an event's columns"].mark == "poor"
     assert said["keys of events"].mark == "poor"
+
+
+def lab_events(people: int, *, memory: bool, seed: int = 0) -> pd.DataFrame:
+    """Eight visits each: the severity of the last lasts, or does not."""
+    rng = np.random.default_rng(seed)
+    levels = np.sort(rng.integers(0, 4, (people, 1))) + np.zeros((1, 8), dtype=int)
+    levels = levels if memory else rng.integers(0, 4, (people, 8))
+    days = np.datetime64("2020-01-01") + np.tile(np.arange(8), people).astype("timedelta64[D]")
+    patient = np.repeat(np.arange(people), 8)
+    return pd.DataFrame({"patient": patient, "day": days, "severity": levels.ravel(), "ward": "a"})
+
+
+def test_a_column_whose_numbers_are_off_and_memory_that_is_lost_are_never_called_close() -> None:
+    who = pd.DataFrame({"patient": np.arange(400), "sex": "f", "smoker": False})
+    bins = Integer(name="severity", low=0, high=3, bins=(0, 2, 3))  # 0 and 1 are one bin
+    schema = clinic(most_events=8)
+    columns = [bins if column.name == "severity" else column for column in schema.events.columns]
+    schema = replace(schema, events=Schema(columns=tuple(columns)))
+    real = {"people": who, "events": lab_events(400, memory=True)}
+
+    def said(events: pd.DataFrame) -> dict[str, Any]:
+        return {found.subject: found for found in findings(compare_people(real, real | {"events": events}, schema))}
+
+    same = said(lab_events(400, memory=True, seed=1))
+    assert same["single columns of events"].mark == same["memory of events"].mark == "good"
+    inside = real["events"].assign(severity=real["events"]["severity"].where(real["events"]["severity"] != 1, 0))
+    found = said(inside)
+    assert found["pairs of an event and the next"].mark == "good"
+    assert found["single columns of events"].mark != "good"
+    assert "severity" in found["single columns of events"].detail
+    assert found["single columns of people"].mark == "good"
+    lost = said(lab_events(400, memory=False))
+    assert lost["single columns of events"].mark == "good"
+    assert lost["memory of events"].mark == "poor"
+    assert "“severity” and itself" in lost["memory of events"].detail

@@ -85,6 +85,11 @@ def dependence_mark(figure: Figure) -> Mark:
     return mark(figure) if figure.ceiling - figure.floor > SLACK else beyond(figure)
 
 
+def raw_dependence_mark(figure: Figure) -> Mark:
+    """The same, but never good for what differs by more than `OFF`."""
+    return _not_off(figure, dependence_mark(figure))
+
+
 def worst(marks: Sequence[Mark]) -> Mark:
     """A mark for several things together; what cannot be judged is not good."""
     order: tuple[Mark, ...] = ("good", "unknown", "partly", "poor")

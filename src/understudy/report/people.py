@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import TABLE, VISITS, load_schema
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
@@ -20,12 +21,14 @@ from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.other_rows import people_figures
+from understudy.evaluate.utility.values import table_values
 from understudy.evaluate.utility.visits import AGAIN, INTEGRITY, NUMBER, visit_tables
+from understudy.evaluate.utility.yardstick import Yardstick
 from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of
 from understudy.report import view
 from understudy.report.marks import NEAR, beyond, worst
-from understudy.report.verdict import Finding, attack_finding, judged, predicted, words_of
+from understudy.report.verdict import Finding, attack_finding, columns_finding, judged, memory, predicted, words_of
 from understudy.report.words import SUMS, capital, figure_name, percent
 
 SUBJECTS = {
@@ -60,7 +63,7 @@ def compare_people(
     return People(
         figures=tuple(one for one in found if isinstance(one, Figure)),
         attacks=attacks or (Attack.absent(What("mia"), NO_OUTSIDERS),),
-        shares=people_shares(schema, synthetic, real),
+        shares=people_shares(schema, synthetic, real, seed),
         sizes={
             f"{what} {name}": len(frame)
             for what, tables in (("real", real), ("synthetic", synthetic))
@@ -131,12 +134,20 @@ def people_shares(
     schema: VisitSchema | SeveralVisits,
     synthetic: Mapping[str, pd.DataFrame],
     real: Mapping[str, pd.DataFrame] | None = None,
+    seed: int = 0,
 ) -> tuple[Shares, ...]:
-    """How often each level occurs among people, and among events."""
+    """How often each level occurs among people, and among events; beside real ones, how far each column is off."""
     found: tuple[Shares, ...] = ()
     for part, own in schema.tables.items():
-        owners = dict.fromkeys(own.names, part)
-        found += column_shares(own, synthetic[part], None if real is None else real[part], owners=owners)
+        owners, more = dict.fromkeys(own.names, part), dict[str, Any]()
+        if real is not None:
+            codes = [Codec(own).codes(rows[part]) for rows in (real, synthetic)]
+            values = [
+                table_values(own, rows[part], cells) for rows, cells in zip((real, synthetic), codes, strict=True)
+            ]
+            scale = Yardstick.of(own, *codes, values=values, seed=seed)
+            more = {"real": real[part], "figures": scale.columns(), "numbers": scale.numbers()}
+        found += column_shares(own, synthetic[part], owners=owners, **more)
     return found
 
 
@@ -157,9 +168,14 @@ def schemas_of(
 
 
 def findings(people: People) -> list[Finding]:
-    """What a holder should know of them: tables, numbers of events, sums, keys, who comes again, attacks."""
+    """What a holder should know of them: columns, tables, numbers of events, sums, memory, keys, who comes again."""
+    tables = dict.fromkeys(share.owner for share in people.shares)
+    columns = [
+        columns_finding([share for share in people.shares if share.owner == name], f"single columns of {name}")
+        for name in tables
+    ]
     found = [replace(finding, of=title) for title, figures in _blocks(people).items() for finding in _findings(figures)]
-    return [*found, attack_finding(people.attacks)]
+    return [*columns, *found, attack_finding(people.attacks)]
 
 
 def _blocks(people: People) -> dict[str, list[Figure]]:
@@ -183,6 +199,8 @@ def _findings(figures: Sequence[Figure]) -> Iterator[Finding]:
         yield judged(known[NUMBER], "numbers of events", naive, "utility", near=NEAR)
     if sums := [figure for figure in figures if figure.what.measure in SUMS and figure.value is not None]:
         yield _sums(sums)
+    if lags := [figure for figure in figures if figure.what.measure == "lag" and figure.value is not None]:
+        yield memory(lags)
     if INTEGRITY in known:
         yield _keys(known[INTEGRITY])
     yield from predicted(known.get(AGAIN), "predictions of who comes again")
@@ -220,5 +238,6 @@ def _laid_out(title: str, figures: Sequence[Figure], *, several: bool) -> dict[s
         "title": (capital(title) if title else "People, and one kind of events with another") if several else "",
         "tables": view.lines([f for f in figures if f.what.measure == "avd"]),
         "sums": view.lines([f for f in figures if f.what.measure in SUMS]),
+        "lags": view.lines([f for f in figures if f.what.measure == "lag"]),
         "integrity": whole[0] if whole else None,
     }

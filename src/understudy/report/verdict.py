@@ -29,12 +29,14 @@ from understudy.report.marks import (
     dependence_mark,
     mark,
     place,
+    raw_dependence_mark,
     raw_mark,
     worst,
 )
-from understudy.report.words import STRENGTHS, at_price, capital, listed, number
+from understudy.report.words import STRENGTHS, at_price, capital, figure_name, listed, number
 
 STRONG, REASONABLE = 1.0, 10.0
+ENDS = ("value", "floor", "ceiling")
 MOST_NAMED = 5  # columns in one finding
 
 RULES = (
@@ -57,7 +59,9 @@ RULES = (
     "texts were merged or columns left out when it was bought, is named first. A column whose shares or numbers are "
     f"more than {OFF:g} off is never called close.",
     "Of people with events a person with all events weighs 1 in every table; other real people are drawn from them. "
-    f"Sums and averages of people are close if they are at most {SLACK:.0%} off, and partly kept up to {FAR:.0%}.",
+    f"Sums and averages of people are close if they are at most {SLACK:.0%} off, and partly kept up to {FAR:.0%}. "
+    "Memory is how the ranks of a person’s numbers go with those 1, 2 and 5 events later; it is judged as correlations "
+    f"are, and never close where one is more than {OFF:g} off.",
     "An attack succeeds when it beats its control by more than chance. The labels “took part” are shuffled at "
     "random among all who were attacked, and we count how often an attack does as well by luck. Over all attacks "
     f"of a page together (Holm, 1979) any success by luck has a chance of at most {100 * LEVEL:g} %. An attack whose "
@@ -178,6 +182,25 @@ def _with_columns(levels: Finding, shares: Sequence[Shares]) -> Finding:
     furthest = max(shares, key=lambda share: _off(share).value or 0.0)
     detail = f"{levels.detail} {close}; furthest is “{furthest.column.name}”: {_furthest(furthest)}."
     return _no_better(levels, overall, detail)
+
+
+def columns_finding(shares: Sequence[Shares], subject: str) -> Finding:
+    """What is said of single columns, of which no table of all has a figure."""
+    known = [share.figure for share in shares if share.figure is not None]
+    if not known:
+        return Finding("unknown", subject, "cannot be judged", "A table has no rows.", "columns")
+    value, floor, ceiling = (sum(getattr(one, end) or 0.0 for one in known) / len(known) for end in ENDS)
+    mean = Figure(What("avd", 1), value=value, floor=floor, ceiling=ceiling)
+    return _with_columns(judged(mean, subject, "equal shares of every level", "columns", near=NEAR), shares)
+
+
+def memory(figures: Sequence[Figure]) -> Finding:
+    """What is said of columns and themselves some events later, by the numbers as they came."""
+    marked = worst([raw_dependence_mark(figure) for figure in figures])
+    furthest = max(figures, key=lambda figure: figure.value or 0.0)
+    name = figure_name(furthest.what)
+    detail = f"Furthest off, by ranks: {name}: {furthest.note}."
+    return Finding(marked, "memory of events", words_of(marked).replace("are", "is", 1), detail, "utility")
 
 
 def _off(share: Shares) -> Figure:

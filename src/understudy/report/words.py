@@ -113,6 +113,8 @@ def _plain(what: What) -> str:
         return capital(MODELS.get(what.part, what.part))
     if what.measure in SUMS:
         return SUMS[what.measure].format(what.column)
+    if what.measure == "lag":
+        return f"“{what.column}” and itself, {what.columns} event{'s' * (what.columns != 1)} later"
     if what.part in PEOPLE:
         return PEOPLE[what.part]
     words = {"cmd": "All columns, by level numbers"} | STRENGTHS | ARRAYS | VALUES
