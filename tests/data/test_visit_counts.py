@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.data.visits import VisitCodes, VisitLayout, VisitSchema, count_visits
-from understudy.data.visits.counts import parts
+from understudy.data.visits.counts import AHEAD, parts
 from understudy.ground.errors import SchemaError
 from visit_cases import clinic, random_codes
 
-LAYOUT = VisitLayout((2, 3, 5), (3, 2), ordered=True)
+LAYOUT = VisitLayout((2, 3, 7), (3, 2), ordered=True)
 
 
 def by_hand(codes: VisitCodes, layout: VisitLayout, unit: int) -> dict[tuple[str, int, int], np.ndarray]:
@@ -28,8 +28,8 @@ def by_hand(codes: VisitCodes, layout: VisitLayout, unit: int) -> dict[tuple[str
             table, unit = tables[kind, a, b], layout.unit_of(kind, average)
             if kind == "person":
                 table[(person[a],) if a == b else (person[a], person[b])] += unit
-            elif kind in ("next", "later"):
-                ahead = 1 if kind == "next" else 2
+            elif kind in AHEAD:
+                ahead = AHEAD[kind]
                 for t in range(n - ahead):
                     share = unit * (t + 1) // (n - ahead) - unit * t // (n - ahead)
                     table[mine[t, a], mine[t + ahead, b]] += share
@@ -45,7 +45,7 @@ def by_hand(codes: VisitCodes, layout: VisitLayout, unit: int) -> dict[tuple[str
 @pytest.mark.parametrize("unit", [1, 7, 2520])
 def test_counts_equal_a_loop_over_people_and_events(unit: int) -> None:
     rng = np.random.default_rng(1)
-    codes = random_codes(rng, LAYOUT, rng.integers(0, 5, 40))
+    codes = random_codes(rng, LAYOUT, rng.integers(0, 7, 40))
     found = LAYOUT.split(count_visits(codes, LAYOUT, unit))
     for block, table in by_hand(codes, LAYOUT, unit).items():
         assert np.array_equal(found[block], table), block
@@ -79,16 +79,27 @@ def test_one_person_moves_all_tables_by_no_more_than_reach(n: int, unit: int, sa
     assert (moved >= 0).all()
     assert math.sqrt(int(np.square(moved).sum())) <= LAYOUT.sensitivity(unit)
     for kind, table in ((block[0], table) for block, table in LAYOUT.split(moved).items()):
-        enough = n >= {"person": 0, "next": 2, "later": 3}.get(kind, 1)
+        enough = n >= {"person": 0, "next": 2, "later": 3, "far": 5}.get(kind, 1)
         assert table.sum() == (LAYOUT.unit_of(kind, unit) if enough else 0), kind
 
 
 def test_the_bound_is_reached_by_a_person_whose_events_are_all_alike() -> None:
     codes = VisitCodes(
-        np.zeros((1, 3), dtype=np.int32), np.zeros((4, 2), dtype=np.int32), np.array([0, 4], dtype=np.int64)
+        np.zeros((1, 3), dtype=np.int32), np.zeros((6, 2), dtype=np.int32), np.array([0, 6], dtype=np.int64)
     )
     moved = count_visits(codes, LAYOUT, 60)
     assert math.sqrt(int(np.square(moved).sum())) == pytest.approx(LAYOUT.sensitivity(60))
+
+
+def test_events_far_apart_cost_the_other_tables_nothing() -> None:
+    for layout in (LAYOUT, VisitLayout((4, 13), (24, 3, 5), ordered=True), replace(LAYOUT, even=True)):
+        before = replace(layout, people=(*layout.people[:-1], 5))  # nobody has five events: none are far apart
+        assert {kind for kind, _, _ in layout.blocks} - {kind for kind, _, _ in before.blocks} == {"far"}
+        own = [layout.unit_of(kind, 27_720) for kind in layout.apart]
+        assert own[0] == own[1]
+        assert sum(unit**2 for unit in own) <= (1 + 1e-9) * (27_720 * 2) ** 2
+    even, once = replace(LAYOUT, even=True), replace(LAYOUT, even=True, people=(2, 3, 5))
+    assert even.sensitivity(27_720) <= once.sensitivity(27_720)
 
 
 def test_parts_of_a_unit_add_up_to_it_for_any_number_of_events() -> None:

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from understudy.data.visits import VisitLayout
+from understudy.data.visits.counts import AHEAD
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.visits.chains import MixtureOfChains, step_weights
 from understudy.models.visits.fit import VisitTables
 
-NUMBERS = [(0, 0), (1, 1), (2, 3)]
+NUMBERS = [(0, 0), (1, 1), (2, 5)]
 
 
 def random_chains(*, ordered: bool = True, kinds: int = 3, seed: int = 0) -> MixtureOfChains:
@@ -59,8 +60,7 @@ def enumerated(chains: MixtureOfChains, allowed: Tensor | None = None) -> dict[s
         "person": np.zeros((width, width)),
         "across": np.zeros((width, event_width)),
         "event": np.zeros((event_width, event_width)),
-        "next": np.zeros((event_width, event_width)),
-        "later": np.zeros((event_width, event_width)),
+        **{kind: np.zeros((event_width, event_width)) for kind in AHEAD},
     }
     counts = [
         (level, n, 1 / (high - low + 1)) for level, (low, high) in enumerate(NUMBERS) for n in range(low, high + 1)
@@ -81,10 +81,9 @@ def enumerated(chains: MixtureOfChains, allowed: Tensor | None = None) -> dict[s
                 found["across"] += likely / n * np.outer(person, event[kind, state])
                 found["event"][:2, 2:] += likely / n * both[kind, state]
                 found["event"][2:, :2] += likely / n * both[kind, state].T
-            for a, b in pairwise(walk):
-                found["next"] += likely / (n - 1) * np.outer(event[kind, a], event[kind, b])
-            for a, b in zip(walk, walk[2:], strict=False):
-                found["later"] += likely / (n - 2) * np.outer(event[kind, a], event[kind, b])
+            for ahead, far in AHEAD.items():
+                for a, b in zip(walk, walk[far:], strict=False):
+                    found[ahead] += likely / (n - far) * np.outer(event[kind, a], event[kind, b])
     return {kind: torch.from_numpy(table).float() for kind, table in found.items()}
 
 
@@ -101,8 +100,8 @@ def test_tables_are_those_of_everything_that_can_happen(ordered: bool) -> None:
     torch.testing.assert_close(said.people * apart, found["person"] * apart)
     torch.testing.assert_close(said.across, found["across"])
     torch.testing.assert_close(said.events * events_apart, found["event"] * events_apart)
-    torch.testing.assert_close(said.after, found["next"])
-    torch.testing.assert_close(said.later, found["later"])
+    for kind, table in said.ahead.items():
+        torch.testing.assert_close(table, found[kind])
     torch.testing.assert_close(said.ways[:2], found["person"][:2, -3:].sum(1))
     torch.testing.assert_close(said.event_ways, found["across"][:2].sum(0))
 
@@ -116,8 +115,8 @@ def test_tables_given_rules_are_those_of_everything_that_can_happen_under_them(b
     apart = of_two_columns(chains.events)
     torch.testing.assert_close(said.events * apart, found["event"] * apart)
     torch.testing.assert_close(said.across, found["across"])
-    torch.testing.assert_close(said.after, found["next"])
-    torch.testing.assert_close(said.later, found["later"])
+    for kind, table in said.ahead.items():
+        torch.testing.assert_close(table, found[kind])
     assert float(said.events[1, 2]) == 0
 
 
@@ -134,7 +133,7 @@ def test_drawn_people_and_events_have_the_tables_of_the_mixture(ordered: bool) -
         "person": (said.people * apart + ways[:, : len(said.ways)]).triu(),
         "across": said.across,
         "event": (said.events * of_two_columns(chains.events) + said.event_ways.diag()).triu(),
-        "next": said.after * ordered,
+        "next": said.ahead["next"] * ordered,
     }
     for kind, table in expected.items():
         assert float((laid_out(tables, kind) - table).abs().max()) < 0.006, kind
@@ -147,7 +146,7 @@ def test_times_are_missing_where_there_is_nothing_to_measure_and_nowhere_else() 
     codes = chains.draw(500, lambda k: torch.rand(k, dtype=torch.float64))
     assert np.array_equal(codes.people[:, 1] == 2, codes.numbers == 0)
     assert np.array_equal(codes.events[:, 1] == 2, codes.order == 0)
-    assert set(codes.numbers) == {0, 1, 2, 3}
+    assert set(codes.numbers) == {0, 1, 2, 3, 4, 5}
 
 
 def test_without_people_nothing_is_drawn() -> None:
@@ -173,7 +172,7 @@ def test_a_description_rebuilds_the_mixture() -> None:
     chains = random_chains()
     again = MixtureOfChains.from_description(chains.describe())
     again.load_state_dict(chains.state_dict())
-    torch.testing.assert_close(again.tables().after, chains.tables().after)
+    torch.testing.assert_close(again.tables().ahead, chains.tables().ahead)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from understudy.api.train import run_file, train
 from understudy.cli import app
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, read_visits
-from understudy.data.visits.counts import person_vectors
+from understudy.data.visits.counts import AHEAD, person_vectors
 from understudy.data.visits.reading import number_bounds
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
@@ -82,7 +82,7 @@ def by_hand(schema: SeveralVisits) -> dict[tuple[str, int, int], np.ndarray]:
     ]
     for title, tables in zip(layout.titles, own, strict=True):
         for (kind, q, r), table in tables.tables.items():
-            if kind in ("event", "next", "later"):
+            if kind in ("event", *AHEAD):
                 found[f"{kind} {title}", q, r] = table.numpy()
     return found
 

@@ -7,6 +7,8 @@ Blocks are tables, and in each of them a person with all events has a mass of 1 
     across    a, q    of a person column and an event column: the average over the person's events
     next      q, r    of an event's column and a column of the next event: the average over consecutive events
     later     q, q    of an event's column and the same column two events later: the average over such pairs
+    far       q, q    the same, four events later: with the two above it tells memory that fades from people who
+                      differ for good
     between   q, r    of one holder's events and another's (`SeveralLayout`): the product of a person's two averages,
                       whose cells are no less than 0 and add up to the product of what these add up to
 
@@ -16,7 +18,8 @@ Whole numbers: masses are in parts of the block's own public unit U. Of n events
 *Shares of the budget.* All cells have noise of one size, so that a block with a larger unit is measured more closely.
 Noise moves a kind's mean distance in proportion to the cells c of its tables over their unit; of all units whose
 squares add up to as much over all tables, those in proportion to ∛(c/T) make the sum over kinds the least, T being the
-number of the kind's tables. So units follow from public numbers (`weights`), within bounds.
+number of the kind's tables. So units follow from public numbers (`weights`), within bounds. Of `later` and `far` both
+have the share of one, each unit by √½: what the second tells costs the other tables nothing.
 
 *One person.* In a block the person's cells are no less than 0 and add up to its unit or, without events, to 0; so their
 squares add up to its square at most, and all of the person's vector has a length of at most the root of the sum of
@@ -28,7 +31,7 @@ Edges: who has no events, or of those that follow one another too few, adds noth
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, combinations, combinations_with_replacement, product
 
@@ -44,6 +47,7 @@ Block = tuple[str, int, int]  # kind and two columns
 _PARTS = 12  # weights are whole numbers of these
 _LEAST, _MOST = 6, 24  # so many at least and at most: a kind is measured at most twice as closely, or half so
 MOST_CELLS = 1 << 24
+AHEAD = {"next": 1, "later": 2, "far": 4}  # how many events lie between the two of a pair, and 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,8 +167,13 @@ class VisitLayout(Blocks):
             *(("event", q, r) for q, r in combinations_with_replacement(events, 2)),
             *(("across", a, q) for a, q in product(own, events)),
             *(("next", q, r) for q, r in product(events, events) if self.ordered),
-            *(("later", q, q) for q in events[:-1] if self.ordered and self.people[-1] > 3),  # but for the gap
+            *((kind, q, q) for kind in self.apart for q in events[:-1]),  # but for the gap
         )
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """The kinds of tables of events further apart than an event and the next, where a person can have such."""
+        return tuple(kind for kind, far in AHEAD.items() if far > 1 and self.ordered and self.people[-1] > 1 + far)
 
     def shape(self, block: Block) -> tuple[int, ...]:
         kind, a, b = block
@@ -177,14 +186,15 @@ class VisitLayout(Blocks):
         """How closely each kind of tables is measured, in twelfths of what it would be if all were alike."""
         cells: dict[str, list[int]] = {}
         for block in self.blocks:
-            cells.setdefault(block[0], []).append(math.prod(self.shape(block)))
-        if self.even:
-            return dict.fromkeys(cells, _PARTS)
+            if block[0] not in self.apart[1:]:
+                cells.setdefault(block[0], []).append(math.prod(self.shape(block)))
         raw = {kind: (sum(own) / len(own) ** 2) ** (1 / 3) for kind, own in cells.items()}
-        squares = sum(len(cells[kind]) * weight**2 for kind, weight in raw.items()) / len(self.blocks)
-        return {
-            kind: min(max(round(_PARTS * weight / math.sqrt(squares)), _LEAST), _MOST) for kind, weight in raw.items()
+        squares = sum(len(cells[kind]) * weight**2 for kind, weight in raw.items()) / sum(map(len, cells.values()))
+        found = {
+            kind: _PARTS if self.even else min(max(round(_PARTS * weight / math.sqrt(squares)), _LEAST), _MOST)
+            for kind, weight in raw.items()
         }
+        return found | {kind: math.isqrt(found["later"] ** 2 // len(self.apart)) for kind in self.apart}
 
     def unit_of(self, kind: str, unit: int) -> int:
         return max(1, unit * self.weights[kind] // _PARTS)
@@ -206,7 +216,8 @@ class SeveralLayout(Blocks):
 
     @classmethod
     def from_schema(cls, schema: SeveralVisits) -> "SeveralLayout":
-        return cls(tuple(part.title for part in schema.parts), tuple(map(VisitLayout.from_schema, schema.parts)))
+        members = tuple(replace(VisitLayout.from_schema(part), even=True) for part in schema.parts)
+        return cls(tuple(part.title for part in schema.parts), members)
 
     @cached_property
     def people(self) -> tuple[int, ...]:
@@ -244,12 +255,11 @@ class SeveralLayout(Blocks):
         single = a == b and kind.split()[0] in ("person", "event")
         return (rows[a],) if single else (rows[a], columns[b])
 
-    @property
-    def weights(self) -> dict[str, int]:
-        return dict.fromkeys((kind for kind, _, _ in self.blocks), 1)
-
     def unit_of(self, kind: str, unit: int) -> int:
-        return unit
+        first, *named = kind.split()
+        if len(named) != 1:
+            return unit
+        return self.members[self.titles.index(named[0])].unit_of(first, unit)
 
 
 def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[np.int64]:
@@ -264,16 +274,11 @@ def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[n
     owner, order, numbers = codes.owner, codes.order, codes.numbers
     person, event = _columns(codes.people), _columns(codes.events)
     left = numbers[owner] - order - 1  # events of the same person that follow
-    now, early = np.flatnonzero(left >= 1), np.flatnonzero(left >= 2)
     total = np.zeros(layout.size, dtype=np.int64)
     repeated = {a: person[a][owner] for a in range(len(layout.people))}
-    following, before, later, earlier = (
-        {q: event[q][at] for q in event if layout.ordered} for at in (now + 1, now, early + 2, early)
-    )
 
     def shares(kind: str, at: Places, less: int = 0) -> NDArray[np.float64]:
-        own = layout.unit_of(kind, unit) if kind in layout.weights else 1
-        return parts(order[at], numbers[owner[at]] - less, own)
+        return parts(order[at], numbers[owner[at]] - less, layout.unit_of(kind, unit) if kind in layout.weights else 1)
 
     every = np.arange(len(codes.events))
     whole = np.full(len(codes.people), layout.unit_of("person", unit), dtype=np.float64)
@@ -281,9 +286,11 @@ def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[n
         "person": (person, person, whole),
         "event": (event, event, shares("event", every)),
         "across": (repeated, event, shares("across", every)),
-        "next": (before, following, shares("next", now, 1)),
-        "later": (earlier, later, shares("later", early, 2)),
     }
+    for kind, far in AHEAD.items() if layout.ordered else ():
+        at = np.flatnonzero(left >= far)
+        before, after = ({q: event[q][places] for q in event} for places in (at, at + far))
+        sides[kind] = (before, after, shares(kind, at, far))
     for block, start, stop in zip(layout.blocks, layout.starts, layout.starts[1:], strict=False):
         kind, a, b = block
         first, second, mass = sides[kind]

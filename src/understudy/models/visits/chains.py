@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.data.visits import VisitCodes
+from understudy.data.visits.counts import AHEAD
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.device import shapes_only
@@ -31,7 +32,6 @@ from understudy.models.network import MOST_WEIGHTS, Network, each_whole
 from understudy.models.tables.given_rules import Ruled, Rules, put
 from understudy.models.tables.mixture import latin
 
-_WEIGHTS = ("spent", "paired", "spaced")  # of events, of those that another follows, and of those that two follow
 Numbers = Sequence[Sequence[int]]  # the least and the largest number of events that each level stands for
 MOST_EVENTS = 10_000  # a person, in a chain that is walked step by step
 
@@ -82,15 +82,14 @@ class ChainTables:
     """Expected tables of a person drawn at random, whose events weigh 1 together, and whose pairs of events do.
 
     Only cells of different columns have a meaning in `people` and `events`; `ways` and `event_ways` are the one-way
-    tables. `after` and `later` have an event's levels in rows, and those of the next one, or of the one after that, in
-    columns. `known` and `mean` (kinds, …) are what each kind's people and their events are like.
+    tables. Those `ahead` have an event's levels in rows, and those of the next one, or of one further on, in columns.
+    `known` and `mean` (kinds, …) are what each kind's people and their events are like.
     """
 
     people: Tensor
     across: Tensor
     events: Tensor
-    after: Tensor
-    later: Tensor
+    ahead: Mapping[str, Tensor]
     ways: Tensor
     event_ways: Tensor
     known: Tensor
@@ -110,9 +109,7 @@ class MixtureOfChains(Network):
     latent = 1
     closed: Tensor  # 0, and −∞ for levels that a state cannot have: (states, events' width)
     mine: Tensor  # 1 where a kind of people has a chain: (kinds, chains)
-    spent: Tensor
-    paired: Tensor
-    spaced: Tensor
+    spent: Tensor  # what events weigh, and those that others follow: (levels, longest)
 
     def __init__(
         self,
@@ -153,7 +150,7 @@ class MixtureOfChains(Network):
             if ordered:
                 closed[: self.firsts, -self.events[-1] : -1] = -torch.inf
                 closed[self.firsts :, -1] = -torch.inf
-        weights = {name: step_weights(self.numbers, less) for less, name in enumerate(_WEIGHTS)}
+        weights = {name: step_weights(self.numbers, less) for name, less in ({"spent": 0} | AHEAD).items()}
         for name, value in {"closed": closed, "mine": mine, **weights}.items():
             self.register_buffer(name, value, persistent=False)
 
@@ -203,10 +200,11 @@ class MixtureOfChains(Network):
         numbered = (together[:, :, None] * spent).transpose(1, 2).flatten(0, 1)
         numbered = numbered.T @ event  # (levels, events' width)
 
-        def ahead(weights: Tensor, steps: Tensor) -> Tensor:
-            """Of events by these weights, and what so many steps lead to: (events' width, events' width)."""
-            before = (together[:, :, None] * along(weights, place)).sum(1)  # (chains, states)
-            following = (before[:, :, None] * steps) @ event.view(self.chains, self.states, -1)
+        def ahead(kind: str, far: int) -> Tensor:
+            """Of events, and what so many steps lead to: (events' width, events' width)."""
+            before = (together[:, :, None] * along(self.get_buffer(kind), place)).sum(1)  # (chains, states)
+            steps = before[:, :, None] * torch.linalg.matrix_power(onward, far)
+            following = steps @ event.view(self.chains, self.states, -1)
             return event.T @ following.flatten(0, 1) / self.kinds
 
         pairs, ways = self._people(own, number)
@@ -219,8 +217,7 @@ class MixtureOfChains(Network):
             people=pairs,
             across=torch.cat((own.T @ mean, numbered)) / self.kinds,
             events=within,
-            after=ahead(self.paired, onward),
-            later=ahead(self.spaced, onward @ onward),
+            ahead={kind: ahead(kind, far) for kind, far in AHEAD.items()},
             ways=ways,
             event_ways=mean.mean(0),
             known=self._known(own, number),

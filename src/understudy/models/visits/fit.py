@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.data.visits import SeveralLayout, VisitCodes, VisitLayout, count_visits
-from understudy.data.visits.counts import Block
+from understudy.data.visits.counts import AHEAD, Block
 from understudy.ground.check import positive, whole
 from understudy.models.kernels.optimisers import Adam
 from understudy.models.tables.empty_cells import SURE
@@ -43,6 +43,8 @@ _STRAY = 0.015  # of a pair's people, in cells that should be empty
 _LONGER = 1.5  # times as long as until no residual is more than noise
 _EVERY = 5  # steps, whether to stop is asked
 _JITTER = 1.5  # of the initial logits: enough for the kinds, and for the kinds of their events, to part
+_STAY = 3.0  # added to the logit of an event of the same kind as the last
+_NUMBERS = 0.2  # of the jitter, in what tells numbers of events
 _FINE = 27_720  # divisible by every number up to 12
 
 _Sides = tuple[Sequence[int], Sequence[int]]  # the levels of the columns in rows, and of those in columns
@@ -144,11 +146,27 @@ def fit_visits(
             for logits, begin in starts.items():
                 jitter = torch.randn(logits.shape, generator=generator) * _JITTER
                 logits.copy_(begin.clamp(min=_RAREST).log().cpu() + jitter)
+            _begin(member)
         at += sum(member.people)
         rules.append((_rules(member.people[:-1], own.people, there), _rules(member.events, own.events, there)))
     mixture = (ChainsTogether(members) if len(members) > 1 else members[0]).to(there)
     _descend(mixture, parts, rules, steps, rate, watch)
     return mixture.requires_grad_(False)
+
+
+def _begin(member: MixtureOfChains) -> None:
+    """Where a descent begins, in place: a person's first event is of a kind that later ones may be of, and the next one
+    mostly of the same; how many events there are depends little on the kind of person. What lasts from event to event
+    is then found in the chain, where it can fade, before people are told apart by it for good.
+    """
+    number = member.person_logits[:, -member.people[-1] :]
+    number.copy_(torch.lerp(number.mean(0), number, _NUMBERS))
+    if member.ordered:
+        firsts, states = member.firsts, member.event_logits.view(member.chains, member.states, -1)
+        states[:, :firsts] = states[:, firsts : 2 * firsts]
+        place = torch.arange(member.states)
+        same = torch.where(place < firsts, place, place - firsts)[:, None] == place[: member.states - firsts]
+        member.next_logits += _STAY * same
 
 
 def _rules(sizes: Sequence[int], ties: Sequence[Tie], device: torch.device) -> Rules | None:
@@ -209,8 +227,9 @@ def _read(
         never = forbidden(sizes, given[place], device)
         parts.append(_Part(some, some.people / everyone.people, side_by_side, skip=width, never=never))
         both = (member.events, member.events)
-        two_sided(f"next{end}", both, lambda chain, at=place: chain.members[at].after)  # type: ignore[misc]
-        two_sided(f"later{end}", both, lambda chain, at=place: chain.members[at].later)  # type: ignore[misc]
+        for kind in AHEAD:
+            of = lambda chain, at=place, kind=kind: chain.members[at].ahead[kind]  # type: ignore[misc]  # noqa: E731
+            two_sided(f"{kind}{end}", both, of)
     for one, other in combinations(range(len(members)), 2):
         sides = (members[one].events, members[other].events)
         of = lambda chain, a=one, b=other: chain.between(a, b)  # noqa: E731
