@@ -4,12 +4,15 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from understudy.answers.bars import quantile_figure
 from understudy.answers.release import Noisy
+from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
-from understudy.data.schema import Categorical, Integer, Schema
+from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
+from understudy.runs.federation import Federation
 
 LEVELS = Codec(Schema(columns=(Integer(name="a", low=0, high=8, bins=(0, 2, 5, 8)),)))  # 0–1, 2–4, 5–8
 SIGMA = 1.2
@@ -55,3 +58,14 @@ def test_a_quantile_of_nobody_says_why_there_is_none() -> None:
     made = quantile_figure("q", 0.5, np.array([1.0, 1, 1]), found, LEVELS, 0)
     assert math.isnan(made.released)
     assert "does not stand out of the noise" in made.why
+
+
+def test_a_tree_tells_where_a_long_last_level_ends_for_all_people_and_for_some() -> None:
+    rng = np.random.default_rng(5)
+    rows = pd.DataFrame({"cost": np.round(rng.exponential(300, 8_000), 2), "old": rng.random(8_000) < 0.5})
+    schema = Schema(columns=(Real(name="cost", low=0, high=1e6, decimals=2), Boolean(name="old")))
+    held = Federation.rehearsal({"one": rows}, {"one": schema}, budget=2.0, seed=3)
+    asked = train("gram", held, components=2, steps=1, seed=3).generator
+    for where, some in ((None, rows), ("old == true", rows[rows["old"]])):
+        made = asked.figures("cost", where=where).set_index("figure").loc["95 % quantile of cost"]
+        assert made["low"] <= some["cost"].quantile(0.95) <= made["high"] < 5_000, "and not a million"

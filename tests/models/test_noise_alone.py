@@ -8,7 +8,7 @@ import torch
 from understudy.api.train import train
 from understudy.data.column import OTHER
 from understudy.data.schema import BOUGHT, Categorical, Integer, Schema
-from understudy.models.tables.merged_levels import levels_of_none, never_drawn
+from understudy.models.tables.merged_levels import all_that_was_counted, levels_of_none, never_drawn
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.runs.federation import Federation
 
@@ -60,6 +60,34 @@ def test_exact_counts_say_it_exactly() -> None:
     seen = torch.tensor([5.0, 1.0, 0.0, 1.0])
     schema = Schema(columns=(TEXT,))
     assert levels_of_none(schema, [4], seen, torch.zeros(4)) == [[2]]
+
+
+def test_of_many_columns_rarely_one_is_drawn_without_values_by_noise_alone() -> None:
+    rng = np.random.default_rng(2)
+    columns = tuple(Categorical(name=f"t{j}", categories=("a", "b"), nullable=True) for j in range(50))
+    schema, sizes = Schema(columns=columns), [3] * 50
+    drawn = 0
+    for _ in range(100):
+        seen = torch.tensor([500.0, 400.0, 0.0] * 50) + torch.from_numpy(rng.normal(0, SIGMA, 150))
+        drawn += levels_of_none(schema, sizes, seen, torch.full((150,), SIGMA)) != [[2]] * 50
+    assert drawn <= 12, "one table in twenty"
+
+
+def test_a_level_is_counted_by_all_tables_that_have_it_and_the_noise_is_that_of_their_mean() -> None:
+    sizes = [2, 3, 2]
+    truth = torch.block_diag(*(torch.diag(torch.tensor([10.0] * size)) for size in sizes))
+    for a, b in ((slice(0, 2), slice(2, 5)), (slice(0, 2), slice(5, 7)), (slice(2, 5), slice(5, 7))):
+        truth[a, b] = 10.0 / (b.stop - b.start)
+        truth[b, a] = truth[a, b].T * 1.0
+    noise = torch.full((7, 7), 2.0)
+    noise[0:2, 5:7] = noise[5:7, 0:2] = torch.inf
+    found, deviation = all_that_was_counted(truth, noise, sizes)
+    assert found[:2].tolist() == pytest.approx([10, 10])
+    # by itself, 4, and by the sum over three levels, 12; the other pair was not measured
+    assert deviation[0].item() == pytest.approx((1 / 4 + 1 / 12) ** -0.5)
+    exact, none = all_that_was_counted(truth, torch.zeros(7, 7), sizes)
+    assert none.max() < 1e-4
+    assert exact[0].item() == pytest.approx(10)
 
 
 def test_nobody_is_drawn_without_a_value_or_as_other_where_noise_alone_counted_them() -> None:

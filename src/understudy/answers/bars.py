@@ -11,7 +11,8 @@ the counts times its slope (the delta method). Where a count that it divides by 
 The interval of a quantile is found by asking of every edge between levels, and of every node of a tree inside them,
 whether the share q of people may lie below it: C − qN, the people below less that share of all, is a sum of counts, of
 which the noise is known. The interval begins where the first cell does whose upper edge may have so many below it, and
-ends where the last one does whose lower edge may have no more. Of some of the people levels alone were counted.
+ends where the last one does whose lower edge may have no more. Of some of the people, by a condition, levels alone were
+counted; they are no more than all people, of whom nodes tell how few lie far out.
 """
 
 import math
@@ -219,42 +220,49 @@ def quantile_figure(
     total, noise = found.counts.sum(), found.variance.sum()
     if not total > _CLEAR * math.sqrt(noise):
         return Figure(name, said, why=_UNCLEAR)
-    lows, highs = lowest[order], highest[order]
     heap, spread = np.cumsum(found.counts[order]), np.cumsum(found.variance[order])
     square = (1 - q) ** 2 * spread + q**2 * (noise - spread)
+    less, half = heap - q * total, Z * np.sqrt(square)
+    lows, highs, most, least = lowest[order], highest[order], less + half, less - half
     if (inside := _inside(release, place, found)) is not None:
-        own, begin, counts, variance = inside
-        edges, of_level = low[begin], found.variance[own]
-        before = heap[own] - found.counts[own]
+        own, begin, below, above, everybody = inside
         # a node's noise is in its level's too, of which a share is taken away: the sum of both is no less than it is
-        more = (1 - q) ** 2 * (spread[own] - of_level) + variance + q**2 * (noise - spread[own] + of_level)
-        lows, by = np.sort(np.append(lows, edges)), np.argsort(np.append(highs, edges))
-        highs, heap, square = (
-            np.append(a, b)[by] for a, b in ((highs, edges), (heap, before + counts), (square, more))
-        )
-    less, deviation = np.append(0.0, heap) - q * total, np.sqrt(np.append(q**2 * noise, square))
-    first = int(np.argmax(less[1:] + Z * deviation[1:] >= 0))
-    last = int(np.flatnonzero(less[:-1] - Z * deviation[:-1] <= 0)[-1])
-    half = 0.5 if pieces.edges is not None and pieces.edges.dtype.kind == "i" else 0.0
-    ends = float(lows[first]) + half, float(highs[last]) - half
+        up, down = less[own] - found.counts[own] + below.counts, less[own] - above.counts
+        up_half = Z * np.sqrt(square[own] + below.variance + (2 * q - 1) * found.variance[own])
+        down_half = Z * np.sqrt(square[own] + above.variance)
+        if everybody:  # by the nodes below, or by those above, whichever have less noise
+            by = up_half < down_half
+            less, half = np.where(by, up, down), np.where(by, up_half, down_half)
+            more, fewer = less + half, less - half
+        else:  # no more than all people lie above it; and it lies above the last level's beginning
+            more = np.full(len(own), np.inf)
+            fewer = np.maximum(down - down_half, least[-2] if len(least) > 1 else -np.inf)
+        lows, by = np.sort(np.append(lows, low[begin])), np.argsort(np.append(highs, low[begin]), kind="stable")
+        highs, most, least = (np.append(a, b)[by] for a, b in ((highs, low[begin]), (most, more), (least, fewer)))
+    first = int(np.argmax(most >= 0))
+    last = int(np.flatnonzero(np.append(-1.0, least[:-1]) <= 0)[-1])
+    end = 0.5 if pieces.edges is not None and pieces.edges.dtype.kind == "i" else 0.0
+    ends = float(lows[first]) + end, float(highs[last]) - end
     middle = min(max(value(found.counts), ends[0]), ends[1])
     return Figure(name, said, middle, (ends[1] - ends[0]) / (2 * Z), *ends)
 
 
-def _inside(release: Release | None, place: int, found: Noisy) -> tuple[Any, Any, Numbers, Numbers] | None:
-    """Where nodes of its tree cut a level: the level, the piece, and the people of it who are below, with their noise.
+def _inside(release: Release | None, place: int, found: Noisy) -> tuple[Any, Any, Noisy, Noisy, bool] | None:
+    """Where nodes of its tree cut a level: the level, the piece, and all people of the level below and above.
 
-    None where no tree counted those who were `found`: nodes are of all people.
+    And whether all people were `found`; of some of them only the last level is cut.
     """
     if release is None or (every := release.joint([place])) is None or (nodes := release.nodes(place)) is None:
         return None
-    if not np.array_equal(every.counts[: len(found.counts)], found.counts):
-        return None
     begin, level, counted = nodes
-    start = np.searchsorted(level, level)
-    sums = [np.cumsum(own) - (np.cumsum(own) - own)[start] for own in (counted.counts, counted.variance)]
-    cut = np.flatnonzero(level[1:] == level[:-1])
-    return level[cut], begin[cut + 1], sums[0][cut], sums[1][cut]
+    everybody = np.array_equal(every.counts[: len(found.counts)], found.counts)
+    cut = np.flatnonzero((level[1:] == level[:-1]) & (everybody | (level[1:] == level[-1])))
+    heaps = [np.append(0.0, np.cumsum(own)) for own in (counted.counts, counted.variance)]
+    start, end = np.searchsorted(level, level[cut]), np.searchsorted(level, level[cut], side="right")
+    below, above = (
+        Noisy(*(heap[b] - heap[a] for heap in heaps), whole=True) for a, b in ((start, cut + 1), (cut + 1, end))
+    )
+    return level[cut], begin[cut + 1], below, above, everybody
 
 
 def _mean(values: Numbers) -> Callable[[Tensor], Tensor]:

@@ -25,6 +25,7 @@ that it has in a three-way table. A column of which nothing but levels of nobody
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -216,7 +217,24 @@ def _levels_each(sizes: Sequence[int], width: int) -> int:
 
 
 _NONE = 2.0  # deviations: a count that lies no further above 0 is consistent with nobody
+_CHANCE = 0.05  # that of all columns of a table one is drawn without values, or as "(other)", by noise alone
 _NEVER = 80.0  # so much lower are the log-odds of a level that is not drawn
+
+
+def all_that_was_counted(gram: Tensor, noise: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The people of each level by its one-way table and by the sums of its pairs, and the deviation of that mean.
+
+    `noise` (width, width) is infinite where nothing was released.
+    """
+    columns = torch.nn.functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double().to(gram.device)
+    variance = noise.double().square()
+    heard = variance.isfinite()
+    sums, spread = (torch.where(heard, cells, 0) @ columns for cells in (gram.double(), variance))
+    whole = (heard.double() @ columns == columns.sum(0)) & (columns == 0)  # pairs that were released
+    weight = torch.where(whole, 1 / spread.clamp(min=1e-9), 0)
+    own = 1 / variance.diagonal().clamp(min=1e-9)
+    total = own + weight.sum(1)
+    return (own * gram.diagonal() + (weight * sums).sum(1)) / total, total.rsqrt()
 
 
 def levels_of_none(schema: Schema, sizes: Sequence[int], counts: Tensor, deviations: Tensor) -> list[list[int]]:
@@ -224,14 +242,16 @@ def levels_of_none(schema: Schema, sizes: Sequence[int], counts: Tensor, deviati
     whole numbers with a level each, where bounds were bought. `counts` and their `deviations` are (width,).
     """
     found, start, bought = [], 0, was_bought(schema)
+    surely = max(_NONE, NormalDist().inv_cdf(1 - _CHANCE / len(sizes)))
     for column, size in zip(schema.columns, sizes, strict=True):
         count, sigma = counts[start : start + size], deviations[start : start + size]
         none = (count <= _NONE * sigma).tolist()
         single = size == column.size  # a level each: none was merged
-        levels = [size - 1] if column.nullable and none[-1] else []
+        nobody = (count <= surely * sigma).tolist()
+        levels = [size - 1] if column.nullable and nobody[-1] else []
         if single and isinstance(column, Categorical) and OTHER in column.categories:
             other = column.categories.index(OTHER)
-            levels += [other] * none[other]
+            levels += [other] * nobody[other]
         if single and bought and isinstance(column, Integer):
             seen = [level for level in range(column.levels) if not none[level]]
             if seen:

@@ -18,7 +18,7 @@ from understudy.generators.parts import GeneratorParts
 from understudy.models.device import pick_device
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.loss import Triple
-from understudy.models.tables.merged_levels import levels_of_none, never_drawn
+from understudy.models.tables.merged_levels import all_that_was_counted, levels_of_none, never_drawn
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import read_tables
 from understudy.models.tables.strongest import strongest_pairs, strongest_triples
@@ -159,7 +159,8 @@ def fitted(
     # their number: disclosed by alignment, or what the noisy one-way tables say
     counted = max(1, round(float(measured.gram.diagonal().sum()) / len(schema.columns)))
     people = counted if measured.people is None else measured.people
-    never_drawn(network, levels_of_none(schema, codec.sizes, measured.gram.diagonal(), measured.noise.diagonal()))
+    seen = all_that_was_counted(measured.gram, measured.loudness, codec.sizes)
+    never_drawn(network, levels_of_none(schema, codec.sizes, *seen))
     card: dict[str, Any] = {
         "releases": measured.releases,
         "noise": {_WORDS[name]: found.noise(name) for name in found},
