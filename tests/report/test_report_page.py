@@ -212,9 +212,9 @@ def test_text_stands_out_from_its_ground_in_light_and_in_dark() -> None:
                 assert (bright + 0.05) / (dim + 0.05) >= 4.5, f"{text} on {ground}"
 
 
-def test_names_from_tables_cannot_become_markup(tmp_path: Path) -> None:
+def test_names_from_tables_cannot_become_markup_or_turn_a_line_around(tmp_path: Path) -> None:
     _, schema = toy(rows=2)
-    evil = '<script>alert("x")</script>'
+    evil = '<script>alert("x")</script>\u202e'
     columns = tuple(
         Categorical(name=evil, categories=("red", "green", "blue"), nullable=True) if i == 0 else column
         for i, column in enumerate(schema.columns)
@@ -225,6 +225,7 @@ def test_names_from_tables_cannot_become_markup(tmp_path: Path) -> None:
         assert "<script" not in text
         assert "<b>clinic" not in text
         assert "&lt;script&gt;" in text
+        assert "\u202e" not in text  # it turns a line around
         Page(text)
 
 

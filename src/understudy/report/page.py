@@ -32,6 +32,7 @@ from understudy.evaluate.comparison import NO_OUTSIDERS, Comparison, Shares, col
 from understudy.evaluate.utility.association import pearson
 from understudy.evaluate.utility.second_opinion import NAMES as SECOND_OPINION
 from understudy.ground import durable
+from understudy.ground.check import readable
 from understudy.ground.errors import ArtefactError, PrivacyError, UnderstudyError
 from understudy.report import plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
@@ -260,6 +261,7 @@ def _versions() -> list[tuple[str, str]]:
 def _template() -> jinja2.Template:
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        finalize=lambda value: readable(value) if type(value) is str else value,
+    )  # fmt: skip
     return environment.get_template("page.html")

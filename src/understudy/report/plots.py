@@ -18,6 +18,7 @@ from understudy.evaluate.attacks.attack import Measure
 from understudy.evaluate.comparison import Shares
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.association import Matrix
+from understudy.ground.check import readable
 from understudy.report.words import percent, short, signed
 
 BARS = 16  # levels of a column that get bars of their own
@@ -30,9 +31,11 @@ LABEL, ROOM = 38, 80  # per cent of a bar chart's width: labels end at the one, 
 def tag(name: str, *content: object, **attributes: object) -> Markup:
     """An element; `class_` and `stroke_width` lose and change their underscore, numbers their digits."""
     words = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"' for key, value in attributes.items()
+        f' {key.rstrip("_").replace("_", "-")}="{escape(readable(str(_short(value))))}"'
+        for key, value in attributes.items()
     )
-    return Markup(f"<{name}{words}>{''.join(map(escape, content))}</{name}>")
+    inside = "".join(escape(readable(one) if type(one) is str else one) for one in content)
+    return Markup(f"<{name}{words}>{inside}</{name}>")
 
 
 def picture(label: str, height: float, *content: object, **attributes: object) -> Markup:
