@@ -15,12 +15,11 @@ of a long table: a batch is of use only once its reading has come to its end.
 Edges: no rows → SchemaError; a single row is read, and is for a run to refuse; columns that the schema
 does not know are never read. Messages quote the wrong value and are for the holder of the rows alone. Rows that change
 between two readings, as a database's may, are taken as they are at each. Of an id of a long table 8 bytes are kept,
-under a key of this reading: two of n ids are taken for one with a probability of n²/2⁶⁵, and then the table is refused,
-never the other way round.
+of a text under a key of this reading: two of n ids are taken for one with a probability of n²/2⁶⁵, and then the table
+is refused, never the other way round.
 """
 
 import re
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -32,6 +31,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.data.reading.cells import NOT_NULLABLE, Fault, read_cells, read_ids
+from understudy.data.reading.coded import Batch, Marks
 from understudy.data.reading.files import Raw, Source, batches_of, is_long, open_source
 from understudy.data.reading.sources import TableSource, source_at
 from understudy.data.schema import Column, Integer, Real, Schema
@@ -69,6 +69,10 @@ class Table:
         """All rows, in order, in parts of which one is held at a time; here all at once."""
         yield self.frame
 
+    def code_batches(self) -> Iterator[Any]:
+        """The same for whoever wants levels (`Codec.codes`): of a long table as they came, and not judged yet."""
+        yield from self.batches()
+
     @property
     def repeated(self) -> int:
         """How many rows have the id of an earlier one."""
@@ -94,10 +98,12 @@ class StreamedTable(Table):
     def __init__(self, origin: TableSource, schema: Schema) -> None:
         for key, value in {"origin": origin, "schema": schema, "source": origin.name}.items():
             object.__setattr__(self, key, value)  # as a frozen dataclass does
-        ids = _Ids(schema.person)
-        for batch in self._read():
-            ids.note(batch)
-        object.__setattr__(self, "_counted", (ids.rows, ids.repeated))
+        marks, rows = Marks(), 0
+        for batch in self.uncoded(marks):
+            rows += len(batch)
+            for column in schema.columns:
+                batch.check(column)
+        object.__setattr__(self, "_counted", (rows, marks.repeated))
 
     long: ClassVar[bool] = True
     origin: TableSource
@@ -121,11 +127,13 @@ class StreamedTable(Table):
 
     def batches(self) -> Iterator[pd.DataFrame]:
         """All rows, in order, a batch at a time. SchemaError at the end where a person came twice."""
-        ids = _Ids(self.schema.person)
-        for batch in self._read():
-            ids.note(batch)
-            yield batch
-        self.require_one_row_each(ids.repeated)
+        for batch in self.code_batches():
+            yield pd.DataFrame({name: batch[name] for name in batch.columns})
+
+    def code_batches(self) -> Iterator[Batch]:
+        marks = Marks()
+        yield from self.uncoded(marks)
+        self.require_one_row_each(marks.repeated)
 
     def require_one_row_each(self, repeated: int) -> None:
         if repeated:
@@ -134,33 +142,20 @@ class StreamedTable(Table):
                 "person has one row. Nothing was read further."
             )
 
-    def _read(self) -> Iterator[pd.DataFrame]:
-        readers = readers_of(self.schema, one_row_each=False)
+    def uncoded(self, marks: Marks) -> Iterator[Batch]:
+        """All rows as they came, a batch at a time; who they are is noted."""
+        readers, hint = readers_of(self.schema, one_row_each=False), f" in the same part of it{LISTED}"
         for raw in _parts(self.origin, readers, long=True):
-            cells = judged(raw, readers, f" in the same part of it{LISTED}")
+            judged(replace(raw, columns={}), readers, hint)
+
+            def judge(name: str, raw: Raw = raw) -> "pd.Series[Any]":
+                own = replace(raw, columns={name: raw.columns[name]}, faults=())
+                return judged(own, readers, hint)[name]
+
             if len(raw.numbers):
-                yield pd.DataFrame(cells)
-
-
-class _Ids:
-    """Who was there: a mark of 8 bytes for each id."""
-
-    def __init__(self, person: str | None) -> None:
-        self.person, self.rows = person, 0
-        self._key = secrets.token_hex(8)
-        self._marks: list[NDArray[np.uint64]] = []
-
-    def note(self, batch: pd.DataFrame) -> None:
-        self.rows += len(batch)
-        if self.person is not None:
-            # As text in one form, as alignment has it: a batch of "7" and "8" alone was read as numbers.
-            words = batch[self.person].astype(str).str.normalize("NFC").to_numpy(object)
-            self._marks.append(pd.util.hash_array(words, hash_key=self._key, categorize=False))
-
-    @property
-    def repeated(self) -> int:
-        marks = np.sort(np.concatenate(self._marks)) if self._marks else np.empty(0, np.uint64)
-        return int((marks[1:] == marks[:-1]).sum())
+                if self.schema.person is not None:
+                    marks.note(judge(self.schema.person))
+                yield Batch(raw.columns, len(raw.numbers), judge)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,15 +225,15 @@ def check_table(
     Edges: of a long one, rows whose ids came before are counted, not listed.
     """
     long = _is_long(source, schema)
-    readers, ids = (readers_of(schema, one_row_each and not long), _Ids(schema.person if one_row_each else None))
+    readers, marks = readers_of(schema, one_row_each and not long), Marks()
     found: dict[Any, Violation] = {}
     for raw in _parts(source, readers, name, long=long):
         cells, faults = scan(raw, readers)
         # What is wrong with the header, or with a line that was read ahead, is said with every part.
         found |= {(one.column, one.row, one.reason): one for one in violations(raw.name, faults)}
-        if long and len(raw.numbers) and not any(fault.error for fault in faults):
-            ids.note(pd.DataFrame(cells))
-    if repeated := ids.repeated:
+        if long and one_row_each and schema.person in cells and not any(fault.error for fault in faults):
+            marks.note(cells[schema.person])
+    if repeated := marks.repeated:
         reason = f"{repeated:,} rows have the id of an earlier row: a person has one row."
         again = Violation(source=raw.name, column=schema.person, row=None, value=None, reason=reason)
         found[again.column, again.row, again.reason] = again

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import Binned
+from understudy.data.column import Binned, Column
 from understudy.data.encoding.values import Codes as Codes
 from understudy.data.encoding.values import Pieces, codes_of, cut, labels_of, values_of
 from understudy.data.schema import Schema
@@ -34,6 +34,17 @@ class Uniform(Protocol):
     """A source of numbers in [0, 1): all that decoding needs of a random generator."""
 
     def uniform(self, *shape: int) -> Tensor: ...
+
+
+class Uncoded(Protocol):
+    """Rows of a long table, whose levels come a column at a time (`data.reading.coded`)."""
+
+    @property
+    def columns(self) -> list[str]: ...
+
+    def __len__(self) -> int: ...
+
+    def codes(self, column: Column) -> Codes: ...
 
 
 @dataclass(frozen=True)
@@ -56,17 +67,21 @@ class Codec:
     def width(self) -> int:
         return sum(self.sizes)
 
-    def codes(self, frame: pd.DataFrame) -> Codes:
-        """The level of every cell, (rows, columns)."""
-        return np.ascontiguousarray(self._by_column(frame).T)
+    def codes(self, frame: "pd.DataFrame | Uncoded") -> Codes:
+        """The level of every cell, (rows, columns); of many rows, one column lies after the other."""
+        codes = self._by_column(frame).T
+        return np.ascontiguousarray(codes) if isinstance(frame, pd.DataFrame) else codes
 
-    def _by_column(self, frame: pd.DataFrame) -> Codes:
+    def _by_column(self, frame: "pd.DataFrame | Uncoded") -> Codes:
         """The same, (columns, rows): one column after the other is quick to write."""
         if absent := [name for name in self.schema.names if name not in frame.columns]:
             raise SchemaError(f'the table has no column "{absent[0]}". Nothing was encoded.')
         codes = np.empty((len(self.sizes), len(frame)), dtype=np.int32)
         for j, column in enumerate(self.schema.columns):
-            codes[j] = codes_of(column, frame[column.name])
+            if isinstance(frame, pd.DataFrame):
+                codes[j] = codes_of(column, frame[column.name])
+            else:
+                codes[j] = frame.codes(column)
         return codes
 
     def known(self, j: int, values: "pd.Series[Any]") -> Codes:

@@ -215,7 +215,10 @@ def level_shapes(schema: Schema) -> dict[str, tuple[torch.dtype, tuple[int, ...]
 
 def merged(cells: Codes, groups: Sequence[NDArray[np.int32]]) -> Codes:
     """The levels of fine cells: (rows, columns) → (rows, columns)."""
-    return np.stack([group[cells[:, j]] for j, group in enumerate(groups)], axis=1)
+    levels = np.empty((len(groups), len(cells)), dtype=np.int32)
+    for j, group in enumerate(groups):
+        np.take(group, cells[:, j], out=levels[j])
+    return levels.T
 
 
 def bought_bins(levels: Levels) -> Schema:

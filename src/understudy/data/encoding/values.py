@@ -20,23 +20,40 @@ from understudy.data.column import Binned, Boolean, Categorical, Column, Date, D
 
 Codes = NDArray[np.int32]
 Numbers = NDArray[np.integer]
+_MANY = 1 << 14  # numbers for which a table of places is worth the while
+_FINER = 64  # such a table has so many entries for an edge
+_STEPS = 3  # edges that it may leave to be compared with
 
 
 def codes_of(column: Column, values: "pd.Series[Any]") -> Codes:
     """The level of each value. SchemaError where one lies outside the declared domain."""
     if isinstance(column, Boolean) and values.dtype == np.bool_:
         return values.to_numpy(np.int32)
-    missing = pd.isna(values.array)
-    codes = np.where(missing, column.levels if column.nullable else -1, _levels(column, values))
-    if (wrong := codes < 0).any():
-        row = int(wrong.argmax())
-        said = "is missing" if missing[row] else f"is {values.iloc[row]}, outside {column.domain}"
+    codes = found_levels(column, values)
+    if len(codes) and codes.min() < 0:
+        row = int((codes < 0).argmax())
+        said = "is missing" if pd.isna(values.array[row]) else f"is {values.iloc[row]}, outside {column.domain}"
         raise column.error(f"the value at row {row + 1:,} {said}. Nothing was encoded.")
-    return codes.astype(np.int32)
+    return codes.astype(np.int32, copy=False)
+
+
+def found_levels(column: Column, values: "pd.Series[Any]") -> NDArray[np.integer]:
+    """The level of each value, −1 where there is none."""
+    missing, levels = pd.isna(values.array), _levels(column, values)
+    return np.where(missing, column.levels if column.nullable else -1, levels) if missing.any() else levels
+
+
+def is_within(column: Binned, values: "pd.Series[Any]") -> bool:
+    """Whether all are there, within the bounds, and whole where they have to be."""
+    numbers = _numbers(column, values)
+    whole = column.edges.dtype.kind == "i"
+    if not len(numbers) or not column.edges[0] <= numbers.min() <= numbers.max() <= column.edges[-1] - whole:
+        return False
+    return not whole or values.dtype.kind in "iu" or bool((numbers == np.floor(numbers)).all())
 
 
 def _levels(column: Column, values: "pd.Series[Any]") -> NDArray[np.integer]:
-    """The level of each value, −1 where there is none."""
+    """The same of values that are there."""
     if isinstance(column, Categorical) and isinstance(column.categories[0], str):
         return _texts(column.categories).get_indexer(pd.Index(values, dtype=object))
     if isinstance(column, Boolean) and values.dtype.kind not in "biuf":
@@ -47,10 +64,15 @@ def _levels(column: Column, values: "pd.Series[Any]") -> NDArray[np.integer]:
         return _place_among(column.categories, numbers)
     if isinstance(column, Binned):
         whole = column.edges.dtype.kind == "i"  # then the last edge lies one past high
-        inside = (column.edges[0] <= numbers) & (numbers <= column.edges[-1] - whole)
-        if whole:
+        low, high = column.edges[0], column.edges[-1] - whole
+        inside = (low <= numbers) & (numbers <= high)
+        if whole and values.dtype.kind not in "iu":
             inside &= numbers == np.floor(numbers)
-        return np.where(inside, np.searchsorted(column.edges[1:-1], numbers, side="right"), -1)
+        if len(numbers) < _MANY:
+            return np.where(inside, np.searchsorted(column.edges[1:-1], numbers, side="right"), -1)
+        if inside.all():
+            return _places(column)(numbers)
+        return np.where(inside, _places(column)(np.where(inside, numbers, low)), -1)
     numbered = isinstance(column, Boolean) and isinstance(column.values[0], int) and values.dtype.kind != "b"
     labels = column.values if isinstance(column, Boolean) and numbered else (0, 1)
     return _place_among(labels, numbers)
@@ -69,6 +91,54 @@ def _in_order(known: tuple[Any, ...]) -> tuple[NDArray[np.float64], NDArray[np.i
     numbers = np.array(known, dtype=np.float64)
     order = numbers.argsort()
     return numbers[order], order
+
+
+class _Places:
+    """Where numbers lie between the edges of a column, which are many: by a table of the first bits of a number.
+
+    Guarantee: as `searchsorted` has it, to the last bit. Edges: numbers within the column's bounds alone.
+    """
+
+    def __init__(self, edges: NDArray[Any]) -> None:
+        self.low, self.plain = edges[0], edges.dtype.kind == "i" and bool((np.diff(edges) == 1).all())
+        if self.plain:
+            return
+        inner, ends = edges[1:-1].astype(np.float64), np.array([edges[0], edges[-1]], dtype=np.float64)
+        low, high = map(int, _rank(ends))
+        self.shift = max(0, (high - low).bit_length() - (_FINER * len(edges)).bit_length())
+        self.first_bits = low >> self.shift
+        starts = np.arange(self.first_bits, (high >> self.shift) + 1, dtype=np.int64) << self.shift
+        last = starts + ((1 << self.shift) - 1)
+        self.first = np.searchsorted(inner, _ranked(np.maximum(starts, low)), side="right").astype(np.int32)
+        more = np.searchsorted(inner, _ranked(np.minimum(last, high)), side="right") - self.first
+        self.steps = min(_STEPS, int(more.max()))
+        self.crowded, self.inner = more > self.steps, np.append(inner, np.inf)
+
+    def __call__(self, numbers: NDArray[np.float64]) -> Codes:
+        if self.plain:
+            return (numbers - self.low).astype(np.int32)
+        bits = (_rank(numbers + 0.0) >> self.shift) - self.first_bits  # −0 is 0
+        places = self.first[bits]
+        for _ in range(self.steps):
+            places += numbers >= self.inner[places]
+        if (crowded := self.crowded[bits]).any():
+            places[crowded] = np.searchsorted(self.inner[:-1], numbers[crowded], side="right")
+        return places
+
+
+def _rank(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The bits of numbers as whole numbers in the same order."""
+    bits = numbers.view(np.int64)
+    return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
+
+
+def _ranked(ranks: NDArray[np.int64]) -> NDArray[np.float64]:
+    return (ranks ^ ((ranks >> 63) & np.int64(2**63 - 1))).view(np.float64)
+
+
+@lru_cache(maxsize=64)
+def _places(column: Binned) -> _Places:
+    return _Places(column.edges)
 
 
 def _place_among(known: tuple[Any, ...], numbers: NDArray[np.float64]) -> NDArray[np.integer]:

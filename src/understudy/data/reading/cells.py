@@ -51,7 +51,7 @@ def read_cells(
 ) -> tuple["pd.Series[Any]", list[Fault]]:
     """The column's values in their dtype, and every fault; `numbers`: rows'; `gap`: said of a forbidden empty cell."""
     where, seen = distinct(cells, missing_words(column))
-    values, reasons = _parse(column, seen)
+    values, reasons = parse(column, seen)
     if seen.dtype == object:
         reasons.insert(0, ("is not UTF-8.", np.array([isinstance(v, bytes) for v in seen], dtype=bool)))
     missing = where < 0
@@ -74,6 +74,9 @@ def read_ids(
     """The ids of people, as whole numbers or as text, and every fault."""
     where, seen = distinct(cells, set(MISSING_WORDS))
     missing = where < 0
+    plain = seen.dtype.kind in "iu" and len(seen) and not missing.any() and -(2**63) < seen.min() <= seen.max() < 2**63
+    if plain and not (one_row_each and seen.duplicated().any()):
+        return pd.Series(seen.to_numpy(np.int64)), []
     there = np.isin(np.arange(len(seen)), where)
     if seen.dtype.kind in "iu":
         values = seen.to_numpy()
@@ -163,7 +166,7 @@ def _is_missing(value: object) -> bool:
     return isinstance(value, float | np.floating) and math.isnan(value)
 
 
-def _parse(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[Any], Reasons]:
+def parse(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[Any], Reasons]:
     """Values as the codec's numbers (text stays text), and reasons against them, in the order that counts."""
     if isinstance(column, Binned):
         return _parse_binned(column, seen)

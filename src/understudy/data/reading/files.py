@@ -44,7 +44,10 @@ Want = Mapping[str, bool] | None  # column → whether it holds numbers
 
 PLAIN_NUMBERS = ("integer", "real")  # kinds whose cells are numbers, where no form is declared
 LONG = 20_000_000  # cells: of more, a table is read in parts
-BATCH = 1 << 16  # rows of a Parquet file; a CSV file comes in blocks of bytes, a query as `databases` says
+BATCH = (
+    1 << 18
+)  # rows of a Parquet file, of few columns; a CSV file comes in blocks of bytes, a query as `databases` says
+_CELLS = 1 << 22  # about so many at a time, of many columns
 BLOCK = 2**24  # bytes at a time: a row must fit
 _BYTES = 8  # of a cell in a CSV file, about
 _PACKED = 4  # by how much one is shorter as .gz, about
@@ -115,6 +118,11 @@ def is_long(source: Source, columns: int) -> bool:
     except (OSError, pa.ArrowException):
         pass
     return False
+
+
+def batch_rows(columns: int) -> int:
+    """How many rows of a Parquet file are read at a time."""
+    return min(BATCH, max(1 << 12, _CELLS // max(1, columns)))
 
 
 def _in_memory(source: Source) -> bool:
@@ -191,10 +199,10 @@ def _from_frame(frame: pd.DataFrame, want: Want, name: str) -> Raw:
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(frame) + 1))
 
 
-def _from_arrow(source: Any, want: Want, name: str) -> Raw:
+def _from_arrow(source: Any, want: Want, name: str, coded: bool = False) -> Raw:
     table = pa.table(source)
     header = table.column_names
-    columns = arrow_cells(table.select(_present(header, want)))
+    columns = arrow_cells(table.select(_present(header, want)), coded)
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(table) + 1))
 
 
@@ -208,15 +216,19 @@ def _from_answer(found: Answer, want: Want, name: str) -> Raw:
 
 def _from_parquet(source: TableSource, want: Want, name: str, long: bool) -> Iterator[Raw]:
     with pyarrow.parquet.ParquetFile(source.table) as file:
-        header = file.schema_arrow.names
+        header, kinds = file.schema_arrow.names, file.schema_arrow.types
         columns = _present(header, want)
+    words = [
+        column for column, kind in zip(header, kinds, strict=True) if pa.types.is_string(kind) and column in columns
+    ]
+    with pyarrow.parquet.ParquetFile(source.table, read_dictionary=words if long else None) as file:
         tables: Iterable[pa.Table]
         if long and columns:
-            batches = file.iter_batches(BATCH, columns=columns, use_threads=False)
+            batches = file.iter_batches(batch_rows(len(columns)), columns=columns, use_threads=False)
             tables = (pa.Table.from_batches([batch]) for batch in batches)
         else:
             tables = [file.read(columns=columns)]
-        yield from _numbered(replace(_from_arrow(table, None, name), header=header) for table in tables)
+        yield from _numbered(replace(_from_arrow(table, None, name, long), header=header) for table in tables)
 
 
 def _from_excel(source: TableSource, want: Want, name: str, long: bool) -> Iterator[Raw]:

@@ -25,8 +25,12 @@ _WHOLE = {
 }  # fmt: skip
 
 
-def arrow_cells(table: pa.Table) -> dict[str, "pd.Series[Any]"]:
-    """The columns of an Arrow table, in their types."""
+def arrow_cells(table: pa.Table, coded: bool = False) -> dict[str, "pd.Series[Any]"]:
+    """The columns of an Arrow table, in their types. `coded`: lists of words may have words that no cell holds."""
+    words = [field.name for field in table.schema if coded and _is_list_of_text(field.type)]
+    if words:
+        rest = arrow_cells(table.drop_columns(words))
+        return {name: _text(table[name]) if name in words else rest[name] for name in table.column_names}
     for place, field in enumerate(table.schema):
         # Text as text, however it is kept: as numbers of a list of words, or in views.
         if pa.types.is_dictionary(field.type):
@@ -38,7 +42,9 @@ def arrow_cells(table: pa.Table) -> dict[str, "pd.Series[Any]"]:
     kinds = {field.name: field.type for field in table.schema}
     text = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
     # Without pandas' own metadata an id that was saved as the index comes back as a column.
-    frame = table.drop_columns(text).to_pandas(ignore_metadata=True, date_as_object=False, types_mapper=_WHOLE.get)
+    frame = table.drop_columns(text).to_pandas(
+        ignore_metadata=True, date_as_object=False, types_mapper=_WHOLE.get, split_blocks=True
+    )
     return {name: _text(table[name]) if name in text else frame[name] for name in table.column_names}
 
 
@@ -60,10 +66,21 @@ def csv_cells(cells: pa.ChunkedArray, numeric: bool) -> "pd.Series[Any]":
 
 def _text(cells: pa.ChunkedArray) -> "pd.Series[Any]":
     """Each different text once; what is not UTF-8 stays bytes."""
-    coded = cells.cast(pa.large_binary()).dictionary_encode().combine_chunks()
-    different = pd.Index([_decoded(value) for value in coded.dictionary.to_pylist()], dtype=object)
+    if not pa.types.is_dictionary(cells.type):
+        cells = cells.cast(pa.large_binary()).dictionary_encode()
+    coded = cells.unify_dictionaries().combine_chunks()
+    different = pd.Index(
+        [_decoded(value) for value in coded.dictionary.cast(pa.large_binary()).to_pylist()], dtype=object
+    )
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    if different.hasnans or not different.is_unique:
+        places, different = pd.factorize(different)
+        codes = np.append(places, -1)[codes]
     return pd.Series(pd.Categorical.from_codes(codes, categories=different))
+
+
+def _is_list_of_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind) and kind.value_type in (pa.string(), pa.large_string()))
 
 
 def _decoded(value: bytes) -> str | bytes:

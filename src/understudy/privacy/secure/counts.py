@@ -12,14 +12,15 @@ noise: n_c of them with σ_c are n_c uses of `release_event(σ_c)`, and of Gauss
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, combinations
 
 import numpy as np
 import torch
 from dp_accounting import ComposedDpEvent, NonPrivateDpEvent, SelfComposedDpEvent
+from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
@@ -28,7 +29,9 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng, rounded_up
 from understudy.privacy.secure.ring import Bits
 
-_CELLS = 1 << 20  # counted at a time
+_CELLS = 1 << 24  # of all tables that are counted at a time, as far as columns are not counted alone
+_ROWS = 1 << 16  # that are looked at together
+_MOST = 256  # tuples of a pack: a cache holds the table of two
 
 # σ of cells that a person moves over the release's, and how many they are
 Moved = tuple[tuple[float, int], ...]
@@ -100,17 +103,67 @@ def one_hot(codes: Codes, sizes: Sequence[int]) -> Bits:
 
 
 def gram_matrix(codes: Codes, sizes: Sequence[int]) -> Tensor:
-    """Σ x xᵀ over one-hot rows, exactly: int64, (width, width). Memory does not grow with the rows."""
-    width, starts = sum(sizes), np.array([0, *accumulate(sizes)][:-1])
-    upper = np.zeros((width, width), dtype=np.int64)
-    chunk = max(1, _CELLS // max(1, len(sizes)))
-    for first in range(0, len(codes), chunk):
-        slots = np.ascontiguousarray((codes[first : first + chunk] + starts).T)  # (columns, n), int64
-        for column, (start, size) in enumerate(zip(starts, sizes, strict=True)):
-            met = slots[column:] + (slots[column] - start) * width
-            counted = np.bincount(met.ravel(), minlength=size * width)
-            upper[start : start + size] += counted.reshape(size, width)
-    return mirrored(torch.from_numpy(upper))
+    """Σ x xᵀ over one-hot rows, exactly: int64, (width, width). Memory does not grow with the rows.
+
+    Columns of few levels are packed into one, of all tuples of their levels: one count of where two packs meet has all
+    pairs of their columns in it.
+    """
+    packs = _packs(sizes, len(codes))
+    widths = [math.prod(sizes[column] for column in pack) for pack in packs]
+    alone = [np.zeros(width, dtype=np.int64) for width in widths]
+    met = {(i, j): np.zeros(widths[i] * widths[j], dtype=np.int64) for i, j in combinations(range(len(packs)), 2)}
+    for first in range(0, len(codes), _ROWS):
+        slots = [_tuples(codes[first : first + _ROWS], sizes, pack) for pack in packs]
+        for table, slot in zip(alone, slots, strict=True):
+            table += np.bincount(slot, minlength=len(table))
+        for (i, j), table in met.items():
+            table += np.bincount(slots[i] * np.int32(widths[j]) + slots[j], minlength=len(table))
+    starts = [0, *accumulate(sizes)]
+    at = [slice(start, start + size) for start, size in zip(starts, sizes, strict=False)]
+    matrix = np.zeros((starts[-1], starts[-1]), dtype=np.int64)
+    tables: dict[tuple[int, int], NDArray[np.int64]] = {(i, i): np.diag(table) for i, table in enumerate(alone)}
+    for (i, j), counted in (tables | met).items():
+        for one, levels in _by_column(counted.reshape(widths[i], widths[j]), sizes, packs[i]):
+            for other, counts in _by_column(levels.T, sizes, packs[j]):
+                matrix[at[other], at[one]], matrix[at[one], at[other]] = counts, counts.T
+    return torch.from_numpy(matrix)
+
+
+def _packs(sizes: Sequence[int], rows: int) -> list[list[int]]:
+    """All columns by number, some together: tables of two packs are no longer than the rows, and all are bounded."""
+    most = min(math.isqrt(rows), _MOST)
+    while True:
+        packs, room = list[list[int]](), list[int]()
+        for column in sorted(range(len(sizes)), key=lambda column: -sizes[column]):
+            place = next((n for n, left in enumerate(room) if left >= sizes[column]), len(packs))
+            if place == len(packs):
+                packs.append([])
+                room.append(most)
+            packs[place].append(column)
+            room[place] //= sizes[column]
+        if most <= 1 or sum(math.prod(sizes[column] for column in pack) for pack in packs) ** 2 <= _CELLS:
+            return packs
+        most //= 2
+
+
+def _tuples(codes: Codes, sizes: Sequence[int], pack: Sequence[int]) -> Codes:
+    """Which tuple of a pack's levels each row has."""
+    slots = codes[:, pack[0]].astype(np.int32)
+    for column in pack[1:]:
+        slots *= np.int32(sizes[column])
+        slots += codes[:, column]
+    return slots
+
+
+def _by_column(
+    table: NDArray[np.int64], sizes: Sequence[int], pack: Sequence[int]
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Of counts by a pack's tuples, (tuples, others), the counts by the levels of each of its columns."""
+    before = 1
+    for column in pack:
+        counts = table.reshape(before, sizes[column], -1, table.shape[1])
+        yield column, counts.sum(axis=(0, 2))
+        before *= sizes[column]
 
 
 def noise(scale: Fraction, rng: Rng, *shape: int) -> Tensor:

@@ -63,7 +63,7 @@ class Rows:
             yield self._held
             return
         try:
-            yield from map(self._encode, self._table.batches())
+            yield from map(self._encode, self._table.code_batches())
         except SchemaError as error:
             raise PartyError(
                 "the table cannot be read again as it was when it was opened. The release is paid for, and nothing "

@@ -14,9 +14,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -74,10 +74,11 @@ class Trees:
         """The columns whose ends are counted, by their places."""
         return {j: own for j, own in enumerate(self.schema.columns) if isinstance(own, Real) and end_cells(own)}
 
-    def cells(self, frame: pd.DataFrame) -> Codes:
+    def cells(self, frame: Any) -> Codes:
         """The fine cell of every value, (people, columns), and after these the ends of the columns that have them."""
         ends = [ends_of(own, frame[own.name]) for own in self.ended.values()]
-        return np.column_stack([self.codec.codes(frame), *ends])
+        codes = self.codec.codes(frame)
+        return np.column_stack([codes, *ends]) if ends else codes
 
     def count(self, cells: Codes) -> Tensor:
         """Every node's people, from `cells` of all of them: int64, (nodes,)."""
