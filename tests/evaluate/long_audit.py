@@ -70,6 +70,7 @@ EPSILON, DELTA = 10.0, 1e-3  # a claim at which few trials see much: neither is 
 PEOPLE = 4
 TRIALS = 400
 DRAWN = 3  # by the dealer, by the holder who masks with it, and by that holder again for the product
+MANY = 10  # close looks at a bug, which must be seen in all
 LOOKS = (200, 400, 800)  # at a bug, one after another until it is seen
 TARGET = "a"
 
@@ -389,17 +390,19 @@ def claim_is_tight(run: str, seed: int, trials: int, doubt: float) -> tuple[bool
 
 
 def no_more_than_claimed(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
-    """Not in all of ten runs (three of those that take long) is more told than was claimed: a bug must show in all."""
-    many = 3 if run in {"moments", "tied"} else 10
-    broken = sum(tight_audit(run, PRICES[0]).tight(seed + 1000 * number).broken for number in range(many))
-    return broken < many, f"{broken} of {many} runs tell more than was claimed"
+    """Not in all of ten runs is more told than was claimed: a bug must show in all."""
+    broken = _accused(run, seed)
+    return broken < MANY, f"{broken} of {MANY} runs tell more than was claimed"
 
 
-def hardly_ever_accused(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
-    """Of a hundred close looks at code as it is, one at most says that it is broken."""
-    many = trials // 4
-    broken = sum(tight_audit(run, PRICES[0]).tight(seed + 1000 * number).broken for number in range(many))
-    return broken <= many // 100, f"accused in {broken} of {many} runs"
+def _accused(run: str, seed: int) -> int:
+    return sum(tight_audit(run, PRICES[0]).tight(seed + 1000 * number).broken for number in range(MANY))
+
+
+def never_accused(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
+    """No close look at code as it is says that it is broken."""
+    broken = _accused(run, seed)
+    return not broken, f"accused in {broken} of {MANY} runs"
 
 
 def local_is_tight(run: str, seed: int, trials: int, doubt: float) -> tuple[bool, str]:
@@ -508,7 +511,7 @@ def jobs(seed: int, only: str = "", clean: bool = False) -> list[Job]:
     found += [(run, None, local_is_tight) for run in LOCAL]
     found += [("a law given rules", None, laws_are_found)]
     found += [(run, bug, check) for bug, (check, _, names) in PLANTED.items() for run in names]
-    found += [(run, None, hardly_ever_accused) for run in TIGHT if clean]
+    found += [(run, None, never_accused) for run in TIGHT for _ in range(MANY if clean else 0)]
     each = [Job(*one, seed + len(LOOKS) * number) for number, one in enumerate(found)]
     return [job for job in each if only in job.title]
 
