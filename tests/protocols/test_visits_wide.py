@@ -40,6 +40,25 @@ def test_a_plan_warns_of_a_bound_that_holds_every_outlier_and_not_of_one_where_a
     assert not plan("visits", {"clinic": schema(WIDE)}, budget=USUAL).warnings, "nobody said how many people"
 
 
+@pytest.mark.parametrize("bins", [None, 20])
+def test_a_column_that_is_cut_evenly_is_held_against_half_of_its_first_level(bins: int | None) -> None:
+    column = Real(name="cost", low=0, high=40_000, bins=bins)
+    few, many = (plan("visits", {"a": schema(column)}, budget=USUAL, people=n).warnings for n in (1_000, 90_000))
+    assert "it is cut evenly" in few[0]
+    assert "Declare bins" in few[0]
+    assert not any("uncertain" in said for said in many)
+    assert bool(many) == (bins is None)  # named as without bins, however many there are
+    assert not plan("visits", {"a": schema(Integer(name="days", low=0, high=3))}, budget=USUAL, people=1_000).warnings
+
+
+def test_a_plan_names_what_is_counted_of_events_that_are_far_apart() -> None:
+    day = Integer(name="day", low=0, high=30, bins=3)
+    ordered = replace(schema(COST, day), time="day")
+    assert "a count of people by two events with three between" in {
+        e.what for e in plan("visits", {"a": ordered}, budget=USUAL).errors
+    }
+
+
 def test_the_uncertainty_is_that_of_the_best_estimate_from_all_tables_of_the_column() -> None:
     other = Integer(name="days", low=0, high=3)
     layout = VisitLayout.from_schema(schema(WIDE, other))

@@ -101,6 +101,7 @@ COUNTED = {
     "across": "a count of people by themselves and an average event",
     "next": "a count of people by two events that follow one another",
     "later": "a count of people by two events with one between",
+    "far": "a count of people by two events with three between",
     "between": "a count of people by average events of two holders",
 }
 

@@ -3,7 +3,9 @@
 Every table that a column is in tells how many people have each of its levels: its own with the noise σ of a cell, one
 with a column of k levels besides with σ√k. Together they have the precision Σ 1/(k σ²). The mean over N people of an
 average event is then uncertain by √(Σ (m − m₀)²) / (N √precision), with m the middles of the levels: the farther a bin
-reaches, the more noise on it is worth. m₀ is the middle level's, which stands for a mean that nobody knows yet.
+reaches, the more noise on it is worth. m₀ is the middle level's, which stands for a mean that nobody knows yet. What
+the uncertainty is held against is the column's scale: bins that are declared are finer where values are, so that half
+of their middles lie below it; bins that are cut evenly say nothing of it, and half of the first one stands for it.
 
 Guarantee: made of public schemas, noise, and the number of people that the caller states; no row is read.
 Edges: of columns that may be negative a mean says little about its error, and nothing is said of them.
@@ -15,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.data.column import Binned, Integer, Real
+from understudy.data.encoding.fine import is_bought
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
 from understudy.data.visits.counts import Block
 
@@ -33,13 +36,20 @@ def wide_columns(
             if column.name == f"{part.time}_gap" or not isinstance(column, Integer | Real) or column.low < 0:
                 continue
             off = uncertain(column, place, part.title, layout, noise) / people
-            middle = float(np.median(middles(column)))
-            if off > _MOST * middle:
-                low, high, sd, least, half = map(_said, (column.low, column.high, off, off / _MOST, middle))
+            found, even = middles(column), is_bought(column) or type(column.bins) is int
+            scale = float(found[0] if even else np.median(found))
+            if off > _MOST * scale:
+                low, high, sd, least, half = map(_said, (column.low, column.high, off, off / _MOST, scale))
+                told = (
+                    f"it is cut evenly, {half} the middle of its first level"
+                    if even
+                    else f"half its levels lie below {half}"
+                )
                 yield (
                     f'"{column.name}" reaches from {low} to {high}: noise alone makes the mean of {people:,} people '
-                    f"uncertain by {sd}, more than 10 % of any mean below {least}; half its levels lie below {half}. "
-                    "Cut amounts at a lower bound before the run."
+                    f"uncertain by {sd}, more than 10 % of any mean below {least}; {told}. "
+                    + ("Declare bins, or cut" if even else "Cut")
+                    + " amounts at a lower bound before the run."
                 )
 
 
