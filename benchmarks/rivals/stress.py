@@ -81,15 +81,18 @@ def picked(rng: Rng, odds: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def parity(of: int) -> tuple[Callable[[Rng, int], pd.DataFrame], list[Column], Broken, Callable[[], pd.DataFrame]]:
-    """The law of `of` bits whose sum is even, the last of them y, and of four bits that are free."""
-    names = [*"abcd"[: of - 1], "q", "r", "s", "t"]
+    """The law of `of` bits whose sum is even, the last of them y, and of four bits that are free.
+
+    They stand among each other: a method that takes the first columns where nothing tells them apart gains nothing.
+    """
+    names, summed = ["q", "a", "r", "s", "b", "t", *"cd"[: of - 3]], [*"abcd"[: of - 1]]
 
     def table(bits: NDArray[np.bool_]) -> pd.DataFrame:
         frame = pd.DataFrame(bits, columns=names)
-        return frame.assign(y=np.bitwise_xor.reduce(bits[:, : of - 1], axis=1))
+        return frame.assign(y=np.bitwise_xor.reduce(frame[summed].to_numpy(bool), axis=1))
 
     def impossible(frame: pd.DataFrame) -> NDArray[np.bool_]:
-        odd = np.bitwise_xor.reduce(frame[names[: of - 1]].to_numpy(bool), axis=1)
+        odd = np.bitwise_xor.reduce(frame[summed].to_numpy(bool), axis=1)
         return np.asarray(odd != frame["y"].to_numpy(bool))
 
     def law() -> pd.DataFrame:
