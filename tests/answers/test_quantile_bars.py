@@ -15,8 +15,8 @@ from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
 from understudy.runs.federation import Federation
 
 LEVELS = Codec(Schema(columns=(Integer(name="a", low=0, high=8, bins=(0, 2, 5, 8)),)))  # 0–1, 2–4, 5–8
-SIGMA = 1.2
-NOISE = np.arange(-4, 5)
+SIGMA = 1.0
+NOISE = np.arange(-3, 4)
 LAW = np.exp(-(NOISE**2) / (2 * SIGMA**2)) / np.exp(-(NOISE**2) / (2 * SIGMA**2)).sum()
 
 

@@ -54,6 +54,32 @@ CASES: dict[str, tuple[Any, Column, int, bool]] = {
 }  # fmt: skip
 
 
+SKEWED = RNG.lognormal(0.2, 1.0, PEOPLE).round(2)
+RATE = RNG.beta(2, 5, PEOPLE).round(3)
+ELEVEN = RNG.choice([-3.4, -2.9, -1.8, -1.7, -1.1, -0.2, 0.1, 1.1, 1.4, 2.5, 4.0], PEOPLE, p=[0.3] + [0.07] * 10)
+WORDS = np.where(RNG.random(PEOPLE) < 0.4, "no", "yes").astype(object)
+UPPER = np.quantile(SKEWED, 0.9)
+# a column as it came, what was made of it in place of that, and the schema, which holds both
+FAULTS: dict[str, tuple[Any, Any, Column]] = {
+    "an upper tail that is cut": (
+        SKEWED, np.where(SKEWED > UPPER, np.median(SKEWED), SKEWED), Real(name="x", low=0.0, high=64.0, decimals=2)
+    ),
+    "rates above 1": (
+        RATE, np.where(RNG.random(PEOPLE) < 0.15, 3.87, RATE), Real(name="x", low=0.0, high=4.0, decimals=3)
+    ),
+    "gaps where there are none": (
+        RATE, np.where(RNG.random(PEOPLE) < 0.07, np.nan, RATE), Real(name="x", low=0, high=1, bins=4, nullable=True)
+    ),
+    "a third word in a column of two": (
+        WORDS, np.where(RNG.random(PEOPLE) < 0.12, OTHER, WORDS), Categorical(name="x", categories=("no", "yes", OTHER))
+    ),
+    "eleven values that are smeared": (
+        ELEVEN, ELEVEN + RNG.uniform(-1.5, 1.5, PEOPLE), Real(name="x", low=-8.0, high=8.0)
+    ),
+    "zeros that became 1": (TAIL, np.where(TAIL == 0, 1, TAIL), Integer(name="x", low=0, high=1024)),
+}  # fmt: skip
+
+
 def bought(*columns: Column) -> Schema:
     return Schema(columns=columns, note=f"{BOUGHT} 2026-01-01")
 
@@ -80,6 +106,27 @@ def test_what_a_bought_schema_could_not_say_is_counted_and_never_called_good(cas
     assert (single.mark == "good") is (not far)
     assert bool(people) is (findings[0].badge == "cut")
     assert ("x" in str(found).splitlines()[0]) is bool(people)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_was_made_wrongly_within_the_schema_is_never_called_good(fault: str) -> None:
+    real, made, column = FAULTS[fault]
+    schema = bought(column)
+    for values, good in ((made, False), (pd.Series(real).sample(PEOPLE, replace=True, random_state=2).array, True)):
+        found = us.evaluate(pd.DataFrame({"x": real}), pd.DataFrame({"x": values}), schema)
+        (shares,) = found.shares
+        single = next(finding for finding in verdict(found, None) if finding.subject == "single columns")
+        assert (column_mark(shares) == "good") is good
+        assert (single.mark == "good") is good, single
+
+
+def test_a_column_that_followed_from_another_and_no_longer_does_is_not_called_close() -> None:
+    frame = pd.DataFrame({"x": CODES, "y": CODES % 3})
+    schema = bought(Integer(name="x", low=0, high=7), Integer(name="y", low=0, high=2))
+    loose = frame.assign(y=np.where(RNG.random(PEOPLE) < 0.5, RNG.permutation(frame["y"]), frame["y"]))
+    for made, good in ((loose, False), (frame.sample(PEOPLE, replace=True, random_state=3), True)):
+        said = {finding.subject: finding.mark for finding in verdict(us.evaluate(frame, made, schema), None)}
+        assert ("good" == said["pairs of columns"] == said["correlations"]) is good
 
 
 def test_ks_is_that_of_the_rows_as_they_came() -> None:

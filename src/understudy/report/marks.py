@@ -59,9 +59,9 @@ def number_mark(numbers: Numbers) -> Mark:
 
 
 def column_mark(shares: Shares) -> Mark:
-    """The worse of the marks of a column's levels and of its numbers."""
+    """The worse of the marks of a column's levels and of its numbers and gaps."""
     marks = [_not_off(shares.figure, mark(shares.figure, NEAR))] if shares.figure is not None else []
-    return worst([*marks, *([number_mark(shares.numbers)] if shares.numbers is not None else [])])
+    return worst([*marks, *([raw_mark(shares)] if shares.numbers is not None else [])])
 
 
 def raw_mark(shares: Shares) -> Mark:
