@@ -17,10 +17,11 @@ spent, is gone on with by the same command. `--only` takes texts that must all b
     real, independent       the rows themselves, and every column shuffled by itself: neither is private
 
 Rivals get codes and the number of levels of each column, which are the declared bins and levels of the schema; ours
-gets the schema, and buys finer levels for numbers where its defaults do so. `own`: (ε, δ) by a rival's own accounting;
-`equal`: the budget ρ of the Gaussian noise that (ε, δ) allows exactly, as ours has it. Where the rival's accounting is
-exact there is only `own`. A rival that needs more than `--limit` seconds of CPU is stopped, and its row says so.
-`seconds` are CPU seconds of the method alone, `peak_mb` the most memory of its process, libraries included.
+gets the schema, and buys levels where none are declared (ties, missing, levels60), as its defaults do; rivals have even
+bins there. `own`: (ε, δ) by a rival's own accounting; `equal`: the budget ρ of the Gaussian noise that (ε, δ) allows
+exactly, as ours has it. Where the rival's accounting is exact there is only `own`. A rival that needs more than
+`--limit` seconds of CPU is stopped, and its row says so. `seconds` are CPU seconds of the method alone, `peak_mb` the
+most memory of its process, libraries included.
 """
 
 import argparse

@@ -9,6 +9,7 @@ the number of real ones.
 import logging
 from typing import Any
 
+import aside  # noqa: F401  before pe
 import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf

@@ -17,13 +17,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-SOURCES = {"dpsynth": "dpsynth", "private_pgm": "private-pgm/mechanisms", "tab_pe": "DPSDA"}
+SOURCES = {
+    "dpsynth": ["dpsynth"],
+    "private_pgm": ["private-pgm/mechanisms", "private-pgm/src"],  # its scripts want mbi as it was at their commit
+    "tab_pe": ["DPSDA"],
+}
 
 
 def main() -> None:
     adapter, folder = sys.argv[1], Path(sys.argv[2])
-    if adapter in SOURCES:
-        sys.path.insert(1, str(Path(os.environ["RIVALS"]) / "sources" / SOURCES[adapter]))
+    sources = Path(os.environ["RIVALS"]) / "sources"
+    sys.path[1:1] = [str(sources / folder) for folder in SOURCES.get(adapter, [])]
     warnings.simplefilter("ignore")
     task = json.loads((folder / "task.json").read_text())
     rows = pd.read_csv(folder / "rows.csv")

@@ -1,0 +1,134 @@
+"""The tables of README.md and TABLES.md: losses first, then counts, then every cell."""
+
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from common.figures import bare
+from common.markdown import once, table
+
+HERE = Path(__file__).parent
+OURS = ("one holder", "two of columns", "three of rows")
+HEADS = {
+    "one holder": "ours, one holder",
+    "two of columns": "ours, two of columns",
+    "three of rows": "ours, three of rows",
+}
+FIGURES = {  # name, digits, whether more is better, how much better is not yet a difference
+    "avd1": ("1-way", 3, False, 0.0),
+    "avd2": ("2-way", 3, False, 0.0),
+    "avd3": ("3-way", 3, False, 0.0),
+    "boosting_auc": ("AUC", 3, True, 0.002),
+    "boosting_f1": ("F1", 3, True, 0.002),
+    "boosting_brier": ("Brier", 3, False, 0.002),
+    "linear_auc": ("AUC, logistic", 3, True, 0.002),
+    "linear_f1": ("F1, logistic", 3, True, 0.002),
+    "linear_brier": ("Brier, logistic", 3, False, 0.002),
+    "impossible": ("impossible rows", 3, False, 0.002),
+    "ks": ("KS", 3, False, 0.0),
+}
+SAID = ("avd2", "avd3", "boosting_auc", "boosting_f1", "boosting_brier", "linear_auc")
+KEY = ["dataset", "epsilon"]
+
+
+@cache
+def rows() -> pd.DataFrame:
+    """Every cell; ours with the target named is told by its holding, a rival by its name, and by its noise."""
+    found = pd.read_csv(HERE / "rivals.csv", keep_default_na=True)
+    found["who"] = found.method.where(found.noise != "equal", found.method + ", equal noise")
+    told = found.method == "Gram+target"
+    found.loc[told, "who"] = found.holding[told]
+    found.loc[found.method == "Gram", "who"] = found.holding + ", no target"
+    return found
+
+
+def rivals() -> list[str]:
+    return [who for who in dict.fromkeys(rows().who) if not who.startswith(OURS) and who not in ("real", "independent")]
+
+
+def means(figure: str) -> pd.DataFrame:
+    """A line for each table and ε, a column for each method: the mean over seeds."""
+    done = rows()[rows().outcome == "ok"]
+    return done[done.epsilon.notna()].pivot_table(figure, KEY, "who", sort=False)
+
+
+def ahead(figure: str, ours: str, theirs: str) -> "pd.Series[float]":
+    """By how much ours is better, in every cell that both have; below 0 where the rival is."""
+    wide = means(figure)
+    if ours not in wide or theirs not in wide:
+        return pd.Series(dtype=float)
+    gap = (wide[ours] - wide[theirs]).dropna()
+    return gap if FIGURES[figure][2] else -gap
+
+
+def counts() -> str:
+    """In how many cells a rival is better, of those that both have."""
+    lines = []
+    for ours in OURS[:2]:
+        for theirs in rivals():
+            cells = []
+            for figure in SAID:
+                gap = ahead(figure, ours, theirs)
+                cells.append(f"{int((gap < -FIGURES[figure][3]).sum())} of {len(gap)}" if len(gap) else "–")
+            if any(cell != "–" for cell in cells):
+                lines.append([HEADS[ours], theirs, *cells])
+    names = once(line[0] for line in lines)
+    body = [[name, *line[1:]] for name, line in zip(names, lines, strict=True)]
+    return table(("ours, target named", "lost to", *(FIGURES[figure][0] for figure in SAID)), body, "llr")
+
+
+def losses() -> str:
+    """Where the best rival is better than ours by one holder, the largest difference first."""
+    lines = []
+    for figure in SAID:
+        name, digits, more, least = FIGURES[figure]
+        wide = means(figure)
+        others = wide[[who for who in rivals() if who in wide and not who.endswith("equal noise")]]
+        for key, line in others.iterrows():
+            ours, seen = wide.loc[key, OURS[0]], line.dropna()
+            if pd.isna(ours) or seen.empty:
+                continue
+            best = seen.idxmax() if more else seen.idxmin()
+            gap = (seen[best] - ours) if more else (ours - seen[best])
+            if gap > least:
+                cells = [bare(value, digits) for value in (ours, seen[best])]
+                lines.append((gap, [str(key[0]), f"{key[1]:g}", name, cells[0], cells[1], str(best)]))
+    ordered = [line for _, line in sorted(lines, key=lambda pair: -pair[0])]
+    return table(("table", "ε", "figure", "ours, one holder", "best rival", "which"), ordered, "lrlrrl")
+
+
+def cells() -> str:
+    """2-way distance and AUC of every cell."""
+    found, lines = rows()[rows().epsilon.notna()], []
+    heads = [who for who in (*OURS[:2], *rivals()) if (found.who == who).any()]
+    for key, part in found.groupby(KEY, sort=False):
+        said = []
+        for who in heads:
+            own = part[part.who == who]
+            done = own[own.outcome == "ok"]
+            if own.empty:
+                said.append("")
+            elif done.empty:
+                said.append(str(own.outcome.iloc[0]).partition(":")[0])
+            else:
+                said.append(f"{bare(done.avd2.mean())} / {bare(done.boosting_auc.mean())}")
+        lines.append([str(key[0]), f"{key[1]:g}", *said])
+    return table(("table", "ε", *(HEADS.get(who, who) for who in heads)), lines, "lr")
+
+
+def costs() -> str:
+    """CPU seconds and memory of those that ended, and how many did not within their limit."""
+    lines = []
+    found = rows()[rows().epsilon.notna()]
+    for who, part in found.groupby("who", sort=False):
+        done, over = part[part.outcome == "ok"], part.outcome.str.startswith("over")
+        lines.append([
+            HEADS.get(str(who), str(who)), str(len(part)), f"{done.seconds.median():.1f}", f"{done.seconds.max():,.0f}",
+            f"{done.peak_mb.max():,.0f}", str(int(over.sum())),
+        ])  # fmt: skip
+    heads = ("method", "cells", "CPU seconds, median", "most", "MB, most", "over the limit")
+    return table(heads, lines, "lr")
+
+
+TABLES = {"losses": losses, "counts": counts, "cells": cells, "costs": costs}
