@@ -65,6 +65,19 @@ def test_a_column_that_another_determines_has_empty_cells_where_no_row_can_be() 
     assert not sure[:15, 15:].any()  # the third column has nothing to do with it
 
 
+def test_codes_and_their_groups_survive_among_dozens_of_other_columns() -> None:
+    """7,000 people and 40 columns at ε = 1: a full cell has five deviations of its noise, among 48 of the pair."""
+    sizes = (12, 4, *(3,) * 38)
+    noise = MULTIPLIER * math.sqrt(math.comb(len(sizes) + 1, 2))
+    codes = draws(7_000, sizes)
+    codes[:, 1] = codes[:, 0] % 4
+    gram = released(codes, sizes, noise)
+    pair = fit_gram(gram, sizes, noise=noise, people=7_000, components=256, seed=0).gram()[:12, 12:16]
+    possible = one_hot(torch.arange(12) % 4).bool()
+    assert float(pair[~possible].sum()) <= 0.05
+    assert float((pair[possible] - 1 / 12).abs().max()) < 0.03
+
+
 @pytest.mark.parametrize("lean", [0.4, 0.6, 0.8, 0.9])
 def test_half_a_copy_is_not_taken_for_a_whole_one(lean: float) -> None:
     """Off the diagonal a cell holds less than 1.5 deviations of its noise, and all of them together most people."""

@@ -1,4 +1,4 @@
-"""Which cells of pairs hold nobody: of pairs near a function, and of two columns that one hidden number moves.
+"""Which cells of pairs hold nobody: of pairs near a function, and of pairs of which a whole law is known.
 
 *Near a function* (`empty_cells`): copies, recodes, one column that another determines. Such a table has a few full
 cells and many empty ones. Noise alone keeps a fit from saying so: a tenth of σ in each empty cell passes every test of
@@ -15,7 +15,7 @@ the surer the cell is empty, so that a count is followed only as far as it excee
 1996). A square instead makes the descent too stiff to reach the other tables, and a cell that is not empty costs a
 hundred times too much.
 
-*One hidden number* (`ordered_means`). A table of L × L noisy cells has L² unknowns. Where the order of the levels
+*A law* (`laws_of_pairs`). A table of L × L noisy cells has L² unknowns. Where the order of the levels
 matters in both columns (age and experience, income and rent), one number nearly says it: the correlation r of a normal
 copula with the columns' own one-way tables (Pearson, Phil. Trans. 1900). Of some values of r, of both signs and near 1,
 each pair has the one under which its noisy cells are likeliest. Where that leaves hardly anything of what parts the
@@ -27,6 +27,11 @@ copula's, and for two columns that have each other and no third: six months' bil
 fall to 0, are better held by what all pairs share. With x = √r·f + √(1 − r)·e columns are independent given f. So for
 one r the tables of all pairs are a single product AᵀA, A being the odds of all levels at some values of f; for −r the
 other column is read from f's other end.
+The other law is a function: each level of one column has all its people in one level of the other, and which it is has
+odds by the noisy cells. That is evidence row by row, where a test of a table's squares sees a few strong cells among
+hundreds and takes them for noise: with 47 columns and 7,000 people at ε = 1 a code and its group keep 2 % of the people
+in impossible cells, and kept 38 %. It is taken where its evidence beats independence, it leaves no more than noise, and
+noise would let us see if some people were elsewhere. A column may have several.
 
 Guarantee: reads released tables alone, so it is post-processing.
 Edges: exact cells, and such as were not measured, are never taken for empty; columns without order keep independence.
@@ -56,7 +61,7 @@ _SHARED = (0.9, 0.95, 0.97, 0.98, 0.99, 0.995)  # |r|
 _CLEARLY_ORDERED = 5.0  # in log-likelihood: the gain over independence
 _FARTHEST, _NODES = 5.0, 201  # f, in deviations: a node each twentieth
 _FITS = 0.1  # of what parts a pair from independence: a copula that leaves no more is the pair, but for noise
-_ELSEWHERE = 0.2  # of a pair's people, at most, who may be independent for all that noise lets us see
+_ELSEWHERE = 0.25  # of a pair's people, at most, who may be independent for all that noise lets us see
 _SEEN = 3.0  # deviations of its noise: a cell with so many people is not empty
 _NOBODY = 0.01  # of a pair's people, in all its cells that have less than an even part of so many
 
@@ -188,11 +193,12 @@ class _Pairs:
         return torch.minimum(table / held, torch.minimum(self.ways[:, None], self.ways[None, :]))
 
 
-def ordered_means(
+def laws_of_pairs(
     counts: Tensor, noise: Tensor, measured: Tensor, ways: Tensor, columns: Tensor, independent: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Every pair that is a copula but for noise as that copula, in counts, all others `independent`, and the cells that
-    it leaves empty. A pair that is exact, or of which a cell is not measured, is no copula.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Every pair that is a copula or a function, but for noise, as that law, in counts, all others `independent`; the
+    cells that it leaves empty; and the cells of such pairs. One that is exact, or has a cell that is not measured, has
+    no law.
     """
     total, sizes, heard = float(ways.sum() / columns.shape[1]), columns.sum(0), measured & (noise > 0)
     weight = torch.where(heard, 1 / noise.clamp(min=_TINY), 0)
@@ -204,23 +210,48 @@ def ordered_means(
     def spread_out(pairs: Tensor) -> Tensor:
         return (columns @ pairs.to(columns.dtype) @ columns.T) > 0
 
-    def elsewhere(way: Tensor, rest: Tensor) -> Tensor:
-        """The most, but for two deviations, that people who are independent can be of every pair: (m, m)."""
+    def elsewhere(way: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
+        """The least and the most, but for two deviations, that independent people can be of every pair: (m, m)."""
         known = (columns.T @ (way.square() * weight) @ columns).clamp(min=_TINY)
-        return (columns.T @ (way * rest * weight) @ columns) / known + 2 * known.rsqrt()
+        share = (columns.T @ (way * rest * weight) @ columns) / known
+        return share - 2 * known.rsqrt(), share.clamp(min=0) + 2 * known.rsqrt()
 
     cells, apart = columns.T @ heard.to(columns.dtype) @ columns, left(independent)
     best, least = independent, torch.full_like(apart, torch.inf)
     for table in _copulas(ways, columns, total):
         found = left(table)
         best, least = torch.where(spread_out(found < least), table, best), torch.minimum(found, least)
-    fits = (least < apart - 2 * _CLEARLY_ORDERED) & (least - cells <= _FITS * (apart - cells))
-    fits &= (cells == torch.outer(sizes, sizes)) & (elsewhere(independent - best, counts - best) <= _ELSEWHERE)
-    fits &= (fits.sum(0) == 1) & (fits.sum(0) == 1)[:, None]
-    copula = spread_out(fits)
+    function, found = _functions(counts, weight, ways, columns, total)
+    several = torch.minimum(found, found.T) < least
+    function = torch.where(spread_out(found < found.T), function, function.T)
+    best, least = torch.where(spread_out(several), function, best), torch.minimum(least, torch.minimum(found, found.T))
+    fits = (least < apart - 2 * _CLEARLY_ORDERED) & (left(best) - cells <= _FITS * (apart - cells))
+    fewest, most = elsewhere(independent - best, counts - best)
+    fits &= (cells == torch.outer(sizes, sizes)) & (most <= _ELSEWHERE) & ((fewest <= 0) | ~several)
+    alone = (fits & ~several).sum(0) == 1
+    fits &= several | (alone & alone[:, None])
+    lawful = spread_out(fits)
     even = (_NOBODY * total / torch.outer(columns @ sizes, columns @ sizes)).clamp(max=1)
-    nobody = copula & (best < even) & (counts <= _SEEN * noise.sqrt())
-    return torch.where(copula, best, independent), nobody
+    nobody = lawful & (best < even) & (counts <= _SEEN * noise.sqrt())
+    return torch.where(lawful, best, independent), nobody, lawful
+
+
+def _functions(counts: Tensor, weight: Tensor, ways: Tensor, columns: Tensor, total: float) -> tuple[Tensor, Tensor]:
+    """Every pair as if the column of its rows determined the other, in counts: (width, width). In which cell a level's
+    people are has odds, by the noise and the other column's one-way table. And −2 log-likelihood, averaged over these
+    odds, on the scale of squares over the noise's: (m, m).
+    """
+    held = ways[:, None]
+    scores = (counts - held / 2) * held * weight + (ways / total).clamp(min=_TINY).log()
+    highest = torch.stack([scores[:, own].max(1).values for own in columns.T.bool()], 1)
+    odds = (scores - highest @ columns.T).exp()
+    sums = odds @ columns
+    left = columns.T @ (counts.square() * weight) @ columns - 2 * columns.T @ (sums.log() + highest)
+    table = held * odds / (sums @ columns.T)
+    for _ in range(_MARGINS):
+        table = table * ways / (columns @ (columns.T @ table)).clamp(min=_TINY)
+        table = table * held / (table @ columns @ columns.T).clamp(min=_TINY)
+    return table, left
 
 
 def _copulas(ways: Tensor, columns: Tensor, total: float) -> Iterator[Tensor]:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.tables.empty_cells import empty_cells, ordered_means, surest
+from understudy.models.tables.empty_cells import empty_cells, laws_of_pairs, surest
 from understudy.models.tables.fine_tables import to_simplex
 from understudy.models.tables.given_rules import Ruled, Tie
 from understudy.models.tables.priors import common_share, drawn_noise, level_prior, pooled_tables, with_margins
@@ -39,7 +39,8 @@ class Tables:
     residual, in units of the noise, below `least` follows the noise (none is, where fewer than 18 two-way cells
     were measured). A table whose squares add up to no more than `most` (m, m) shows no more than noise.
     `empty` (width, width), by levels: what people cost, in shares, in a cell that seems to hold nobody (`empty_cells`).
-    `cells` is how many two-way cells, each twice, were measured and can hold somebody.
+    `laws` (width, width): the tables of pairs that are a function or a copula, but for noise, and 0 elsewhere. `cells`
+    is how many two-way cells, each twice, were measured and can hold somebody.
     """
 
     people: float
@@ -55,6 +56,7 @@ class Tables:
     most: Tensor
     empty: Tensor
     cells: int
+    laws: Tensor
 
     def plain(self, table: Tensor) -> Tensor:
         """`measured` or `target` by levels."""
@@ -76,7 +78,7 @@ def read_tables(
     independent = torch.outer(ways, ways) / total
     if ties:
         independent = with_margins(Ruled.of(ways[None] / total, sizes, ties).gram() * total, ways, columns)
-    apart, nobody = ordered_means(counts, known, open_cells, ways, columns, independent * measured)
+    apart, nobody, lawful = laws_of_pairs(counts, known, open_cells, ways, columns, independent * measured)
     expected = ways.clamp(min=1) / total**0.5  # a level that nobody seems to have may have a person
     heard = torch.where(never & measured, drawn_noise(known, 1), counts)  # as if all cells were measured alike
     prior = level_prior(heard - apart, known, measured, expected, columns)
@@ -85,7 +87,7 @@ def read_tables(
         return pooled_tables(cells, ways, noise * known, measured, columns, independent) * measured
 
     share = common_share(heard, known, measured, apart, prior, lambda cells: pool(cells, 2.0))
-    mean = apart + share * (pool(counts) - apart)
+    mean = torch.where(lawful, apart, apart + share * (pool(counts) - apart))
     pull = _CAUTION * known / prior.variance.clamp(min=_TINY)
     pull = torch.where(measured & (known > 0), pull.clamp(max=_TIGHTEST), 0)
     resolution = (RESOLUTION * total) ** 2
@@ -106,6 +108,7 @@ def read_tables(
         most=most_of(columns.T @ open_cells.double() @ columns),
         empty=torch.maximum(empty, surest(known) * nobody) * weight.sqrt(),
         cells=int(open_cells.sum()),
+        laws=torch.where(lawful, apart / total, 0),
     )
 
 
