@@ -164,7 +164,7 @@ def light_masks() -> Iterator[None]:
 @contextmanager
 def trained_shortly() -> Iterator[None]:
     """A report trains few trees in few steps and attacks few people, where how good these are is not the matter."""
-    from understudy.evaluate.attacks.leakage import attack_tables
+    from understudy.evaluate.comparison import attack_tables
     from understudy.evaluate.utility import downstream, series
 
     def shortened(build: Callable[..., Any]) -> Callable[..., Any]:

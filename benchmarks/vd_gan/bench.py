@@ -36,7 +36,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.protocols.core.base import Progress
 from understudy.protocols.gans import vd_gan, vd_gan_pate
-from understudy.protocols.gans.teachers import Teachers
+from understudy.protocols.gans.vd_gan_pate import Teachers
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 

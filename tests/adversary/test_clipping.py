@@ -25,7 +25,7 @@ from understudy.privacy.gradients.critic import clipped_gradient_sum, formed_cri
 from understudy.privacy.gradients.dp_sgd import clipped_sums
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.noise.rng import FastRng
-from understudy.protocols.gans.teachers import Teachers
+from understudy.protocols.gans.vd_gan_pate import Teachers
 from understudy.protocols.people import gen_fl
 from understudy.protocols.people.gen_fl_local import Descent, local_models
 from understudy.protocols.people.host import Begin, Round

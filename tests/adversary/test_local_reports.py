@@ -18,9 +18,8 @@ from understudy.data.encoding.population import Population
 from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.local.duchi import Duchi, DuchiValue
 from understudy.privacy.local.em_mds import EmMds, MagRr, SubMds
-from understudy.privacy.local.piecewise import FedSel, Hybrid, Piecewise, PiecewiseValue, PmSub
+from understudy.privacy.local.piecewise import Duchi, DuchiValue, FedSel, Hybrid, Piecewise, PiecewiseValue, PmSub
 from understudy.privacy.local.reporter import LEAST_EPSILON, MOST_EPSILON, cohort, within
 from understudy.privacy.local.selection import Naive, Proportional, Ps
 from understudy.privacy.noise.rng import SecureRng

@@ -17,9 +17,8 @@ from scipy.stats import chisquare
 
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp, epsilon
-from understudy.privacy.local.duchi import Duchi, DuchiValue
 from understudy.privacy.local.em_mds import EmMds, MagRr, SubMds
-from understudy.privacy.local.piecewise import FedSel, Hybrid, HybridValue, Piecewise, PmSub
+from understudy.privacy.local.piecewise import Duchi, DuchiValue, FedSel, Hybrid, HybridValue, Piecewise, PmSub
 from understudy.privacy.local.selection import Naive, Proportional, Ps
 from understudy.privacy.noise.rng import SecureRng
 

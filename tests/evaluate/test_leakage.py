@@ -4,7 +4,7 @@ import pytest
 
 from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Schema
 from understudy.data.table import read_table
-from understudy.evaluate.attacks.leakage import attack_tables
+from understudy.evaluate.comparison import attack_tables
 from understudy.ground.errors import ConfigError
 
 SCHEMA = Schema(

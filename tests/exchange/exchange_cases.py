@@ -15,9 +15,9 @@ from understudy.generators.generator import Generator
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.protocols.sgde.offer import Requirements, label_place, offer_card
 from understudy.services.exchange.client import Client
+from understudy.services.exchange.database import issue
 from understudy.services.exchange.serve import open_exchange, server_for
 from understudy.services.exchange.service import Exchange
-from understudy.services.exchange.tokens import issue
 from understudy.services.web.limits import Limits
 
 SCHEMA = toy(rows=4, seed=0)[1]

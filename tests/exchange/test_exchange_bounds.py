@@ -13,11 +13,10 @@ from exchange_cases import FAST, POOL, Served, generator, served
 from sqlalchemy import func, select
 
 from understudy.ground.errors import ExchangeError
-from understudy.services.exchange.database import Event, Offer
+from understudy.services.exchange.database import Caller, Event, Offer
 from understudy.services.exchange.offer_file import seal
 from understudy.services.exchange.serve import OPERATOR, open_exchange
 from understudy.services.exchange.service import Exchange
-from understudy.services.exchange.tokens import Caller
 from understudy.services.web.limits import Limits
 
 FEW = replace(FAST, refusals=5, uploads=2)

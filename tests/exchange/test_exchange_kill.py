@@ -248,10 +248,9 @@ if __name__ == "__main__":
 
     from understudy.services.exchange.check_worker import look
     from understudy.services.exchange.checker import Checked
-    from understudy.services.exchange.database import Database, Offer
+    from understudy.services.exchange.database import Database, Offer, issue
     from understudy.services.exchange.offer_file import OfferFile, seal
     from understudy.services.exchange.serve import open_exchange, server_for
-    from understudy.services.exchange.tokens import issue
 
     place = Path(sys.argv[1])
     (place / "warm").write_bytes(seal(generator()))

@@ -8,8 +8,17 @@ import pytest
 import torch
 
 from understudy.ground.errors import ConfigError
-from understudy.privacy.local.duchi import Duchi, DuchiValue
-from understudy.privacy.local.piecewise import THRESHOLD, FedSel, Hybrid, HybridValue, Piecewise, PiecewiseValue, PmSub
+from understudy.privacy.local.piecewise import (
+    THRESHOLD,
+    Duchi,
+    DuchiValue,
+    FedSel,
+    Hybrid,
+    HybridValue,
+    Piecewise,
+    PiecewiseValue,
+    PmSub,
+)
 from understudy.privacy.noise.rng import SecureRng
 
 VALUES = (-1.0, -0.37, 0.0, 0.8, 1.0)

@@ -12,8 +12,8 @@ from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.generators.generator import Generator
 from understudy.privacy.accounts.budget import Budget
 from understudy.report.artefacts import load_artefacts
-from understudy.report.error_bars import error_bars
 from understudy.report.page import write_report
+from understudy.report.sheets import error_bars
 from understudy.runs.federation import Federation
 
 SCHEMA = Schema(

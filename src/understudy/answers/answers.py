@@ -84,7 +84,6 @@ class Answers:
         possible: bool = False,
     ) -> tuple[float, Products | None, Mapping[int, Pieces]]:
         """The probability of the rules, and of a condition besides that takes so many boxes, and products given these.
-
         `possible`: an order between columns allows wholly what it allows in part, for rows that are then drawn and kept
         where they keep it.
         """

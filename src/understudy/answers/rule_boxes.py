@@ -31,7 +31,6 @@ def rule_boxes(
     levels: Levels, most: int, first: Sequence[str] = (), also: Condition | None = None
 ) -> tuple[list[Box], Mapping[int, Pieces], int]:
     """Rules that speak of single rows as at most so many boxes, the pieces of these, and how many rules are left out.
-
     Rules on the columns in `first` come first. What takes too many boxes is left out, and to drawing. `also` has to be
     met besides; by itself it does not take more boxes. Where that cannot be, there are none.
     """

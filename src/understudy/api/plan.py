@@ -25,10 +25,9 @@ from understudy.runs.runfile import RunFile
 
 
 def plan(protocol: str, schemas: Schemas, *, budget: Budgets, people: int | None = None, **settings: Any) -> Forecast:
-    """What a run of `protocol` will release, with which noise, at what price, for holders with these schemas.
-
-    `people`: how many the run is about, as far as that is public; a bound or a guess will do. Where columns are split
-    they are those whom all holders share, else those of all holders together.
+    """What a run of `protocol` will release, with which noise, at what price, for holders with these schemas. `people`:
+    how many the run is about, as far as that is public; a bound or a guess will do. Where columns are split they are
+    those whom all holders share, else those of all holders together.
     """
     if not schemas:
         raise ConfigError("a plan needs the schema of at least one holder.")

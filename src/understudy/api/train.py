@@ -47,10 +47,9 @@ def train(
     public: Held | None = None,
     **settings: Any,
 ) -> Result:
-    """Train `protocol` over the federation. With a folder, checkpoints go there and a run can be resumed.
-
-    `holdout` are public rows on which a classifier is tested while it trains, `public` ones from which an autoencoder
-    may begin; they cost nobody anything. `gram` is one name for tables, images and series (`registry.of_rows`).
+    """Train `protocol` over the federation. With a folder, checkpoints go there and a run can be resumed. `holdout` are
+    public rows on which a classifier is tested while it trains, `public` ones from which an autoencoder may begin; they
+    cost nobody anything. `gram` is one name for tables, images and series (`registry.of_rows`).
     """
     protocol = of_rows(protocol, federation.schemas, federation.same_people)
     config = config_for(protocol, settings)

@@ -43,11 +43,9 @@ _AT_ONCE = 1 << 20  # values in double precision
 
 @dataclass(frozen=True, kw_only=True)
 class ArraySchema(Document):
-    """What is public about images or series. Where there are several columns of classes, `label` and `classes` are
-    the first one's.
-
-    `norm`: a part of the largest Euclidean norm that a row can have about the middle of its bounds. Where a release has
-    such a bound, longer rows are pulled in to it.
+    """What is public about images or series. Where there are several columns of classes, `label` and `classes` are the
+    first one's. `norm`: a part of the largest Euclidean norm that a row can have about the middle of its bounds. Where
+    a release has such a bound, longer rows are pulled in to it.
     """
 
     kind: ClassVar[str]

@@ -96,9 +96,8 @@ YEARS = VisitSchema(
 
 
 def rand_years(holders: int = 2) -> tuple[dict[str, dict[str, pd.DataFrame]], dict[str, VisitSchema]]:
-    """The experiment as insurers with people of their own hold it: a table of people, and one of their years.
-
-    All 5,912 people with their 20,190 years, 1 to 5 each. The sites are dealt out to the holders in turn.
+    """The experiment as insurers with people of their own hold it: a table of people, and one of their years. All 5,912
+    people with their 20,190 years, 1 to 5 each. The sites are dealt out to the holders in turn.
     """
     whole(holders=holders)
     years = pd.read_csv(_randhie()).sort_values(["zper", "year"])
@@ -120,10 +119,9 @@ def rand_years(holders: int = 2) -> tuple[dict[str, dict[str, pd.DataFrame]], di
 
 
 def rand_health(*, bins: bool = True) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
-    """The experiment as a clinic and an insurer hold it: other columns, and not quite the same people.
-
-    One row per person, of the person's first year, in an order of each holder's own. About 88 % of the 5,912
-    people are at both. Without `bins` numbers have their bounds and decimals alone, and are rounded to these.
+    """The experiment as a clinic and an insurer hold it: other columns, and not quite the same people. One row per
+    person, of the person's first year, in an order of each holder's own. About 88 % of the 5,912 people are at both.
+    Without `bins` numbers have their bounds and decimals alone, and are rounded to these.
     """
     years = pd.read_csv(_randhie())
     people = years.sort_values(["zper", "year"]).drop_duplicates("zper").reset_index(drop=True)
@@ -143,9 +141,8 @@ def rand_health(*, bins: bool = True) -> tuple[dict[str, pd.DataFrame], dict[str
 def overlap_people(
     frame: pd.DataFrame, person: str, shares: Mapping[str, float], seed: int
 ) -> dict[str, NDArray[np.int64]]:
-    """Give each party its share of all people, drawn independently, with their rows in an order of its own.
-
-    Two parties with shares a and b have about a·b of all people in common.
+    """Give each party its share of all people, drawn independently, with their rows in an order of its own. Two parties
+    with shares a and b have about a·b of all people in common.
     """
     rng = np.random.default_rng(seed)
     codes, people = pd.factorize(frame[person])

@@ -39,10 +39,9 @@ MOST_LEVELS = 1 << 22  # bins of all columns together
 
 @dataclass(frozen=True, kw_only=True)
 class Schema(Document):
-    """The columns of a table, in order, and the name of the column that identifies people.
-
-    `person` names the id column. It is never encoded, learned or sampled; without it each row is a
-    person of its own. `origin="rows"` marks a draft that was read from rows.
+    """The columns of a table, in order, and the name of the column that identifies people. `person` names the id
+    column. It is never encoded, learned or sampled; without it each row is a person of its own. `origin="rows"` marks a
+    draft that was read from rows.
     """
 
     kind: ClassVar[str] = "table"  # which a file need not say

@@ -1,5 +1,9 @@
 """Everything that a holder learns by putting a synthetic table beside the real one: `us.evaluate`, and the page.
 
+Attacks on tables alone (`attack_tables`): membership (Hilprecht's score, the nearest row, outliers), the share of
+synthetic rows closer to training rows than to unseen ones, singling out, linkability between parties' columns, and
+inference of columns. Membership counts unlike cells (Hamming, as in the papers), others respect levels' order (Gower).
+
 Edges: no column in common, no rows, no outsiders → a reason in place of each figure.
 """
 
@@ -15,18 +19,95 @@ from understudy.data.column import Column
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.files import Source
 from understudy.data.schema import Schema
-from understudy.data.table import read_table
+from understudy.data.table import Table, read_table
+from understudy.evaluate.attacks.anonymity import inference, linkability, singling_out
 from understudy.evaluate.attacks.attack import Attack, judge
-from understudy.evaluate.attacks.leakage import Leakage, attack_tables
+from understudy.evaluate.attacks.neighbours import neighbourhood, neighbours
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.holdings import Loss, Outsiders, People, read_rows
 from understudy.evaluate.utility.association import Pair
+from understudy.evaluate.utility.distance import Space
 from understudy.evaluate.utility.downstream import MODELS
 from understudy.evaluate.utility.fidelity import Evaluation, evaluate_tables
+from understudy.evaluate.utility.marginals import Codes
 from understudy.evaluate.utility.second_opinion import second_opinion
 from understudy.evaluate.utility.values import Numbers, column_means, table_values
 from understudy.evaluate.utility.yardstick import Yardstick
+from understudy.ground.check import nearest, whole
+from understudy.ground.errors import ConfigError
 from understudy.ground.html import pre
+
+Rows = pd.DataFrame | Table
+
+MOST_SECRETS = 10  # columns that are guessed in turn, unless they are named
+LOOKED_AT = 2_000  # synthetic rows whose neighbours are looked for
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Leakage:
+    attacks: tuple[Attack, ...]
+    closeness: tuple[Figure, ...]
+
+
+def attack_tables(
+    train: Rows,
+    holdout: Rows,
+    synthetic: Rows,
+    schema: Schema,
+    *,
+    owners: Mapping[str, str] | None = None,
+    secrets: Sequence[str] | None = None,
+    targets: int = 1000,
+    seed: int = 0,
+) -> Leakage:
+    """Attack a table made from `train`, `holdout` as control; link people between `owners`, infer `secrets`."""
+    whole(targets=targets)
+    names = schema.names
+    for name in (*(owners or ()), *(secrets or ())):
+        if name not in names:
+            raise ConfigError(f'there is no column "{name}" in the schema.{nearest(name, names)}')
+    codec, space = Codec(schema), Space.gower(schema)
+    tables = _codes(codec, train), _codes(codec, holdout), _codes(codec, synthetic)
+    closer, closeness = neighbours(*tables, space=space, most=LOOKED_AT, seed=seed)
+    attacks = [neighbourhood(*tables, targets=targets, score=score, seed=seed) for score in ("share", "nearest")]
+    attacks += [neighbourhood(*tables, targets=targets, outliers=share, seed=seed) for share in (0, 0.5, 1)]
+    attacks += [closer]
+    attacks += [
+        singling_out(*tables, space=space, columns=columns, predicates=targets, seed=seed) for columns in (1, 3)
+    ]
+    attacks += _links(tables, space, [(owners or {}).get(name) for name in names], targets, seed)
+    if secrets is None:
+        drawn = np.random.default_rng([seed, 2]).permutation(len(names))[:MOST_SECRETS]
+        secrets = [names[j] for j in sorted(drawn.tolist())]
+    attacks += [
+        replace(
+            inference(*tables, names.index(name), space=space, targets=targets, seed=seed),
+            what=What("inference", column=name),
+        )
+        for name in secrets
+    ]
+    return Leakage(attacks=judge(attacks), closeness=closeness)
+
+
+def _codes(codec: Codec, table: Rows) -> Codes:
+    return codec.codes(table if isinstance(table, pd.DataFrame) else table.frame)
+
+
+def _links(
+    tables: tuple[Codes, Codes, Codes], space: Space, owners: Sequence[str | None], targets: int, seed: int
+) -> list[Attack]:
+    """Each party's columns linked to those of all others; two parties are one pair."""
+    parties = [party for party in dict.fromkeys(owners) if party is not None]
+    if len(parties) < 2:
+        return [Attack.absent(What("linkability"), "the columns belong to fewer than two parties.")]
+    results = []
+    for party in parties if len(parties) > 2 else parties[:1]:
+        left = [j for j, owner in enumerate(owners) if owner == party]
+        right = [j for j, owner in enumerate(owners) if owner not in (party, None)]
+        attack = linkability(*tables, left, right, space=space, targets=targets, seed=seed)
+        results.append(replace(attack, what=What("linkability", part=party)) if len(parties) > 2 else attack)
+    return results
+
 
 NO_OUTSIDERS = (
     "it needs real rows that no training saw, and there are none: name a held-out table of people who took no part."
@@ -132,10 +213,9 @@ def compare(
     losses: Sequence[Loss] = (),
     seed: int = 0,
 ) -> Comparison:
-    """Measure all of it. `holdout` are real rows that no generator saw; `outsiders` such rows by party.
-
-    `people` says whose each row of `real` and of `holdout` is, where that is known: attacks then look at one row of
-    each person, by lot, and at nobody of the training people among the others.
+    """Measure all of it. `holdout` are real rows that no generator saw; `outsiders` such rows by party. `people` says
+    whose each row of `real` and of `holdout` is, where that is known: attacks then look at one row of each person, by
+    lot, and at nobody of the training people among the others.
     """
     evaluation = evaluate_tables(
         real, synthetic, schema, holdout=holdout, target=target, owners=owners, models=models, seed=seed

@@ -12,10 +12,9 @@ SCOPES = ("all", "within", "cross")
 
 @dataclass(frozen=True)
 class What:
-    """What a figure, or an attack, measures.
-
-    `part` says which columns: "within" or "cross" parties, those of "people", of "events" and the "next"; of `tstr` it
-    is the model, of an attack its way. `of` are kinds of events, a label, or a group of parties.
+    """What a figure, or an attack, measures. `part` says which columns: "within" or "cross" parties, those of "people",
+    of "events" and the "next"; of `tstr` it is the model, of an attack its way. `of` are kinds of events, a label, or a
+    group of parties.
     """
 
     measure: str
@@ -46,11 +45,9 @@ class What:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One measured number between its references, or the reason why there is none.
-
-    `floor` and `ceiling` are the two ends of the honest scale; `better` says which end is good. For a
-    distance the floor is what real rows reach and the ceiling what a naive table reaches; for a score the
-    floor is the naive end and the ceiling what real rows reach.
+    """One measured number between its references, or the reason why there is none. `floor` and `ceiling` are the two
+    ends of the honest scale; `better` says which end is good. For a distance the floor is what real rows reach and the
+    ceiling what a naive table reaches; for a score the floor is the naive end and the ceiling what real rows reach.
     """
 
     what: What = field(kw_only=False)

@@ -91,7 +91,6 @@ LONGEST_NAME = 64  # bytes of UTF-8: what a certificate takes, and a file system
 
 def plain_name(*, nothing: str = "Nothing was written.", **values: str) -> None:
     """Every value can stand in a file name, a certificate, a page and an error text, and look like what it is.
-
     `nothing` is what the message says of the data. Edges: a space is allowed inside ("holder 0"), a letter of any
     script, too; ones that look alike are not told apart.
     """
@@ -112,10 +111,9 @@ def plain_names(values: Iterable[str], what: str, *, nothing: str = "Nothing was
 
 
 def file_names(labels: Sequence[object]) -> list[str]:
-    """A file name for each label, whatever text it is: itself where it is short and plain, otherwise marked.
-
-    Guarantee: a name needs no quoting and leads nowhere else; different labels have different ones, also where upper
-    and lower case are the same.
+    """A file name for each label, whatever text it is: itself where it is short and plain, otherwise marked. Guarantee:
+    a name needs no quoting and leads nowhere else; different labels have different ones, also where upper and lower
+    case are the same.
     """
     texts = [str(label) for label in labels]
     short = ["".join(letter if _plain(letter) else "_" for letter in text[:32]) or "_" for text in texts]

@@ -257,7 +257,6 @@ _LAYERS, _PARTS = ("hidden", "common", "channels"), ("members", "branches", "par
 
 def check_claim(description: Any, outputs: Sequence[int], tensors: int, depth: int = _DEPTH) -> None:
     """Hold a description against what a row has and how many tensors there are. ConfigError if it asks for more.
-
     `outputs` are the levels of each column of a table, and the sides of series and images, part after part; of people
     with events the levels of both, the bounds of each level of their number, and whether they have an order.
     """

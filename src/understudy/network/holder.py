@@ -93,7 +93,6 @@ def take_seat(
     box: Any = None,
 ) -> Seat:
     """Open the rows and the ledger, and say how a party is built from them. A new ledger gets the policy's limits.
-
     Without a `table`: a party that holds nobody, and adds up other people's shares, or collects their uploads in a
     `box`.
     """

@@ -25,10 +25,9 @@ Described = PublicSchema | MixedSchema | SeveralVisits
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Artefacts:
-    """The pieces of one run; None where one is not there, and then `missing` says why, by file name.
-
-    `drawn` are all synthetic tables by their names, or one without a name; `synthetic` is that one, and of people with
-    events their events, of the first kind.
+    """The pieces of one run; None where one is not there, and then `missing` says why, by file name. `drawn` are all
+    synthetic tables by their names, or one without a name; `synthetic` is that one, and of people with events their
+    events, of the first kind.
     """
 
     folder: Path = Path()

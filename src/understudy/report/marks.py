@@ -36,9 +36,8 @@ def place(figure: Figure) -> float | None:
 
 
 def mark(figure: Figure, near: float = 0.0) -> Mark:
-    """The figure's mark by its place; where the ends tell nothing apart, by whether it is near them.
-
-    What is at most `near` beyond the real end is good wherever the naive end is, if real rows are not far apart.
+    """The figure's mark by its place; where the ends tell nothing apart, by whether it is near them. What is at most
+    `near` beyond the real end is good wherever the naive end is, if real rows are not far apart.
     """
     known = figure.value is not None and figure.floor is not None and figure.floor <= BLUR
     if near and known and figure.value - figure.floor <= near:  # type: ignore[operator]

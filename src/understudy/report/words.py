@@ -152,12 +152,9 @@ def at_price(epsilon: float | None, delta: float | None = None) -> str:
 
 
 def best_guess(epsilon: float | None, delta: float, exact: float | None = None) -> str:
-    """How often a guess at even odds whether one person took part can be right at most: (e^ε + δ) / (1 + e^ε).
-
-    `exact`: by all of the run's curve, where that is known, which is less.
-
-    Wasserman and Zhou (JASA 2010), Kairouz et al. (ICML 2015): the two errors of any test under (ε, δ)-DP
-    sum to at least 2(1 − δ) / (1 + e^ε). Rounded up.
+    """How often a guess at even odds whether one person took part can be right at most: (e^ε + δ) / (1 + e^ε). `exact`:
+    by all of the run's curve, where that is known, which is less. Wasserman and Zhou (JASA 2010), Kairouz et al. (ICML
+    2015): the two errors of any test under (ε, δ)-DP sum to at least 2(1 − δ) / (1 + e^ε). Rounded up.
     """
     if epsilon is None or math.isinf(epsilon):
         return "always"

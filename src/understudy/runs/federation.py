@@ -48,10 +48,9 @@ _READ: Family[ArraySchema | VisitSchema, ArrayTable[Any] | Visits] = Family(
 
 @dataclass(frozen=True)
 class Holder:
-    """One data holder in this process: its rows, its ledger, and what a run may cost it.
-
-    `people_are_elsewhere` is its word that other holders of rows may have some of its people, too. `total` is what the
-    run may cost together with what was bought for it under its name; without it, that is the run's own budget.
+    """One data holder in this process: its rows, its ledger, and what a run may cost it. `people_are_elsewhere` is its
+    word that other holders of rows may have some of its people, too. `total` is what the run may cost together with
+    what was bought for it under its name; without it, that is the run's own budget.
     """
 
     name: str
@@ -157,7 +156,6 @@ class Federation:
 
     def parties(self, protocol: str, *, run: str, folder: Path | None = None, config: Any = None) -> dict[str, Party]:
         """One party of this protocol for each holder; a run costs what the holder allows it, however often it asks.
-
         `config` are the settings that the holders agreed to. Without them some parties agree to the defaults alone, and
         some, such as Gram's, to whatever the server asks for within the budget.
         """

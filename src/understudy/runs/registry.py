@@ -39,10 +39,9 @@ def protocol_named(name: str) -> Protocol:
 
 
 def of_rows(protocol: str, schemas: Mapping[str, Any], same_people: bool | None = None) -> str:
-    """The protocol that a name means for these rows: `gram` is one name for tables, images and series.
-
-    Images or series of different people are `moments`; beside a table, or of the same people, they are `tied`. Whether
-    people are the same follows from the columns where nobody says it. Every other name means itself.
+    """The protocol that a name means for these rows: `gram` is one name for tables, images and series. Images or series
+    of different people are `moments`; beside a table, or of the same people, they are `tied`. Whether people are the
+    same follows from the columns where nobody says it. Every other name means itself.
     """
     kinds = {getattr(schema, "kind", "table") for schema in schemas.values()}
     if protocol != "gram" or not kinds & ARRAYS or not kinds <= {"table", *ARRAYS}:

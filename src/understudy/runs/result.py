@@ -49,9 +49,8 @@ class Result:
         return cls(made, outcome.privacy, transcript, run, outcome.people, federation)
 
     def sample(self, n: int, **more: Any) -> pd.DataFrame:
-        """`n` synthetic rows; free, however many. See `Generator.sample`.
-
-        Of a frame whose schema was bought, rows come in the types of that frame.
+        """`n` synthetic rows; free, however many. See `Generator.sample`. Of a frame whose schema was bought, rows come
+        in the types of that frame.
         """
         drawn = self.generator.sample(n, **more)
         came = [h.came for h in (self.federation.holders.values() if self.federation else ())]
@@ -74,7 +73,6 @@ class Result:
 
     def save(self, folder: str | Path, *, rows: int | None = None) -> Path:
         """Everything in one folder: privacy.json, transcript.json, and generator/ with synthetic.parquet, or model/.
-
         `rows` are drawn, by default as many as there are people, and no more than a million. Of people with events,
         synthetic/ holds people.parquet and events.parquet, or a file for each kind of events; `rows` are people then.
         """
@@ -105,9 +103,8 @@ class Result:
         holdout: Source | None = None,
         target: str | None = None,
     ) -> Path:
-        """Write the page of this run; returns where. For the holder it compares with the rows that are open here.
-
-        With `publish` it holds nothing that a row could have changed unpaid.
+        """Write the page of this run; returns where. For the holder it compares with the rows that are open here. With
+        `publish` it holds nothing that a row could have changed unpaid.
         """
         from understudy.report.page import write_report
 

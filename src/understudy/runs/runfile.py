@@ -91,9 +91,8 @@ class RunFile:
 
     @classmethod
     def load(cls, path: str | Path, *, elsewhere: bool | None = False) -> "RunFile":
-        """Read and check a run file. ConfigError names the key and the nearest right one.
-
-        `elsewhere`: the holders are on machines of their own, and so are their tables; None: where no table is named.
+        """Read and check a run file. ConfigError names the key and the nearest right one. `elsewhere`: the holders are
+        on machines of their own, and so are their tables; None: where no table is named.
         """
         path = Path(path)
         data = load_toml(path, "the run file")

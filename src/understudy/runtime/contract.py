@@ -47,10 +47,9 @@ ACCEPT = ("ask", "always")
 
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """One run. `schemas` are digests of what is public about each party's rows, `budgets` the run's price there.
-
-    The parties are the keys of `schemas`, in the order in which they are asked; `message` is the largest message in
-    bytes, either way.
+    """One run. `schemas` are digests of what is public about each party's rows, `budgets` the run's price there. The
+    parties are the keys of `schemas`, in the order in which they are asked; `message` is the largest message in bytes,
+    either way.
     """
 
     federation: str

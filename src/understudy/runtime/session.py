@@ -130,10 +130,8 @@ class Session:
         self._behind = False  # the party has not been moved along with a repetition
 
     def answer(self, ask: AskId, data: bytes | bytearray, *, expires: float | None = None) -> Answer:
-        """The recorded answer, or a new one, recorded before it is returned.
-
-        `expires` (of `time.monotonic`): an ask that waited longer for the one before it is neither computed nor
-        charged.
+        """The recorded answer, or a new one, recorded before it is returned. `expires` (of `time.monotonic`): an ask
+        that waited longer for the one before it is neither computed nor charged.
         """
         with self._lock:
             given, log = self._journal.given, self.seat.log

@@ -113,10 +113,8 @@ class Binned(Column):
 
 @dataclass(frozen=True, kw_only=True)
 class Integer(Binned):
-    """A whole number from `low` to `high`, both included.
-
-    `written` says how a text in a file is one that counts minutes or seconds from midnight: "HH:MM", "HH:MM:SS". Bounds
-    and edges may then be times, too: "08:30".
+    """A whole number from `low` to `high`, both included. `written` says how a text in a file is one that counts
+    minutes or seconds from midnight: "HH:MM", "HH:MM:SS". Bounds and edges may then be times, too: "08:30".
     """
 
     kind: ClassVar[str] = "integer"
@@ -167,11 +165,9 @@ class Integer(Binned):
 
 @dataclass(frozen=True, kw_only=True)
 class Real(Binned):
-    """A number from `low` to `high`, both included. `decimals`: so many has a number that is drawn.
-
-    `ends`: where levels are bought, how numbers end is bought with them (`data.encoding.fine`), so that prices end as
-    prices do. `written` says how a text in a file is a number: "0,0" with a decimal comma, "0 %" with a sign (then 5 is
-    5 %).
+    """A number from `low` to `high`, both included. `decimals`: so many has a number that is drawn. `ends`: where
+    levels are bought, how numbers end is bought with them (`data.encoding.fine`), so that prices end as prices do.
+    `written` says how a text in a file is a number: "0,0" with a decimal comma, "0 %" with a sign (then 5 is 5 %).
     """
 
     kind: ClassVar[str] = "real"
@@ -245,7 +241,6 @@ class Real(Binned):
 @dataclass(frozen=True, kw_only=True)
 class Date(Binned):
     """A day from `low` to `high`, both included; its scale is days since 1970-01-01. A time of day has no place here.
-
     `written` says how a text in a file is a day: "DD.MM.YYYY". Bounds and edges are ISO days all the same.
     """
 
@@ -287,9 +282,8 @@ class Date(Binned):
 @dataclass(frozen=True, kw_only=True)
 class Datetime(Binned):
     """A day and a time of day from `low` to `high`, both included, in steps of a second, a minute or an hour since
-    1970-01-01 00:00.
-
-    Times have no zone: they are those of the clock on the wall. What is finer than the resolution is dropped.
+    1970-01-01 00:00. Times have no zone: they are those of the clock on the wall. What is finer than the resolution is
+    dropped.
     """
 
     kind: ClassVar[str] = "datetime"

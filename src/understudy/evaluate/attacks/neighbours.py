@@ -59,10 +59,8 @@ def neighbourhood(
     score: str = "share",
     seed: int = 0,
 ) -> Attack:
-    """Attack up to `targets` training rows and as many held-out ones through the synthetic table.
-
-    `holdout` are rows from the same population that no training saw; `outliers` is the share of outliers among the
-    targets.
+    """Attack up to `targets` training rows and as many held-out ones through the synthetic table. `holdout` are rows
+    from the same population that no training saw; `outliers` is the share of outliers among the targets.
     """
     whole(targets=targets)
     one_of(SCORES, score=score)

@@ -176,10 +176,9 @@ def audit_run_file(
     seed: int = 0,
     watch: Callable[[int], None] | None = None,
 ) -> AuditResult:
-    """Audit what a run file says: its protocol, its settings and one party's budget, on made-up rows.
-
-    The party is the one that promises the smallest ε, unless named. The number of people sets the sampling rate; it is
-    read from the run's card where the run was carried out, and a rate of one in ten is taken where it was not.
+    """Audit what a run file says: its protocol, its settings and one party's budget, on made-up rows. The party is the
+    one that promises the smallest ε, unless named. The number of people sets the sampling rate; it is read from the
+    run's card where the run was carried out, and a rate of one in ten is taken where it was not.
     """
     case = case_of_run(file, protocol, config, party=party, people=people)
     result = audit_protocol(case, trials=trials, confidence=confidence, seconds=seconds, seed=seed, watch=watch)

@@ -50,9 +50,8 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Tightness:
-    """μ as claimed, and the least and the most that it is, from so many draws of noise.
-
-    `noise`: the most that the deviation of the noise can be, over what was stated.
+    """μ as claimed, and the least and the most that it is, from so many draws of noise. `noise`: the most that the
+    deviation of the noise can be, over what was stated.
     """
 
     claimed: float
@@ -101,7 +100,6 @@ def tightness(
     most_runs: int = 400,
 ) -> Tightness:
     """Measure what one person moves, of all runs the most, and the noise, until the two ends are near each other.
-
     `look(trial)`: the blocks of a run with and without the person, by the same noise, and what the ledger holds.
     """
     moves, noises, begun = list[dict[Key, float]](), dict[Key, list[NDArray[Any]]](), time.monotonic()

@@ -60,10 +60,9 @@ def references(real: Codes, size: int, seed: int) -> tuple[Codes, ...]:
 def attribute_sets(
     owners: Sequence[Hashable], k: int, *, count: int = 100, scope: str = "all", rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Up to `count` distinct sets of k columns, uniform among those of the scope: (sets, k).
-
-    `owners` names the party of each column. "within": all columns of one party; "cross": of at least two.
-    Edges: fewer such sets than `count` → all of them; none → an array of no rows.
+    """Up to `count` distinct sets of k columns, uniform among those of the scope: (sets, k). `owners` names the party
+    of each column. "within": all columns of one party; "cross": of at least two. Edges: fewer such sets than `count` →
+    all of them; none → an array of no rows.
     """
     whole(k=k, count=count)
     one_of(SCOPES, scope=scope)
@@ -106,10 +105,9 @@ def _blind_draws(groups: list[NDArray[np.int64]], k: int, rng: np.random.Generat
 
 
 class Marginals:
-    """A real and a synthetic table laid out by column, with the rows of floor and ceiling beside them.
-
-    `sizes` are the levels per column (default: the largest code + 1), `owners` the party of each column, `ends` tables
-    as large as the synthetic one for floor and ceiling, or none; by default they are drawn here.
+    """A real and a synthetic table laid out by column, with the rows of floor and ceiling beside them. `sizes` are the
+    levels per column (default: the largest code + 1), `owners` the party of each column, `ends` tables as large as the
+    synthetic one for floor and ceiling, or none; by default they are drawn here.
     """
 
     def __init__(

@@ -39,7 +39,6 @@ WORKING_SET = {"cpu": 128 << 20, "cuda": 2 << 30}
 
 class Training(ABC):
     """How clients train: `epochs` full-batch steps, `chunk` clients at a time (default: as many as fill `WORKING_SET`).
-
     It is on `device` (default: that of the model). Kept by whoever trains round after round: on a GPU a round of known
     shapes is one replayed graph.
     """

@@ -21,10 +21,9 @@ from understudy.models.network import read
 
 
 class Mmd:
-    """The squared distance for clients whose real rows are 1 in `real` (clients, rows), and 0 elsewhere.
-
-    Guarantee: a client's distance depends on its own real rows alone; what a masked row holds reaches neither it
-    nor its gradient, unless that is not finite.
+    """The squared distance for clients whose real rows are 1 in `real` (clients, rows), and 0 elsewhere. Guarantee: a
+    client's distance depends on its own real rows alone; what a masked row holds reaches neither it nor its gradient,
+    unless that is not finite.
     """
 
     def __init__(self, real: Tensor, latent: int) -> None:
@@ -41,9 +40,8 @@ class Mmd:
         return (own * self.pairs - self.scale / self._far(latent, prior) * self.across).sum((1, 2))
 
     def gradient(self, latent: Tensor, prior: Tensor) -> Tensor:
-        """Its gradient by the latent points, in closed form: (clients, rows, d_z).
-
-        ∂K/∂x = −2κ (x − y) / (κ + ‖x − y‖²)², and a point of the latent sample is in each of its pairs twice.
+        """Its gradient by the latent points, in closed form: (clients, rows, d_z). ∂K/∂x = −2κ (x − y) / (κ + ‖x −
+        y‖²)², and a point of the latent sample is in each of its pairs twice.
         """
         own = self.pairs * (-4 * self.scale) / self._far(latent, latent).square()
         cross = self.across * (2 * self.scale) / self._far(latent, prior).square()
@@ -136,10 +134,9 @@ def _write(to_output: Tensor, inputs: Tensor, to_weight: Tensor, to_bias: Tensor
 
 
 class SeriesByHand:
-    """Adam for the recurrent autoencoders of many clients, with the gradient in closed form, in `out` itself.
-
-    No tape is kept, buffers are made once for all epochs, and each gradient is written where the optimiser reads it:
-    4.2 times as fast as autograd.
+    """Adam for the recurrent autoencoders of many clients, with the gradient in closed form, in `out` itself. No tape
+    is kept, buffers are made once for all epochs, and each gradient is written where the optimiser reads it: 4.2 times
+    as fast as autograd.
     """
 
     def __init__(

@@ -106,7 +106,6 @@ class Lstm:
 
     def _slopes(self) -> tuple[Tensor, Tensor]:
         """Into `slopes`: what each gate's input is multiplied with, given the gradient at h (for o) or c (for i, f, g).
-
         Returned are the same from h to c, and f, from one cell to the next.
         """
         hidden = self.hidden

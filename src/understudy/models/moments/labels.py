@@ -122,10 +122,9 @@ def by_labels(first: Released, labels: Labels) -> ByLabels:
 
 
 def fitted_effects(seen: Tensor, sums: Tensor, noise: float, blocks: tuple[int, ...]) -> Tensor:
-    """Effects θ (effects, features) of which sums (n, features) = seen (n, effects) · θ + noise were released.
-
-    θ of a block, and of a band of neighbouring features, has one variance: the likeliest. A round of the iteration: θ
-    given the variances v; then v is Σ θ² of a block over how many of its numbers are told from noise.
+    """Effects θ (effects, features) of which sums (n, features) = seen (n, effects) · θ + noise were released. θ of a
+    block, and of a band of neighbouring features, has one variance: the likeliest. A round of the iteration: θ given
+    the variances v; then v is Σ θ² of a block over how many of its numbers are told from noise.
     """
     block = torch.repeat_interleave(torch.arange(len(blocks)), torch.tensor(blocks))
     features, bands = sums.shape[1], -(-sums.shape[1] // _BAND)

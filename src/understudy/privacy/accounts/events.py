@@ -39,11 +39,9 @@ _MOST = 2**53  # of a count, or of a sensitivity: up to here a float holds every
 
 @attrs.frozen
 class PureDp(DpEvent):  # type: ignore[misc]
-    """One use of a mechanism that is ε-DP, or of an ε-LDP report.
-
-    Guarantee: no output is more than e^ε times likelier with a person's rows than without them. For an ε-LDP
-    report "without" means with any other rows in their place: that the person reported at all is public.
-    Edges: ε=0 costs nothing.
+    """One use of a mechanism that is ε-DP, or of an ε-LDP report. Guarantee: no output is more than e^ε times likelier
+    with a person's rows than without them. For an ε-LDP report "without" means with any other rows in their place: that
+    the person reported at all is public. Edges: ε=0 costs nothing.
     """
 
     epsilon: float = attrs.field(converter=float)
@@ -54,10 +52,9 @@ class PureDp(DpEvent):  # type: ignore[misc]
 
 @attrs.frozen
 class DiscreteGaussian(DpEvent):  # type: ignore[misc]
-    """One whole number plus discrete Gaussian noise of parameter `sigma` (Canonne, Kamath, Steinke 2020).
-
-    Guarantee: a person moves the number by at most `sensitivity`.
-    Edges: a vector is charged as `ZCDpEvent(Δ²/2σ²)` with Δ its L2 sensitivity (their Thm 14).
+    """One whole number plus discrete Gaussian noise of parameter `sigma` (Canonne, Kamath, Steinke 2020). Guarantee: a
+    person moves the number by at most `sensitivity`. Edges: a vector is charged as `ZCDpEvent(Δ²/2σ²)` with Δ its L2
+    sensitivity (their Thm 14).
     """
 
     sigma: float = attrs.field(converter=float)
@@ -70,11 +67,9 @@ class DiscreteGaussian(DpEvent):  # type: ignore[misc]
 
 @attrs.frozen
 class Reveals(DpEvent):  # type: ignore[misc]
-    """A person is revealed with probability `delta`, and nothing is learned otherwise.
-
-    Guarantee: the failure of a mechanism that is otherwise priced by its own event, as when a list of values of
-    an unknown domain shows one that a single person has.
-    Edges: it takes its `delta` from the δ at which a spend is priced; a δ below it → infinity.
+    """A person is revealed with probability `delta`, and nothing is learned otherwise. Guarantee: the failure of a
+    mechanism that is otherwise priced by its own event, as when a list of values of an unknown domain shows one that a
+    single person has. Edges: it takes its `delta` from the δ at which a spend is priced; a δ below it → infinity.
     """
 
     delta: float = attrs.field(converter=float)
@@ -89,10 +84,9 @@ _VOCABULARY: dict[str, Any] = {cls.__name__: cls for cls in (*SINGLE, *_NESTED)}
 
 
 def flatten(event: DpEvent, count: int = 1) -> Counter[DpEvent]:
-    """Open compositions: how often each single event happens in `count` uses of `event`.
-
-    Edges: a Poisson sample of several Gaussians is one of their merged noise, a sample of pure mechanisms is
-    pure; an event outside the vocabulary → PrivacyError; more than 2⁵³ uses → ConfigError.
+    """Open compositions: how often each single event happens in `count` uses of `event`. Edges: a Poisson sample of
+    several Gaussians is one of their merged noise, a sample of pure mechanisms is pure; an event outside the vocabulary
+    → PrivacyError; more than 2⁵³ uses → ConfigError.
     """
     _counted(count=count)
     match event:

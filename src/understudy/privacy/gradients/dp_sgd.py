@@ -71,10 +71,9 @@ def add_noise(sums: list[Tensor], deviation: float, rng: Normals) -> list[Tensor
 
 
 def clipped_sums(losses: Tensor, taps: Sequence[Tap], *, clip_norm: float, mask: Tensor | None = None) -> list[Tensor]:
-    """The sum over samples of their gradients, each scaled down to `clip_norm` over all parameters together.
-
-    Guarantee: as in `private_sums`, without the noise; and the sum is finite, whatever losses, weights and rows are.
-    Edges: a sample with a factor that is not finite, or longer than `limits.FACTOR`, counts for nothing, by itself.
+    """The sum over samples of their gradients, each scaled down to `clip_norm` over all parameters together. Guarantee:
+    as in `private_sums`, without the noise; and the sum is finite, whatever losses, weights and rows are. Edges: a
+    sample with a factor that is not finite, or longer than `limits.FACTOR`, counts for nothing, by itself.
     """
     require_clipping(clip_norm, 0.0)
     outputs = [given for _, given in taps]

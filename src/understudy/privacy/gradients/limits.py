@@ -118,10 +118,9 @@ def sound(sent: Tensor, most: float) -> Tensor | None:
 
 @contextmanager
 def full(device: torch.device) -> Iterator[None]:
-    """Float32 products with all of their 24 bits, whatever the process asked for; afterwards as before.
-
-    Edges: a machine that takes fewer even so (a library's own setting, NVIDIA_TF32_OVERRIDE, DNNL_DEFAULT_FPMATH_MODE)
-    → PrivacyError before anything is computed. It is tried once on each device; not while a CUDA graph is captured.
+    """Float32 products with all of their 24 bits, whatever the process asked for; afterwards as before. Edges: a
+    machine that takes fewer even so (a library's own setting, NVIDIA_TF32_OVERRIDE, DNNL_DEFAULT_FPMATH_MODE) →
+    PrivacyError before anything is computed. It is tried once on each device; not while a CUDA graph is captured.
     """
     with _at("highest"):
         capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()

@@ -30,9 +30,8 @@ from understudy.privacy.noise import Rng
 
 @dataclass(frozen=True, kw_only=True)
 class EmMds(Selection):
-    """`chosen` different indices: a set with `threshold` hits or more is e^ε times likelier than any other.
-
-    Edges: the indices leave in ascending order; the order of drawing would tell which are in the top set.
+    """`chosen` different indices: a set with `threshold` hits or more is e^ε times likelier than any other. Edges: the
+    indices leave in ascending order; the order of drawing would tell which are in the top set.
     """
 
     chosen: int
@@ -137,9 +136,7 @@ def _chance(dims: int, top: int, chosen: int) -> NDArray[np.float64]:
 @dataclass(frozen=True, kw_only=True)
 class SubMds(Selection):
     """EM-MDS on ρ·d dimensions that each client draws anew, with the most indices that keep the wanted share.
-
-    Guarantee: as every choosing mechanism's; the drawn dimensions do not depend on the update and need not be
-    secret.
+    Guarantee: as every choosing mechanism's; the drawn dimensions do not depend on the update and need not be secret.
     Edges: a wanted share that no size reaches → ConfigError.
     """
 
@@ -178,10 +175,8 @@ class SubMds(Selection):
 
 @dataclass(frozen=True, kw_only=True)
 class MagRr(LocalMechanism):
-    """One bit a client: is the largest value of the update below r·γ? By randomized response.
-
-    Guarantee: ε-LDP for a client's whole update. γ and r are public.
-    Edges: a non-finite update counts as zero (`reporter.cohort`).
+    """One bit a client: is the largest value of the update below r·γ? By randomized response. Guarantee: ε-LDP for a
+    client's whole update. γ and r are public. Edges: a non-finite update counts as zero (`reporter.cohort`).
     """
 
     decay: float = 0.5
@@ -205,9 +200,8 @@ class MagRr(LocalMechanism):
 
 @dataclass(kw_only=True)
 class RateDecay:
-    """The server's side: multiply the rate by r after `patience` rounds in a row in which half say "small".
-
-    Edges: a round without flags changes nothing.
+    """The server's side: multiply the rate by r after `patience` rounds in a row in which half say "small". Edges: a
+    round without flags changes nothing.
     """
 
     rate: float

@@ -92,10 +92,9 @@ class NearestCodes(LocalMechanism):
 
 @dataclass(frozen=True)
 class Codebook:
-    """Public codewords of each of many people: normal numbers, in `blocks` of `width` each.
-
-    They follow from a text that everybody knows and from the person's place, so that an aggregate of many people's
-    reports has no bias of one codebook. A person needs one block of all codewords, the reader all blocks of one.
+    """Public codewords of each of many people: normal numbers, in `blocks` of `width` each. They follow from a text
+    that everybody knows and from the person's place, so that an aggregate of many people's reports has no bias of one
+    codebook. A person needs one block of all codewords, the reader all blocks of one.
     """
 
     about: str

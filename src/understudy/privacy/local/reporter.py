@@ -1,7 +1,7 @@
 """What a cohort of clients sends under local privacy, what the server makes of it, and the exact draws behind it.
 
 A `Reporter` turns one update a client into one small message a client; the server adds the messages up. What
-chooses (`selection`, `em_mds`) sends a sign and a few indices, what estimates a mean (`duchi`, `piecewise`) noisy
+chooses (`selection`, `em_mds`) sends a sign and a few indices, what estimates a mean (`piecewise`) noisy
 values. Both are a `Report`, so a protocol takes either.
 
 SignDS-FL, Algorithm 1, lines 6–9: Δ̂[j] = s for j ∈ J, else 0; the mean over the N clients.
@@ -35,10 +35,9 @@ _CHUNK = 2**24  # update values in work at a time
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What n clients send: client i claims `scale · values[i]` at `indices[i]`, and 0 elsewhere.
-
-    Guarantee: the tensors are all that leaves the clients; `dims` and `scale` are public constants.
-    Edges: no clients → a mean of 0; an index that comes twice counts twice.
+    """What n clients send: client i claims `scale · values[i]` at `indices[i]`, and 0 elsewhere. Guarantee: the tensors
+    are all that leaves the clients; `dims` and `scale` are public constants. Edges: no clients → a mean of 0; an index
+    that comes twice counts twice.
     """
 
     dims: int
@@ -123,7 +122,6 @@ class MeanMechanism(LocalMechanism):
 
 def kept_share(named: int, options: int, epsilon: float) -> int:
     """How many of 2⁶² reports name one of so many of the options, so that each is e^ε times likelier than another.
-
     Rounded down, from two floats below `exp`, whose last digit may be wrong.
     """
     lift = Fraction(math.nextafter(math.nextafter(math.exp(epsilon), 0), 0))
@@ -164,18 +162,15 @@ def chunks(updates: Tensor, values: int = _CHUNK) -> Iterator[slice]:
 
 
 def fine(rng: Rng, *shape: int, device: Device) -> Tensor:
-    """Uniform in [0, 1] with 106 random bits: `fine < p` is true with probability p also where p is tiny.
-
-    With 53 bits, what should happen once in e³⁶ draws never happens, and its absence tells.
+    """Uniform in [0, 1] with 106 random bits: `fine < p` is true with probability p also where p is tiny. With 53 bits,
+    what should happen once in e³⁶ draws never happens, and its absence tells.
     """
     return rng.uniform(*shape, device=device).add_(rng.uniform(*shape, device=device), alpha=2**-53)
 
 
 def categorical(law: Tensor, n: int, rng: Rng, device: Device) -> Tensor:
-    """n draws from {0, …, len(law) − 1} with the probabilities `law` (float64): (n,).
-
-    The smallest probabilities lie next to 0, where floats are dense, so that each holds to a relative
-    len(law) · 2⁻⁵²; only those near 2⁻¹⁰⁶ do not.
+    """n draws from {0, …, len(law) − 1} with the probabilities `law` (float64): (n,). The smallest probabilities lie
+    next to 0, where floats are dense, so that each holds to a relative len(law) · 2⁻⁵²; only those near 2⁻¹⁰⁶ do not.
     """
     order = law.argsort(stable=True)
     steps = law[order].cumsum(0)[:-1].to(device)  # what lies above the last step is the likeliest outcome
@@ -197,9 +192,8 @@ def distinct(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tenso
 
 
 def subset(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tensor:
-    """The same for a large `size`, in ascending order: time and memory grow with `high`, not with its sort.
-
-    Each pass throws as many darts as places are missing, so a row never gets one too many.
+    """The same for a large `size`, in ascending order: time and memory grow with `high`, not with its sort. Each pass
+    throws as many darts as places are missing, so a row never gets one too many.
     """
     fewer = min(size, high - size)
     hit = torch.zeros(rows, high, dtype=torch.bool, device=device)
@@ -211,9 +205,8 @@ def subset(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tensor:
 
 @dataclass(frozen=True)
 class TopSets:
-    """The top-k set of every row, by its smaller side: the top set itself, or all others if those are fewer.
-
-    Edges: ties at the border fall to either side, but exactly k indices are in.
+    """The top-k set of every row, by its smaller side: the top set itself, or all others if those are fewer. Edges:
+    ties at the border fall to either side, but exactly k indices are in.
     """
 
     few: Tensor  # (n, min(k, d − k)) indices
@@ -228,11 +221,9 @@ class TopSets:
         return cls(few, torch.zeros_like(scores, dtype=torch.bool).scatter_(1, few, True), few_is_top)
 
     def pick(self, inside: Tensor, rng: Rng, *, repeat: bool = False) -> Tensor:
-        """An index for each slot of `inside` (n, h): from the row's top set where True, else from outside.
-
-        Guarantee: uniform over all such rows, without an index twice unless `repeat`.
-        Edges: the order of a row is that of `inside`: who sends it as it is sends `inside` too.
-        Time grows like k ln k as h nears k.
+        """An index for each slot of `inside` (n, h): from the row's top set where True, else from outside. Guarantee:
+        uniform over all such rows, without an index twice unless `repeat`. Edges: the order of a row is that of
+        `inside`: who sends it as it is sends `inside` too. Time grows like k ln k as h nears k.
         """
         (dims, size), device = (self.in_few.shape[1], self.few.shape[1]), inside.device
         from_few = inside == self.few_is_top

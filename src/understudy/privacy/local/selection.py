@@ -57,7 +57,6 @@ class Selection(LocalMechanism, ABC):
 
 class Ps(Selection):
     """PS, perturbed sampling: one index, e^ε times likelier to be a given dimension of the top set than a given other.
-
     Liu, Cao, Yoshikawa, Chen, "FedSel" (DASFAA 2020); SignDS-FL, Algorithm 2, Eq. 3.6–3.7.
     """
 
@@ -83,9 +82,8 @@ class Ps(Selection):
 
 @dataclass(frozen=True, kw_only=True)
 class Naive(Selection):
-    """h times PS, each under ε/h: independent of one another, so that one may come twice.
-
-    The baseline of SignDS-FL, Eq. 3.15 ("SignDS-E" in FedSTDG).
+    """h times PS, each under ε/h: independent of one another, so that one may come twice. The baseline of SignDS-FL,
+    Eq. 3.15 ("SignDS-E" in FedSTDG).
     """
 
     chosen: int

@@ -128,9 +128,8 @@ class SubsetSelection(LocalMechanism):
         return torch.from_numpy(np.ascontiguousarray(sent))
 
     def decode(self, sent: Tensor) -> tuple[Tensor, Tensor]:
-        """What `encode` wrote, and which reports are none: (n, size) with 0 … size − 1 there, and bool (n,).
-
-        A report is none where it names too few or too many cells, one twice, or one that does not exist.
+        """What `encode` wrote, and which reports are none: (n, size) with 0 … size − 1 there, and bool (n,). A report
+        is none where it names too few or too many cells, one twice, or one that does not exist.
         """
         raw = sent.numpy()
         named = np.tile(np.arange(self.size), (len(raw), 1))

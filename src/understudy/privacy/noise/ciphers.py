@@ -51,10 +51,9 @@ class NeverCopied:
 
 
 def keystream(key: bytes, block: int, size: int) -> NDArray[np.uint8]:
-    """`size` bytes of the stream of this key, from `block` on.
-
-    Guarantee: without the key, indistinguishable from random while AES-256 is a pseudo-random permutation.
-    Edges: a block that is used twice hides nothing; who uses which is the caller's to count.
+    """`size` bytes of the stream of this key, from `block` on. Guarantee: without the key, indistinguishable from
+    random while AES-256 is a pseudo-random permutation. Edges: a block that is used twice hides nothing; who uses which
+    is the caller's to count.
     """
     out = np.empty(size, np.uint8)
     encryptor = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(BLOCK, "big"))).encryptor()
@@ -73,10 +72,8 @@ def keystream_at(key: bytes, blocks: NDArray[np.uint64]) -> NDArray[np.uint8]:
 
 
 class Keystream(NeverCopied):
-    """The same stream for small reads that follow one another: the cipher goes on where it stopped.
-
-    Guarantee: `read` gives what `keystream` gives.
-    Edges: up to SMALL bytes, and one reader at a time.
+    """The same stream for small reads that follow one another: the cipher goes on where it stopped. Guarantee: `read`
+    gives what `keystream` gives. Edges: up to SMALL bytes, and one reader at a time.
     """
 
     def __init__(self) -> None:
@@ -93,11 +90,9 @@ class Keystream(NeverCopied):
 
 
 class ChaCha20(NeverCopied):
-    """A ChaCha20 keystream on one device.
-
-    Guarantee: the words are RFC 8439's keystream, each block is handed out once.
-    Edges: a draw takes whole blocks of 16 words and throws the rest away; the counter is `counter` (1,),
-    int64, on the device: write to it in place to move in the stream, also between replays of a graph.
+    """A ChaCha20 keystream on one device. Guarantee: the words are RFC 8439's keystream, each block is handed out once.
+    Edges: a draw takes whole blocks of 16 words and throws the rest away; the counter is `counter` (1,), int64, on the
+    device: write to it in place to move in the stream, also between replays of a graph.
     """
 
     def __init__(self, key: bytes, *, nonce: int = 0, counter: int = 0, device: torch.device | str = "cpu"):

@@ -46,9 +46,8 @@ _FAR = 2**40  # times 2²⁰ is still a whole number of 64 bits
 
 @dataclass(frozen=True)
 class CountNoise(ABC):
-    """Noise for counts, of which one person moves one, by at most `sensitivity`.
-
-    `scale` is a fraction, for exactness; `rounded_up` makes one of a float.
+    """Noise for counts, of which one person moves one, by at most `sensitivity`. `scale` is a fraction, for exactness;
+    `rounded_up` makes one of a float.
     """
 
     scale: Fraction
@@ -85,10 +84,9 @@ class CountNoise(ABC):
         """P(noise ≥ least), for `least` of 1 and above: to a relative 10⁻⁹."""
 
     def __call__(self, counts: Tensor, rng: Rng) -> Tensor:
-        """The counts, each with noise of its own.
-
-        Guarantee: for counts that differ in one person, `event`, given that `rng` is a secure source.
-        Edges: no counts → none, and nothing is drawn; counts that are not whole numbers → ValueError.
+        """The counts, each with noise of its own. Guarantee: for counts that differ in one person, `event`, given that
+        `rng` is a secure source. Edges: no counts → none, and nothing is drawn; counts that are not whole numbers →
+        ValueError.
         """
         if counts.is_floating_point() or counts.is_complex():
             raise ValueError(f"counts must be whole numbers, not {counts.dtype}. Nothing was drawn.")
@@ -106,10 +104,8 @@ class CountNoise(ABC):
 
 @dataclass(frozen=True)
 class DiscreteLaplaceNoise(CountNoise):
-    """P(z) ∝ e^(−|z|/scale).
-
-    Guarantee: ε-DP with ε = sensitivity/scale, at δ=0, and no less: a ratio of e^ε is reached.
-    Edges: a Laplace draw beyond 2⁶³, once in e^(2⁴³), would wrap around.
+    """P(z) ∝ e^(−|z|/scale). Guarantee: ε-DP with ε = sensitivity/scale, at δ=0, and no less: a ratio of e^ε is
+    reached. Edges: a Laplace draw beyond 2⁶³, once in e^(2⁴³), would wrap around.
     """
 
     @property
@@ -143,10 +139,8 @@ class DiscreteLaplaceNoise(CountNoise):
 
 @dataclass(frozen=True)
 class DiscreteGaussianNoise(CountNoise):
-    """P(z) ∝ e^(−z²/2σ²) with σ = scale.
-
-    Guarantee: sensitivity²/2σ²-zCDP, as Gaussian noise (Thm 4), and so (ε, δ)-DP for every δ above 0.
-    Edges: exact unless a proposal lies 2048 σ out, once in e²⁰⁴⁸. δ=0 has no finite ε.
+    """P(z) ∝ e^(−z²/2σ²) with σ = scale. Guarantee: sensitivity²/2σ²-zCDP, as Gaussian noise (Thm 4), and so (ε, δ)-DP
+    for every δ above 0. Edges: exact unless a proposal lies 2048 σ out, once in e²⁰⁴⁸. δ=0 has no finite ε.
     """
 
     @property
@@ -303,9 +297,8 @@ def _true(marks: Any) -> Any:
 
 
 def rounded_up(scale: float) -> Fraction:
-    """A short fraction from `scale` up: more noise by at most 2⁻¹⁰ of it, never less.
-
-    Edges: scales between 2⁻¹⁰ and 2²⁰ become fractions that noise can be drawn by.
+    """A short fraction from `scale` up: more noise by at most 2⁻¹⁰ of it, never less. Edges: scales between 2⁻¹⁰ and
+    2²⁰ become fractions that noise can be drawn by.
     """
     positive(scale=scale)
     unit = Fraction(2) ** (math.frexp(scale)[1] - 1 - _BITS)

@@ -93,10 +93,9 @@ class Rng(ABC):
         return torch.as_tensor(drawn).view(shape)
 
     def below(self, high: int, n: int, device: Device) -> Any:
-        """`integers`, n of them, plainly: for mechanisms that compare them and go on, many times for one draw.
-
-        Edges: refuses words above the largest multiple of `high` and draws again, so a GPU waits here, unless `high` is
-        a power of two.
+        """`integers`, n of them, plainly: for mechanisms that compare them and go on, many times for one draw. Edges:
+        refuses words above the largest multiple of `high` and draws again, so a GPU waits here, unless `high` is a
+        power of two.
         """
         if not 1 <= high <= 2**63:
             raise ConfigError(f"high must lie between 1 and 2**63, not {high!r}.")
@@ -226,9 +225,8 @@ class SecureRng(NeverCopied, Rng):
 
 
 class FastRng(Rng):
-    """torch's generator behind the same face: for latent draws, initial weights and tests.
-
-    Edges: not for noise that protects anybody, as later draws follow from earlier ones.
+    """torch's generator behind the same face: for latent draws, initial weights and tests. Edges: not for noise that
+    protects anybody, as later draws follow from earlier ones.
     """
 
     name = "torch.Generator (not secure)"

@@ -52,9 +52,8 @@ class KeyPair:
 
 
 def fingerprint(names_and_keys: Mapping[str, bytes]) -> str:
-    """Eight groups of four characters that two people can read to each other: equal when all keys are.
-
-    Guarantee: to find two sets of keys with one fingerprint, which a server in the middle would need, takes 2⁶⁴ trials.
+    """Eight groups of four characters that two people can read to each other: equal when all keys are. Guarantee: to
+    find two sets of keys with one fingerprint, which a server in the middle would need, takes 2⁶⁴ trials.
     """
     text = json.dumps({name: key.hex() for name, key in names_and_keys.items()}, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -134,9 +133,8 @@ def _after(before: bytes, data: bytes) -> bytes:
 def connect(
     own: str, pair: KeyPair, keys: Mapping[str, bytes], *, context: bytes, shared: Mapping[str, bytes] | None = None
 ) -> dict[str, Channel]:
-    """A channel to every other holder; `shared`: what this end and one other must agree on besides.
-
-    Edges: keys in which the own one is missing or another → MessageError.
+    """A channel to every other holder; `shared`: what this end and one other must agree on besides. Edges: keys in
+    which the own one is missing or another → MessageError.
     """
     if keys.get(own) != pair.public:
         raise MessageError(f"{own}: the list of keys does not hold the key of {own}. Nothing was sent.")
@@ -153,10 +151,9 @@ _ONCE = bytes(_NONCE)  # a key is for one message alone
 
 
 def seal(public: bytes, data: bytes, context: bytes, secret: bytes) -> bytes:
-    """The message for the owner of this key: 32 bytes of a public key, the message, 16 bytes of a tag.
-
-    Guarantee: whoever has neither the receiver's key nor `secret` learns the length alone; a changed message, or one
-    that was sealed under another `context`, is refused. Edges: `secret`, 32 random bytes, is for one message alone.
+    """The message for the owner of this key: 32 bytes of a public key, the message, 16 bytes of a tag. Guarantee:
+    whoever has neither the receiver's key nor `secret` learns the length alone; a changed message, or one that was
+    sealed under another `context`, is refused. Edges: `secret`, 32 random bytes, is for one message alone.
     """
     pair = KeyPair(secret)
     return pair.public + _cipher(pair.agree(public), pair.public, public).encrypt(_ONCE, data, context)

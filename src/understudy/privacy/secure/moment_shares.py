@@ -160,10 +160,9 @@ class MomentShare(Uploads):
 def split_moments(
     vectors: Vectors, classes: Whole, q: Whole, random: Bytes, field: Field = FIELD
 ) -> tuple[MomentShare, Bytes, Bytes, Bytes]:
-    """The first aggregator's share of some people, their public keys, its 32-byte seeds, and the second's.
-
-    `classes` (n,) and `q` (n, features) are theirs; `random` secret bytes of each, (n, `RANDOMNESS`), for one upload
-    alone. Edges: a vector that is longer than R makes an upload that fails.
+    """The first aggregator's share of some people, their public keys, its 32-byte seeds, and the second's. `classes`
+    (n,) and `q` (n, features) are theirs; `random` secret bytes of each, (n, `RANDOMNESS`), for one upload alone.
+    Edges: a vector that is longer than R makes an upload that fails.
     """
     n = len(q)
     keys, firsts, seconds = (np.ascontiguousarray(part) for part in np.split(random, np.cumsum([BLOCK, SEED]), axis=1))

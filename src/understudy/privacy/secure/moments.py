@@ -80,10 +80,9 @@ _ROOM = 1 + 2.0**-40
 
 
 def bounded(rows: Whole, radius: float, scale: int) -> Whole:
-    """Rows (n, d) in which `radius` becomes `scale`, as whole numbers; longer ones are pulled in to it.
-
-    Guarantee: every row that comes out has a norm of at most `scale`, and depends on that row alone.
-    Edges: a row that is not finite → zeros.
+    """Rows (n, d) in which `radius` becomes `scale`, as whole numbers; longer ones are pulled in to it. Guarantee:
+    every row that comes out has a norm of at most `scale`, and depends on that row alone. Edges: a row that is not
+    finite → zeros.
     """
     norms = np.sqrt(np.square(rows).sum(1))
     with np.errstate(all="ignore"):
@@ -170,7 +169,6 @@ def moments_event(multiplier: float) -> DpEvent:
 
 def noise_for(multiplier: float, reach: float) -> float:
     """The σ at which a release that a person moves by `reach` costs no more than a Gaussian with this multiplier.
-
     Edges: more noise than can be drawn, on the diagonal of second moments, too → ConfigError.
     """
     if not multiplier:
@@ -188,9 +186,8 @@ def doubled(sigma: float) -> Fraction:
 
 @lru_cache(maxsize=64)
 def needed_multipliers(budget: Budget, shares: tuple[float, ...]) -> tuple[float, ...]:
-    """The noise multiplier of each of several Gaussian releases that are within the budget together.
-
-    A share is that of Σ 1/multiplier², which is what Gaussian releases spend; a share of 0 is no release.
+    """The noise multiplier of each of several Gaussian releases that are within the budget together. A share is that of
+    Σ 1/multiplier², which is what Gaussian releases spend; a share of 0 is no release.
     """
     positive(**{"the sum of shares": math.fsum(shares)})
     found = calibrate(lambda z: {GaussianDpEvent(z): 1}, epsilon=budget.epsilon, delta=budget.delta)

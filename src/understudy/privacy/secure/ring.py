@@ -80,10 +80,9 @@ class Ring:
         return np.frombuffer(data, dtype=self.dtype).reshape(shape)
 
     def uniform(self, seed: bytes, stream: int, *shape: int) -> Words:
-        """Uniform words: stream number `stream` of the seed.
-
-        Guarantee: without the seed, indistinguishable from random while AES-256 is a pseudo-random permutation.
-        Edges: the same seed and stream give the same words, so a mask must be used for one message alone.
+        """Uniform words: stream number `stream` of the seed. Guarantee: without the seed, indistinguishable from random
+        while AES-256 is a pseudo-random permutation. Edges: the same seed and stream give the same words, so a mask
+        must be used for one message alone.
         """
         if len(seed) != SEED:
             raise ConfigError(f"a seed has {SEED} bytes, not {len(seed)}.")
@@ -91,9 +90,8 @@ class Ring:
         return data.view(self.dtype).reshape(shape)
 
     def product(self, a: Words, b: Words | Bits) -> Words:
-        """aᵀb modulo 2^bits, exactly; `b` are words, or 0/1 as booleans: (n, p), (n, q) → (p, q).
-
-        Edges: no rows → zeros. Memory beyond the result is bounded, whatever n.
+        """aᵀb modulo 2^bits, exactly; `b` are words, or 0/1 as booleans: (n, p), (n, q) → (p, q). Edges: no rows →
+        zeros. Memory beyond the result is bounded, whatever n.
         """
         total = np.zeros((a.shape[1], b.shape[1]), dtype=self.dtype)
         size = 32 if b.dtype == np.bool_ else 16
@@ -167,10 +165,9 @@ class Field:
         return total % prime
 
     def uniform(self, seed: bytes, stream: int, *shape: int) -> Numbers:
-        """Uniform numbers: stream number `stream` of a 32-byte seed, as `Ring.uniform` has it.
-
-        Guarantee: without the seed, indistinguishable from random while AES-256 is a pseudo-random permutation: what
-        does not fit the prime evenly is left out, not wrapped around.
+        """Uniform numbers: stream number `stream` of a 32-byte seed, as `Ring.uniform` has it. Guarantee: without the
+        seed, indistinguishable from random while AES-256 is a pseudo-random permutation: what does not fit the prime
+        evenly is left out, not wrapped around.
         """
         needed, block, found = math.prod(shape), stream << 64, [np.empty(0, np.uint32)]
         while needed > 0:

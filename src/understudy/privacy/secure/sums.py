@@ -61,7 +61,6 @@ _LEAST = 4.0  # of a share's scale, where several shares must look like one disc
 
 def blind(words: Words, channels: Iterable[Channel], ring: Ring, *, stream: int, about: bytes = b"") -> Words:
     """The words under a pad with each peer; over all ends that were told the same `about` them, pads add up to zero.
-
     Guarantee: with at least one channel whose peer does not help the onlooker, the result is uniform to it, whatever
     the words. Edges: no channels → the words as they are; a stream is for one message alone.
     """
@@ -71,10 +70,8 @@ def blind(words: Words, channels: Iterable[Channel], ring: Ring, *, stream: int,
 
 
 def noise_share(sigma: Fraction, parties: int, *, colluding: int = 1) -> Fraction:
-    """The scale of one holder's noise, so that σ remains against any `colluding` of the `parties`.
-
-    Guarantee: see the module.
-    Edges: a single holder adds σ; of no noise each adds none; colluding ≥ parties → ConfigError.
+    """The scale of one holder's noise, so that σ remains against any `colluding` of the `parties`. Guarantee: see the
+    module. Edges: a single holder adds σ; of no noise each adds none; colluding ≥ parties → ConfigError.
     """
     whole(parties=parties, colluding=colluding)
     if parties > 1 and colluding >= parties:
@@ -111,10 +108,9 @@ class Dealer:
 
 
 class Factor:
-    """One holder's side of a product: mask each chunk for the other, take the other's, and end with a share.
-
-    Guarantee: see the module; the masks of a chunk are used once, since chunks are counted here.
-    Edges: a chunk of another shape, or one taken before the own one was masked → MessageError, nothing changes.
+    """One holder's side of a product: mask each chunk for the other, take the other's, and end with a share. Guarantee:
+    see the module; the masks of a chunk are used once, since chunks are counted here. Edges: a chunk of another shape,
+    or one taken before the own one was masked → MessageError, nothing changes.
     """
 
     def __init__(self, ring: Ring, seed: bytes, *, first: bool, width: int, peer_width: int) -> None:

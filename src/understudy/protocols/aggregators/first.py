@@ -41,9 +41,9 @@ def train_by(
 ) -> Outcome:  # fmt: skip
     """Collect everybody's upload, release once what the terms count, and fit a generator to it.
 
-    With a `checkpoint` folder what was released is saved before it is fitted; `resume=True` continues from there. An
-    aggregator that goes away before the release ends the run. Over a network, where parties repeat what they have
-    answered, a run that is resumed collects nothing twice; in one process, what was paid by then is lost.
+    With a `checkpoint` folder what was released is saved before it is fitted; `resume=True` continues from there. Over
+    a network, where parties repeat what they have answered, a run that is resumed collects nothing twice; in one
+    process, what was paid by then is lost.
     """
     plan = terms.joint(config, {name: schemas[name] for name in parties.names})
     schema = plan.drawn(schemas)

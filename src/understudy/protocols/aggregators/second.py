@@ -3,15 +3,14 @@
 Guarantee: its share of a sum leaves it with discrete Gaussian noise in full on every cell, over at least `least_people`
 whose uploads both aggregators found to be tables, each once, and the same ones at both. The release stands in its
 ledger first, with the mark of who is in it; a run has one. What it says before that is uniform to the server
-(`secure.sketch`), whatever the server says, but for who passes.
-All uploads of a run are checked by one r, which follows from the aggregator's secret and which only the two know. So
-one that is checked twice, since the aggregator was put back to an earlier state, says the same of it twice, and
-nothing of its masks; and whether a sum was released stands in the ledger, which no state puts back.
+(`secure.sketch`), whatever the server says, but for who passes. All uploads of a run are checked by one r, which
+follows from the aggregator's secret and which only the two know. So one that is checked twice, since the aggregator was
+put back to an earlier state, says the same of it twice, and nothing of its masks; and whether a sum was released stands
+in the ledger, which no state puts back.
 Edges: an upload that does not open, that came before, or that is not well formed is left out; another ask than the one
 that is due → an error, and nothing is sent. The state is not saved on the server's word (`Keep`). A release is on the
 disk, with its noise, before it is charged: one that was charged and lost, by a crash between the two, is said again to
-the bit, and no other sum is. A server that lets in people of its own making learns no more about the others: the noise
-is in full.
+the bit, and no other sum is.
 """
 
 import hmac

@@ -166,14 +166,7 @@ class Format(Form):
 
 
 class MomentFormat(Form):
-    """Uploads about a class and a vector.
-
-    16 bytes   key
-    80         sealed for the second aggregator: its 32-byte seed, bound to the run and the key
-    32         the first aggregator's seed
-    4·w        its words (`secure.moment_shares`)
-    8·t        its share of C: two words for each of the t squares that are checked
-    """
+    """Uploads about a class and a vector: key, sealed seed, own seed, words (`secure.moment_shares`), share of C."""
 
     cells: moment_shares.Vectors
 

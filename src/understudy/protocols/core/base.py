@@ -74,10 +74,9 @@ class Ask(Message):
 
 
 class Opening(Ask):
-    """An ask by which a run begins at a party: all settings of the run.
-
-    Under a contract they are the contract's, or the party never sees the ask (`runtime.session`). No other ask bears
-    settings: what a server may choose between two asks is typed, field by field, and the party's to check.
+    """An ask by which a run begins at a party: all settings of the run. Under a contract they are the contract's, or
+    the party never sees the ask (`runtime.session`). No other ask bears settings: what a server may choose between two
+    asks is typed, field by field, and the party's to check.
     """
 
     config: dict[str, Any]
@@ -231,11 +230,7 @@ class Parties(Protocol):
         """The parties, in a fixed order."""
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        """Ask all parties the same, or each named one its own; their replies by name.
-
-        A party's refusal (BudgetExceeded, PartyError, …) is raised here, with its name in the text. So is that one is
-        away (PartyAway), unless `at_least` of the asked have answered: then theirs are all the replies there are.
-        """
+        """Ask all the same, or each its own. A refusal is raised; so is PartyAway, unless `at_least` have answered."""
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,9 @@ class Error:
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """What so many people, columns and so much noise let one expect, in one sentence.
-
-    `single` and `pair` are the deviations of a count of one column and of a pair, in people, `levels` those of each
-    column, infinity where they are bought. Noise puts half of its mean size on each level or cell, as a share of all;
-    many levels are pooled, and come out to within four deviations, many cells to within seven.
+    """What so many people, columns and so much noise let one expect, in one sentence. `single` and `pair` are the
+    deviations of a count of one column and of a pair, in people, `levels` those of each column, infinity where they are
+    bought.
     """
 
     people: int
@@ -99,11 +97,9 @@ class Expectation:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What a run will do. `str` for people.
-
-    `price` is each holder's ε at its own δ, and `person` says what a person pays over all holders. `levels` are columns
-    with what will become of them, and `too_fine` those whose levels cannot be told from noise. `takes` are seconds, by
-    what they go into, and `memory` is in bytes.
+    """What a run will do. `str` for people. `price` is each holder's ε at its own δ, and `person` says what a person
+    pays over all holders. `levels` are columns with what will become of them, and `too_fine` those whose levels cannot
+    be told from noise. `takes` are seconds, by what they go into, and `memory` is in bytes.
     """
 
     protocol: str

@@ -49,9 +49,8 @@ def run_rounds(
 ) -> str:
     """Take the rounds that are left; how it ended, in the words of a card.
 
-    `step` asks and learns, and notes its round as done when it is: its numbers go from `done` + 1 to `total`. `save`
-    is called `every` so many rounds, at the end, and when the run is interrupted, which is raised again. `spent` is
-    what each party has paid so far, for those who watch.
+    `step` asks and learns, and notes its round as done when it is: its numbers go from `done` + 1 to `total`. `save` is
+    called `every` so many rounds, at the end, and when the run is interrupted, which is raised again.
     Edges: a budget that is spent ends the run with what it has, none at all if it was in the first round.
     """
     ended = ALL
@@ -87,7 +86,7 @@ class Present:
 
     Where every person is with one party, an absence touches neither what the others' people report nor what it costs
     them. Who has missed an ask is asked nothing more in this run, also after a restart: it has not kept the rounds
-    since. `round` is how many rounds are done, for the record; `gone` who went away, after how many, and when.
+    since.
     Guarantee: a party is left out only when it is away (the runtime's word), never for what it says: a refusal is
     raised.
     Edges: without `at_least` all have to stay, until all has been said. Fewer left than `at_least` → PartyAway; what

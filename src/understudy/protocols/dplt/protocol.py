@@ -90,10 +90,9 @@ class Config(OverColumns):
 
 @dataclass(frozen=True)
 class PurePricing(Pricing):
-    """A release's noise is 1/ε of one choice, or the scale of discrete Laplace on each table; ε of all add up.
-
-    `moved`: what a person, with all columns at all holders, has a part in: choices, pairs of latent attributes, tables
-    of the tree. `split`: the weights of the three.
+    """A release's noise is 1/ε of one choice, or the scale of discrete Laplace on each table; ε of all add up. `moved`:
+    what a person, with all columns at all holders, has a part in: choices, pairs of latent attributes, tables of the
+    tree.
     """
 
     moved: tuple[int, ...] = ()

@@ -62,10 +62,9 @@ def association(bits: Bits) -> Tensor:
 
 
 def group(scores: Tensor, size: int, choose: Choose) -> list[list[int]]:
-    """All bits in groups of `size`, the last perhaps smaller; the first of each group is its latent attribute.
-
-    A group's first is chosen by the sum of its size − 1 highest scores with bits that are left, then its others by
-    their score with it. Scores of sensitivity 1 make such a sum one of sensitivity size − 1.
+    """All bits in groups of `size`, the last perhaps smaller; the first of each group is its latent attribute. A
+    group's first is chosen by the sum of its size − 1 highest scores with bits that are left, then its others by their
+    score with it. Scores of sensitivity 1 make such a sum one of sensitivity size − 1.
     """
     left, groups = list(range(len(scores))), list[list[int]]()
     while left:
@@ -194,8 +193,6 @@ def _choose(noise: float, rng: Rng, scores: Tensor, sensitivity: int) -> int:
 @dataclass(frozen=True, eq=False)
 class Tables(Stage[Rows]):
     """Two-way tables of pairs of latent attributes, by the two holders that they are of.
-
-    `along_tree`: leaves with their latent attribute, too; what holders multiplied for the pairs before is read again.
     Guarantee: a person is in one cell of each table, so that a block of n tables moves by n in L1.
     """
 

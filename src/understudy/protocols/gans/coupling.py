@@ -1,15 +1,14 @@
 """What ties one party's columns to another's in VertiGAN: their joint two-way tables, measured once, as a second loss.
 
-VertiGAN's critics each see one party, so any coupling of the parties' distributions is optimal to them. Here the
-blocks X_iᵀX_k of the Gram matrix across parties (`gram/stages.py`) are released once, before the first round, and in
-every round the generator's gradient is the critics' plus that of a distance between the two-way tables of its own
-outputs and the released ones. Within a party the critics alone decide.
+VertiGAN's critics each see one party, so any coupling of the parties' distributions is optimal to them. Here the blocks
+X_iᵀX_k of the Gram matrix across parties (`gram/stages.py`) are released once, before the first round, and in every
+round the generator's gradient is the critics' plus that of a distance between the two-way tables of its own outputs and
+the released ones.
 
     d = Σ (PᵀP/n − target)² · precision over the cells across parties, P (n, width) the generator's odds on n latents
 
 Target and precision are those of `models/tables/fit_gram.read_tables`, in its basis: noisy cells, drawn to what is
-likely.
-The second gradient is scaled to `weight` times the length of the critics' one, and fades out as the mean square
+likely. The second gradient is scaled to `weight` times the length of the critics' one, and fades out as the mean square
 residual, in units of the noise, comes down to 1, what noise alone would leave.
 
 Budget. `share` of a party's ε goes into the release, which alone costs (share·ε, δ); the critic's noise is then the

@@ -1,8 +1,8 @@
 """The tensor work of a round at one party: private critic steps, then which way the generator should move.
 
 Algorithm 2, lines 4–16 of the VertiGAN paper (see `verti_gan.py`), and steps 2 and 3 of VDGAN's Algorithm 3 (see
-`vd_gan.py`). On a GPU the whole round is one captured graph: batches are padded to a fixed size and masked, and
-only indices, weights and latent points, or synthetic rows, are copied in. Nothing waits for the GPU.
+`vd_gan.py`). On a GPU the whole round is one captured graph: batches are padded to a fixed size and masked, and only
+indices, weights and latent points, or synthetic rows, are copied in.
 """
 
 import math

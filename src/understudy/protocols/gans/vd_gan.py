@@ -1,19 +1,18 @@
 """VDGAN with DPSGD: the server sends synthetic rows of its generator, and a private critic at each party judges them.
 
-Zhang, "GAN-Based Differentially Private Publication of Vertically Partitioned Data" (thesis, TUM 2022),
-Algorithms 1 and 3, §4.3 and §4.4.1: the server, the messages, what all parties have in common, and those that judge by
-one private critic. Another way to judge in private, §4.4.2, is in `vd_gan_pate.py`.
+Zhang, "GAN-Based Differentially Private Publication of Vertically Partitioned Data" (thesis, TUM 2022), Algorithms 1
+and 3, §4.3 and §4.4.1: the server, the messages, what all parties have in common, and those that judge by one private
+critic.
 Paper → code: t → round, s → critic_steps, m → rows (synthetic ones a round) and batch (real ones a critic step,
-expected), γ → learning_rate, GP's λ → penalty, C → clip_norm, σ → noise_multiplier, D_k → `Critic`,
-X̃_k → `Round.rows`, g_X̃k → `Gradient.gradient`.
-Differs from the paper: a person's price is composed over the parties, which hold the same people (Eq. 4.17 takes
-the maximum); the generator has a branch for each party (`BranchedGenerator`); its loss is the mean over rows;
-add/remove of one person, so a clipped gradient costs C, not 2C (Eq. 4.15); noise once a batch, not once a sample
-(Eq. 4.5); batches are Poisson samples, drawn in secret; a person is paired with a synthetic row in secret too, not by
-place.
+expected), γ → learning_rate, GP's λ → penalty, C → clip_norm, σ → noise_multiplier, D_k → `Critic`, X̃_k →
+`Round.rows`, g_X̃k → `Gradient.gradient`.
+Differs from the paper: a person's price is composed over the parties, which hold the same people (Eq. 4.17 takes the
+maximum); the generator has a branch for each party (`BranchedGenerator`); its loss is the mean over rows; add/remove of
+one person, so a clipped gradient costs C, not 2C (Eq. 4.15); noise once a batch, not once a sample (Eq. 4.5); batches
+are Poisson samples, drawn in secret; a person is paired with a synthetic row in secret too, not by place.
 
-What it can learn: each party's own joint distribution. Nothing in the loss ties one party's columns to
-another's, so cross-party dependence is not learned; evaluations show the two apart.
+What it can learn: each party's own joint distribution. Nothing in the loss ties one party's columns to another's, so
+cross-party dependence is not learned; evaluations show the two apart.
 """
 
 from abc import abstractmethod

@@ -1,19 +1,18 @@
 """VertiGAN: holders of different columns of the same people train one generator.
 
-Jiang, Zhang, Zhou, Grossklags, "Distributed GAN-based privacy-preserving publication of vertically-partitioned
-data" (PoPETs 2023(2)), Algorithms 1 and 2, §5, §7.2.
-Paper → code: T_global → rounds, T_d → critic_steps, B → batch, C → clip_norm, λ → penalty, G⁰ and Gⁱ → the
-common layers and a branch of `BranchedGenerator`, Dⁱ → `Critic`, τ → `Round.seed`, and `Round.batches` for batches.
-Differs from the paper: the signs of WGAN-GP and a linear critic (Eq. 8–13 are printed reversed); the sampling
-rate is B/N; every party draws its own secret Poisson batches, so that subsampling amplifies against the server
-and the other parties too. `sampling="shared"` reproduces the common batches and states both prices; what they follow
-from is a secret of the server and the parties, drawn anew for every round and kept by nobody, so that no outsider
-can know a batch. A party may hold one image or one series of each person instead of a table (§7.1): images get a
-convolutional branch and critic (`models/nets/gan.py`), a series is a row of values to the usual ones.
+Jiang, Zhang, Zhou, Grossklags, "Distributed GAN-based privacy-preserving publication of vertically-partitioned data"
+(PoPETs 2023(2)), Algorithms 1 and 2, §5, §7.2.
+Paper → code: T_global → rounds, T_d → critic_steps, B → batch, C → clip_norm, λ → penalty, G⁰ and Gⁱ → the common
+layers and a branch of `BranchedGenerator`, Dⁱ → `Critic`, τ → `Round.seed`, and `Round.batches` for batches.
+Differs from the paper: the signs of WGAN-GP and a linear critic (Eq. 8–13 are printed reversed); the sampling rate is
+B/N; every party draws its own secret Poisson batches, so that subsampling amplifies against the server and the other
+parties too. `sampling="shared"` reproduces the common batches and states both prices; what they follow from is a secret
+of the server and the parties, drawn anew for every round and kept by nobody, so that no outsider can know a batch. A
+party may hold one image or one series of each person instead of a table (§7.1): images get a convolutional branch and
+critic (`models/nets/gan.py`), a series is a row of values to the usual ones.
 
-What it can learn: each party's own joint distribution. Nothing in the loss ties one party's columns to
-another's, so cross-party dependence is not learned; evaluations show the two apart. `coupling="gram"`, which is not the
-paper's, buys the parties' joint two-way tables for a share of the budget and adds them to the loss (`coupling.py`).
+What it can learn: each party's own joint distribution. `coupling="gram"`, which is not the paper's, buys the parties'
+joint two-way tables for a share of the budget and adds them to the loss (`coupling.py`).
 """
 
 from collections.abc import Callable, Mapping

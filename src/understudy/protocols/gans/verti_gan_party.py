@@ -73,8 +73,7 @@ class Round(gan_party.Round, kind="verti-gan.round"):
 class VertiGanParty(CriticParty):
     """One holder of columns. Its critic and its rows stay with it.
 
-    Guarantee: that of `CriticParty`: the generator's gradient is post-processing of the critic and of public latent
-    points. Whatever rows and weights are, an answer is finite (`privacy/gradients/limits.py`, `CriticRound`).
+    Whatever rows and weights are, an answer is finite (`privacy/gradients/limits.py`, `CriticRound`).
     Edges: weights of another number, that are not float32, or beyond 10⁹ → MessageError, nothing is charged. On a GPU,
     from a server of this process, those beyond 10⁹ are taken for zeros (`limits.sound`).
     """

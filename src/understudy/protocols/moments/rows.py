@@ -45,7 +45,6 @@ class Rows:
 
 class Sums(Stage[Callable[[], Rows]]):
     """A release of one block, by all holders alike: sums over rows, which are made when they are first counted.
-
     Guarantee: one person, with all rows, moves `sums` by at most `sensitivity`, in terms of the noise's σ, where the
     entries that `diagonal` marks have √2·σ.
     """

@@ -79,7 +79,7 @@ class Begin(TableOpening, kind="class-means.begin"):
 class Round(Call, kind="class-means.round"):
     """Which of the party's people are to report on where they are, or on their direction from a centre.
 
-    `directions`: on these, in the block of their class. `centre`: int64 (features,), in steps of the frame.
+    `directions`: on these, in the block of their class.
     """
 
     directions: bool
@@ -106,11 +106,9 @@ class Terms:
 
 
 class ClassMeansParty(HostParty):
-    """A host of people with labelled images or series.
-
-    Guarantee: everything that ever leaves a person is the number of one codeword. The centre that a direction is taken
-    from is the server's to say: it may follow from earlier reports or be malice, the price is the same.
-    Edges: a centre that is none → MessageError, nothing charged.
+    """A host of people with labelled images or series. Guarantee: everything that ever leaves a person is the number of
+    one codeword. The centre that a direction is taken from is the server's to say: it may follow from earlier reports
+    or be malice, the price is the same. Edges: a centre that is none → MessageError, nothing charged.
     """
 
     begin_type = Begin

@@ -1,12 +1,12 @@
 """FedSTDG: people with a few series each train one recurrent autoencoder; its decoder draws synthetic series.
 
 Jiang, dissertation, TUM 2024, chapter 5: Algorithms 6 (SubMDS), 7 (MagRR) and 8, Eq. 5.4–5.10.
-Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → global_rate, r → decay, T_pat → patience,
-t_pat → `notes["waited"]`, M_t → `Round.weights`, ε = ε_idx + ε_mag → `epsilon_report`, ε_mag/ε → magnitude_share,
-k/d → top, ρ → rate, ς* → share, SubMDS → reporter "sub-mds"; SignDS-S, -E and -M are "ps", "naive" and "em-mds".
+Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → global_rate, r → decay, T_pat → patience, t_pat
+→ `notes["waited"]`, M_t → `Round.weights`, ε = ε_idx + ε_mag → `epsilon_report`, ε_mag/ε → magnitude_share, k/d → top,
+ρ → rate, ς* → share, SubMDS → reporter "sub-mds"; SignDS-S, -E and -M are "ps", "naive" and "em-mds".
 Differs from the paper: every participation of a person is charged, and their number is capped. The paper's ε is that of
 one update, and at its settings a person gives more than a hundred (Stock); both figures are stated. Where no number of
-indices reaches ς*, as at ε = 0.5, one index is sent: the likeliest choice to hit of all. Scaling is by public bounds.
+indices reaches ς*, as at ε = 0.5, one index is sent: the likeliest choice to hit of all.
 """
 
 from dataclasses import dataclass, replace
@@ -37,10 +37,9 @@ SEARCHED = ("em-mds", "naive", "sub-mds")  # send as many indices as keep the wa
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """The paper's settings (§5.6.1), beside those of `Settings`.
-
-    `adaptive` lets MagRR lower γ, for `magnitude_share` of every report's ε; without a word it does so wherever signs
-    are sent. γ begins at 25 then, and stays at 5 otherwise.
+    """The paper's settings (§5.6.1), beside those of `Settings`. `adaptive` lets MagRR lower γ, for `magnitude_share`
+    of every report's ε; without a word it does so wherever signs are sent. γ begins at 25 then, and stays at 5
+    otherwise.
     """
 
     reporter: str = "sub-mds"

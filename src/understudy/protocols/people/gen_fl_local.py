@@ -41,9 +41,8 @@ def poisson_batches(mask: Tensor, rate: float, rng: Rng) -> tuple[Tensor, Tensor
 
 def ratio(y: Tensor, mask: Tensor, classes: int, noise: float, rng: Rng) -> Tensor:
     """The share of each class among a client's rows, from noisy counts (Algorithm B1, line 2): (clients, classes).
-
-    Guarantee: a row moves one whole number by 1; each gets discrete Gaussian noise of parameter `noise`.
-    Edges: counts below 0 become 0; where none is left, all classes are as likely.
+    Guarantee: a row moves one whole number by 1; each gets discrete Gaussian noise of parameter `noise`. Edges: counts
+    below 0 become 0; where none is left, all classes are as likely.
     """
     counts = (functional.one_hot(y, classes) * mask[..., None]).sum(1)
     if noise:
@@ -117,10 +116,8 @@ def local_models(
     network: Dense, weights: Tensor, real: tuple[Tensor, Tensor, Tensor] | None,
     synthetic: tuple[Tensor, Tensor] | None, share: float, descent: Descent, rng: Rng,
 ) -> Tensor:  # fmt: skip
-    """What local steps from the global model change for each client: (clients, d).
-
-    `real` are rows, classes and mask, `synthetic` rows and classes; either may be None where γ, the `share`, leaves it
-    out.
+    """What local steps from the global model change for each client: (clients, d). `real` are rows, classes and mask,
+    `synthetic` rows and classes; either may be None where γ, the `share`, leaves it out.
     """
     device = weights.device
     rows = None if real is None else (sent(real[0], device), sent(real[1], device), real[2])

@@ -227,11 +227,9 @@ class HostParty(Party):
 
 
 class PassingOn(HostParty):
-    """A party without rows that passes on what people's own devices made.
-
-    Guarantee: its ledger holds the price of each person whose upload it passes on, before that. What is asked for
-    again, after a crash or at an earlier state, is the same to the bit and charged once; uploads that were made for
-    another ask are others, and are charged as such.
+    """A party without rows that passes on what people's own devices made. Guarantee: its ledger holds the price of each
+    person whose upload it passes on, before that. What is asked for again, after a crash or at an earlier state, is the
+    same to the bit and charged once; uploads that were made for another ask are others, and are charged as such.
     """
 
     context: bytes  # what the uploads were made for

@@ -45,9 +45,8 @@ MOST_HASHES = 64
 @dataclass(frozen=True, kw_only=True)
 class Config(Declared):
     """`epsilon_total` is for all `cap` reports of a person. `bound`: whether p_f follows from Eq. 4.7 ("paper") or from
-    the exact figure ("exact", see `privacy/local/rappor.py`).
-
-    A column of LoPub depends on `clique` − 1 others at most, in a table of `cells` cells.
+    the exact figure ("exact", see `privacy/local/rappor.py`). A column of LoPub depends on `clique` − 1 others at most,
+    in a table of `cells` cells.
     """
 
     method: str = setting("lopub", choice(*METHODS), "lopub or locop")
@@ -89,10 +88,9 @@ class Round(Call, kind="lopub.round"):
 
 
 class LoPubParty(HostParty):
-    """A host of people with rows of a table.
-
-    Guarantee: a report is ε-LDP in the content of the person's rows, and stands in the ledger before a row is
-    touched. Which of the rows it is about is drawn in secret, and no row twice while there are others.
+    """A host of people with rows of a table. Guarantee: a report is ε-LDP in the content of the person's rows, and
+    stands in the ledger before a row is touched. Which of the rows it is about is drawn in secret, and no row twice
+    while there are others.
     """
 
     begin_type = Begin

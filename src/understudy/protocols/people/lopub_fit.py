@@ -2,21 +2,21 @@
 
 LoPub: Ren et al., "LoPub: high-dimensional crowdsourced data publication with local differential privacy" (IEEE TIFS
 2018); LoCop: Wang et al., "Locally private high-dimensional crowdsourced data release based on copula functions" (IEEE
-TSC 2019); both as Jiang's dissertation (TUM 2024, §4.6.1) compares them. Everything here is post-processing.
+TSC 2019); both as Jiang's dissertation (TUM 2024, §4.6.1) compares them.
 
-Tables. For column j with signatures S (levels × bits), unbiased bits z have E[z] = Sᵀe for a person's one-hot level e.
-With Sᵀ = QR, u = Qᵀz has E[u] = Re: as many numbers as levels, and nothing of z is lost that tells of e. Bits of
-different columns are flipped apart, so that the mean of u_j ⊗ u_k (⊗ …) has the mean (R_j ⊗ R_k ⊗ …) p for the joint
-table p, and p is found by the lasso, p ≥ 0. Its penalty is the noise's own: λ = σ‖x‖√(2 ln cells), at which
-noise alone leaves no cell (Donoho, Johnstone 1994). What p lacks to 1 was not told from noise: it is spread evenly in
-a one-way table, and as if the columns were independent in a joint one.
+For column j with signatures S (levels × bits), unbiased bits z have E[z] = Sᵀe for a person's one-hot level e. With Sᵀ
+= QR, u = Qᵀz has E[u] = Re: as many numbers as levels, and nothing of z is lost that tells of e. Bits of different
+columns are flipped apart, so that the mean of u_j ⊗ u_k (⊗ …) has the mean (R_j ⊗ R_k ⊗ …) p for the joint table p, and
+p is found by the lasso, p ≥ 0. Its penalty is the noise's own: λ = σ‖x‖√(2 ln cells), at which noise alone leaves no
+cell (Donoho, Johnstone 1994). What p lacks to 1 was not told from noise: it is spread evenly in a one-way table, and as
+if the columns were independent in a joint one.
 
 LoPub: columns j, k depend on each other where their mutual information is at least min(levels − 1)·φ²/2 (Ren et al.,
-after Chen et al. 2015). Columns are drawn in the order of a maximum cardinality search over this graph, each given
-its neighbours that came before. On a chordal graph that is the junction tree of the paper (Tarjan, Yannakakis 1984);
-on others it stands for the triangulation, and a column keeps its strongest neighbours, at most `clique` − 1.
-LoCop: the correlation of the normals of each pair is the one at which a Gaussian copula with these one-way tables
-has the pair's covariance of normal scores; Mehler's formula gives that covariance as a power series in it.
+after Chen et al. 2015). Columns are drawn in the order of a maximum cardinality search over this graph, each given its
+neighbours that came before. On a chordal graph that is the junction tree of the paper (Tarjan, Yannakakis 1984); on
+others it stands for the triangulation, and a column keeps its strongest neighbours, at most `clique` − 1. LoCop: the
+correlation of the normals of each pair is the one at which a Gaussian copula with these one-way tables has the pair's
+covariance of normal scores; Mehler's formula gives that covariance as a power series in it.
 """
 
 import math
@@ -145,10 +145,9 @@ def mutual_information(table: Array) -> float:
 
 
 def parents_by_search(strength: Array, sizes: Sequence[int], *, clique: int, cells: int) -> list[tuple[int, ...]]:
-    """Each column's neighbours that a maximum cardinality search visits before it, strongest first.
-
-    `strength` is 0 where two columns are no neighbours. A column has `clique` − 1 parents at most, and its table
-    `cells` cells. Ties go to the strongest tie with what was visited, then to the strongest column, then to the first.
+    """Each column's neighbours that a maximum cardinality search visits before it, strongest first. `strength` is 0
+    where two columns are no neighbours. A column has `clique` − 1 parents at most, and its table `cells` cells. Ties go
+    to the strongest tie with what was visited, then to the strongest column, then to the first.
     """
     left, visited = list(range(len(sizes))), list[int]()
     parents: list[tuple[int, ...]] = [()] * len(sizes)

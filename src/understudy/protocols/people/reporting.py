@@ -19,9 +19,8 @@ from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.settings import POSITIVE, WHOLE, Declared, Takes, between, choice, setting, whole_to
 from understudy.models.cohort.training import OPTIMIZERS
 from understudy.privacy.accounts.accounting import DpEvent
-from understudy.privacy.local.duchi import Duchi
 from understudy.privacy.local.em_mds import EmMds, SubMds, largest_size
-from understudy.privacy.local.piecewise import FedSel, Hybrid, Piecewise, PmSub
+from understudy.privacy.local.piecewise import Duchi, FedSel, Hybrid, Piecewise, PmSub
 from understudy.privacy.local.reporter import Report, Reporter, check_clip, check_epsilon
 from understudy.privacy.local.selection import Naive, Proportional, Ps
 from understudy.privacy.noise import FastRng, Rng
@@ -37,11 +36,9 @@ ESTIMATION = ("duchi", "piecewise", "hybrid", "pm-sub", "fedsel")
 
 @dataclass(frozen=True, kw_only=True)
 class Poison:
-    """People who lie: which share of them, and how.
-    Differs from the paper: it does not say how long a random update is; here it has the length of the real one.
-
-    A lie is told before the mechanism, so a liar's report is as private as any other. For rehearsals alone: a party
-    whose ledger is real refuses it.
+    """People who lie: which share of them, and how. Differs from the paper: it does not say how long a random update
+    is; here it has the length of the real one. A lie is told before the mechanism, so a liar's report is as private as
+    any other. For rehearsals alone: a party whose ledger is real refuses it.
     """
 
     kind: str = "random"
@@ -82,9 +79,8 @@ POISON = Takes("none, or a table of keys", _check, lambda told: told if isinstan
 
 @dataclass(frozen=True, kw_only=True)
 class Reporting(Declared):
-    """`epsilon` is the price of one report, `epsilon_total` that of all `cap` reports of a person together.
-
-    `top` is k/d, `chosen` h, `share` ς*, `rate` ρ of SubMDS.
+    """`epsilon` is the price of one report, `epsilon_total` that of all `cap` reports of a person together. `top` is
+    k/d, `chosen` h, `share` ς*, `rate` ρ of SubMDS.
     """
 
     reporter: str = setting("em-mds", choice(*SELECTION, *ESTIMATION, "none"), "the local mechanism")

@@ -49,7 +49,6 @@ class Run(ABC):
         resume: bool = False, watch: Watcher | None = None, **more: Any,
     ) -> Outcome:  # fmt: skip
         """Ask in all rounds, and make of the reports what the protocol makes; `more` are public rows that it takes.
-
         With a `checkpoint` folder it is saved as it goes and when it is interrupted, and `resume=True` continues from
         there, with the settings that it began with.
         """

@@ -59,10 +59,8 @@ _LEAST_MASS = 0.99  # what its draws must give, on average, to the label that it
 
 @dataclass(frozen=True, kw_only=True)
 class Requirements:
-    """What every offer of a pool must keep.
-
-    `classes` are the labels where the schema has no class column: that of images. Series have the class that their
-    schema names, or none, and `target` is then empty.
+    """What every offer of a pool must keep. `classes` are the labels where the schema has no class column: that of
+    images. Series have the class that their schema names, or none, and `target` is then empty.
     """
 
     schema: Schema | ImageSchema | SeriesSchema
@@ -162,10 +160,9 @@ def check_price(requirements: Requirements, epsilon: float, delta: float) -> Non
 
 
 def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: AnySchema, size: int) -> None:
-    """Whether an offer may stand in the pool, by its card, its schema and the bytes of its weights.
-
-    Edges: a schema with other columns → SchemaError; ε or δ missing, not finite or above the limit, or another notion
-    of one person, or a rehearsal → PrivacyError; everything else → ConfigError.
+    """Whether an offer may stand in the pool, by its card, its schema and the bytes of its weights. Edges: a schema
+    with other columns → SchemaError; ε or δ missing, not finite or above the limit, or another notion of one person, or
+    a rehearsal → PrivacyError; everything else → ConfigError.
     """
     _check_card(card)
     rehearsed = rehearsal_of(card)
@@ -216,9 +213,8 @@ def _check_card(card: Mapping[str, Any]) -> None:
 
 def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: Shapes) -> None:
     """Whether these tensors are those of the network on the card, and it draws the pool's rows. Nothing is built.
-
-    Guarantee: after it, building the network takes memory and time in proportion to the tensors.
-    Edges: a network beyond `models/plan`'s limits → ConfigError; other tensors, columns or class → ArtefactError.
+    Guarantee: after it, building the network takes memory and time in proportion to the tensors. Edges: a network
+    beyond `models/plan`'s limits → ConfigError; other tensors, columns or class → ArtefactError.
     """
     schema, plan = requirements.schema, plan_of(card["network"])
     said = said_of(card)
@@ -236,10 +232,9 @@ def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: S
 
 
 def check_generator(requirements: Requirements, offer: GeneratorParts) -> None:
-    """Look at an offer that was rebuilt: it fits the schema, its values are finite, and it draws its label.
-
-    Guarantee: sampling it gives rows of the schema, and of the class that the card names (in 99 of 100 draws).
-    Edges: ArtefactError for anything else.
+    """Look at an offer that was rebuilt: it fits the schema, its values are finite, and it draws its label. Guarantee:
+    sampling it gives rows of the schema, and of the class that the card names (in 99 of 100 draws). Edges:
+    ArtefactError for anything else.
     """
     schema, network, said = requirements.schema, cast(Any, offer.network), said_of(offer.card)
     if network.kind in ADDED:

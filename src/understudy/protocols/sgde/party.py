@@ -83,10 +83,9 @@ class Pulled(Reply, kind="sgde.pulled"):
 
 
 class SgdeParty(Party):
-    """A silo: rows with a class each, in a table or as images, or series with one or without.
-
-    Guarantee: a push is charged before a row is touched, once. `agreed` are the settings that the holder agreed to: a
-    pool that asks for others → MessageError, and nothing is charged.
+    """A silo: rows with a class each, in a table or as images, or series with one or without. Guarantee: a push is
+    charged before a row is touched, once. `agreed` are the settings that the holder agreed to: a pool that asks for
+    others → MessageError, and nothing is charged.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (

@@ -1,16 +1,15 @@
 """What is made of a pool: one generator over its offers, after each was judged by the others.
 
 Lomurno et al., "SGDE" (AIPR 2022), §III-A, Pull, and §IV-C, for decoders: samples are picked evenly from all of them.
-Sums that were counted in the same way are added with their noise, which is worth more than drawing from each: the
-noise of k silos grows by √k, and their people by k. Sums of other settings are no common sum: drawn side by side.
+Sums that were counted in the same way are added with their noise, which is worth more than drawing from each: the noise
+of k silos grows by √k, and their people by k. Sums of other settings are no common sum: drawn side by side.
 
 §III-B: a poisoned generator shows by the performance that it costs, and is left out of the sampling. How to tell is not
 said there; this is our own rule. For each silo a linear classifier learns classes from all other silos' rows, and then
 reads the silo's own. The share of an offer's rows that it takes for the offer's class is the offer's agreement. An
 offer is flagged when its agreement is far below what other silos' offers of that class have (the median, minus three
-robust deviations), and either below chance or less than half the median. Swapped classes and random weights show this
-way. Where noise is strong and a class has a few dozen rows, an honest offer can look like that, too: it is then no loss
-to the pool. Sums of all classes are read class by class, and flagged where more than half of their classes would be.
+robust deviations), and either below chance or less than half the median. Sums of all classes are read class by class,
+and flagged where more than half of their classes would be.
 
 Guarantee: reads what was offered alone, so that nothing is charged. Edges: with fewer than three silos nobody can be
 outvoted, and nothing is flagged; a majority of liars who agree with each other has the honest ones flagged.
@@ -44,11 +43,8 @@ _LEAST_DEVIATION = 0.05
 
 
 def pool(offers: Sequence[GeneratorParts], requirements: Requirements, card: Mapping[str, Any]) -> GeneratorParts:
-    """One generator over these offers.
-
-    Sums alone, all counted alike, are one fit, which draws classes as often as silos have them. Otherwise every class
-    is as likely as any other, and within a class every offer. The card lists, as `members`, whose offers they are, in
-    the order in which a latent point picks them; several names at one place are added up.
+    """One generator over these offers. Sums alone, all counted alike, are one fit, which draws classes as often as
+    silos have them. Otherwise every class is as likely as any other, and within a class every offer.
     """
     from understudy.models.pool import Pool
 

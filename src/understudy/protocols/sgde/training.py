@@ -1,13 +1,11 @@
 """The paper's way to a silo's offers: private training of one β-VAE per class, all classes as one batch (DP-Adam).
+Differs from the paper: a batch of a fixed size would be drawn at a rate B/n_c, and the number n_c of rows of a class is
+private. Here the rate q is a public setting, the same for every class: each row is in a step's batch with probability
+q, whatever its class. The gradient is the noisy sum itself, divided by the clip norm: Adam's step does not change with
+the scale of its gradients, so that no divisor, and with it no count, is needed.
 
-Lomurno et al., "SGDE" (AIPR 2022), §IV-E: Adam on clipped and noised gradients.
-Differs from the paper: a batch of a fixed size would be drawn at a rate B/n_c, and the number n_c of rows of a class
-is private. Here the rate q is a public setting, the same for every class: each row is in a step's batch with
-probability q, whatever its class. The gradient is the noisy sum itself, divided by the clip norm: Adam's step does
-not change with the scale of its gradients, so that no divisor, and with it no count, is needed.
-
-Guarantee: a step is, for each class, a Gaussian mechanism of noise `noise_multiplier` on a Poisson sample of rate q.
-A row is of one class, so adding or removing it moves one class's sums, and all classes together cost what one costs.
+Guarantee: a step is, for each class, a Gaussian mechanism of noise `noise_multiplier` on a Poisson sample of rate q. A
+row is of one class, so adding or removing it moves one class's sums, and all classes together cost what one costs.
 Edges: a class without rows learns noise alone, and no-one can tell by the settings; an empty batch is noise alone.
 """
 

@@ -57,10 +57,9 @@ async def send(
 
 
 async def receive(read: Callable[[], Awaitable[Any]], *, limit: int) -> tuple[dict[str, Any], bytes | bytearray]:
-    """The next message. MessageError for what is not one; EOFError when the stream is over.
-
-    Memory grows with what has arrived, not with what a head promises. A body of many frames is a bytearray, whose
-    memory the tensors in it may share.
+    """The next message. MessageError for what is not one; EOFError when the stream is over. Memory grows with what has
+    arrived, not with what a head promises. A body of many frames is a bytearray, whose memory the tensors in it may
+    share.
     """
     frame = await read()
     if not isinstance(frame, bytes):
@@ -82,7 +81,6 @@ async def receive(read: Callable[[], Awaitable[Any]], *, limit: int) -> tuple[di
 
 class within:  # noqa: N801  (used as a function)
     """The same reads, with TimeoutError when nothing comes for so long: half-open lines are found here, not by TCP.
-
     gRPC's own pings do not find them all: while one is on its way it sends no other, and one that is lost is waited
     for.
     """

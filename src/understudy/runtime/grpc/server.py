@@ -137,10 +137,9 @@ class GrpcParties(RemoteParties):
         }
 
     def close(self, *, over: bool = True, off: str = "", hurry: bool = False) -> None:
-        """Tell every party that the run is over, or why it is `off`, and give the port back.
-
-        Without either they are told nothing and wait: a server may come back and go on. Ctrl-C ends only the lingering;
-        in a `hurry` only who is there is told.
+        """Tell every party that the run is over, or why it is `off`, and give the port back. Without either they are
+        told nothing and wait: a server may come back and go on. Ctrl-C ends only the lingering; in a `hurry` only who
+        is there is told.
         """
         if self._streams.ended:
             return

@@ -95,12 +95,9 @@ class Box:
         among: Collection[str] | None = None,
         number: int = 1,
     ) -> NDArray[np.str_]:
-        """Take uploads for this run until the collection, its first or its second, is over; who uploaded.
-
-        `among`: people whom alone it is for, where it is one of several; of these one is enough.
-
-        Edges: too few → PartyError, and what came is kept: the same command with a later end resumes. Stopped →
-        KeyboardInterrupt, and so it is.
+        """Take uploads for this run until the collection, its first or its second, is over; who uploaded. `among`:
+        people whom alone it is for, where it is one of several; of these one is enough. Edges: too few → PartyError,
+        and what came is kept: the same command with a later end resumes. Stopped → KeyboardInterrupt, and so it is.
         """
         if self._batch is None or self._batch.context != context:
             self.close()

@@ -25,10 +25,10 @@ from understudy.ground.errors import ExchangeError, UnderstudyError
 from understudy.protocols.sgde.offer import Requirements
 from understudy.services.exchange import messages as say
 from understudy.services.exchange.checker import PROCESSES
+from understudy.services.exchange.database import Caller
 from understudy.services.exchange.messages import By, Digest, Name, OfferWhole, The
 from understudy.services.exchange.offer_file import SUFFIX
 from understudy.services.exchange.service import Exchange, requirements_of
-from understudy.services.exchange.tokens import Caller
 from understudy.services.web import skeleton
 from understudy.services.web.skeleton import BYTES, length_of, problem, refusals, typed_number
 

@@ -169,9 +169,8 @@ def _save(generator: Generator, folder: Path) -> None:
 
 
 class Transport:
-    """Requests to one exchange, each tried up to `tries` times, with growing pauses or as long as the server asks.
-
-    What has no effect twice is sent again when the connection broke; anything else only if it never got through.
+    """Requests to one exchange, each tried up to `tries` times, with growing pauses or as long as the server asks. What
+    has no effect twice is sent again when the connection broke; anything else only if it never got through.
     """
 
     def __init__(self, address: str, token: str, *, ca: str | Path | None, tries: int, seconds: float) -> None:

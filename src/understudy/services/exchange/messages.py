@@ -15,8 +15,8 @@ from pydantic import Field
 
 from understudy.ground.errors import ExchangeError
 from understudy.services.exchange import database
+from understudy.services.exchange.database import NAME, Caller, authenticate
 from understudy.services.exchange.service import Exchange
-from understudy.services.exchange.tokens import NAME, Caller, authenticate
 from understudy.services.web.skeleton import Message, caller_address
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]

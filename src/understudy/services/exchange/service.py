@@ -23,9 +23,21 @@ from understudy.ground.errors import ExchangeError, UnderstudyError
 from understudy.ground.pack import MOST_HEADER
 from understudy.protocols.sgde.offer import Requirements
 from understudy.services.exchange.checker import checkers
-from understudy.services.exchange.database import Database, Event, Member, Offer, Pool, Token
+from understudy.services.exchange.database import (
+    MEMBER,
+    NAME,
+    Caller,
+    Database,
+    Event,
+    Member,
+    Offer,
+    Pool,
+    Refusals,
+    Token,
+    issue,
+    now,
+)
 from understudy.services.exchange.store import Store, Upload
-from understudy.services.exchange.tokens import MEMBER, NAME, Caller, Refusals, issue, now
 from understudy.services.web.limits import Limits
 
 NOTHING = "Nothing was stored."

@@ -186,7 +186,6 @@ def problem(status: int, detail: Any, headers: dict[str, str] | None = None) -> 
 
 class Guard:
     """Headers on every answer, no large or slow bodies where none belong, and no body is read after an answer.
-
     `pushing` says which requests carry a file, whose size and time are the application's to limit. A request whose
     length is told twice is refused: whoever stands in front may have read another one out of it.
     """

@@ -4,18 +4,17 @@ A report Z about columns S is 1 + (e^ε − 1)·P(x_S ∈ Z) times as likely und
 cells, whatever its size. So −Σ log(1 + (e^ε − 1) P(x_S ∈ Z)) is minimised directly; no table is estimated on the way,
 and sets of columns that overlap, levels in groups and cells that share a number need no care of their own.
 
-Few noisy reports would be followed into dependence that is not there. A penalty λ · mean_k Σ_l (P_kl − w_l)²/w_l
-holds the K components together, w being their mean: it is the trace of the normalised covariance of the levels, hence
-its nuclear norm, and dependence that no noise would show is kept, at a discount (Koltchinskii, Lounici, Tsybakov,
-Annals of Statistics 2011). Near independence the likelihood is ½ mean_k u_kᵀ G u_k in u = (P_k − w)/√w, so that λ is
-half the largest eigenvalue of −G for reports that are drawn from independent columns: the least at which noise alone
-is not worth a component.
+Few noisy reports would be followed into dependence that is not there. A penalty λ · mean_k Σ_l (P_kl − w_l)²/w_l holds
+the K components together, w being their mean: it is the trace of the normalised covariance of the levels, hence its
+nuclear norm, and dependence that no noise would show is kept, at a discount (Koltchinskii, Lounici, Tsybakov, Annals of
+Statistics 2011). Near independence the likelihood is ½ mean_k u_kᵀ G u_k in u = (P_k − w)/√w, so that λ is half the
+largest eigenvalue of −G for reports that are drawn from independent columns: the least at which noise alone is not
+worth a component.
 
 Liars. If a share η of reports is made up, a report's law is (1 − η) of the honest one and η of an even one, which is
 the same likelihood with a smaller lift: a report against all others then weighs at most so much (`assumed_lift`).
 
 Guarantee: reads reports alone, so the mixture has the privacy of the reports.
-Edges: a set without reports says nothing; no reports about two columns → independent ones, as they began.
 """
 
 import math
@@ -113,10 +112,9 @@ def fit_reports(
     anchored: bool, components: int, steps: int, rate: float, batch: int, liars: float = 0.0, seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> MixtureOfProducts:  # fmt: skip
-    """The mixture that the reports are likeliest under, `strength` being the penalty in units of λ.
-
-    `ways` are one-way tables to begin from; `anchored`: to keep, which noise would leave. `batch`: so many sets
-    of columns enter a step, all in turns.
+    """The mixture that the reports are likeliest under, `strength` being the penalty in units of λ. `ways` are one-way
+    tables to begin from; `anchored`: to keep, which noise would leave. `batch`: so many sets of columns enter a step,
+    all in turns.
     """
     mixture = MixtureOfProducts(levels, components)
     generator = torch.Generator().manual_seed(seed)
