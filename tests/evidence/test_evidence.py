@@ -28,11 +28,11 @@ from evidence_cases import NAMES, two_holders
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rdflib import Graph
+from registry_shape import SHAPE
 from typer.testing import CliRunner
 
 from understudy.cli import app
 from understudy.evidence.checklists import checklists
-from understudy.evidence.deployment import SHAPE
 from understudy.evidence.facts import BLANK, About, read_facts
 from understudy.evidence.folder import write_evidence
 from understudy.evidence.signing import EvidenceError, new_key, sign_folder, verify_folder

@@ -52,7 +52,6 @@ class Answers:
 
     @cached_property
     def exact(self) -> Products | None:
-        """The network as products where it is that."""
         return products_of(self.network)
 
     def products(self, rng: Uniform, about: Sequence[str] = ()) -> Products:
@@ -98,13 +97,11 @@ class Answers:
     def _rules(
         self, about: Sequence[str], products: int, also: Condition | None = None, boxes: int = 1
     ) -> tuple[list[Box], Mapping[int, Pieces], int]:
-        """The rules as boxes, an eighth of what products given a question may take."""
         most = _NUMBERS // (8 * products * sum(self.levels.sizes))
         return rule_boxes(self.levels, max(4, boxes, min(_MOST_BOXES, most)), about, also)
 
     @property
     def _points(self) -> int:
-        """How many latent points stand for a network that is no mixture."""
         return max(1, min(POINTS, _NUMBERS // sum(self.levels.sizes)))
 
     def sample(
@@ -228,7 +225,6 @@ class Answers:
         return [schema.columns.index(schema.column(name)) for name in names]
 
     def _said(self, answer: _Frame, about: Sequence[str] = ()) -> _Frame:
-        """The answer, with how it was found."""
         answer.attrs["answer"] = self._how(about)
         return answer
 
@@ -302,5 +298,4 @@ def _weighed(box: Box, factors: Mapping[int, Tensor]) -> Box:
 
 
 def _dtype(labels: list[Any]) -> str | None:
-    """Of an axis: as its labels are, where none is missing."""
     return "object" if None in labels else None

@@ -112,16 +112,13 @@ class Split:
 
     @property
     def people(self) -> Codec:
-        """People's columns, under the rules on them alone."""
         return Codec(replace(self.schema.person_schema, rules=self._people))
 
     @property
     def events(self) -> tuple[Codec, ...]:
-        """Columns of each kind of events, under the rules on them alone."""
         return tuple(Codec(replace(part.event_schema, rules=self._events(part))) for part in self.schema.parts)
 
     def kept(self) -> tuple[Boxes, tuple[Boxes, ...]]:
-        """What rules on people alone leave of people, and rules on events alone of events of each kind."""
         return _boxes(self.people, ()), tuple(_boxes(levels, ()) for levels in self.events)
 
     def cases(self) -> Iterator[Case]:
@@ -214,7 +211,6 @@ def _left(condition: Condition | bool, known: Mapping[Test | Order, bool]) -> Co
 
 
 def whatever(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -> bool:
-    """Whether a condition on events holds whatever events are like."""
     if isinstance(condition, bool):
         return condition
     against = Question.of(Not(condition), Codec(Schema(columns=schema.row_schema.columns))).boxes(MOST)

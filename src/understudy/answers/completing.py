@@ -98,7 +98,6 @@ class Predicted:
         return cls(frame, pieces, chances / chances.sum(1, keepdims=True))
 
     def probabilities(self) -> pd.DataFrame:
-        """A column for each value (or bin) of the target."""
         names = labels_of(self.pieces.column)[: self.pieces.there]
         return pd.DataFrame(self.chances, index=self.frame.index, columns=names)
 
@@ -107,7 +106,6 @@ class Predicted:
         return self._series(self.chances @ ((low + high) / 2))
 
     def quantile(self, q: float) -> "pd.Series[float]":
-        """The value below which a numeric target lies with probability `q`."""
         in_range(0, 1, q=q)
         return self._series(quantile_of(self.pieces, self.chances, q))
 

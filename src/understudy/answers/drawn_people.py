@@ -46,7 +46,6 @@ class Drawn:
         return Drawn(people, tuple(events), tuple(starts))
 
     def owners(self, kind: int) -> Places:
-        """Whose each event of a kind is."""
         return np.repeat(np.arange(len(self.people)), np.diff(self.starts[kind]))
 
 

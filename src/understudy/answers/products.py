@@ -53,7 +53,6 @@ class Products:
 
     @property
     def width(self) -> int:
-        """Levels of all columns together."""
         return sum(own.shape[1] for own in self.odds)
 
     def cut(self, pieces: Mapping[int, Pieces]) -> "Products":

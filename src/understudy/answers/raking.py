@@ -43,7 +43,6 @@ class Asked:
     share: NDArray[np.float64]
 
     def missed(self, mass: NDArray[np.float64]) -> float:
-        """How far the shares are off, at most, where pieces have this mass."""
         groups = np.bincount(self.group, mass, minlength=len(self.share))
         return float(np.abs(groups / groups.sum() - self.share).max())
 
@@ -69,7 +68,6 @@ def tests_of(weights: Weights, levels: Levels) -> dict[int, dict[Test, float]]:
 
 
 def cuts_of(asked: Mapping[int, Mapping[Test, float]], levels: Levels) -> dict[int, list[float]]:
-    """Where the columns have to be cut for that."""
     columns = levels.schema.columns
     return {j: [place for test in own for place in cuts(test, columns[j])] for j, own in asked.items()}
 

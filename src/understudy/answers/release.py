@@ -78,7 +78,6 @@ class Noisy:
 
     @property
     def deviation(self) -> Numbers:
-        """The standard deviation of the noise in each count."""
         return np.sqrt(self.variance)
 
     @property
@@ -88,15 +87,12 @@ class Noisy:
         return np.ceil(width - 0.5).clip(min=0) if self.whole else width
 
     def sum(self, axis: int | tuple[int, ...]) -> "Noisy":
-        """Summed over an axis, or some: variances add up."""
         return Noisy(self.counts.sum(axis), self.variance.sum(axis), self.whole)
 
     def of(self, mask: NDArray[np.bool_]) -> "Noisy":
-        """The marked cells; the others count for nothing."""
         return Noisy(self.counts * mask, self.variance * mask, self.whole)
 
     def moved(self, axes: Sequence[int]) -> "Noisy":
-        """With its axes in another order."""
         return Noisy(self.counts.transpose(axes), self.variance.transpose(axes), self.whole)
 
 
@@ -154,7 +150,6 @@ class Release:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What a generator's card says of it."""
         tables = {WORDS[kind]: len(own.columns) for kind, own in self.kinds.items()}
         return {"file": FILE, "tables": tables} | dict(self.about)
 

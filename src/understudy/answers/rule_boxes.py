@@ -124,7 +124,6 @@ def _allowed(order: Order, one: Pieces, other: Pieces) -> NDArray[np.float64]:
 
 
 def _parts(pieces: Pieces) -> NDArray[np.integer]:
-    """The part of each piece: itself, or its level where there are very many pieces."""
     return np.arange(len(pieces.level)) if len(pieces.level) <= _FEW else pieces.level
 
 
@@ -194,7 +193,6 @@ def _times(one: Box, other: Box) -> Box | None:
 
 
 def conditions(schema: Schema) -> list[Condition]:
-    """What holds in every row by itself."""
     return [rule.condition for rule in schema.rules if rule.condition is not None]
 
 

@@ -276,7 +276,6 @@ class ArrayTable(Generic[S]):
         return np.repeat(self.ids, np.diff(self.starts))
 
     def codes(self, label: str) -> Codes:
-        """The classes in one column, as places among those declared for it."""
         assert self.classes is not None, "the schema has classes"
         return self.schema.codes_of(self.classes, label)
 

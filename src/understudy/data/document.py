@@ -40,7 +40,6 @@ class Document(ABC):
         path.write_text(text, encoding="utf-8")
 
     def to_toml(self) -> str:
-        """It as a TOML document, with a table for each column."""
         return tomli_w.dumps(_by_name(self.to_dict()))
 
 

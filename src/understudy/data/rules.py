@@ -109,7 +109,6 @@ def read_rules(data: Any) -> tuple[Rule, ...]:
 
 
 def about(rules: Iterable[Rule], names: Iterable[str]) -> tuple[Rule, ...]:
-    """The rules that speak of these columns alone."""
     known = set(names)
     return tuple(rule for rule in rules if known.issuperset(rule.columns))
 
@@ -283,6 +282,5 @@ def _in_order(test: Compare, column: Column) -> Mask:
 
 
 def ordered(values: NDArray[Any], order: str, other: Any) -> Mask:
-    """Which values stand in this order to the other, or others."""
     compared = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}[order]
     return np.asarray(compared(values.astype(np.float64), other))

@@ -182,7 +182,6 @@ def was_bought(schema: Schema) -> bool:
 
 
 def _bins(column: object) -> int:
-    """How many bins a column's keys ask for, before they are cut."""
     bins = column.get("bins") if isinstance(column, Mapping) else None
     return bins if isinstance(bins, int) else 0
 
@@ -219,7 +218,6 @@ class Grid:
 
     @classmethod
     def from_schemas(cls, schemas: Mapping[str, Schema]) -> "Grid":
-        """As the schemas show it: the same columns in the same order make a group."""
         return cls.alike({name: schema.columns for name, schema in schemas.items()})
 
     @classmethod
@@ -250,7 +248,6 @@ class Grid:
         return tuple(name for group in sorted(set(block)) for name in self.groups[group])
 
     def one_each(self, values: Mapping[str, T]) -> dict[str, T]:
-        """What the first holder of each group has, by its name."""
         return {group[0]: values[group[0]] for group in self.groups}
 
     def check_most_holders(self, most_holders: int) -> None:

@@ -104,7 +104,6 @@ class SeriesSchema(ArraySchema):
 
     @property
     def _places(self) -> tuple[str, str]:
-        """The columns that say which series, and when, in a table of sampled series."""
         return self.series or "series", self.time or "time"
 
     @property

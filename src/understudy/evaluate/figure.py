@@ -31,7 +31,6 @@ class What:
         return cls(measure, columns, "" if scope == "all" else scope)
 
     def about(self, *of: str) -> "What":
-        """The same of these alone."""
         return replace(self, of=of)
 
     @property
@@ -64,7 +63,6 @@ class Figure:
 
     @classmethod
     def absent(cls, what: What, reason: str, *, better: Better = "lower") -> Self:
-        """A figure that cannot be computed, because of `reason`."""
         return cls(what, reason=reason, better=better)
 
     @property

@@ -66,7 +66,6 @@ class Outsiders:
     label: str = ""
 
     def only(self, columns: Sequence[str]) -> "Outsiders | None":
-        """The same in these columns alone; None where it has none of them."""
         names = [name for name in self.schema.names if name in columns]
         return replace(self, schema=self.schema.select(names)) if names else None
 

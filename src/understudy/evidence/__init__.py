@@ -4,7 +4,7 @@ import importlib.util
 
 from understudy.ground.errors import ConfigError
 
-_LIBRARIES = ("jsonschema", "mlcroissant", "rdflib", "securesystemslib", "yaml")
+_LIBRARIES = ("mlcroissant", "rdflib", "securesystemslib", "yaml")
 
 
 def need_libraries() -> None:

@@ -25,6 +25,7 @@ from understudy.report.artefacts import Artefacts, load_artefacts
 
 BLANK = "To be filled in by a person"
 NOTHING = "No evidence was written."
+SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")  # as the registry has them
 _LONGEST = 2_000  # letters of a text about the release
 
 
@@ -49,9 +50,11 @@ class About:
             texts = value if several else () if value is None and field.default is None else (value,)
             if not isinstance(texts, tuple) or not all(map(_is_text, texts)):
                 raise ConfigError(
-                    f"about: {field.name} must be {'a list of texts' if several else 'text'} of up to {_LONGEST} "
+                    f"about: {field.name} must be {'a list of texts' if several else 'text'} of 1 to {_LONGEST} "
                     f"letters, and no control characters. {NOTHING}"
                 )
+        if self.sector not in (None, *SECTORS):
+            raise ConfigError(f"about: sector must be one of {', '.join(SECTORS)}. {NOTHING}")
         if not self.url.startswith(("https://", "http://")):
             raise ConfigError(f"about: url must begin with https://. {NOTHING}")
 
@@ -92,7 +95,6 @@ class Facts:
         return {who: math.inf if prices[who] is None else float(prices[who]) for who in AGAINST}
 
     def against(self) -> list[str]:
-        """Whom the price holds against, in words, with its figure."""
         return [f"{AGAINST[who]}: ε = {price:.4g} at δ = {self.delta:g}" for who, price in self.epsilon.items()]
 
     @property
@@ -170,7 +172,7 @@ def read_facts(folder: str | Path, about: About | None = None, *, made: date | N
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and _clean(value) and len(value) <= _LONGEST
+    return isinstance(value, str) and _clean(value) and 0 < len(value) <= _LONGEST
 
 
 def _clean(text: str) -> bool:

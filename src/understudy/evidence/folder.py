@@ -10,7 +10,7 @@ from typing import Any
 
 from understudy.evidence.catalogue import croissant, dcat, validate_croissant
 from understudy.evidence.checklists import checklist_page, checklists
-from understudy.evidence.deployment import SHAPE, deployment_entry
+from understudy.evidence.deployment import deployment_entry
 from understudy.evidence.facts import NOTHING, About, Facts, read_facts
 from understudy.evidence.signing import SIGNATURES
 from understudy.ground.errors import ArtefactError
@@ -51,14 +51,8 @@ def _copy(source: Path, folder: Path) -> None:
 
 
 def _write_files(facts: Facts, folder: Path) -> None:
-    import jsonschema
     import yaml
 
-    entry = deployment_entry(facts)
-    try:
-        jsonschema.Draft7Validator(SHAPE, format_checker=jsonschema.FormatChecker()).validate(entry)
-    except jsonschema.ValidationError as error:
-        raise ArtefactError(f"the registry's entry would not be valid: {error.message}. {NOTHING}") from error
     files = {
         table: (name, hashlib.sha256((folder / name).read_bytes()).hexdigest())
         for table in facts.artefacts.drawn or {}
@@ -66,7 +60,7 @@ def _write_files(facts: Facts, folder: Path) -> None:
     }
     answers = checklists(facts)
     texts: dict[str, str] = {
-        "deployment.yaml": yaml.safe_dump(entry, allow_unicode=True, sort_keys=False, width=100),
+        "deployment.yaml": yaml.safe_dump(deployment_entry(facts), allow_unicode=True, sort_keys=False, width=100),
         "checklist.json": _json([answer.to_dict() for answer in answers]),
         "checklist.html": checklist_page(answers, facts.title),
         "README.md": _readme(facts, [answer.question for answer in answers if answer.open]),

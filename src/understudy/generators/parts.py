@@ -67,7 +67,6 @@ class ClassifierParts:
             return torch.cat([self.network.forward(self.weights, x) for x in inputs])
 
     def accuracy(self, population: "Population") -> float:
-        """The share of a population's rows whose class is said right."""
         return float((self.scores(population.rows).argmax(1) == population.codes).double().mean())
 
 

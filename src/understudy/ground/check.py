@@ -65,7 +65,6 @@ _LOOK = 1000  # words, and letters of one: a hint is not worth more
 
 
 def repeated(values: Iterable[str]) -> list[str]:
-    """Those that stand more than once, in their order."""
     return [value for value, times in Counter(values).items() if times > 1]
 
 

@@ -115,7 +115,6 @@ def free_folder(wanted: Path) -> Path:
 
 
 def _make(folder: Path) -> None:
-    """The folder and those above it that are missing, each for its owner alone."""
     for place in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
         place.mkdir(exist_ok=True, mode=0o700)
 
@@ -156,7 +155,6 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text, if it is nested within bounds."""
     _check_depth(_JSON_STRING.sub("", text))
     return json.loads(text)
 

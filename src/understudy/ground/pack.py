@@ -229,7 +229,6 @@ def read_header(source: str | Path | bytes | bytearray, *, most: int = MOST_HEAD
 
 
 def difference(expected: Shapes, found: Shapes) -> str:
-    """The first tensor in which the two differ, in words."""
     name = min(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     return f'"{name}" is {_shape(found.get(name))}, not {_shape(expected.get(name))}'
 
@@ -274,7 +273,6 @@ def _stored(name: str, entry: Any) -> Stored:
 
 
 def _numbers(value: Any) -> bool:
-    """Whole numbers that a file can have so many bytes of."""
     return isinstance(value, list) and all(type(number) is int and 0 <= number < 1 << 63 for number in value)
 
 

@@ -18,5 +18,4 @@ def padded(matrix: Tensor, *, rows: bool = True) -> Tensor:
 
 
 def pays(weight: Tensor) -> bool:
-    """Whether it is worth the copies: for a large weight on a GPU."""
     return weight.is_cuda and weight.numel() >= _WIDE

@@ -113,7 +113,6 @@ class Flat(Described, ABC):
 
     @property
     def size(self) -> int:
-        """d, the length of the flat vector."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
     def views(self, params: Tensor) -> dict[str, Tensor]:
@@ -159,7 +158,6 @@ def built(networks: Mapping[str, type[N]], description: Mapping[str, Any]) -> N:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists, whatever is in them."""
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 

@@ -206,7 +206,6 @@ def _known(table: Any, keys: Sequence[str], what: str) -> None:
 
 
 def _layers(latent: Any, hidden: Any) -> tuple[int, ...]:
-    """Units from the latent point on."""
     return _units([latent], 0) + _units(hidden, 1)
 
 

@@ -86,10 +86,8 @@ class Protocol:
 
 
 def differ(columns: Iterable[Iterable[str]]) -> bool:
-    """Whether the holders of these columns have different ones."""
     return len({tuple(names) for names in columns}) > 1
 
 
 def agree_on(names: Iterable[str]) -> Callable[[Any], dict[str, Any]]:
-    """What a holder tells its party by itself: these settings."""
     return lambda config: {"agreed": {name: getattr(config, name) for name in names}}

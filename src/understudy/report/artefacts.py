@@ -67,7 +67,6 @@ class Artefacts:
 
     @property
     def owners(self) -> Mapping[str, str] | None:
-        """Which party holds which column, where parties hold columns."""
         owners = (self.card or {}).get("owners")
         return owners if isinstance(owners, dict) else None
 
@@ -90,7 +89,6 @@ class Artefacts:
 
     @property
     def target(self) -> str | None:
-        """The column to predict that the run named, if it named one."""
         target = self.config.get("target")
         return target if isinstance(target, str) else None
 

@@ -68,7 +68,6 @@ def timeline(path: str | Path, run: str, party: Mapping[str, Any] | None, *, lin
 
 
 def _cells(entry: Entry) -> tuple[str, ...]:
-    """When, run, what, uses, ε alone, ε in all."""
     paid = (f"{entry.count:,}", shown(entry.price)) if entry.count else ("", "")
     return (entry.when[:16].replace("T", " "), entry.run, entry.what, *paid, shown(entry.total))
 

@@ -126,7 +126,6 @@ def _held(source: Any, own: Schema | VisitSchema, key: str) -> dict[str, pd.Data
 
 
 def _keyed(frame: pd.DataFrame, person: str, key: str) -> pd.DataFrame:
-    """With ids as text, in a column of this name."""
     return frame.rename(columns={person: key}).assign(**{key: frame[person].astype(str)})
 
 

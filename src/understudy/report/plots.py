@@ -140,7 +140,6 @@ def chosen_columns(difference: Matrix) -> NDArray[np.int64]:
 
 
 def map_width(columns: int) -> int:
-    """How many pixels a heat map of so many columns needs to be read."""
     return max(280, round(0.75 * (GUTTER + columns * CELL)))
 
 
@@ -178,7 +177,6 @@ def steps(points: Sequence[tuple[int, float]], limit: float, label: str) -> Mark
 
 
 def learning(points: Sequence[tuple[int, float]], label: str) -> Markup:
-    """Accuracy over the rounds, between 0 and 1."""
     return _curve(points, 1.05, 1.0, "all right", "round", label)
 
 
@@ -207,7 +205,6 @@ def _curve(points: Sequence[tuple[int, float]], top: float, limit: float, hint: 
 
 
 def _across(low: float, high: float) -> Callable[[float], float]:
-    """Where a value lies between two ends, in per cent, cut to the picture."""
     width = high - low or 1.0
     return lambda value: min(100.0, max(0.0, 100 * (value - low) / width))
 

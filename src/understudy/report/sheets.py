@@ -196,7 +196,6 @@ def _lines(series: NDArray[np.float32], label: str, which: str) -> Markup:
 
 
 def _path(line: NDArray[Any]) -> str:
-    """Values in [0, 1] from left to right."""
     at = zip(np.linspace(0, 100, len(line)), line, strict=True)
     return "M" + "L".join(f"{a:.1f} {100 - 100 * b:.1f}" for a, b in at)
 

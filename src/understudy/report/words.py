@@ -214,7 +214,6 @@ def size(count: float) -> str:
 
 
 def listed(items: Sequence[str]) -> str:
-    """One, two and three."""
     return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
 
 

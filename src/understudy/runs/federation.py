@@ -151,7 +151,6 @@ class Federation:
 
     @property
     def schemas(self) -> dict[str, Any]:
-        """Each holder's public schema, or the features of its population."""
         return {name: description(holder.table) for name, holder in self.holders.items()}
 
     def parties(self, protocol: str, *, run: str, folder: Path | None = None, config: Any = None) -> dict[str, Party]:

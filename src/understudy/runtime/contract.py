@@ -141,7 +141,6 @@ def _budget(values: Mapping[str, Any]) -> Budget:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: tuples are lists."""
     return json.loads(json.dumps(value, allow_nan=False))
 
 

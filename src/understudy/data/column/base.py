@@ -48,7 +48,6 @@ class Column(ABC):
 
     @property
     def size(self) -> int:
-        """How many levels, with the missing one."""
         return self.levels + self.nullable
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,7 +64,6 @@ class Column(ABC):
 
 
 def shorten(values: Sequence[object], between: str = ", ", most: int = 6) -> str:
-    """The first few of the values as text."""
     shown = between.join(map(str, values[:most]))
     return shown if len(values) <= most else f"{shown}{between}… ({len(values)} in all)"
 

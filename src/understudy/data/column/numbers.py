@@ -84,7 +84,6 @@ class Binned(Column):
         return None if written == ISO_DAY else written
 
     def said(self, value: Any) -> str:
-        """A value as such a text."""
         return str(value)
 
     @abstractmethod
@@ -103,11 +102,9 @@ class Binned(Column):
             raise self.error(f"{value!r} is not {said}.") from None
 
     def _number(self, bound: Any) -> int:
-        """A bound on the column's own scale."""
         return int(bound)
 
     def _shown(self, numbers: NDArray[Any]) -> NDArray[Any]:
-        """Numbers on the column's own scale as labels have them."""
         return numbers
 
 

@@ -108,7 +108,6 @@ def kind_of(schema: PublicSchema) -> Kind[Any, Any]:
 
 
 def load_schema(path: str | Path) -> PublicSchema:
-    """Read a schema of any kind from a .toml or .json file."""
     return read(path, schema_from)
 
 
@@ -197,7 +196,6 @@ class MixedSchema(Document):
         return pd.concat(frames, axis=1)
 
     def require_public(self, which: str = "this schema") -> None:
-        """Refuse a draft among the parts."""
         for name, part in self.parts.items():
             part.require_public(f"{which}, {name},")
 

@@ -39,7 +39,6 @@ class Family(Generic[S, R]):
     """Schemas S and rows R that are told from all others: one kind, or several that are handled alike."""
 
     def __init__(self, schema: Any, rows: Any) -> None:
-        """The classes of both; a union of them for several kinds."""
         self.schema, self.rows = schema, rows
 
     def describes(self, schema: object) -> "TypeIs[S]":
@@ -49,7 +48,6 @@ class Family(Generic[S, R]):
         return isinstance(rows, self.rows) and self.describes(rows.schema)
 
     def among(self, schemas: Mapping[str, Any]) -> dict[str, S]:
-        """Those of the schemas that describe such rows."""
         return {name: schema for name, schema in schemas.items() if self.describes(schema)}
 
 
@@ -93,11 +91,9 @@ class Flat(Kind[S, R]):
     """A kind in which a row is as many numbers as any other."""
 
     def as_drawn(self, schema: S) -> S:
-        """The schema of what a generator writes, where every row stands for itself."""
         return replace(schema, person=None)  # type: ignore[type-var]
 
     def shape(self, schema: S) -> tuple[int, ...]:
-        """The shape of a row as numbers."""
         return self.sizes(schema)
 
     def width(self, schema: S) -> int:

@@ -88,12 +88,10 @@ def write_time(steps: float, form: str) -> str:
 
 
 def time_form(words: Iterable[str]) -> str | None:
-    """The form that all these texts are times of day in, or None."""
     return next((form for form in TIME_FORMS if not any(math.isnan(read_time(word, form)) for word in words)), None)
 
 
 def day_or_nan(text: str, form: str, epoch: int) -> float:
-    """Days since `epoch`, an ordinal; NaN for what is no day in this form."""
     day = read_day(text, form)
     return math.nan if day is None else day.toordinal() - epoch
 

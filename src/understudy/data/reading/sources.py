@@ -127,7 +127,6 @@ class TableSource:
 
     @classmethod
     def load(cls, path: Path) -> "TableSource":
-        """From a NAME.source.toml file."""
         return cls.from_dict(load_toml(path, "the source"), path.name).within(path.parent)
 
 

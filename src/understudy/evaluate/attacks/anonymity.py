@@ -84,7 +84,6 @@ def _fitting(predicates: Predicates, codes: Codes) -> Iterator[tuple[slice, NDAr
 
 
 def distinct(predicates: Predicates) -> Predicates:
-    """Without repeats, in the order of their first appearance."""
     flat = predicates.reshape(len(predicates), predicates.shape[1] * 4)
     return predicates[np.sort(np.unique(flat, axis=0, return_index=True)[1])]
 
@@ -213,7 +212,6 @@ def _column_sets(width: int, columns: int, count: int, rng: np.random.Generator)
 
 
 def _order(space: Space) -> tuple[NDArray[np.bool_], Ints]:
-    """Which columns are ordered, and how many levels each has without the missing one."""
     present = [space.present(j) for j in range(len(space.sizes))]
     return np.array(space.ordered), np.array(present, dtype=np.int64)
 
@@ -312,7 +310,6 @@ def _nearest(rows: Rows, people: Codes, count: int, seed: list[int]) -> Ints:
 
 
 def _measure(inside: Floats, outside: Floats, baseline: Rate, seed: int) -> Measure:
-    """`success` by each person's chance of it."""
     return Measure("success", _mean(inside), _mean(outside), baseline, more(inside, outside, seed=seed))
 
 

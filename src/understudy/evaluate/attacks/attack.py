@@ -83,7 +83,6 @@ class Attack:
 
     @classmethod
     def absent(cls, what: What, reason: str) -> Self:
-        """An attack that cannot be run, because of `reason`."""
         return cls(what=what, reason=reason)
 
     @property

@@ -42,7 +42,6 @@ class Space:
 
     @classmethod
     def hamming(cls, sizes: Sequence[int]) -> Self:
-        """No order: levels are alike or not."""
         return cls(tuple(sizes), (False,) * len(sizes), (False,) * len(sizes))
 
     @classmethod
@@ -64,11 +63,9 @@ class Space:
 
     @cached_property
     def width(self) -> int:
-        """The largest distance possible."""
         return len(self.sizes) * (UNIT if any(self.ordered) else 1)
 
     def present(self, column: int) -> int:
-        """How many levels a column has, without the missing one."""
         return self.sizes[column] - self.nullable[column]
 
     def places(self, column: int) -> NDArray[np.int32]:

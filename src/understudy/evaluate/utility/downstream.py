@@ -68,7 +68,6 @@ class Examples:
         return self if len(self) <= most else self.take(rng.choice(len(self), most, replace=False))
 
     def split(self, rng: np.random.Generator, share: float = 0.2) -> tuple["Examples", "Examples"]:
-        """Training rows, and a random `share` of the rows held out."""
         order, cut = rng.permutation(len(self)), max(1, round(share * len(self)))
         return self.take(order[cut:]), self.take(order[:cut])
 

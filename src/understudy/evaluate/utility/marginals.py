@@ -30,7 +30,6 @@ LISTED_SETS = 20_000  # up to so many sets they are listed and drawn from, above
 
 
 def party_numbers(owners: Sequence[Hashable]) -> NDArray[np.int64]:
-    """A number for each column's owner, from 0 in the order of appearance."""
     numbers = {owner: number for number, owner in enumerate(dict.fromkeys(owners))}
     return np.array([numbers[owner] for owner in owners], dtype=np.int64)
 

@@ -42,7 +42,6 @@ _NEAR = 1_000  # rows whose nearest are looked for
 
 
 def median_distance(real: Series) -> float:
-    """The median Euclidean distance between two of the series: the bandwidth where none is given."""
     return float(np.median(pdist(_flat(real))))
 
 
@@ -89,7 +88,6 @@ def autocorrelation(series: Series, lags: int) -> NDArray[np.float64]:
 
 
 def autocorrelation_difference(real: Series, synthetic: Series, lags: int | None = None) -> float:
-    """Mean absolute difference over channels and lags (default: all up to half the steps)."""
     lags = max(1, real.shape[1] // 2) if lags is None else lags
     return float(np.abs(autocorrelation(real, lags) - autocorrelation(synthetic, lags)).mean())
 

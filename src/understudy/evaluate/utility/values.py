@@ -197,5 +197,4 @@ def _present(values: Values) -> Values:
 
 
 def _below(ordered: Values, points: Values) -> Values:
-    """The share of the numbers up to each point."""
     return np.searchsorted(ordered, points, side="right") / len(ordered)

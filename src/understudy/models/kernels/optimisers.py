@@ -83,7 +83,6 @@ class RmsProp:
             parameter.grad = None
 
     def load(self, squares: Iterable[Tensor]) -> None:
-        """Go on from saved `squares`, in the order of the parameters."""
         for held, saved in zip(self.squares, squares, strict=True):
             held.copy_(saved)
 

@@ -101,12 +101,10 @@ class Centres:
 
     @property
     def groups(self) -> Tensor:
-        """People of the classes that share second moments, (groups,)."""
         return self.people.view(-1, self.each).sum(1).clamp(min=1.0)
 
     @property
     def whole_means(self) -> Tensor:
-        """In whole steps, as holders are told them."""
         return self.means.round().long()
 
     @property
@@ -160,7 +158,6 @@ class Directions:
 
     @property
     def whole_basis(self) -> Tensor:
-        """In whole steps, as holders are told them."""
         return (self.basis * UNIT).round().long()
 
     @property

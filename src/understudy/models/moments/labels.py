@@ -53,7 +53,6 @@ class Labels:
 
     @property
     def each(self) -> int:
-        """Combinations with the same level of the first label."""
         return self.combinations // self.sizes[0]
 
     @property
@@ -77,7 +76,6 @@ class Labels:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where each label's levels begin among all."""
         return (0, *accumulate(self.sizes))
 
     @property
@@ -186,5 +184,4 @@ def together(odds: Sequence[Tensor]) -> Tensor:
 
 
 def _shares(values: Tensor) -> Tensor:
-    """The nearest ones: none below 0, and 1 in all."""
     return to_simplex(values[None], values.new_ones(1))[0]

@@ -77,7 +77,6 @@ class OfferedMoments(InFrame):
         return added(offers)
 
     def aimed(self, z: Tensor, label: int, rng: Any) -> Tensor:
-        """The latent points, moved to this class."""
         return self.fit.aimed(z, label)
 
     @cached_property

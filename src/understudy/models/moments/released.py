@@ -94,7 +94,6 @@ def read_levels(frame: Frame, labels: "Labels", total: Tensor, noise: Tensor) ->
 
 
 def _step(frame: Frame) -> float:
-    """Of the frame's steps, what one whole number of the sums is."""
     return frame.reach / SCALE
 
 

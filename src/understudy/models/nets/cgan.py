@@ -61,5 +61,4 @@ class Untapped(Taps):
 
 
 def _layers(rng: torch.Generator, clients: int, sizes: tuple[int, ...]) -> list[Tensor]:
-    """The same for every client."""
     return [part.expand(clients, *part.shape[1:]).clone() for part in dense_parameters(1, sizes, rng)]

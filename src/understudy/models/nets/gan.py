@@ -269,7 +269,6 @@ class Critic(nn.Module):
 
     @property
     def layers(self) -> list[tuple[Tensor, Tensor]]:
-        """Weights (out, in) and biases (out,) of each layer, first to last."""
         return [(linear.weight, linear.bias) for linear in self._linears()]
 
     def forward(self, x: Tensor) -> Tensor:

@@ -124,12 +124,10 @@ def adam(moments: Tensor, gradient: Tensor, step: int) -> Tensor:
 
 
 def _layers(network: TableWae, half: Tensor, *, out: bool = False) -> list[Tensor]:
-    """Weight, bias, weight, bias of the encoder, or of the decoder."""
     shapes = list(network.shapes.values())
     return read(half, shapes[4:] if out else shapes[:4])
 
 
 def _encoded(network: TableWae, encoder: Tensor, x: Tensor) -> Tensor:
-    """What the encoder takes for z."""
     w1, b1, w2, b2 = _layers(network, encoder)
     return (x @ w1.T + b1).relu_() @ w2.T + b2

@@ -237,7 +237,6 @@ def _rdp(event: DpEvent, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
 
 
 def _sampled(event: DpEvent) -> bool:
-    """Whether it is Gaussian noise on a sample that leaves somebody out."""
     return is_sampled_gaussian(event) and 0 < event.sampling_probability < 1
 
 

@@ -151,7 +151,6 @@ def highest_spends(spends: Iterable[Counter[DpEvent]]) -> list[Counter[DpEvent]]
 
 
 def people_ids(people: Iterable[int | str] | None) -> list[str] | None:
-    """Person ids as text, sorted so that they go into the file in its own order."""
     return None if people is None else sorted(people_texts(people))
 
 

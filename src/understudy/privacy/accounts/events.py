@@ -145,7 +145,6 @@ def amplified(rate: float, epsilon: float) -> float:
 
 
 def pure_sum(spend: Spend) -> float:
-    """The plain sum of pure ε: what a spend costs at δ=0."""
     return math.fsum(count * pure(event) for event, count in spend.items())
 
 

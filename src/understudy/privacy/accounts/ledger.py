@@ -290,7 +290,6 @@ class Ledger:
         return spends[0] if len(spends) == 1 else max(spends, key=lambda spend: epsilon(spend, delta))
 
     def remaining(self, person: int | str | None = None) -> float:
-        """What is left of the budget's ε, against whom it binds."""
         budget = self.budget
         return max(0.0, budget.epsilon - self.spent(person, against=budget.against))
 

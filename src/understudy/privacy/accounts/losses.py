@@ -157,7 +157,6 @@ def _folded(parts: Sequence[tuple[Any, int]]) -> Any:
 
 
 def _sides(distribution: Any) -> list[Any]:
-    """The losses of who left, and of who joined where they are others."""
     sides = [distribution._pmf_remove, distribution._pmf_add]
     return sides[:1] if distribution._symmetric else sides
 

@@ -130,7 +130,6 @@ class PrivacyStatement:
 
     @property
     def rehearsal(self) -> str:
-        """Why nothing here is private, in words; nothing where the run was the real thing."""
         return rehearsed({party.name: party.rehearsal for party in self.parties})
 
     def epsilon(self, party: str | None = None, against: str = "server") -> float:

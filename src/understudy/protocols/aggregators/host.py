@@ -71,7 +71,6 @@ class UploadParty(HostParty):
         return made
 
     def uploaded(self, people: Tensor) -> Tensor:
-        """What their uploads are about: a line each."""
         return self.plan.lines_of(self.data, self.population, *self.drawn(people))
 
     def randomness(self, people: Tensor, own: NDArray[Any]) -> NDArray[np.uint8]:

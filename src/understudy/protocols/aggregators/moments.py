@@ -111,7 +111,6 @@ class MomentsPlan(Terms):
 
     @cached_property
     def multipliers(self) -> tuple[float, ...]:
-        """Of the noise of counts and means, and of second moments."""
         config = self.config
         return needed_multipliers(Budget(config.epsilon, config.delta), (config.share, 1 - config.share))
 

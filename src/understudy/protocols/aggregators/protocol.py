@@ -116,7 +116,6 @@ class Plan(Terms):
 
     @cached_property
     def kinds(self) -> list[tuple[float, int]]:
-        """Each noise, and how many tables have it."""
         return [(scaled(self.sigma, factor), many) for factor, many in Counter(self._factors).items()]
 
     @cached_property

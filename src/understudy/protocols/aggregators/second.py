@@ -208,7 +208,6 @@ class SecondAggregator(Party):
         return sums
 
     def context(self, pair: KeyPair) -> bytes:
-        """What people's uploads must be bound to."""
         assert self.begun is not None
         return context_of(self.run, self.begun.config, self.begun.schemas, pair.public)
 

@@ -196,7 +196,6 @@ class Terms(ABC):
 
 
 def _described(schema: Any) -> Any:
-    """What of a schema is the same at all parties."""
     return schema.columns if TABLE.describes(schema) else public_of(schema)
 
 
@@ -217,7 +216,6 @@ class Tally:
 
 
 def marked(mark: bytes, keys: Any) -> bytes:
-    """The mark of who is in a sum, with these uploads more, in their order."""
     return hashlib.sha256(mark + keys.tobytes()).digest()
 
 

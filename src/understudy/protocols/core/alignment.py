@@ -288,7 +288,6 @@ def watch_alignment(parties: Iterable[Party], watch: Watcher) -> None:
 
 
 def align_people(parties: Parties) -> int:
-    """Align all parties, each a group of its own. The number of shared people."""
     return sum(align_grid(parties, [(name,) for name in parties.names]).values())
 
 

@@ -172,7 +172,6 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def figure(value: float) -> str:
-    """Three digits, and no power of ten."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

@@ -206,7 +206,6 @@ class Tables(Stage[Rows]):
 
     @cached_property
     def latent(self) -> dict[str, list[int]]:
-        """Of each holder, the attribute at the centre of each group."""
         return {name: [members[0] for members in groups] for name, groups in self.groups.items()}
 
     def _leaves(self, name: str) -> list[Edge]:
@@ -275,7 +274,6 @@ def _columns(pairs: Sequence[Edge]) -> NDArray[np.int64]:
 
 
 def leaves_of(groups: Groups) -> list[Edge]:
-    """Each leaf after its group's latent attribute."""
     return [(members[0], leaf) for members in groups for leaf in members[1:]]
 
 

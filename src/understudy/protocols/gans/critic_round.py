@@ -104,7 +104,6 @@ class CriticRound:
         return z, self.rng.uniform(rows, device=self.device).float(), Drawn(normals[points:])
 
     def _noise(self, steps: int) -> int:
-        """How many normals so many steps take."""
         size = sum(parameter.numel() for parameter in self.critic.parameters())
         return steps * size if self.noise_multiplier else 0
 

@@ -41,7 +41,6 @@ _OUTPUTS: dict[str, Callable[[Any], Output]] = {
 
 
 def output_of(schema: AnySchema) -> Output:
-    """What a branch of the generator ends in for rows of this schema."""
     return _OUTPUTS[schema.kind](schema)
 
 
@@ -124,7 +123,6 @@ class GanParty(AlignedParty):
         """How often that is paid in the whole run."""
 
     def paid_before(self) -> Spend:
-        """What this run was charged before its rounds."""
         return {}
 
     @abstractmethod
@@ -198,7 +196,6 @@ class GanParty(AlignedParty):
         return kind_of(self.rows.schema).encode(self.rows, self.aligned, self.device)
 
     def work_state(self) -> dict[str, Any]:
-        """What of the rounds is saved, once there was a `Begin`."""
         return {"begin": dict(vars(self.begun)), "noise_multiplier": self.noise_multiplier}
 
     def load_work(self, state: Mapping[str, Any]) -> None:
@@ -238,7 +235,6 @@ class CriticParty(GanParty):
         return dp_event.PoissonSampledDpEvent(self.rate, dp_event.GaussianDpEvent(noise_multiplier))
 
     def batches(self, rng: Rng) -> list[Tensor]:
-        """Who is in each critic step of a round."""
         return poisson_samples(rng, len(self.aligned), self.rate, self.config.critic_steps)
 
     @property

@@ -143,7 +143,6 @@ class VertiGanParty(CriticParty):
         return self.pay(what, len(batches), anyone)
 
     def _uses_charged(self) -> int:
-        """How many uses of this run the ledger has."""
         return sum(self.ledger.spend(against="outsider", run=self.run).values())
 
     def work_state(self) -> dict[str, Any]:

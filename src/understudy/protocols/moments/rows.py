@@ -101,7 +101,6 @@ class Lengths(Sums):
 
 
 def even(noise: float, total: Tensor) -> Tensor:
-    """The same deviation of all of them."""
     return torch.full(total.shape, noise, dtype=torch.float64)
 
 

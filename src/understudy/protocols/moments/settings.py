@@ -73,7 +73,6 @@ class Config(FrameConfig, OverRows):
 
 
 def labels_of(schema: "ArraySchema") -> Labels:
-    """The labels that rows have; without any they are of one class."""
     return Labels(schema.label_sizes or (1,))
 
 

@@ -128,7 +128,6 @@ class Moments(Study[Callable[[], Rows]]):
         return {"means": centre.whole_means, "basis": kept.whole_basis, "radius": kept.radius, "bits": bits}
 
     def framed(self, found: Found) -> Frame:
-        """The frame with the norm that was bought, if one was."""
         return self._pulled(found.record.terms["means"])
 
     def centres(self, found: Found) -> Any:

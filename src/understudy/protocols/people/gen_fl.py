@@ -99,7 +99,6 @@ class Config(Declared):
 
     @property
     def rate(self) -> float:
-        """A row's chance to be in a batch."""
         return min(1.0, self.batch / self.rows)
 
     @property

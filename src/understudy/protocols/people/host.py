@@ -202,7 +202,6 @@ class HostParty(Party):
         self._seat(np.ones(self.population.people, np.bool_))
 
     def _seat(self, able: NDArray[np.bool_]) -> None:
-        """These take part: the server counts them by their places among themselves."""
         self.places = torch.from_numpy(np.flatnonzero(able))
         self.participations = torch.zeros(len(self.places), dtype=torch.int32)
 
@@ -251,11 +250,9 @@ class PassingOn(HostParty):
 
 
 def elsewhere(schema: Schema, people: NDArray[Any]) -> Population:
-    """These people, each with one row, of which nothing is here."""
     nothing, codes = torch.zeros(len(people), 0), torch.zeros(len(people), dtype=torch.int64)
     return Population(Slots(schema), people, nothing, codes, torch.arange(len(people) + 1))
 
 
 def left_out(begun: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """How many people of each party have too little left to take part; parties with none of them are not named."""
     return {name: int(info["left_out"]) for name, info in begun.items() if info.get("left_out")}

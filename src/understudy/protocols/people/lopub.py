@@ -161,7 +161,6 @@ class _Run(Survey):
 
     @property
     def times(self) -> int:
-        """How often the busiest person was asked."""
         return 1 + self.turns[self.done - 1][0]
 
     @property

@@ -110,7 +110,6 @@ def lasso(design: Array, moments: Array, noise: float) -> Array | None:
 
 
 def _filled(table: Array, rest: Array) -> Array:
-    """The table, with what it lacks to 1 spread like `rest`."""
     whole = table + max(0.0, 1 - float(table.sum())) * rest
     return np.asarray(whole / whole.sum())
 

@@ -191,7 +191,6 @@ class Settings(Reporting):
         raise NotImplementedError
 
     def dims(self, network: Any) -> int:
-        """How many of a network's weights reports are about."""
         size: int = network.size
         return size
 

@@ -60,7 +60,6 @@ class LearningParty(HostParty):
         """
 
     def own_people(self) -> Population:
-        """Those who are hosted here, with their rows."""
         return population_of(self.data)
 
     @property
@@ -183,12 +182,10 @@ class Cohorts:
             self._here[bounds[names.index(name)] : bounds[names.index(name) + 1]] = False
 
     def by_party(self) -> dict[str, NDArray[np.int32]]:
-        """How often each of a party's people was asked."""
         parts = np.split(self.asked, np.cumsum(list(self.hosted.values()))[:-1])
         return dict(zip(self.hosted, parts, strict=True))
 
     def most(self) -> dict[str, int]:
-        """How often each party's busiest person was asked."""
         return {name: int(part.max(initial=0)) for name, part in self.by_party().items()}
 
 
@@ -236,7 +233,6 @@ class Rounds(Run):
         """Whatever else these people are asked for before they report."""
 
     def learn(self, round: int, answers: list[Answer]) -> None:
-        """Make the next global model of what the parties answered."""
         self.move([self.total(reports, people) for reports, people in answers])
 
     @abstractmethod

@@ -156,7 +156,6 @@ class Run(ABC):
         )
 
     def rounds_of(self, name: str, spend: Spend) -> int:
-        """Over how many rounds such a spend was spread: one use in each."""
         return max(1, *spend.values()) if spend else 1
 
     def card(self, privacy: PrivacyStatement) -> dict[str, Any]:
@@ -301,6 +300,5 @@ def own_choices(value: Any, people: int) -> Tensor | None:
 
 
 def _as_bytes(value: Any) -> Tensor:
-    """What a party sent; nothing where it is no bytes."""
     fits = isinstance(value, Tensor) and value.dtype == torch.uint8 and value.ndim == 1
     return value if fits else torch.zeros(0, dtype=torch.uint8)

@@ -45,7 +45,6 @@ class Pooled(ABC, Generic[S, R]):
     looks: int = 4  # latent points at which a network is looked at, where a look is much work
 
     def read(self, path: Path, schema: S, target: str, labels: Sequence[Label]) -> Rows | Population:
-        """A silo's rows, with their classes."""
         return read_rows(path, schema)
 
     def public(self, schema: S) -> S:
@@ -249,7 +248,6 @@ def _require_classes(fit: bool, classes: Sequence[Label]) -> None:
 
 
 def _block(schema: Schema, target: str) -> slice:
-    """Where the class lies in a row that is drawn."""
     return Codec(schema).blocks[schema.names.index(target)]
 
 

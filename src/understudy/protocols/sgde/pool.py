@@ -131,7 +131,6 @@ def suspicions(
 
 
 def _labels(requirements: Requirements, offer: GeneratorParts) -> list[int]:
-    """The classes that an offer draws, by their numbers."""
     label = offer.card["label"]
     return list(range(len(requirements.labels))) if label is None else [label_place(requirements, label)]
 

@@ -79,5 +79,4 @@ RECIPES = {  # where a silo says nothing, by the kind of its rows
 
 @lru_cache(maxsize=64)
 def needed_multiplier(recipe: Recipe, budget: Budget) -> float:
-    """The least noise multiplier that keeps the networks within the budget."""
     return calibrate(recipe.spend, epsilon=budget.epsilon, delta=budget.delta)

@@ -288,7 +288,6 @@ class TiedStudy(Study[People]):
         }
 
     def framed(self, found: Found) -> dict[int, Frame]:
-        """The frames with the norms that were bought, if they were."""
         return self._pulled(found.record.terms["means"])
 
     def centres(self, found: Found) -> dict[int, Any]:

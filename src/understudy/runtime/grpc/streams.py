@@ -44,7 +44,6 @@ class Turn:
             self.over.set_result(None)
 
     def give_up(self, name: str, why: str) -> None:
-        """Wait for this one no longer; the others may still answer."""
         self.settle(name, PartyAway(f"{name} {why}. The ask was given up."))
 
 

@@ -83,7 +83,6 @@ class Box:
     # What the party asks for
 
     def everybody(self) -> list[str] | None:
-        """Who may upload; None where that is anybody."""
         return None if self._codes is None else sorted(self._codes)
 
     def gather(

@@ -130,7 +130,6 @@ class ToSign:
 
     @property
     def receipts(self) -> list[tuple[int, int]]:
-        """Each entry of the ledger: its number, and how many uses it paid for."""
         told = self.statement["predicate"]["receipts"]
         return [(one["entry"], sum(one["uses"].values())) for one in told]
 
@@ -144,11 +143,9 @@ class HolderHome:
         return read_status(self.folder) if (self.folder / FILE).exists() else {}
 
     def attended(self) -> bool:
-        """Whether `understudy join` runs now."""
         return alive(self.folder) is True
 
     def book(self) -> Path:
-        """The ledger: where `join` was told, or in the home."""
         return Path(self.status().get("book") or self.folder / f"{self.party}.ledger")
 
     def standing(self) -> Standing | None:
@@ -168,7 +165,6 @@ class HolderHome:
             return ToSign(statement, epsilon(book.spend(run=run), delta), delta, book.guesses(run))
 
     def sign(self, folder: Path, to_sign: ToSign) -> None:
-        """With the key of this party's certificate."""
         identity = Invitation.load(self.folder / "identity.toml")
         sign_statement(folder, to_sign.statement, identity.key.encode(), "the party's key")
 

@@ -248,7 +248,6 @@ def _page(name: str, caller: Caller, **facts: Any) -> HTMLResponse:
 
 
 def _drawn(requirements: Requirements) -> dict[str, Any]:
-    """What offers of a pool must fulfil, and what they draw, in words."""
     kind = kind_of(requirements.schema)
     return {"requirements": requirements, "what": kind.plural, "nobody": kind.nobody}
 

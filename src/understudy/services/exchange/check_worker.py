@@ -203,7 +203,6 @@ def _lines(series: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _bytes(images: NDArray[Any], schema: ImageSchema) -> NDArray[np.uint8]:
-    """Images in declared units as bytes."""
     scaled = 255 * (images.astype(np.float64) - schema.low) / (schema.high - schema.low)
     return scaled.round().astype(np.uint8)
 

@@ -45,7 +45,6 @@ _ERRORS: dict[str, type[UnderstudyError]] = {
 
 
 def allowed(size: int) -> int:
-    """Bytes of memory for a file of this size, beyond what the process has already."""
     return MEMORY + FACTOR * size
 
 

@@ -259,7 +259,6 @@ class Exchange:
             raise ExchangeError(403, f'"{caller.silo}" has not subscribed to pool "{name}".')
 
     def _required(self, caller: Caller, name: str) -> Requirements:
-        """What a pool that the caller has joined requires."""
         self._joined(caller, name)
         return requirements_of(self.pool(caller, name))
 

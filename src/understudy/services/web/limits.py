@@ -40,7 +40,6 @@ class Limits:
 
     @property
     def uploads_in_all(self) -> int:
-        """Of all silos together, under way at once."""
         return 4 * self.uploads
 
     @property

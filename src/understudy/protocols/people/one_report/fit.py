@@ -228,7 +228,6 @@ class _Term:
             yield i, j, self._levels(self._levels(found, i).T, j).T
 
     def _levels(self, table: Tensor, column: int) -> Tensor:
-        """The rows of a table by a column's groups → by its levels."""
         group = self.groups[column]
         return table if group is None else group @ table
 
@@ -265,5 +264,4 @@ def _outer(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _middle(sizes: Sequence[int]) -> int:
-    """Where to cut so that the larger half has the fewest combinations."""
     return min(range(1, len(sizes)), key=lambda cut: max(math.prod(sizes[:cut]), math.prod(sizes[cut:])))

@@ -86,7 +86,6 @@ class ColumnSet:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Groups of each column."""
         return tuple(int(group.max()) + 1 for group in self.groups)
 
     @property
@@ -232,7 +231,6 @@ class ReportForm:
         return KEY + SET + max(mechanism.bytes for mechanism in self.mechanisms)
 
     def which(self, rows: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The set that each says it is about."""
         return rows[:, KEY].astype(np.int64) * 256 + rows[:, KEY + 1]
 
     def decodes(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:

@@ -218,11 +218,9 @@ def _grow(
 
 
 def _likeliest(share: Array, most: int) -> NDArray[np.int64]:
-    """The numbers of the `most` largest shares, in rising order."""
     return np.sort(np.argsort(-share, kind="stable")[:most])
 
 
 def _with(listed: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Each listed combination with each group of one more column."""
     more = np.tile(np.arange(size), len(listed))[:, None]
     return np.concatenate([np.repeat(listed, size, axis=0), more], axis=1)

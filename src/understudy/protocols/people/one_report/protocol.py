@@ -146,7 +146,6 @@ class _Run(TwoRounds):
 
 
 def in_order(schema: Schema) -> list[int]:
-    """How many levels of each column have an order: all but a missing value, or none."""
     return [column.levels if isinstance(column, Binned | Ordinal) else 0 for column in schema.columns]
 
 
