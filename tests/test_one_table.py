@@ -72,7 +72,8 @@ def test_bounds_and_categories_are_bought_within_the_one_price(bought: tuple[Res
     with us.Ledger(home / "ledgers" / "table.ledger") as ledger:
         entries = [entry for entry in ledger.entries() if entry.count]
         assert [entry.what.split(";")[0].split(" of ")[0] for entry in entries] == [
-            "schema", "the fine tables", "one joint Gram matrix with nobody",
+            "schema", "where numbers without bounds are with nobody", "the fine tables",
+            "one joint Gram matrix with nobody",
         ]  # fmt: skip
         assert epsilon(entries[0].after["insider"], 1e-6) <= 2 * SCHEMA_SHARE
         assert 1.9 < ledger.spent() <= 2
@@ -113,15 +114,17 @@ def test_every_price_that_is_written_of_a_run_is_stated_at_the_delta_of_the_run(
 
 
 WHOLE = [us.Budget(0.1, 1e-9), us.Budget(1, 1e-6), us.Budget(8, 1e-5), us.Budget(2, 1e-3)]
-DECLARED = [{"a": "categorical"}, {"a": "real", "b": "date"}, dict.fromkeys(map(str, range(40)), "ordinal")]
+DECLARED = [{"a": "categorical"}, {"a": "real", "b": "categorical"}, dict.fromkeys(map(str, range(40)), "categorical")]
 
 
 @pytest.mark.parametrize("whole", WHOLE, ids=str)
 @pytest.mark.parametrize("kinds", DECLARED, ids=len)
 def test_the_purchase_and_what_is_left_are_within_the_whole(whole: us.Budget, kinds: dict[str, str]) -> None:
-    offer = quote(kinds, epsilon=whole.epsilon * SCHEMA_SHARE, delta=whole.delta / 2, closer=False)
+    offer = quote(kinds, epsilon=whole.epsilon * SCHEMA_SHARE, delta=whole.delta / 2, gaussian=True)
     assert offer is not None
-    assert sum(n for event, n in flatten(offer.event).items() if not isinstance(event, Reveals)) == len(kinds)
+    looks = {"real": 2, "categorical": 1}
+    bought = sum(n for event, n in flatten(offer.event).items() if not isinstance(event, Reveals))
+    assert bought == sum(looks[kind] for kind in kinds.values())
     rest = what_is_left(whole, offer)
     assert rest.delta == whole.delta
     for cells in (1, 2_000):
@@ -133,7 +136,7 @@ def test_what_only_one_person_has_is_not_in_what_was_bought(bought: tuple[Result
     made, _ = bought
     assert made.generator.schema.column("colour").categories == ("blue", "red", "(other)")
     age = made.generator.schema.column("age")
-    assert (age.low, age.high) == (0, 255)  # those of 64 to 127 years show, and a cell further
+    assert (age.low, age.high) in {(0, 255), (1, 255), (4, 255), (16, 255)}  # most are from 16 to 63, or older
     drawn = made.sample(200, seed=1)
     assert set(drawn["colour"].dropna()) <= {"blue", "red", "(other)"}
     assert drawn["age"].max() < 1_000
@@ -377,7 +380,7 @@ def test_the_rows_beside_the_ledger_are_those_of_the_frame_as_they_came(tmp_path
 @pytest.mark.parametrize("kind", ["categorical", "real"])
 def test_what_a_purchase_leaves_pays_for_a_release_of_few_cells_and_of_many(kind: str, most: float) -> None:
     whole = us.Budget(most, 1e-6)
-    offer = quote(dict.fromkeys("abc", kind), epsilon=most * SCHEMA_SHARE, delta=whole.delta / 2, closer=False)
+    offer = quote(dict.fromkeys("abc", kind), epsilon=most * SCHEMA_SHARE, delta=whole.delta / 2, gaussian=True)
     rest = what_is_left(whole, offer)
     assert rest.epsilon > 0.7 * most
     for cells in (3, 300):
@@ -437,7 +440,8 @@ def test_a_long_file_without_a_schema_is_bought_and_fitted_in_batches(
     rows, bought = pd.read_parquet(fitted), Schema.load("made/schema.toml")
     assert not check_table(rows, bought)
     assert len(rows) == PEOPLE
-    assert rows["age"].max() < 5_000  # one person's alone
+    assert rows["age"].max() == 5_000  # it stays with its holder
+    assert us.load("made").schema.column("age").high < 5_000  # type: ignore[union-attr]
     assert set(rows["colour"]) == {"red", "blue", "(other)"}
     assert "compared" in Path("made/report.html").read_text()
     pd.concat([frame, frame[:1]]).to_parquet("big.parquet")

@@ -31,7 +31,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.buy_schema import Quote, buy_schema, quote
 from understudy.privacy.noise.rng import SecureRng
 
-KINDS = {kind: kind for kind in ("categorical", "ordinal", "integer", "real", "date")}
+KINDS = {kind: kind for kind in ("categorical", "integer", "real", "date")}
 NEAR = 2**53
 CODES = [NEAR, NEAR + 1]
 

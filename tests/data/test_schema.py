@@ -121,7 +121,7 @@ def test_nonsense_is_refused_when_it_is_declared(make: object, message: str) -> 
         ({"columns": {"a": {"kind": "reel"}}}, "unknown kind 'reel'.*Did you mean \"real\""),
         ({"columns": {"a": {"low": 0}}}, 'column "a" has no kind'),
         ({"columns": {"a": {"kind": "real", "low": 0, "hihg": 1}}}, 'unknown key "hihg".*Did you mean "high"'),
-        ({"columns": {"a": {"kind": "real", "low": 0}}}, 'column "a" is real and needs high'),
+        ({"columns": {"a": {"kind": "real", "low": 0}}}, 'column "a": low and high come together'),
         ({"columns": {"a": 3}}, 'column "a" must be a table'),
         ({"columns": [3]}, "must be a table"),
         ({"columns": [{"kind": "boolean"}]}, "needs name"),

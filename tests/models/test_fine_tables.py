@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from understudy.models.tables.fine_tables import fine_table, layer_sizes, layers_of, to_simplex
+from understudy.data.encoding.simplex import to_simplex
+from understudy.models.tables.fine_tables import fine_table, layer_sizes, layers_of
 
 
 @pytest.mark.parametrize("leaves", [1, 5, 8, 9, 64, 65, 1000])

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from understudy.data.encoding.frame import Frame
+from understudy.data.encoding.simplex import to_simplex
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.fit import Centres, centres, directions, fit_cells
 from understudy.models.moments.gaussians import CellGaussians, mapped_through, match_shades, shades_map
 from understudy.models.moments.released import CELLS, bought_norm
 from understudy.models.plan import expected
-from understudy.models.tables.fine_tables import to_simplex
 
 FRAME = Frame((4, 5), 2, 12)
 RNG = torch.Generator().manual_seed(0)

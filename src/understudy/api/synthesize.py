@@ -4,9 +4,10 @@
     result.sample(1_000)
     print(result.privacy)
 
-All of it is within ε. With a public `schema` all of ε goes into the release of `gram`. Without one, the bounds and
-categories of the columns are not known to be public, and nothing may take them from rows for free: `SCHEMA_SHARE` of ε
-buys them (`privacy/buy_schema.py`), and the release has the rest. The statement adds both up.
+All of it is within ε. With a public `schema` all of ε goes into the release of `gram`. Without one, where numbers are
+and which texts there are is not known to be public, and nothing may take it from rows for free: `gram` looks for the
+numbers itself, and `SCHEMA_SHARE` of ε buys the texts (`privacy/buy_schema.py`), where there are any. The statement
+adds both up.
 
 Guarantee: (ε, δ)-DP for one person with all of it, written into the holder's ledger before it is used. What is taken
 without a price are the names and the kinds of columns: a DataFrame's by their dtypes, a file's by a look at its rows,
@@ -21,6 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ from understudy.data.kinds import TABLE, load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.reading.sources import TableSource, source_at
 from understudy.data.reading.writing import coarsen, coarsen_long
-from understudy.data.schema import Boolean, Column, Real, Schema
+from understudy.data.schema import BOUGHT, Boolean, Column, Schema, was_bought
 from understudy.data.table import Table, open_table, read_table
 from understudy.ground.check import plain_name
 from understudy.ground.durable import own_folder, replace_json
@@ -52,7 +54,7 @@ from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.buy_schema import Quote, buy_schema, first_of, quote
-from understudy.privacy.kinds import Kinds, kinds_of, require_kinds
+from understudy.privacy.kinds import Kinds, kinds_of, require_kinds, without_bounds
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.counts import needed_noise, spend_of
 from understudy.protocols.core import Watcher
@@ -63,7 +65,7 @@ from understudy.runs.registry import config_for, of_rows
 from understudy.runs.result import Result
 from understudy.runs.runfile import PartySection, RunFile
 
-SCHEMA_SHARE = 0.25  # of ε, and half of δ, where bounds and categories are bought
+SCHEMA_SHARE = 0.25  # of ε, and half of δ, where categories are bought
 _SHARES = (0.99, 0.97, 0.95, 0.92, 0.9)  # of what is left: noise is rounded up, release by release
 _CELLS = (1, 3, 60, 300)  # sizes of releases
 
@@ -87,7 +89,7 @@ def synthesize(
 ) -> Result:
     """A generator of rows like those of one table, for ε in all. `settings` are those of `gram`, as `target`.
 
-    `kinds` declares columns that are publicly known: a kind whose domain is bought, or a whole column, which is not.
+    `kinds` declares columns that are publicly known: a kind whose values are looked for within ε, or a whole column.
     `name` is the holder's, and its ledger's: `ledgers/NAME.ledger`. A new ledger allows `lifetime_epsilon` for all that
     is ever done with these people, by default this run alone. With a `folder` all artefacts are written there, `rows`
     synthetic rows among them. With a schema of images or series the settings are those of `moments`.
@@ -122,20 +124,21 @@ def synthesize(
     else:
         declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)
         _require(source, declared, person, config)
-        offer = quote(declared, epsilon=epsilon * SCHEMA_SHARE, delta=delta / 2, closer=False)
+        declared = without_bounds(declared)
+        offer = quote(declared, epsilon=epsilon * SCHEMA_SHARE, delta=delta / 2, gaussian=True)
         book = _book(ledger, name, whole, lifetime_epsilon)
         rest = whole if offer is None else what_is_left(whole, offer)
-        told = _say_expected(config, _unbought(declared), rest)
+        told = _say_expected(config, _columns(declared), rest)
         if home is not None:
             _make(home)
         table = _bought(source, declared, book, whole, run=run, person=person, name=name)
         _say_left_out([c for c in declared if c not in table.schema.names])
-    holder = Holder(name, table, book, rest, total=whole, came=None if offer is None else source)
+    holder = Holder(name, table, book, rest, total=whole, came=source if declares is None else None)
     if home is not None:
         _make(home)
         _note(home, holder, table, source, settings, run, protocol)
     result = train(protocol, Federation.of([holder]), folder=home, watch=watch, run=run, **settings)
-    if offer is not None:
+    if declares is None:
         result = _with_purchase(result, whole)
     if not told and (said := result.artefact.card.get("warning")):
         warnings.warn(said, UtilityWarning, stacklevel=2)
@@ -144,15 +147,10 @@ def synthesize(
     return result
 
 
-def _unbought(declared: Kinds) -> Schema:
-    """Columns of these names and kinds in any bounds: what is released of them hardly depends on these."""
-
-    def column(name: str, kind: str | Column) -> Column:
-        if isinstance(kind, Column):
-            return replace(kind, name=name)
-        return Boolean(name=name) if kind in ("boolean", "categorical") else Real(name=name, low=0.0, high=1.0)
-
-    return Schema(columns=tuple(column(name, kind) for name, kind in declared.items()))
+def _columns(declared: Kinds) -> Schema:
+    """Columns of these names and kinds; what is released of texts hardly depends on how many there are."""
+    columns = (kind if isinstance(kind, Column) else Boolean(name=name) for name, kind in declared.items())
+    return Schema(columns=tuple(columns))
 
 
 def _say_expected(config: gram.Config, schema: Schema, budget: Budget) -> bool:
@@ -233,12 +231,15 @@ def _require_unspent(path: Path, name: str) -> None:
 def _bought(
     source: Source, declared: Kinds, book: Ledger, whole: Budget, *, run: str, person: str | None, name: str
 ) -> Table:
-    """The table in the bounds and categories that were bought for it, charged to the ledger first."""
+    """The table with the categories that were bought for it, charged to the ledger first."""
     title = name if isinstance(source, pd.DataFrame) else None
     public = buy_schema(
         source, declared, book, epsilon=whole.epsilon * SCHEMA_SHARE, delta=whole.delta / 2, stated_at=whole.delta,
-        run=run, rng=SecureRng(), person=person, name=title, closer=False,
+        run=run, rng=SecureRng(), person=person, name=title, gaussian=True,
     )  # fmt: skip
+    if not was_bought(public):
+        bought = f"{BOUGHT} {datetime.now(UTC):%Y-%m-%d} by the run itself: where numbers are."
+        public = replace(public, note=f"{bought} Names and kinds were declared.")
     if not is_long(source, len(declared)):
         return read_table(coarsen(source, public, title), public, name)
     assert book.path is not None, "it was opened from a file"
@@ -278,7 +279,7 @@ def _with_purchase(result: Result, whole: Budget) -> Result:
     """The same result, whose statement says what was allowed in all. What was paid under the run's name is in it."""
     (party,) = result.privacy.parties
     outside = (
-        "the names and the kinds of columns; their bounds and categories were bought, within ε",
+        "the names and the kinds of columns; where numbers are, and which texts there are, was bought, within ε",
         *(text for text in result.privacy.outside if not text.startswith("the schema")),
     )
     privacy = replace(result.privacy, parties=(replace(party, budget=whole),), outside=outside)

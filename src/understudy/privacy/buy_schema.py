@@ -4,18 +4,15 @@ The categories and bounds of a draft are as private as the rows, and so are its 
 what the holder declares to be public knowledge: the name and the kind of each column, or all of a column.
 
     kind                   bought        from
-    categorical, ordinal   categories    the noisy count of each value that occurs: those of enough people show
-    integer, real, date    low, high     the noisy counts of public cells: from the first that shows to the
-                                         last, and within them once more by a closer look
+    categorical            categories    the noisy count of each value that occurs: those of enough people show
+    integer, real, date    low, high     the noisy counts of public cells of all numbers (`data.encoding.reach`): the
+                                         run of them in which all people are, and within it once more, in even parts
     boolean, time of day   nothing
 
-Sources: Korolova, Kenthapadi, Mishra, Ntoulas, "Releasing search queries and clicks privately" (WWW 2009), for
-values of an unknown domain; Wilson et al., "Differentially private SQL with bounded user contribution" (PoPETs
-2020), ApproxBounds, for bounds from cells [2^k, 2^(k+1)) and their negatives.
-Differs from them: whole-number noise, Laplace or Gaussian, whichever takes fewer people to show through;
-decades for days; the closer look, since cells of 2^k say little about years or temperatures. Without it
-(`closer=False`) bounds are wide and cost half: for whoever measures by fine cells (`data.encoding.fine`), to whom
-wide bounds do no harm and narrow ones do. They reach to zero, and one cell further away from it than what shows.
+For a run of `gram` bounds need not be bought: it looks for them itself, within its own budget (`without_bounds`).
+
+Source: Korolova, Kenthapadi, Mishra, Ntoulas, "Releasing search queries and clicks privately" (WWW 2009), for values of
+an unknown domain. Differs from it: whole-number noise, Laplace or Gaussian, whichever takes fewer people to show.
 
 Guarantee: (ε, δ)-DP for add/remove one person, over all columns together: a person has one row (of several
 with one id the first counts, and rows without an id do not) and so lies in one cell of every count. A value
@@ -32,7 +29,7 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime, time
 from typing import Any
 
 import numpy as np
@@ -42,11 +39,13 @@ from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from numpy.typing import NDArray
 
-from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, OTHER, day_number
+from understudy.data.column import DEFAULT_BINS, OTHER, Binned
+from understudy.data.encoding.reach import bounded, reach
+from understudy.data.encoding.simplex import likely_run
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, texts
 from understudy.data.reading.files import PLAIN_NUMBERS, Raw, Source, as_they_came, batches_of, is_long, open_source
 from understudy.data.reading.forms import ISO_DAY
-from understudy.data.schema import BOUGHT, Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real, Schema
+from understudy.data.schema import BOUGHT, Boolean, Categorical, Column, Date, Datetime, Real, Schema
 from understudy.ground.check import in_range, nearest, positive
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate, flatten
@@ -59,10 +58,10 @@ from understudy.privacy.noise import CountNoise, DiscreteGaussianNoise, Discrete
 Values = NDArray[Any]
 
 # times counted
-_LOOKS = {"boolean": 0, "categorical": 1, "ordinal": 1, "integer": 2, "real": 2, "date": 2, "datetime": 2}
-_LISTED = ("categorical", "ordinal")
+_LOOKS = {"boolean": 0, "categorical": 1, "integer": 2, "real": 2, "date": 2, "datetime": 2}
+_LISTED = "categorical"
 _MISLED = 1e-4  # the probability that noise alone shows in one of a column's cells
-_CLOSER = 64  # cells of the closer look
+_CLOSER = 128  # parts of the closer look
 
 _NOISES: dict[type[CountNoise], Callable[[float], DpEvent]] = {
     DiscreteLaplaceNoise: lambda scale: DiscreteLaplaceDpEvent(1 / scale, 1),
@@ -74,15 +73,13 @@ _NOISES: dict[type[CountNoise], Callable[[float], DpEvent]] = {
 class Quote:
     """What a purchase costs, and how many people it takes to show. It depends on no row.
 
-    `reveals` is the probability, shared by `lists` columns, that a value of a single person shows; `closer`: whether
-    bounds are looked at twice.
+    `reveals` is the probability, shared by `lists` columns, that a value of a single person shows.
     """
 
     noise: CountNoise
     event: DpEvent
     reveals: float
     lists: int
-    closer: bool = True
 
     @property
     def category_threshold(self) -> int:
@@ -95,19 +92,21 @@ class Quote:
 
     def __str__(self) -> str:
         listed = f"a category shows from about {self.category_threshold:,} people on, " if self.lists else ""
-        return f"{listed}a bound from about {self.cell_threshold(len(_cells('real')) - 1):,}"
+        return f"{listed}a bound from about {self.cell_threshold(_CLOSER):,}"
 
 
-def quote(kinds: Kinds, *, epsilon: float, delta: float, closer: bool = True) -> Quote | None:
+def quote(kinds: Kinds, *, epsilon: float, delta: float, gaussian: bool = False) -> Quote | None:
     """The least noise that (ε, δ) pays for; None where there is nothing to buy.
+
+    `gaussian`: of this kind, which adds the least to the price of other noise of the kind.
 
     Edges: δ=0 buys bounds alone; categories at δ=0 → ConfigError.
     """
     positive(epsilon=epsilon)
     in_range(0, 0.5, delta=delta)
     bought = [Asked.of(name, kind).kind for name, kind in kinds.items() if not isinstance(kind, Column)]
-    looks = sum(_LOOKS[kind] if closer else min(1, _LOOKS[kind]) for kind in bought)
-    lists = sum(kind in _LISTED for kind in bought)
+    looks = sum(_LOOKS[kind] for kind in bought)
+    lists = sum(kind == _LISTED for kind in bought)
     if not looks:
         return None
     if lists and not delta:
@@ -119,9 +118,10 @@ def quote(kinds: Kinds, *, epsilon: float, delta: float, closer: bool = True) ->
         scale = calibrate(lambda s: {_NOISES[kind](s): looks}, epsilon=epsilon, delta=delta - reveals)
         noise = kind(rounded_up(scale))
         event = ComposedDpEvent([SelfComposedDpEvent(noise.event, looks), *also])
-        return Quote(noise=noise, event=event, reveals=reveals, lists=lists, closer=closer)
+        return Quote(noise=noise, event=event, reveals=reveals, lists=lists)
 
-    quotes = map(least, _NOISES if delta else (DiscreteLaplaceNoise,))
+    kinds_of_noise = [one for one in _NOISES if one is DiscreteGaussianNoise or not gaussian]
+    quotes = map(least, kinds_of_noise if delta else (DiscreteLaplaceNoise,))
     return min(quotes, key=lambda q: q.category_threshold if lists else q.cell_threshold(_CLOSER))
 
 
@@ -136,8 +136,8 @@ def buy_schema(
     rng: Rng,
     person: str | None = None,
     name: str | None = None,
-    closer: bool = True,
     stated_at: float | None = None,
+    gaussian: bool = False,
 ) -> Schema:
     """A public schema of a file or a DataFrame; what was not declared is bought for (ε, δ).
 
@@ -156,7 +156,7 @@ def buy_schema(
         note="Declared; nothing was bought.",
     )
     title = _check_header(open_source(source, {}, name), as_they_came(source, kinds, person))
-    offer = quote(kinds, epsilon=epsilon, delta=delta, closer=closer)
+    offer = quote(kinds, epsilon=epsilon, delta=delta, gaussian=gaussian)
     if offer is None:
         return plain
     every = {c: Asked.of(c, kind) for c, kind in kinds.items() if not isinstance(kind, Column)}
@@ -165,8 +165,7 @@ def buy_schema(
     receipt = ledger.charge(offer.event, run=run, what=f"schema of {title}: {what}")
     numbers = [c for c, asked in bought.items() if asked.kind in PLAIN_NUMBERS and not asked.written]
     cells = _reader(source, as_they_came(source, bought, person, numbers), person, name)
-    found = {c: _buy(c, asked.kind, _values(asked, cells(c)), offer, rng) for c, asked in bought.items()}
-    found = {c: column and bought[c].on(column) for c, column in found.items()}
+    found = {c: _buy(c, asked, _values(asked, cells(c)), offer, rng) for c, asked in bought.items()}
     price = epsilon if stated_at is None else epsilon_of(flatten(offer.event), stated_at)
     note = (
         f"{BOUGHT} {datetime.now(UTC):%Y-%m-%d} for ε={shown(price)} at δ={stated_at or delta:g}: {what} "
@@ -241,71 +240,62 @@ def _values(asked: Asked, cells: "pd.Series[Any]") -> Values:
     return numbers[np.isfinite(numbers)] + 0.0  # −0 is 0
 
 
-def _buy(name: str, kind: str, values: Values, offer: Quote, rng: Rng) -> Column | None:
+def _buy(name: str, asked: Asked, values: Values, offer: Quote, rng: Rng) -> Column | None:
     """The column with its bought domain, or None where nothing shows."""
-    if kind not in _LISTED:
-        bounds = _bounds("date" if kind == "datetime" else kind, values, offer, rng)
-        return bounds and _binned(name, kind, *bounds)
+    if (column := asked.column(name)) is not None:
+        assert isinstance(column, Binned)
+        return _bounds(column, values, offer, rng)
     seen, counts = np.unique(values, return_counts=True)  # sorted: an order of appearance would tell
     listed = seen[_showing(counts, offer.category_threshold, offer, rng)].tolist()
     if not listed:
         return None
-    if kind == "categorical":
-        return Categorical(name=name, categories=(*(v for v in listed if v != OTHER), OTHER), nullable=True)
-    whole = all(v == int(v) and abs(v) <= EXACT for v in listed)
-    return Ordinal(name=name, categories=tuple(map(int, listed) if whole else listed), nullable=True)
+    return Categorical(name=name, categories=(*(v for v in listed if v != OTHER), OTHER), nullable=True)
 
 
 def _showing(counts: NDArray[np.intp], threshold: int, offer: Quote, rng: Rng) -> NDArray[np.bool_]:
     return (offer.noise(torch.from_numpy(counts), rng) >= threshold).numpy()
 
 
-def _cells(kind: str) -> NDArray[np.float64]:
-    """The edges of the public cells: decades in days since 1970, or 0 and ±2^k."""
-    if kind == "date":
-        starts = [FIRST_DAY, *(date(year, 1, 1) for year in range(1680, LAST_DAY.year, 10))]
-        return np.array([*map(day_number, starts), day_number(LAST_DAY) + 1.0])
-    sizes = 2.0 ** (np.arange(54) if kind == "integer" else np.arange(-30, 65))
-    return np.concatenate([-sizes[::-1], [0.0], sizes])
+def _bounds(column: Binned, values: Values, offer: Quote, rng: Rng) -> Column | None:
+    """The column between the bounds of all people, or None where too few are anywhere.
 
-
-def _bounds(kind: str, values: Values, offer: Quote, rng: Rng) -> tuple[float, float] | None:
-    """Where enough people are: from the first cell that shows to the end of the last, or None.
-
-    One or two cells are looked at more closely, in 64 parts, and what shows there is widened by half of it on
+    They are those of the run of its public cells that is most likely with all people in it, as far as one cell beyond
+    those that show. That is looked at more closely, in 128 parts, and what shows there is widened by half of it on
     either side, for the tails that do not show. Where the parts outside have people by their noisy counts, more than
-    one in twenty, parts were too small to show, and the cells are taken as they are. So are three or more, and where
-    they are cells of 2^k zero with them: it is near, and the cells about it too small to show.
+    one in twenty, parts were too small to show, and the run is taken as it is.
     """
-    edges = _cells(kind)
-    if (span := _span(_looked(values, edges, offer, rng), offer)) is None:
+    if isinstance(column, Datetime):  # whole days, by its own steps
+        if not isinstance(days := _bounds(Date(name=column.name), values, offer, rng), Date):
+            return None
+        until = datetime.combine(days.high, time(23, 59, 59))
+        step: dict[str, Any] = {"minute": {"second": 0}, "hour": {"second": 0, "minute": 0}}.get(column.resolution, {})
+        return replace(column, low=datetime.combine(days.low, time.min), high=until.replace(**step))
+    looked = _looked(values, reach(column).edges, offer, rng)
+    if (seen := _span(looked, offer)) is None:
         return None
-    if not offer.closer:
-        low, high = edges[[max(span.start - 1, 0), min(span.stop + 1, len(edges) - 1)]]
-        if kind == "date":
-            return low, high
-        return (low if edges[span.start] < 0 else 0.0), (high if edges[span.stop] > 0 else 0.0)
-    low, high = edges[[span.start, span.stop]]
-    if len(span) > 2:
-        return (low, high) if kind == "date" else (min(low, 0.0), max(high, 0.0))
+    counts = torch.from_numpy(looked)
+    total, deviation = max(1.0, float(counts.sum())), math.sqrt(offer.noise.variance)
+    first, last = likely_run(counts, None, deviation, total)
+    wide = bounded(column, (max(first, seen.start - 1), min(last, seen.stop)))
+    low, high = wide.edges[[0, -1]]
     parts = np.linspace(low, high, _CLOSER + 1)
-    parts = parts if kind == "real" else np.unique(np.floor(parts))
+    parts = np.unique(np.floor(parts)) if wide.edges.dtype.kind == "i" else parts
     looked = _looked(values[(low <= values) & (values < high)], parts, offer, rng)
     if (close := _span(looked, offer)) is None:
-        return low, high
+        return wide
     margin = math.ceil(len(close) / 2)
     start, stop = max(close.start - margin, 0), min(close.stop + margin, len(looked))
     inside = looked[start:stop].sum()
     outside, others = looked.sum() - inside, len(looked) - (stop - start)
     # Bounds that are too wide do little harm, and narrow ones much: one deviation of the noise is enough.
-    sure = outside - math.sqrt(others * offer.noise.variance)
-    return (low, high) if sure > 0.05 * max(inside, 0) else (parts[start], parts[stop])
-
-
-def _looked(values: Values, edges: NDArray[np.float64], offer: Quote, rng: Rng) -> NDArray[np.int64]:
-    """Noisy counts of the cells; what lies beyond the edges is in the outermost ones."""
-    cells = np.searchsorted(edges[1:-1], values, side="right")
-    return offer.noise(torch.from_numpy(np.bincount(cells, minlength=len(edges) - 1)), rng).numpy()
+    if outside - math.sqrt(others) * deviation > 0.05 * max(inside, 0):
+        return wide
+    end = max(parts[stop] - 1, parts[start] + 1) if wide.edges.dtype.kind == "i" else parts[stop]
+    if isinstance(wide, Real) and wide.decimals is not None:
+        unit = 10.0**wide.decimals
+        few = round((end - parts[start]) * unit) < 2 * DEFAULT_BINS
+        wide = replace(wide, bins=round((end - parts[start]) * unit) + 1 if few else None)
+    return replace(wide, low=wide.bound_at(parts[start]), high=wide.bound_at(end))
 
 
 def _span(looked: NDArray[np.int64], offer: Quote) -> range | None:
@@ -314,15 +304,7 @@ def _span(looked: NDArray[np.int64], offer: Quote) -> range | None:
     return range(high[0], high[-1] + 1) if len(high) else None
 
 
-def _binned(name: str, kind: str, low: float, high: float) -> Column:
-    """The column from `low` up to, and for whole numbers without, `high`."""
-    if kind == "real":
-        return Real(name=name, low=float(low), high=float(high), nullable=True)
-    first, last = int(low), max(int(high) - 1, int(low) + 1)
-    if kind == "integer":
-        return Integer(name=name, low=first, high=last, nullable=True)
-    start, end = date.fromordinal(first + EPOCH), date.fromordinal(last + EPOCH)
-    if kind == "datetime":  # whole days, by the second
-        until = datetime.combine(end, time(23, 59, 59))
-        return Datetime(name=name, low=datetime.combine(start, time.min), high=until, nullable=True)
-    return Date(name=name, low=start, high=end, nullable=True)
+def _looked(values: Values, edges: NDArray[Any], offer: Quote, rng: Rng) -> NDArray[np.int64]:
+    """Noisy counts of the cells; what lies beyond the edges is in the outermost ones."""
+    cells = np.searchsorted(edges[1:-1], values, side="right")
+    return offer.noise(torch.from_numpy(np.bincount(cells, minlength=len(edges) - 1)), rng).numpy()

@@ -16,15 +16,13 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, time
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from understudy.data.column import DEFAULT_BINS, EXACT, FIRST_DAY, LAST_DAY, MOST_DECIMALS, RESOLUTIONS, Column
-from understudy.data.infer import LARGEST, MANY_DECIMALS, draft
+from understudy.data.column import MOST_DECIMALS, RESOLUTIONS, Column
+from understudy.data.infer import MANY_DECIMALS, draft
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.reading.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
 from understudy.data.schema import KINDS, Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
@@ -54,6 +52,8 @@ class Asked:
         """From words. ConfigError where there is no such kind, or it has no such form."""
         plain, _, form = kind.partition(" ") if isinstance(kind, str) else (kind, "", "")
         one_of(KINDS, **{f"kind of {name}": plain})
+        if plain == "ordinal":
+            raise ConfigError(f"{name}: an order of texts cannot be bought: declare it. Nothing was read or charged.")
         decimals = None
         if plain == "real" and (found := re.fullmatch(r"(?:(.*) )?\.([0-9]{1,2})", form)):
             form, decimals = found[1] or "", int(found[2])
@@ -62,25 +62,24 @@ class Asked:
             raise ConfigError(f"kind of {name}: no {plain} is written {form!r}. Nothing was read or charged.")
         return cls(plain, "", None, form) if plain == "datetime" else cls(plain, form, decimals)
 
-    def on(self, column: Column) -> Column:
-        """The column with this form, where its bounds leave room for it."""
-        if isinstance(column, Datetime) and self.resolution:
-            step = RESOLUTIONS[self.resolution]
-            high = column.high.replace(second=0, minute=column.high.minute if step < 3600 else 0)
-            return replace(column, resolution=self.resolution, high=high)
-        if isinstance(column, Date | Real) and self.written:
-            column = replace(column, written=self.written)
-        return column if self.decimals is None or not isinstance(column, Real) else _to(column, self.decimals)
+    def column(self, name: str) -> Column | None:
+        """The column, where nothing of it has to be known before a run; None for a list of texts."""
+        forms: dict[str, Any] = {
+            "boolean": {},
+            "integer": {},
+            "real": {"decimals": self.decimals, "written": self.written or None},
+            "date": {"written": self.written or ISO_DAY},
+            "datetime": {"resolution": self.resolution or "second"},
+        }
+        return None if self.kind not in forms else KINDS[self.kind](name=name, nullable=True, **forms[self.kind])
 
 
-def _to(column: Real, decimals: int) -> Real:
-    """The column by so many decimals; where it holds few such numbers, with a bin for each."""
-    unit = 10**decimals
-    steps = int((column.high - column.low) * unit)
-    if steps < 1 or max(abs(column.low), abs(column.high)) * unit > EXACT:
-        return column
-    bins = steps + 1 if steps < 2 * DEFAULT_BINS else None
-    return replace(column, decimals=decimals, bins=bins)
+def without_bounds(kinds: Kinds) -> dict[str, str | Column]:
+    """The same, numbers and booleans as columns of which nothing has to be bought: `gram` finds where they are."""
+    return {
+        name: replace(kind, name=name) if isinstance(kind, Column) else Asked.of(name, kind).column(name) or kind
+        for name, kind in kinds.items()
+    }
 
 
 def as_bought(column: Column) -> str | Column:
@@ -90,8 +89,8 @@ def as_bought(column: Column) -> str | Column:
     if isinstance(column, Integer) and column.written is not None:
         high = A_DAY // TIME_FORMS[column.written] - 1
         return Integer(name=column.name, low=0, high=high, written=column.written, nullable=True)
-    if isinstance(column, Ordinal) and all(isinstance(value, int) for value in column.categories):
-        return Integer.kind  # bounds show where single numbers of a list do not
+    if isinstance(column, Ordinal) and not isinstance(column.categories[0], str):
+        return _of_numbers(column)
     form = ""
     if isinstance(column, Date | Real) and column.written not in (None, ISO_DAY):
         form = f" {column.written}"
@@ -100,6 +99,15 @@ def as_bought(column: Column) -> str | Column:
     if isinstance(column, Datetime) and column.resolution != "second":
         form = f" {column.resolution}"
     return column.kind + form
+
+
+def _of_numbers(column: Ordinal) -> str:
+    """The kind of numbers that a draft lists: where they are shows, and single numbers of a list do not."""
+    if all(isinstance(value, int) for value in column.categories):
+        return Integer.kind
+    numbers = np.array(column.categories, dtype=float)
+    fits = [d for d in range(MOST_DECIMALS + 1) if np.array_equal(numbers, np.round(numbers, d))]
+    return f"{Real.kind} .{fits[0]}" if fits else Real.kind
 
 
 def in_words(kind: str | Column) -> str:
@@ -152,26 +160,9 @@ def kinds_of(
 
 def require_kinds(source: Source, declared: Kinds) -> None:
     """SchemaError where a cell is not of its column's kind: after a purchase it would be too late."""
-    widest: dict[str, Any] = {
-        "boolean": Boolean,
-        "integer": partial(Integer, low=-EXACT, high=EXACT, bins=1),
-        "real": partial(Real, low=-LARGEST, high=LARGEST, bins=1),
-        "date": partial(Date, low=FIRST_DAY, high=LAST_DAY, bins=1),
-        "datetime": partial(
-            Datetime, low=datetime.combine(FIRST_DAY, time.min), high=datetime.combine(LAST_DAY, time.min), bins=1
-        ),
-    }
-    columns = []
-    for name, kind in declared.items():
-        if isinstance(kind, Column):
-            columns.append(replace(kind, name=name))
-            continue
-        asked = Asked.of(name, kind)
-        if asked.kind in widest:
-            form = {"written": asked.written} if asked.written else {}
-            columns.append(widest[asked.kind](name=name, nullable=True, **form))
+    columns = tuple(kind for kind in without_bounds(declared).values() if isinstance(kind, Column))
     if columns:
-        open_table(source, Schema(columns=tuple(columns)))
+        open_table(source, Schema(columns=columns))
 
 
 def _say_left_out(why: Mapping[str, str]) -> None:

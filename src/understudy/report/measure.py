@@ -5,11 +5,12 @@ mistake → ConfigError.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from understudy.data.arrays import ArrayTable
+from understudy.data.column import is_unbounded
 from understudy.data.described import ArraySchema
 from understudy.data.kinds import ARRAYS, EVENTS, TABLE, load_any
 from understudy.data.reading.files import Source
@@ -170,10 +171,12 @@ def sound(run: Artefacts) -> bool:
 
 
 def _schema(run: Artefacts, schema: Schema, party: str) -> Schema:
-    """The party's own schema where it lies beside its table, or its columns of the run's."""
+    """The party's own schema where it lies beside its table, with bounds that the run found; or its columns of the
+    run's."""
     path = run.parties.get(party, {}).get("schema")
     if path is not None and Path(path).exists():
-        return Schema.load(path)
+        own = Schema.load(path)
+        return replace(own, columns=tuple(schema.column(c.name) if is_unbounded(c) else c for c in own.columns))
     return schema if run.owners is None else schema.select(c for c, p in run.owners.items() if p == party)
 
 

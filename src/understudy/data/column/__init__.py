@@ -18,6 +18,7 @@ from understudy.data.column.base import shorten as shorten
 from understudy.data.column.numbers import DEFAULT_BINS as DEFAULT_BINS
 from understudy.data.column.numbers import EPOCH as EPOCH
 from understudy.data.column.numbers import FIRST_DAY as FIRST_DAY
+from understudy.data.column.numbers import LARGEST as LARGEST
 from understudy.data.column.numbers import LAST_DAY as LAST_DAY
 from understudy.data.column.numbers import MOST_BINS as MOST_BINS
 from understudy.data.column.numbers import MOST_DECIMALS as MOST_DECIMALS
@@ -30,3 +31,5 @@ from understudy.data.column.numbers import Integer as Integer
 from understudy.data.column.numbers import Real as Real
 from understudy.data.column.numbers import day_number as day_number
 from understudy.data.column.numbers import second_number as second_number
+from understudy.data.column.widest import is_unbounded as is_unbounded
+from understudy.data.column.widest import widest as widest

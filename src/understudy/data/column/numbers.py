@@ -21,6 +21,7 @@ OWN_LEVEL = 64  # up to so many whole numbers or days have a level each
 DEFAULT_BINS = 16
 MOST_BINS = 2**16
 MOST_DECIMALS = 12
+LARGEST = 1e300  # a bound of reals: high - low is finite
 RESOLUTIONS = {"second": 1, "minute": 60, "hour": 3600}
 EPOCH = date(1970, 1, 1).toordinal()
 FIRST_DAY, LAST_DAY = date(1678, 1, 1), date(2261, 12, 31)  # what datetime64[ns] can hold, in whole years
@@ -28,15 +29,23 @@ FIRST_DAY, LAST_DAY = date(1678, 1, 1), date(2261, 12, 31)  # what datetime64[ns
 
 @dataclass(frozen=True, kw_only=True)
 class Binned(Column):
-    """A number or a day between two bounds, both included, cut into bins."""
+    """A number or a day between two bounds, both included, cut into bins.
 
-    low: Any
-    high: Any
-    bins: Any
+    Without bounds it may be any number: a protocol that buys levels finds where people are (`data.encoding.reach`),
+    and every other one refuses the column.
+    """
+
+    low: Any = None
+    high: Any = None
+    bins: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         bins = self.bins
+        if self.low is None or self.high is None:
+            if (self.low, self.high, bins) != (None, None, None):
+                raise self.error("low and high come together, and bins with them: declare both bounds, or neither.")
+            return
         if isinstance(bins, Sequence) and not isinstance(bins, str):
             bins = tuple(map(self._bound, bins))
         elif isinstance(bins, bool) or not isinstance(bins, int | None):
@@ -53,9 +62,19 @@ class Binned(Column):
         if not (np.diff(self.edges) > 0).all():
             raise self.error(f"{bins} bins between {self.low} and {self.high}: some could never be filled.")
 
+    @property
+    def unbounded(self) -> bool:
+        """Whether no bounds are declared."""
+        return self.low is None
+
     @cached_property
     def edges(self) -> NDArray[Any]:
         """Where each level begins, and the last one ends (of whole numbers one past `high`), on the column's scale."""
+        if self.unbounded:
+            raise self.error(
+                "has no bounds. Declare low and high, or use gram with `fine` above 0, which finds them within its "
+                "budget. Nothing was charged."
+            )
         low, high = self._number(self.low), self._number(self.high)
         count, bins = high - low + 1, self.bins
         if bins is None:
@@ -75,7 +94,12 @@ class Binned(Column):
 
     @property
     def domain(self) -> str:
-        return f"{self.low} to {self.high}, {self.levels} levels"
+        if self.unbounded:
+            return f"any {self.kind}"
+        return f"{self._plain(self.low)} to {self._plain(self.high)}, {self.levels} levels"
+
+    def _plain(self, bound: Any) -> str:
+        return str(bound)
 
     @property
     def form(self) -> str | None:
@@ -115,15 +139,14 @@ class Integer(Binned):
     """
 
     kind: ClassVar[str] = "integer"
-    low: int
-    high: int
-    bins: int | tuple[int, ...] | None = None
     written: str | None = None
 
     def __post_init__(self) -> None:
         if self.written not in (None, *TIME_FORMS):
             known = shorten(list(TIME_FORMS), " | ")
             raise self.error(f"written must be one of {known}, not {self.written!r}.")
+        if self.written and self.low is None and self.high is None:
+            self._set(low=0, high=forms.A_DAY // TIME_FORMS[self.written] - 1)
         super().__post_init__()
         if self.written and not (self.low >= 0 and self.high < forms.A_DAY // TIME_FORMS[self.written]):
             span = f"{self.low} to {self.high}"
@@ -140,9 +163,8 @@ class Integer(Binned):
                 given["bins"] = list(map(self.said, self.bins))
         return given
 
-    @property
-    def domain(self) -> str:
-        return f"{self.said(self.low)} to {self.said(self.high)}, {self.levels} levels"
+    def _plain(self, bound: Any) -> str:
+        return self.said(bound)
 
     def bound_at(self, number: Any) -> int:
         return int(number)
@@ -170,9 +192,6 @@ class Real(Binned):
     kind: ClassVar[str] = "real"
     decimals: int | None = None
     ends: bool = False
-    low: float
-    high: float
-    bins: int | tuple[float, ...] | None = None
     written: str | None = None
 
     def __post_init__(self) -> None:
@@ -189,6 +208,8 @@ class Real(Binned):
     def _check_decimals(self, most: int) -> None:
         if isinstance(most, bool) or not isinstance(most, int) or not 0 <= most <= MOST_DECIMALS:
             raise self.error(f"decimals must be a whole number from 0 to {MOST_DECIMALS}, not {most!r}.")
+        if self.unbounded:
+            return
         if max(abs(self.low), abs(self.high)) * 10**most > EXACT:
             raise self.error(f"numbers up to {self.high:g} with {most} decimals have too many digits.")
         first, last = self.steps(self.edges)
@@ -210,6 +231,8 @@ class Real(Binned):
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
+        if self.unbounded:
+            return super().edges
         if isinstance(self.bins, tuple):
             return np.array(self.bins)
         return np.linspace(self.low, self.high, (self.bins or DEFAULT_BINS) + 1)
@@ -219,9 +242,8 @@ class Real(Binned):
         *most, last = (f"[{a:g}, {b:g}" for a, b in pairwise(self.edges))
         return (*(f"{text})" for text in most), f"{last}]")
 
-    @property
-    def domain(self) -> str:
-        return f"{self.low:g} to {self.high:g}, {self.levels} levels"
+    def _plain(self, bound: Any) -> str:
+        return f"{bound:g}"
 
     def said(self, value: Any) -> str:
         return f"{value:g}" if self.written is None else forms.write_number(value, self.written, self.decimals)
@@ -230,7 +252,7 @@ class Real(Binned):
         return float(number)
 
     def _bound(self, value: Any) -> float:
-        if not is_number(value) or abs(value) > 1e300:  # so that high - low is finite
+        if not is_number(value) or abs(value) > LARGEST:
             raise self.error(f"bounds and edges must be numbers within ±1e300, not {value!r:.60}.")
         return float(value)
 
@@ -242,9 +264,6 @@ class Date(Binned):
     """
 
     kind: ClassVar[str] = "date"
-    low: date
-    high: date
-    bins: int | tuple[date, ...] | None = None
     written: str = ISO_DAY
 
     def __post_init__(self) -> None:
@@ -284,10 +303,7 @@ class Datetime(Binned):
     """
 
     kind: ClassVar[str] = "datetime"
-    low: datetime
-    high: datetime
     resolution: str = "second"
-    bins: int | tuple[datetime, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.resolution not in RESOLUTIONS:
@@ -300,7 +316,7 @@ class Datetime(Binned):
 
     @property
     def domain(self) -> str:
-        return f"{self.low} to {self.high} by the {self.resolution}, {self.levels} levels"
+        return super().domain.replace(", ", f" by the {self.resolution}, ")
 
     def bound_at(self, number: Any) -> datetime:
         return datetime(1970, 1, 1) + timedelta(seconds=int(number) * self.step)

@@ -36,9 +36,10 @@ from understudy.data.encoding.values import Codes, numbers_of
 from understudy.data.schema import Schema
 
 Steps = NDArray[np.int64]  # numbers, in units of the last decimal
-FAN = 8  # children of a node, where fine cells are measured as a tree
-MOST = 2 * FAN**5  # whole numbers or days that have a cell each
-_SPREAD = 2 * FAN**4  # cells of a column that has more of them, and of reals
+FAN = 16  # children of a node, where fine cells are measured as a tree
+LAYERS = 4  # of such a tree, at most
+MOST = FAN**LAYERS  # whole numbers or days that have a cell each
+_SPREAD = 2 * FAN**3  # cells of a column that has more of them, and of reals
 _DIGITS = (2, 1)  # of a round number; fewer where so many would take half of the cells
 _LONG = 64  # so many declared categories are as good as levels; of more, rare ones may share one
 _UNIT = 1e-6  # of the larger bound of a real: nearer to zero than this, cells are even
@@ -145,7 +146,7 @@ def _unit(column: Binned) -> float:
         return 1.0
     if column.decimals is not None:
         return 10.0**-column.decimals
-    return max(_UNIT * max(abs(column.low), abs(column.high)), _LEAST)
+    return max(_UNIT * float(max(abs(column.low), abs(column.high))), _LEAST)
 
 
 def _steps(column: Real) -> tuple[int, int]:

@@ -195,6 +195,8 @@ def _parse_boolean(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[np.i
 
 
 def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.float64], Reasons]:
+    if kinds.is_unbounded(column):
+        column = kinds.widest(column)
     dates, whole = isinstance(column, Date), column.edges.dtype.kind == "i"
     kind = "a number" if column.form is None else f'a number written as "{column.form}"'
     if isinstance(column, Datetime):

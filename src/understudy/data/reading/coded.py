@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.column import Binned, Categorical, Column, Integer, Real
+from understudy.data.column import Binned, Categorical, Column, Integer, Real, is_unbounded, widest
 from understudy.data.encoding.values import Codes, codes_of, found_levels, is_within, typed
 from understudy.data.reading.cells import WHOLE_ID, missing_words, parse
 
@@ -46,7 +46,7 @@ class Batch:
 
     def check(self, column: Column) -> None:
         """That every cell fits."""
-        if not _fits(column, self._cells[column.name]):
+        if not _fits(widest(column) if is_unbounded(column) else column, self._cells[column.name]):
             self._judge(column.name)
 
 

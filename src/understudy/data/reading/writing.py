@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from understudy.data import column as kinds
 from understudy.data.column import OTHER, Binned, Boolean, Categorical, Column, Date, Datetime, Real
 from understudy.data.encoding.values import dtype
-from understudy.data.reading.cells import distinct, floats, missing_words, numbers_in, texts
+from understudy.data.reading.cells import distinct, missing_words, numbers_in, texts
 from understudy.data.reading.files import Raw, Source, as_they_came, batches_of, open_source
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
@@ -143,7 +143,7 @@ def _fit(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
 
 def _fit_values(column: Column, seen: "pd.Series[Any]") -> NDArray[Any]:
     came = seen.to_numpy(None if seen.dtype.kind in "iuf" else object)
-    if isinstance(column, Binned):
+    if isinstance(column, Binned) and not column.unbounded:
         numbers = numbers_in(column, seen)
         low, high = column.edges[0], column.edges[-1] - (column.edges.dtype.kind == "i")
         least, most = column.low, column.high
@@ -153,8 +153,4 @@ def _fit_values(column: Column, seen: "pd.Series[Any]") -> NDArray[Any]:
     if isinstance(column, Categorical) and OTHER in column.categories:
         words = texts(seen)
         return np.where(pd.Series(words).isin(column.categories), words, OTHER)
-    if isinstance(column, kinds.Ordinal) and not isinstance(column.categories[0], str):
-        steps, numbers = np.sort(np.array(column.categories)), floats(seen)
-        closest = steps[np.searchsorted((steps[1:] + steps[:-1]) / 2, numbers)]
-        return np.where(np.isnan(numbers), came, closest)
     return came

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor, nn
 
 from understudy.data.encoding.frame import Frame, dct
+from understudy.data.encoding.simplex import to_simplex
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.network import MOST_WEIGHTS, Network
-from understudy.models.tables.fine_tables import to_simplex
 
 KNOTS = 257
 _MOST_CELLS = 1 << 16

@@ -26,7 +26,7 @@ from itertools import accumulate, combinations
 import torch
 from torch import Tensor
 
-from understudy.models.tables.fine_tables import to_simplex
+from understudy.data.encoding.simplex import to_simplex
 
 MOST_JOINT = 64
 _CROWDED = 2  # times as much variance, and combinations are no longer counted one by one

@@ -25,6 +25,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from understudy.data.encoding.simplex import to_simplex
+
 _CLEAR = 3.0  # deviations of its noise by which a node's count stands out
 # the same, first as it should be, and then lower; one less beside a node that stands out
 _STEPS = (3.0, 2.0, 1.0)
@@ -170,17 +172,6 @@ def _near_data(layer: Tensor, deviation: float, ordered: bool) -> Tensor:
         beside[:-1] |= seen[1:]
         steps.append(seen | (beside & (layer > (clear - 1) * deviation)) | (not ordered))
     return torch.stack(steps)
-
-
-def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
-    """For each row the nearest non-negative one with this sum (Wang, Carreira-Perpiñán 2013); −∞: no such place."""
-    falling = rows.sort(dim=1, descending=True).values
-    real = falling.isfinite()
-    above = torch.where(real, falling, 0).cumsum(1) - totals[:, None]
-    count = torch.arange(1, rows.shape[1] + 1, device=rows.device)
-    kept = (real & (falling * count > above)).sum(1).clamp(min=1)  # the largest ones come first
-    shift = above.gather(1, kept[:, None] - 1) / kept[:, None]
-    return (rows - shift).clamp(min=0)
 
 
 def _children(layer: Tensor, parents: int, fan: int, empty: float | bool) -> Tensor:

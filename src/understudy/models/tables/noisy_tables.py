@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from understudy.data.encoding.simplex import to_simplex
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.empty_cells import empty_cells, laws_of_pairs, surest
-from understudy.models.tables.fine_tables import to_simplex
 from understudy.models.tables.given_rules import Ruled, Tie
 from understudy.models.tables.priors import common_share, drawn_noise, level_prior, pooled_tables, with_margins
 

@@ -141,7 +141,7 @@ class LatentTree(Study[Rows]):
     family: ClassVar = "dplt"
     settings: ClassVar = Config
     settled: ClassVar = ("plus", "group", "split", "private")
-    least: ClassVar = 3
+    least: int = 3
     lasting: ClassVar = ("pairs",)
     releases: ClassVar[Mapping[str, str]] = {
         "groups": "step 1 of 3, latent attributes",

@@ -66,7 +66,7 @@ class Measured:
             counts, spread = tables.diagonal(levels)
             only = torch.eye(len(counts), dtype=torch.bool)
             matrices.append(Counts(counts.diag(), spread.diag(), only, []))
-            raw |= kept("fine", torch.arange(study.layout.columns)[:, None], tables.noise, found["fine"][0])
+            raw |= kept("fine", torch.arange(study.layout.columns)[:, None], tables.noise, tables.kept)
         for name, kind in (("pairs", "pairs"), ("again", "pairs_again")):
             if name in found:
                 stage, counted = found.stage(name), found[name]
@@ -144,18 +144,20 @@ class Chooser:
         """The levels on which pairs were counted, with this schema's rules."""
         if measured.levels is None:
             return Codec(self.schema)
-        return Levels.from_tensors(self.schema, measured.levels.tensors())
+        schema = with_rules(measured.levels.schema, self.config.rules)
+        return Levels.from_tensors(schema, measured.levels.tensors())
 
 
-_WORDS = {"fine": "fine tables", "pairs": "pairs", "again": "pairs once more"}
+_WORDS = {"reach": "where numbers are", "fine": "fine tables", "pairs": "pairs", "again": "pairs once more"}
 
 
 def fitted(
     study: Any, found: Found, privacy: PrivacyStatement, look: Callable[..., None]
 ) -> tuple[GeneratorParts, int]:
     """The mixture of all that was released, and how many people there are."""
-    measured, schema, record = Measured.of(found), study.chooser.schema, found.record
+    measured, record = Measured.of(found), found.record
     network, codec = study.chooser.fit(measured, watch=look), study.chooser.codec(measured)
+    schema = codec.schema
     # their number: disclosed by alignment, or what the noisy one-way tables say
     counted = max(1, round(float(measured.gram.diagonal().sum()) / len(schema.columns)))
     people = counted if measured.people is None else measured.people
@@ -167,7 +169,9 @@ def fitted(
         "levels": dict(zip(schema.names, codec.sizes, strict=True)),
     }
     bought = measured.levels is not None
-    card |= expectation(schema, people, privacy.epsilon(), record.noise[: record.made], bought)
+    card |= expectation(
+        schema, people, privacy.epsilon(), record.noise[bool(study.layout.unbounded) : record.made], bought
+    )
     if study.grid.partition != "rows":
         first = study.grid.one_each(study.schemas)
         card["owners"] = {column: name for name, held in first.items() for column in held.names}

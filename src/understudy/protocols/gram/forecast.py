@@ -42,7 +42,8 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     """What a forecast of these releases says besides what all say."""
     config, layout, people = study.config, study.layout, said.people
     noise = [study.deviations(ahead, name) for name in study.releases]
-    first, pair = noise[0], max(noise[int(layout.buys)].values())
+    before = layout.before_pairs
+    first, pair = noise[max(before - 1, 0)], max(noise[before].values())
     least = min(said.budgets.values(), key=lambda budget: budget.epsilon)
     expected = None
     if people is not None and pair:
@@ -58,7 +59,7 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     largest = max(max(each.values()) for each in noise)
     return {
         "stages": _stages(study, study.pricing.shares(least, people if said.cut == "columns" else None), noise),
-        "errors": _errors(layout, config, noise),
+        "errors": _errors(layout, config, noise[max(before - 1, 0) :]),
         "levels": _bought(layout, widths, people, pair),
         "too_fine": too_fine,
         "takes": takes,
@@ -69,7 +70,8 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
 
 
 def expectation(schema: Schema, people: int, spent: float, sigmas: Sequence[float], buys: bool) -> dict[str, str]:
-    """What a card says of what can be expected of a run with this noise, and a warning where that is poor."""
+    """What a card says of what can be expected of a run with this noise, of fine tables and pairs, or of pairs, and a
+    warning where that is poor."""
     pair = sigmas[min(int(buys), len(sigmas) - 1)]
     if not pair:
         return {}
@@ -91,12 +93,13 @@ def _stages(study: Any, shares: Sequence[float], noise: Sequence[Mapping[Block, 
         return " × ".join(" + ".join(grid.groups[group]) for group in sorted(set(block)))
 
     within = [(g, g) for g in range(len(grid.groups))]
+    blocks = {"reach": [(g, g) for g in study.layout.tops], "fine": within}
     return tuple(
         Stage(
             what=what,
             share=share,
             moved=sum(cells for _, cells in study.spreads[name].moved),
-            noise={whose(block): each[block] for block in (within if name == "fine" else grid.blocks)},
+            noise={whose(block): each[block] for block in blocks.get(name, grid.blocks)},
         )
         for what, share, name, each in zip(_words(study), shares, study.releases, noise, strict=True)
     )
@@ -113,6 +116,8 @@ def _words(study: Any) -> list[str]:
             f"fine tables of {columns}" + (f", and the ends of {', '.join(ended)}" if ended else ""),
             f"all {pairs}" if layout.columns > 1 else "the column on its levels",
         ]
+    if layout.unbounded:
+        words.insert(0, f"where {', '.join(column.name for column in layout.unbounded)} lie")
     twice = [f"{layout.columns - 1:,} with {config.target}"] if config.target and layout.columns > 1 else []
     twice += [f"the {config.refined:,} strongest"] if config.refined else []
     words += [f"pairs once more: {', '.join(twice)}"] if twice else []

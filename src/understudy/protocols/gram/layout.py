@@ -16,9 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.column import Binned, is_unbounded
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.fine import end_cells, fine_schema, is_bought
+from understudy.data.encoding.fine import end_cells, fine_schema, is_bought, is_tree
 from understudy.data.encoding.levels import Levels
+from understudy.data.encoding.reach import Run, reach, within
 from understudy.data.schema import Block, Grid, Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.models.tables.merged_levels import MOST_CELLS, most_width
@@ -48,17 +50,36 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """`fine`: levels are to be chosen where they are not declared, so that fine tables are released first
-    (`data.encoding.fine`). `levels`: those that were chosen; before that, and without it, they are as declared.
+    """`told`: the schemas as all were told them. `fine`: levels are to be chosen where they are not declared, so that
+    fine tables are released first (`data.encoding.fine`). `levels`: those that were chosen; before that, and without
+    it, they are as declared. `runs`: where numbers without bounds are, by what was released before all
+    (`data.encoding.reach`); before that they may be anywhere.
     """
 
-    schemas: Mapping[str, Schema]
+    told: Mapping[str, Schema]
     fine: bool = False
     levels: Levels | None = None
+    runs: Mapping[str, Run] | None = None
+
+    @cached_property
+    def schemas(self) -> Mapping[str, Schema]:
+        """With bounds in every column: those that were found, or the widest."""
+        if self.unbounded and not self.fine:
+            raise self.unbounded[0].error(
+                "has no bounds. Declare low and high, or let them be found (`fine` above 0). Nothing was charged."
+            )
+        return {name: within(schema, self.runs) for name, schema in self.told.items()}
+
+    @cached_property
+    def unbounded(self) -> list[Binned]:
+        """The columns of which no bounds are declared."""
+        return [
+            column for one in self.grid.one_each(self.told).values() for column in one.columns if is_unbounded(column)
+        ]
 
     @cached_property
     def grid(self) -> Grid:
-        return Grid.from_schemas(self.schemas)
+        return Grid.from_schemas(self.told)
 
     @cached_property
     def joint(self) -> Schema:
@@ -73,11 +94,38 @@ class Layout:
         """Whether levels are bought, by a first release of fine tables."""
         return self.fine and any(map(is_bought, self.joint.columns))
 
+    @property
+    def before_pairs(self) -> int:
+        """How many releases are made before the pairs."""
+        return int(bool(self.unbounded)) + int(self.buys)
+
     @cached_property
     def trees(self) -> tuple[Trees, ...]:
         """What is counted of each group's columns for the fine tables."""
         fine, schemas = fine_schema(self.joint), self.grid.one_each(self.schemas).values()
-        return tuple(Trees(schema, fine.select(schema.names)) for schema in schemas)
+        # How finely any column is cut depends on all of them together, so on those whose bounds are found.
+        found = frozenset(column.name for column in self.joint.columns if self.unbounded and is_tree(column))
+        return tuple(Trees(schema, fine.select(schema.names), found.intersection(schema.names)) for schema in schemas)
+
+    @cached_property
+    def tops(self) -> dict[int, Trees]:
+        """What is counted of each group's columns without bounds, of the groups that have some: their public cells."""
+        groups = enumerate(self.grid.one_each(self.told).values())
+        found = {g: tuple(reach(c) for c in schema.columns if is_unbounded(c)) for g, schema in groups}
+        schemas = {g: Schema(columns=columns) for g, columns in found.items() if columns}
+        return {g: Trees(schema, schema, frozenset(schema.names), paid=1) for g, schema in schemas.items()}
+
+    def on_runs(self, runs: Any) -> "Layout":
+        """The same where numbers without bounds lie in these runs of their public cells, (columns, 2).
+
+        Edges: a run of cells that there are not, or of fewer than one → MessageError.
+        """
+        cells = torch.tensor([reach(column).levels for column in self.unbounded])
+        good = isinstance(runs, Tensor) and runs.dtype == torch.int64 and runs.shape == (len(cells), 2)
+        if not good or not bool(((runs[:, 0] >= 0) & (runs[:, 0] <= runs[:, 1]) & (runs[:, 1] < cells)).all()):
+            raise MessageError(f"runs of public cells of {len(cells)} columns were due. Nothing was charged or sent.")
+        named = zip(self.unbounded, runs.tolist(), strict=True)
+        return replace(self, runs={column.name: (first, last) for column, (first, last) in named})
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ from understudy.privacy.secure.counts import Moved, mirrored, one_hot, triple_ta
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.gram.layout import Layout, Names, Place
 from understudy.protocols.gram.rows import Rows
+from understudy.protocols.gram.trees import Trees
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Product, Shares, Stage, block_name
 
@@ -69,22 +70,32 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class FineTables(Stage[Rows]):
-    """The trees of all columns, by which levels are chosen (`trees`): of each group all nodes in a row."""
+    """The trees of all columns, by which levels are chosen (`trees`): of each group all nodes in a row.
+
+    `reach`: before them, the public cells of columns without bounds (`data.encoding.reach`).
+    """
 
     layout: Layout
     spread: Spread
+    reach: bool = False
+
+    @cached_property
+    def trees(self) -> Mapping[int, Trees]:
+        """By group."""
+        return self.layout.tops if self.reach else dict(enumerate(self.layout.trees))
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
         return {
             str(g): BlockSpec((g, g), (trees.nodes,), math.sqrt(trees.moved), factor=self.spread.factors[g, g])
-            for g, trees in enumerate(self.layout.trees)
+            for g, trees in self.trees.items()
         }
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
-        trees = self.layout.trees[rows.group]
+        if (trees := self.trees.get(rows.group)) is None:
+            return {}
         nodes = torch.zeros(trees.nodes, dtype=torch.int64)
-        for cells in rows.cell_batches():
+        for cells in rows.cell_batches(trees):
             nodes += trees.count(cells)
         return {str(rows.group): nodes}
 

@@ -1,6 +1,9 @@
-"""Gram as a study: fine tables where levels are bought, all pairs, and some of them once more.
+"""Gram as a study: where numbers without bounds are, fine tables where levels are bought, all pairs, and some of them
+once more.
 
-Where levels are bought (`data.encoding.fine`), the fine tables of all columns come first. By them, and by nothing else,
+A number without bounds is looked for first, in public cells of all numbers (`data.encoding.reach`); the cells that hold
+everybody are its bounds. Together with the fine cells between them they are one tree over all numbers. Where levels
+are bought (`data.encoding.fine`), the fine tables of all columns come before pairs. By them, and by nothing else,
 levels are chosen, on which pairs are then released. Some pairs may be released twice: after the whole matrix, those
 with a `target`, and those that are strongest by the first release, with three-way tables that are chosen likewise. What
 is paid for the last release is fixed before any of it is chosen.
@@ -28,7 +31,7 @@ from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.rows import Rows
 from understudy.protocols.gram.settings import AGAIN, Config, again_share
 from understudy.protocols.gram.stages import FineTables, Pairs, Spread
-from understudy.protocols.gram.trees import TreesRead
+from understudy.protocols.gram.trees import Trees, TreesRead, runs_of
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec, CellPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
@@ -58,7 +61,11 @@ class GramPricing(CellPricing):
     def _split(self, scouting: float) -> list[float]:
         pairs = [scouting, 1 - scouting] if self.again else [1.0]
         fine = self.config.fine
-        return [fine, *((1 - fine) * share for share in pairs)] if self.buys else pairs
+        if not self.buys:
+            return pairs
+        # All that is counted of single columns has the same noise.
+        each = [math.fsum(cells / factor**2 for factor, cells in moved) for moved in self.moved[: -len(pairs)]]
+        return [*(fine * own / math.fsum(each) for own in each), *((1 - fine) * share for share in pairs)]
 
 
 class Gram(Study[Rows]):
@@ -70,12 +77,14 @@ class Gram(Study[Rows]):
         "private", "fine", "target", "refined", "scouting", "public_people", "triples", "chosen_triples", "colluding",
         "most_holders",
     )  # fmt: skip
-    lasting: ClassVar[tuple[str, ...]] = ("pairs",)
+    lasting: ClassVar[tuple[str, ...]] = ("fine", "pairs")
     across: ClassVar[bool] = False  # only the pairs of columns that are with different groups
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
         self.layout = Layout(schemas, config.fine > 0)
+        if self.layout.unbounded:
+            self.least = 2  # where numbers are tells nothing of them
         for names in config.triples:
             if (place := self.layout.place(names)) is None or place.across:
                 raise ConfigError(f"{', '.join(names)} are not three columns of one holder. Nothing was charged.")
@@ -96,6 +105,8 @@ class Gram(Study[Rows]):
         words = {"pairs": "one joint Gram matrix"}
         if self.layout.buys:
             words = {"fine": "the fine tables of all columns"} | words
+        if self.layout.unbounded:
+            words = {"reach": "where numbers without bounds are"} | words
         return words | ({"again": "some pairs of the joint Gram matrix once more"} if self.twice else {})
 
     @cached_property
@@ -120,10 +131,15 @@ class Gram(Study[Rows]):
             cells[place.block] += 1
         if not +cells:
             raise ConfigError("no pair of columns lies across holders. Nothing was charged.")
-        nodes = Counter({(g, g): trees.moved for g, trees in enumerate(layout.trees)}) if layout.buys else None
         again = self.twice + len(triples) + self.most_triples
+
+        def of_columns(trees: Mapping[int, Trees]) -> Spread | None:
+            nodes = Counter({(g, g): own.moved for g, own in trees.items()})
+            return Spread.least(layout, nodes, colluding) if nodes else None
+
         found = {
-            "fine": None if nodes is None else Spread.least(layout, nodes, colluding),
+            "reach": of_columns(layout.tops),
+            "fine": of_columns(dict(enumerate(layout.trees))) if layout.buys else None,
             "pairs": Spread.least(layout, cells, colluding),
             "again": Spread.even(layout, again) if self.twice else None,
         }
@@ -156,13 +172,18 @@ class Gram(Study[Rows]):
 
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Stage[Rows]:
         spread, layout = self.spreads[name], self.layout
-        if name == "fine":
+        if name == "reach":
             expect(terms)
-            return FineTables(layout, spread)
+            return FineTables(layout, spread, reach=True)
+        if name == "fine":
+            expect(terms, *(["runs"] if layout.unbounded else []))
+            return FineTables(layout.on_runs(terms["runs"]) if layout.unbounded else layout, spread)
         if name == "pairs":
             expect(terms, *(["groups"] if layout.buys else []))
             if layout.buys:
-                layout = layout.on_levels(terms["groups"])
+                fine = before["fine"]
+                assert isinstance(fine, FineTables)
+                layout = fine.layout.on_levels(terms["groups"])
             tables = () if self.twice else self.config.triples
             return Pairs(layout, layout.all_pairs(across=self.across), tables, spread)
         first = before["pairs"]
@@ -185,6 +206,9 @@ class Gram(Study[Rows]):
     # What the server makes of releases
 
     def terms(self, name: str, found: Found) -> Terms:
+        if name == "fine" and self.layout.unbounded:
+            sums, noise = found["reach"]
+            return {"runs": runs_of([*self.layout.tops.values()], sums, noise, found.record.people)}
         if name == "pairs" and self.layout.buys:
             groups = self.levels(found).groups
             return {"groups": {str(place): torch.from_numpy(group) for place, group in enumerate(groups)}}
@@ -205,13 +229,19 @@ class Gram(Study[Rows]):
         """What the trees of all columns say."""
         sums, noise = found["fine"]
         made: TreesRead = found.once(
-            "fine tables", lambda: TreesRead.of(self.layout.trees, sums, noise, found.record.people)
+            "fine tables", lambda: TreesRead.of(self.within(found).trees, sums, noise, found.record.people)
         )
         return made
 
+    def within(self, found: Found) -> Layout:
+        """The layout with the bounds that were found."""
+        fine = found.stage("fine")
+        assert isinstance(fine, FineTables)
+        return fine.layout
+
     def levels(self, found: Found) -> Levels:
         """Those that the fine tables, and the noise of a pair's cells, allow."""
-        return self.fine_tables(found).levels(self.layout.joint, self.loudest(found, "pairs"))
+        return self.fine_tables(found).levels(self.within(found).joint, self.loudest(found, "pairs"))
 
     def loudest(self, found: Found, name: str) -> float:
         """The largest standard deviation of a block's noise, in a release that may still be due."""

@@ -1,12 +1,15 @@
 """All columns' fine tables as one release: what is counted of a holder's columns, and what the sums say.
 
 A column whose levels are bought (`data.encoding.fine`) is counted as a tree of its fine cells, `FAN` children a node; a
-long list of categories without order, and whatever has declared levels, by its cells alone. Those without a value are
+long list of categories without order, and whatever has declared levels, by its cells alone. Of a number whose bounds
+were found by a release before this one (`data.encoding.reach`), how many layers there are follows from that release,
+and the price was agreed on before it: all `LAYERS` are paid for, and where there are fewer, all of them are counted
+again, as often as that pays for, under noise of their own. Their mean has less of it. Those without a value are
 one more node, and where a number's `ends` are bought (`data.encoding.fine`) each of these is one. All nodes of a
 group's columns stand side by side, in one row of numbers.
 
-Guarantee: a person moves one node by 1 in every layer of every column's tree, or the one of those without a value,
-and one of each column's ends: `moved` of them at most.
+Guarantee: a person moves one node by 1 in every layer of every column's tree, each time that it is counted, or the one
+of those without a value, and one of each column's ends: `moved` of them at most, wherever bounds were found.
 Edges: the number of nodes follows from the public schema, and is bounded there.
 """
 
@@ -20,10 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.column import Column, Real
+from understudy.data.column import Binned, Column, Real
 from understudy.data.encoding.codec import Codec, Codes
-from understudy.data.encoding.fine import FAN, cell_edges, end_cells, ends_of, is_bought, is_tree, spans
+from understudy.data.encoding.fine import FAN, LAYERS, cell_edges, end_cells, ends_of, is_bought, is_tree, spans
 from understudy.data.encoding.levels import Levels
+from understudy.data.encoding.reach import clipped
+from understudy.data.encoding.simplex import likely_run
+from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
 from understudy.models.tables.fine_tables import even_but_for_spikes, fine_table, layer_sizes, layers_of
 from understudy.models.tables.merged_levels import bought_levels
@@ -33,10 +39,16 @@ _SPREAD = 2.0  # a level of many fine cells is known to about so many deviations
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """The trees of one group's columns: `schema` as declared, `fine` with its fine cells."""
+    """The trees of one group's columns: `schema` as declared, `fine` with its fine cells.
+
+    `found`: columns whose cells follow from a release before this one. Of each, `paid` layers are paid for, and where
+    bounds were found, numbers may lie outside of them.
+    """
 
     schema: Schema
     fine: Schema
+    found: frozenset[str] = frozenset()
+    paid: int = LAYERS
 
     @property
     def columns(self) -> list[tuple[Column, Column]]:
@@ -50,20 +62,23 @@ class Trees:
             tuple(layer_sizes(fine.levels, FAN)) if is_tree(own) else (fine.levels,) for own, fine in self.columns
         )
 
-    @cached_property
-    def codec(self) -> Codec:
-        return Codec(self.fine)
-
     @property
     def moved(self) -> int:
         """How many nodes a person moves, at most."""
-        return sum(map(len, self.layers)) + len(self.ended)
+        each = zip(self.layers, self.schema.names, strict=True)
+        return sum(max(self.paid * (name in self.found), len(layers)) for layers, name in each) + len(self.ended)
+
+    @cached_property
+    def times(self) -> tuple[int, ...]:
+        """How often each column's tree is counted."""
+        each = zip(self.layers, self.schema.names, strict=True)
+        return tuple(max(1, self.paid * (name in self.found) // len(layers)) for layers, name in each)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """How many nodes each column has, with those without a value and ends."""
-        each = zip(self.layers, self.columns, strict=True)
-        return tuple(sum(layers) + fine.nullable + end_cells(own) for layers, (own, fine) in each)
+        each = zip(self.layers, self.times, self.columns, strict=True)
+        return tuple((sum(layers) + fine.nullable) * times + end_cells(own) for layers, times, (own, fine) in each)
 
     @property
     def nodes(self) -> int:
@@ -77,8 +92,14 @@ class Trees:
     def cells(self, frame: Any) -> Codes:
         """The fine cell of every value, (people, columns), and after these the ends of the columns that have them."""
         ends = [ends_of(own, frame[own.name]) for own in self.ended.values()]
-        codes = self.codec.codes(frame)
-        return np.column_stack([codes, *ends]) if ends else codes
+        codes = np.stack([self._codes(column, frame) for column in self.fine.columns])
+        return np.column_stack([codes.T, *ends]) if ends else codes.T
+
+    def _codes(self, column: Column, frame: Any) -> Codes:
+        """The fine cells of one column; of numbers outside of bounds that were found, the first or the last."""
+        if isinstance(column, Binned) and column.name in self.found:
+            return codes_of(column, clipped(column, frame[column.name]))
+        return Codec(self.fine.select([column.name])).codes(frame)[:, 0]
 
     def count(self, cells: Codes) -> Tensor:
         """Every node's people, from `cells` of all of them: int64, (nodes,)."""
@@ -87,18 +108,22 @@ class Trees:
         for place, column in enumerate(self.fine.columns):
             leaves = torch.from_numpy(np.bincount(cells[:, place], minlength=column.size))
             fan = FAN if len(self.layers[place]) > 1 else column.levels
-            counts += [*layers_of(leaves[: column.levels], fan), leaves[column.levels :]]
+            counts += [*layers_of(leaves[: column.levels], fan), leaves[column.levels :]] * self.times[place]
             if place in ends:
                 size = end_cells(self.ended[place])
                 counts.append(torch.from_numpy(np.bincount(ends[place], minlength=size)[:size]))
         return torch.cat(counts)
 
     def split(self, nodes: Tensor) -> list["Nodes"]:
+        """Every column's; of what was counted several times, the mean."""
         columns, start = [], 0
-        for layers, (own, column) in zip(self.layers, self.columns, strict=True):
-            sizes = [*layers, int(column.nullable), end_cells(own)]
-            *parts, missing, ends = torch.split(nodes[start : (start := start + sum(sizes))], sizes)
-            columns.append(Nodes(parts, missing if column.nullable else None, ends))
+        for layers, times, (own, column) in zip(self.layers, self.times, self.columns, strict=True):
+            sizes = [*layers, int(column.nullable)]
+            middle = start + times * sum(sizes)
+            again, ends = nodes[start:middle].view(times, -1), nodes[middle : middle + end_cells(own)]
+            start = middle + len(ends)
+            *parts, missing = torch.split(again.double().mean(0) if times > 1 else again[0], sizes)
+            columns.append(Nodes(parts, missing if column.nullable else None, ends, times))
         return columns
 
 
@@ -109,6 +134,13 @@ class Nodes:
     layers: list[Tensor]
     missing: Tensor | None
     ends: Tensor
+    times: int = 1  # how often layers were counted
+
+    @property
+    def kept(self) -> Tensor:
+        """All of it in a row, in whole numbers: of what was counted several times, the mean."""
+        missing = [] if self.missing is None else [self.missing]
+        return torch.cat([*self.layers, *missing, self.ends]).round().to(torch.int64)
 
 
 @dataclass(frozen=True)
@@ -119,6 +151,7 @@ class TreesRead:
     tables: list[Tensor]
     noise: list[float]  # of each column's counts
     ends: dict[int, Tensor]  # people by end, of the columns that have them
+    kept: list[Tensor]  # each column's nodes in a row
 
     @classmethod
     def of(
@@ -126,7 +159,9 @@ class TreesRead:
     ) -> "TreesRead":
         """From every group's nodes and the deviation of their noise; `people` where their number is known."""
         split = [group.split(nodes.double()) for group, nodes in zip(trees, sums, strict=True)]
-        each = [(one, sigma) for columns, sigma in zip(split, noise, strict=True) for one in columns]
+        each = [
+            (one, sigma / math.sqrt(one.times)) for columns, sigma in zip(split, noise, strict=True) for one in columns
+        ]
         total = float(people) if people is not None else max(1.0, _total(each))
         columns = [pair for group in trees for pair in group.columns]
         tables = [
@@ -143,11 +178,13 @@ class TreesRead:
             for (nodes, sigma), (own, fine) in zip(each, columns, strict=True)
         ]
         ends = {
-            j: even_but_for_spikes(nodes.ends, sigma, float(tables[j][: columns[j][1].levels].sum()))
+            j: even_but_for_spikes(
+                nodes.ends, sigma * math.sqrt(nodes.times), float(tables[j][: columns[j][1].levels].sum())
+            )
             for j, (nodes, sigma) in enumerate(each)
             if len(nodes.ends)
         }
-        return cls(total, tables, [sigma for _, sigma in each], ends)
+        return cls(total, tables, [sigma for _, sigma in each], ends, [nodes.kept for nodes, _ in each])
 
     def levels(self, schema: Schema, pair_noise: float) -> Levels:
         """The levels that these tables and the noise of a pair's cells allow."""
@@ -163,6 +200,14 @@ class TreesRead:
             cells = torch.from_numpy(np.bincount(group)).double()
             spread.append(sigma * cells.sqrt().clamp(max=_SPREAD))
         return torch.cat(counts), torch.cat(spread)
+
+
+def runs_of(tops: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float], people: int | None) -> Tensor:
+    """The run of public cells in which each column's people are, by every group's counts of them: (columns, 2)."""
+    split = [group.split(nodes.double()) for group, nodes in zip(tops, sums, strict=True)]
+    each = [(one, sigma) for columns, sigma in zip(split, noise, strict=True) for one in columns]
+    total = float(people) if people is not None else max(1.0, _total(each))
+    return torch.tensor([likely_run(one.layers[0], one.missing, sigma, total) for one, sigma in each])
 
 
 def _total(each: Sequence[tuple[Nodes, float]]) -> float:

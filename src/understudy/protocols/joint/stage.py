@@ -137,7 +137,7 @@ class Study(ABC, Generic[R]):
     family: ClassVar[str]
     settings: ClassVar[type[Any]]  # its Config: the same checks at both sides
     settled: ClassVar[tuple[str, ...]]  # the settings that what is released depends on
-    least: ClassVar[int] = 1
+    least: int = 1
     lasting: ClassVar[tuple[str, ...]] = ()
     any_kind: ClassVar[bool] = False
 

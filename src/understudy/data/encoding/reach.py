@@ -1,0 +1,99 @@
+"""Where the numbers of a column without bounds may be: public cells of all numbers, and the bounds that some give.
+
+    whole numbers, decimals    zero, and ±[4^k, 4^(k+1)) steps of the last decimal, up to 2^53 of them
+    reals                      zero, less than 4^-20, ±[4^k, 4^(k+1)), and 4^40 or more
+    days, times                decades
+
+These cells are the top of one tree over all numbers; below them are the fine cells (`data.encoding.fine`) of those that
+have people in them, between the first and the last. Bounds that are declared are where the tree begins.
+
+Guarantee: cells follow from the kind of a column, and in which steps it is written; that is as public as the kind is.
+Edges: infinite is not a value, and is refused where a table is read. A number outside of the bounds that were found
+counts in the first or the last fine cell (`clipped`). Between two bounds there are more than `DEFAULT_BINS` steps, so
+that levels are chosen of them.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from functools import lru_cache
+from typing import Any
+
+import pandas as pd
+
+from understudy.data.column import (
+    DEFAULT_BINS,
+    EXACT,
+    FIRST_DAY,
+    LARGEST,
+    LAST_DAY,
+    Binned,
+    Date,
+    Datetime,
+    Integer,
+    Real,
+    day_number,
+    is_unbounded,
+    widest,
+)
+from understudy.data.schema import Schema
+
+Run = tuple[int, int]  # the first and the last cell that have people in them
+_SMALLEST, _LARGEST = -20, 40  # powers of four of reals
+_FEWEST = DEFAULT_BINS + 4  # steps between two bounds, so that levels are chosen of them
+_POWERS = 27  # of whole numbers: 4^26 is 2^52
+
+
+@lru_cache(maxsize=1024)
+def reach(column: Binned) -> Binned:
+    """The column with a bin for each of the public cells."""
+    wide = widest(column)
+    if isinstance(column, Date | Datetime):
+        first = day_number(FIRST_DAY)
+        days = [first, *(day_number(date(year, 1, 1)) for year in range(1680, LAST_DAY.year, 10))]
+        steps = 86400 // column.step if isinstance(column, Datetime) else 1
+        return replace(wide, bins=(*(column.bound_at(day * steps) for day in days), wide.high))
+    if isinstance(column, Integer) or (isinstance(column, Real) and column.decimals is not None):
+        unit = 10**column.decimals if isinstance(column, Real) and column.decimals else 1
+        sizes = [4**power for power in range(_POWERS)] + [EXACT]
+        steps_of = [*(-size for size in reversed(sizes)), 0, *sizes]
+        if isinstance(column, Integer):
+            return replace(wide, bins=tuple(steps_of))
+        edges = [step / unit for step in steps_of]
+        return replace(wide, low=edges[0], high=edges[-1], bins=tuple(edges))
+    reals = [4.0**power for power in range(_SMALLEST, _LARGEST + 1)] + [LARGEST]
+    return replace(wide, bins=(*(-size for size in reversed(reals)), 0.0, math.ulp(0.0), *reals))
+
+
+def bounded(column: Binned, run: Run | None = None) -> Binned:
+    """The column between the bounds of a run of its public cells, of all of them where none is given."""
+    wide = reach(column)
+    first, last = (0, wide.levels - 1) if run is None else run
+    if first == last and isinstance(column, Real) and wide.edges[first] == 0:
+        last += 1  # zero alone is no range
+    low, past = wide.edges[first].item(), wide.edges[last + 1].item()
+    if isinstance(column, Real) and column.decimals is None:
+        return replace(column, low=low, high=past)
+    unit = 10.0 ** (column.decimals or 0) if isinstance(column, Real) else 1
+    low, past = round(low * unit), min(round(past * unit), EXACT + 1)
+    high = past - 1 if isinstance(column, Date | Datetime) else min(max(past - 1, low + _FEWEST), EXACT)
+    return replace(column, low=column.bound_at(low / unit), high=column.bound_at(high / unit))
+
+
+def within(schema: Schema, runs: Mapping[str, Run] | None = None) -> Schema:
+    """The schema in which every column has bounds: those of its run, or the widest."""
+    if not any(map(is_unbounded, schema.columns)):
+        return schema
+    columns = tuple(
+        bounded(c, None if runs is None else runs[c.name]) if is_unbounded(c) else c for c in schema.columns
+    )
+    return replace(schema, columns=columns)
+
+
+def clipped(column: Binned, values: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Values that lie outside the bounds, on them."""
+    low, high = column.low, column.high
+    if isinstance(column, Date | Datetime):
+        low, high = pd.Timestamp(low), pd.Timestamp(high)
+    return values.clip(low, high)

@@ -1,0 +1,39 @@
+"""Noisy counts of cells held against how many people there are: a cell has none or more, and all are somewhere."""
+
+import torch
+from torch import Tensor
+
+
+def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
+    """For each row the nearest non-negative one with this sum (Wang, Carreira-Perpiñán 2013); −∞: no such place."""
+    falling = rows.sort(dim=1, descending=True).values
+    real = falling.isfinite()
+    above = torch.where(real, falling, 0).cumsum(1) - totals[:, None]
+    count = torch.arange(1, rows.shape[1] + 1, device=rows.device)
+    kept = (real & (falling * count > above)).sum(1).clamp(min=1)  # the largest ones come first
+    shift = above.gather(1, kept[:, None] - 1) / kept[:, None]
+    return (rows - shift).clamp(min=0)
+
+
+def likely_run(counts: Tensor, missing: Tensor | None, noise: float, total: float) -> tuple[int, int]:
+    """The first and the last of the cells in which `total` people are, those without a value beside them.
+
+    By likelihood, with one for each cell against it: all are inside, in whatever numbers, and nobody is outside.
+    """
+    if not noise:
+        there = torch.nonzero(counts > 0)[:, 0].tolist()
+        return (there[0], there[-1]) if there else (0, len(counts) - 1)
+    ends = torch.nonzero(counts > 0)[:, 0]
+    if not len(ends):
+        return 0, len(counts) - 1
+    first, last = torch.combinations(ends, with_replacement=True).T  # noise alone lets a run end elsewhere
+    places = torch.arange(len(counts))
+    inside = (places >= first[:, None]) & (places <= last[:, None])
+    rows = torch.where(inside, counts.double(), -torch.inf)
+    if missing is not None:
+        rows = torch.cat([rows, missing.double().expand(len(rows), 1)], 1)
+    counted = torch.where(rows.isfinite(), rows, 0)
+    off = (to_simplex(rows, rows.new_full((len(rows),), total)) - counted).square().sum(1)
+    off = off + torch.where(inside, 0, counts.double()).square().sum(1)
+    best = int((off / (2 * noise**2) + inside.sum(1)).argmin())
+    return int(first[best]), int(last[best])
