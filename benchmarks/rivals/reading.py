@@ -32,6 +32,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -56,10 +57,13 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
 from understudy.evaluate.utility.marginals import Marginals, shuffled
+from understudy.models.tables import fit_gram as fitting
 from understudy.models.tables.fit_gram import fit_gram
-from understudy.models.tables.loss import Triple
+from understudy.models.tables.loss import Triple, WideTable
+from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import read_tables
 from understudy.models.tables.strongest import strongest_triples
+from understudy.models.tables.target import with_effects
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.gram.settings import again_share
@@ -159,12 +163,6 @@ def drawn(
     for pair in [*kept, *((j, j) for j in range(columns))]:
         measured[pair] = measured[pair[::-1]] = True
     noise = torch.where(measured[column[:, None], column], noise, math.inf)
-    if len(kept) < len(everything(columns)):  # the fit would leave other pairs as they came; a tree knows them
-        usual = calibrate(
-            lambda s: {DiscreteGaussian(sigma=s): columns * (columns + 1) // 2}, epsilon=epsilon, delta=DELTA
-        )
-        gram = torch.where(noise.isfinite(), gram, along_tree(gram, sizes, tree(every, sizes)))
-        noise = torch.where(noise.isfinite(), noise, usual)
     if arm == "shrinkage":
         gram, noise = shrunk(gram, counted, sizes, noise)
     if arm == "choice" and family in BY_TRIPLES:
@@ -175,14 +173,53 @@ def drawn(
         found = strongest_triples(told, sizes, target, wanted, among=others, noise=max(second, 1e-3)) if wanted else []
         chosen = [(int(a), int(b)) for a, b in found]
     triples = [three_way(real, sizes, (*pair, target), second, rng) for pair in chosen]
-    fitted = fit_gram(
-        gram.to(job["device"]), sizes, noise=noise.to(job["device"]), people=people,
-        triples=[Triple(t.columns, t.table.to(job["device"]), t.noise) for t in triples],
-        steps=STEPS, seed=seed, target=target,
-    ).to("cpu")  # fmt: skip
+    if arm == "choice" and family not in BY_TRIPLES:
+        usual = calibrate(
+            lambda s: {DiscreteGaussian(sigma=s): columns * (columns + 1) // 2}, epsilon=epsilon, delta=DELTA
+        )
+        fitted = fit_to_tree(gram, sizes, noise, people, tree(every, sizes), usual, triples, target, job)
+    else:
+        fitted = fit_gram(
+            gram.to(job["device"]), sizes, noise=noise.to(job["device"]), people=people,
+            triples=[Triple(t.columns, t.table.to(job["device"]), t.noise) for t in triples],
+            steps=STEPS, seed=seed, target=target,
+        ).to("cpu")  # fmt: skip
     rows = LEARN if job["arm"].endswith(MORE) else people
     made = np.asarray(fitted.levels(rows, FastRng(seed).uniform), dtype=np.int64)
     return made, {"noise": round(first, 2), "tables": cells + with_it + len(triples)}
+
+
+def fit_to_tree(
+    gram: torch.Tensor,
+    sizes: list[int],
+    noise: torch.Tensor,
+    people: int,
+    edges: Pairs,
+    usual: float,
+    triples: list[Triple],
+    target: int,
+    job: dict[str, Any],
+) -> MixtureOfProducts:
+    """`fit_gram`, which leaves pairs that were not measured as they came, with these drawn to what the tree says."""
+    told = read_tables(gram, sizes, noise=noise, people=people)
+    near = told.plain(told.target) + torch.diag(told.ways)
+    unread = (told.weight == 0) & ((1 - told.columns @ told.columns.T) > 0)
+    implied = told.basis.T @ along_tree(near, sizes, edges) @ told.basis
+    tables = replace(
+        told,
+        target=torch.where(unread, implied, told.target),
+        precision=torch.where(unread, (people / usual) ** 2, told.precision),
+    )
+    mixture, generator = MixtureOfProducts(sizes, 512), torch.Generator().manual_seed(job["seed"])
+    with torch.no_grad():
+        jitter = fitting._JITTER * torch.randn(512, mixture.width, generator=generator)
+        mixture.logits.copy_(tables.ways.clamp(min=fitting._RAREST).log() + jitter)
+    count = len(triples) + int(tables.most.triu(1).count_nonzero())
+    wide = [WideTable.of(triple, mixture.sizes, tables.people, count, []) for triple in triples]
+    fitted = fitting._descend(mixture, tables, STEPS, 0.2, None, wide, (), target)
+    together = [[c for c in triple.columns if c != target] for triple in triples]
+    uniform = partial(torch.rand, generator=generator, dtype=torch.float64)
+    return with_effects(fitted, target, together, uniform, tables)
 
 
 def everything(columns: int) -> Pairs:
@@ -237,17 +274,16 @@ def tree(codes: Codes, sizes: list[int]) -> Pairs:
 
 
 def along_tree(gram: torch.Tensor, sizes: list[int], edges: Pairs) -> torch.Tensor:
-    """All pairs as a tree with these noisy tables has them; independent where no way leads from one to the other."""
+    """All pairs, in shares, as a tree with these tables has them; independent where no way leads between them."""
     starts, columns = np.cumsum([0, *sizes]), len(sizes)
     block = [slice(starts[j], starts[j + 1]) for j in range(columns)]
-    ways = gram.diagonal().clamp(min=1e-3)
-    people = float(ways[block[0]].sum())
+    ways = gram.diagonal().clamp(min=1e-9)
     near: dict[int, dict[int, torch.Tensor]] = {j: {} for j in range(columns)}
     for i, j in edges:
-        table = gram[block[i], block[j]].clamp(min=1e-3)
+        table = gram[block[i], block[j]].clamp(min=1e-9)
         near[i][j] = table / table.sum(1, keepdim=True)
         near[j][i] = table.T / table.T.sum(1, keepdim=True)
-    made = torch.outer(ways, ways) / people
+    made = torch.outer(ways, ways)
     for i in range(columns):
         known = {i: torch.diag(ways[block[i]])}
         queue = [i]
