@@ -120,6 +120,20 @@ def test_what_was_made_wrongly_within_the_schema_is_never_called_good(fault: str
         assert (single.mark == "good") is good, single
 
 
+def test_a_column_is_off_by_all_its_rows_not_by_those_alone_that_are_put_beside_others() -> None:
+    words = np.array(["a"] * 360 + ["b"] * 240, dtype=object)
+    made = np.array(["a"] * 420 + ["b"] * 180, dtype=object)
+    schema = bought(Categorical(name="x", categories=("a", "b")), Integer(name="y", low=0, high=7))
+    frames = [pd.DataFrame({"x": x, "y": (x == "b").astype(int)}) for x in (words, made)]
+    frames[1].iloc[0] = frames[1].iloc[-1]
+    found = us.evaluate(*frames, schema)
+    assert [shares.off for shares in found.shares] == pytest.approx([59 / 600] * 2)
+    frames[1].iloc[-9:] = frames[1].iloc[1]
+    beyond = us.evaluate(*frames, schema)
+    assert [shares.off > OFF for shares in beyond.shares] == [True, True]
+    assert "good" not in [column_mark(shares) for shares in beyond.shares]
+
+
 def test_a_column_that_followed_from_another_and_no_longer_does_is_not_called_close() -> None:
     frame = pd.DataFrame({"x": CODES, "y": CODES % 3})
     schema = bought(Integer(name="x", low=0, high=7), Integer(name="y", low=0, high=2))

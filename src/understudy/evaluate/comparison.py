@@ -124,6 +124,14 @@ class Shares:
     real: NDArray[np.float64] | None = None
     figure: Figure | None = None
     numbers: Numbers | None = None
+    ks: float | None = None  # of all rows: `numbers` are measured on some, beside others of the real ones
+
+    @property
+    def off(self) -> float:
+        """How far all rows are off: KS of numbers, half the summed difference of shares of anything else."""
+        if self.numbers is not None or self.real is None:
+            return self.ks or 0.0
+        return float(np.abs(self.real - self.synthetic).sum() / 2)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -235,7 +243,9 @@ def compare(
         numbers, strengths = scale.numbers(), scale.associations()
         figures = (*scale.figures(), *column_means(numbers), *strengths.figures)
         pairs = strengths.pairs
-        shares = column_shares(known, synthetic, real, owners=owners, figures=scale.columns(), numbers=numbers)
+        found = column_shares(known, synthetic, real, owners=owners, figures=scale.columns(), numbers=numbers)
+        exact = {name: own.figures[0].value for name, own in evaluation.numbers.items()}
+        shares = tuple(replace(own, ks=exact.get(own.column.name)) for own in found)
     if holdout is not None and known is not None:
         inside, outside = one_row_each(real, holdout, people, seed)
         outsiders = (Outsiders(inside=inside, outside=outside, schema=known), *outsiders)

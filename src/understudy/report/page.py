@@ -37,7 +37,7 @@ from understudy.ground.errors import ArtefactError, PrivacyError, UnderstudyErro
 from understudy.report import plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
 from understudy.report.ledgers import Timeline
-from understudy.report.marks import column_mark, mark, number_mark
+from understudy.report.marks import column_mark, mark, raw_mark
 from understudy.report.measure import KINDS, Measured, measure, sound, timelines
 from understudy.report.people import People, laid_out, people_shares
 from understudy.report.people import findings as people_findings
@@ -162,7 +162,7 @@ def _write(
         "was_bought": was_bought,
         "mark": mark,
         "column_mark": column_mark,
-        "number_mark": number_mark,
+        "raw_mark": raw_mark,
     }
     _save(path, _template().render(context), private)
     return path

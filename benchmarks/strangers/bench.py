@@ -1,0 +1,267 @@
+"""A stranger's table by the one line alone: how near it comes to the rows as they are, and whether the page knows.
+
+    make bench NAME=strangers DATA=<folder>
+    python benchmarks/strangers/bench.py --data <folder> --method NAME --epsilons 1 --tables wine codes
+
+    us.synthesize(frame, epsilon=ε, names_and_kinds_are_public=True)
+
+Twenty tables (`tables.py`), nothing declared. A cell is a table, a method (the name of the code that ran, as `before`),
+ε and a seed; cells that stand in the file are not run again. For every column of the table there is a row: its kind
+(number, day, text, or "unsaid" where it is all missing or hardly two people share a text), whether it was left out,
+KS of numbers and days, TV of texts, the difference of the shares of missing cells (`gap`), p95, p99 and mean of
+synthetic over real numbers, what of its form did not come back (`form`), and the kindest mark that the page has for it.
+The row with column "(all)" has the AUC of gradient boosting that learned from synthetic rows and from real ones, tested
+on rows held out, the mean distance of pairs as the page has it, what the card said that can be expected, what was
+warned of, and seconds. Columns are measured on the rows as they came, not through a schema. Noise is not seeded: a seed
+is only the number of a repetition.
+"""
+
+import argparse
+import io
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.metrics import roc_auc_score
+from tables import NAMES, Stranger, load
+
+import understudy as us
+from common import publication
+from common.grid import Grid, by_text, grid_options
+from common.options import quick
+from understudy.evaluate.figure import What
+from understudy.evaluate.utility.values import apart
+from understudy.ground.errors import SchemaError, UtilityWarning
+from understudy.report.marks import column_mark, raw_mark
+
+QUICK = quick()
+EPSILONS = (1.0, 0.5, 4.0)
+ALL, METHOD = "(all)", "after"
+SHARED_BY = 0.005  # a text column of which no text is shared by so many is free text
+DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%Y-%m-%d %H:%M", "%H:%M:%S")  # ways in which these tables write days
+MARKS = ("good", "partly", "poor", "unknown")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run."""
+
+    dataset: str
+    method: str
+    epsilon: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}/{self.method}/{publication.price(self.epsilon)}/seed={self.seed}"
+
+
+KEY = tuple(Cell.__dataclass_fields__)
+FIELDS = [
+    *KEY, "people", "column", "kind", "left_out", "ks", "tv", "gap", "p95", "p99", "mean", "form", "mark",
+    "tstr_auc", "trtr_auc", "pairs", "expected", "warned", "seconds",
+]  # fmt: skip
+GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY), columns=publication.plain, name=lambda cell: cell.name)
+
+
+def cells(datasets: list[str], method: str, epsilons: list[float], seeds: int) -> Iterator[Cell]:
+    """Everything that is compared, ε of 1 first."""
+    for seed in range(seeds):
+        for epsilon in epsilons:
+            for dataset in datasets:
+                yield Cell(dataset=dataset, method=method, epsilon=epsilon, seed=seed)
+
+
+def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
+    """One cell: the one line, and its rows beside the real ones."""
+    table = load(cell.dataset, args["data"])
+    if args["people"]:
+        table = Stranger(table.train.head(args["people"]), table.test, table.target, table.above)
+    known = publication.plain(cell) | {"people": table.people}
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as ledgers, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            result = us.synthesize(
+                table.train, epsilon=cell.epsilon, names_and_kinds_are_public=True, ledgers=ledgers, **args["settings"]
+            )
+        except SchemaError as error:  # nothing shows: all columns are lost, and it says so
+            lost = [{"column": str(name)} | column_figures(table.train[name], None) for name in table.train]
+            return [known | row for row in (*lost, {"column": ALL, "tstr_auc": 0.5, "warned": str(error)})]
+        made = result.sample(table.people, seed=cell.seed)
+    seconds = time.perf_counter() - start
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        drawn = result.generator.sample(table.people, seed=cell.seed)
+        compared = us.evaluate(table.train, drawn, result.generator.schema)
+    judged = {shares.column.name: shares for shares in compared.shares}
+    pairs = [figure.value for figure in compared.figures if figure.what == What("avd", 2)]
+    read = pd.read_csv(io.StringIO(made.to_csv(index=False)), low_memory=False)
+    rows = []
+    for name in map(str, table.train):
+        found = column_figures(table.train[name], read.get(name))
+        if name in judged:
+            found["mark"] = min(column_mark(judged[name]), raw_mark(judged[name]), key=MARKS.index)
+        rows.append({"column": name} | found)
+    warned = {str(w.message) for w in said if isinstance(w.message, UtilityWarning)}
+    whole = {
+        "column": ALL,
+        "tstr_auc": learned(read, table, cell.seed),
+        "trtr_auc": learned(table.train, table, cell.seed),
+        "pairs": round(pairs[0], 4) if pairs and pairs[0] is not None else "",
+        "expected": result.generator.card.get("expected", ""),
+        "warned": " ".join(sorted(warned)).replace("\n", " "),
+        "seconds": round(seconds, 1),
+    }
+    return [known | row for row in (*rows, whole)]
+
+
+def days(cells: "pd.Series[Any]") -> NDArray[np.float64] | None:
+    """Days since 1970 of texts that are all written as a day or a time in one way; None of others."""
+    present = cells.dropna()
+    if not len(present) or cells.dtype != object:
+        return None
+    for form in DAYS:
+        read = pd.to_datetime(present, format=form, errors="coerce")
+        if not read.isna().any():
+            return (read - pd.Timestamp(0)).dt.total_seconds().to_numpy() / 86_400
+    return None
+
+
+def kind_of(cells: "pd.Series[Any]") -> str:
+    """What a stranger would call the column."""
+    if not cells.notna().any():
+        return "unsaid"
+    if is_numeric_dtype(cells) and not is_bool_dtype(cells):
+        return "number"
+    if days(cells) is not None:
+        return "day"
+    return "text" if cells.value_counts(normalize=True).iloc[0] >= SHARED_BY else "unsaid"
+
+
+def column_figures(real: "pd.Series[Any]", made: "pd.Series[Any] | None") -> dict[str, Any]:
+    """A column's figures; `made` is None where it was left out."""
+    found: dict[str, Any] = {"kind": kind_of(real), "left_out": int(made is None)}
+    if made is None:
+        return found
+    found["gap"] = round(float(made.isna().mean() - real.isna().mean()), 4)
+    found["form"] = changed(real, made)
+    if found["kind"] == "text" or found["kind"] == "unsaid":
+        shares = [cells.astype(object).where(cells.notna(), "(missing)").astype(str) for cells in (real, made)]
+        both = pd.concat([s.value_counts(normalize=True) for s in shares], axis=1).fillna(0.0)
+        return found | {"tv": round(float((both.iloc[:, 0] - both.iloc[:, 1]).abs().sum() / 2), 4)}
+    a, b = (days(cells) if found["kind"] == "day" else _numbers(cells) for cells in (real, made))
+    if b is None or not len(b):
+        return found | {"ks": 1.0}
+    found["ks"] = round(apart(a, b)[0], 4)
+    if found["kind"] == "number":
+        for title, share in (("p95", 0.95), ("p99", 0.99)):
+            found[title] = _over(float(np.quantile(b, share)), float(np.quantile(a, share)))
+        found["mean"] = _over(float(b.mean()), float(a.mean()))
+    return found
+
+
+def _numbers(cells: "pd.Series[Any]") -> NDArray[np.float64]:
+    return pd.to_numeric(cells, errors="coerce").dropna().to_numpy(dtype=float)
+
+
+def _over(made: float, real: float) -> float | str:
+    return round(made / real, 4) if real else ""
+
+
+def changed(real: "pd.Series[Any]", made: "pd.Series[Any]") -> str:
+    """What of a column's form did not come back: its type, decimals, words, gaps where there were none."""
+    lost = []
+    if real.dtype != made.dtype:
+        lost.append(f"{real.dtype} as {made.dtype}")
+    if made.isna().any() and not real.isna().any():
+        lost.append("gaps")
+    if real.dtype.kind == made.dtype.kind == "f" and _decimals(made) > _decimals(real):
+        lost.append(f"{_decimals(made)} decimals for {_decimals(real)}")
+    if real.dtype == made.dtype == object:
+        if days(real) is not None:
+            lost += [] if days(made) is not None else ["days"]
+        elif strange := set(made.dropna()) - set(real.dropna()):
+            lost.append(f"new words: {', '.join(sorted(map(str, strange))[:2])}")
+    return "; ".join(lost)
+
+
+def _decimals(cells: "pd.Series[Any]") -> int:
+    """The most decimals of any cell, from six on all alike."""
+    values = cells.dropna().to_numpy(dtype=float)
+    return next((n for n in range(6) if np.allclose(values, np.round(values, n), rtol=1e-12, atol=1e-12)), 6)
+
+
+def learned(rows: pd.DataFrame, table: Stranger, seed: int) -> float:
+    """The AUC, on rows held out, of gradient boosting that learned from these; 0.5 where there is nothing to learn."""
+    if table.target not in rows:
+        return 0.5
+    (x, y), (x_test, y_test) = (features(frame, table) for frame in (rows, table.test))
+    if len(np.unique(y)) < 2:
+        return 0.5
+    model = HistGradientBoostingClassifier(max_iter=60, early_stopping=False, random_state=seed).fit(x, y)
+    guess = np.zeros((len(y_test), int(max(y.max(), y_test.max())) + 1))
+    guess[:, model.classes_] = model.predict_proba(x_test)
+    present = np.unique(y_test)
+    return round(float(np.mean([roc_auc_score(y_test == c, guess[:, c]) for c in present])), 4)
+
+
+def features(frame: pd.DataFrame, table: Stranger) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Numbers as they are, days as days, of a text its place among the real ones; and the class."""
+    columns = []
+    for name in table.train:
+        real, cells = table.train[name], frame.get(name, pd.Series(np.nan, index=frame.index))
+        number = is_numeric_dtype(real) and not is_bool_dtype(real)
+        cells = pd.to_numeric(cells, errors="coerce") if number else cells.astype(str)
+        if name == table.target and table.above is not None:
+            classes = np.where(cells.isna(), -1, cells > table.above)
+        elif name == table.target or not number:
+            listed = real.dropna() if number else real.dropna().astype(str)
+            places = np.asarray(pd.Categorical(cells, categories=sorted(listed.unique())).codes)
+        if name == table.target:
+            classes = places if table.above is None else classes
+        else:
+            columns.append(
+                cells.to_numpy(dtype=float) if number else np.where(places < 0, np.nan, places.astype(float))
+            )
+    known = classes >= 0
+    x = np.column_stack(columns)[known]
+    x[:, np.isnan(x).all(axis=0)] = 0.0  # trees want a number in every column
+    return x, np.asarray(classes)[known].astype(np.int64)
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = grid_options(__doc__, out=Path(__file__).parent / "ours.csv", device="cpu")
+    parser.add_argument("--method", default=METHOD, help="the name of the code that runs")
+    parser.add_argument("--tables", nargs="*", default=["codes"] if QUICK else list(NAMES), choices=NAMES)
+    parser.add_argument("--epsilons", nargs="*", type=float, default=[1.0] if QUICK else list(EPSILONS))
+    parser.add_argument("--people", type=int, default=400 if QUICK else None, help="only so many of each table")
+    parser.add_argument("--seeds", type=int, default=1)
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
+    settings = {"components": 16, "steps": 20} if QUICK else {}
+    asked = cells(args.tables, args.method, args.epsilons, args.seeds)
+    GRID.run(partial(measure, args=vars(args) | {"settings": settings}), asked, args)
+
+
+if __name__ == "__main__":
+    main()
