@@ -107,6 +107,15 @@ def with_noise(cut: str) -> Generator:
 
 
 @every_cut
+def test_the_card_says_how_many_released_pairs_the_fit_misses(cut: str) -> None:
+    generator = with_noise(cut)
+    fit = generator.card["fit"]
+    assert fit["tables"] == math.comb(len(generator.schema.columns), 2)
+    assert fit["missed"] <= 0.2 * fit["tables"]
+    assert fit["said"].startswith(f"The fit misses {fit['missed']} of {fit['tables']} released pairs")
+
+
+@every_cut
 def test_the_release_holds_whole_numbers_whose_noise_is_what_it_says(cut: str) -> None:
     generator = with_noise(cut)
     found, true_table = held(generator), true_tables(generator)

@@ -52,6 +52,7 @@ def test_the_page_has_it_with_its_intervals_and_leaves_it_out_where_nothing_was_
     assert section[0].count("<tr>") == 1 + 6
     assert "&lt;a&gt;" in section[0]
     assert "<a>" not in section[0]
+    assert re.search(r"The fit misses \d+ of \d+ released pairs of columns\.", section.group())
     assert '<a href="#bars">' in page
     (folder / "generator" / "release.safetensors").write_bytes(b"damaged")
     assert 'id="bars"' not in write_report(folder).read_text()

@@ -128,6 +128,8 @@ def summary(result: "Result", folder: Path) -> None:
     plain.print(str(result.privacy))
     if expected := card.get("expected"):
         plain.print(f"\n{expected}")
+    if fit := card.get("fit"):
+        plain.print(fit["said"])
     if history := card.get("history"):
         out.print(f"\nOn the held-out rows {history[-1]['accuracy']:.1%} of the classes are predicted correctly.")
     out.print(f"\nWritten to {folder}:")

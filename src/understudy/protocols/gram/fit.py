@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from understudy.answers.missed import Missed
 from understudy.answers.release import Release, kept, tables_of
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
@@ -17,6 +18,7 @@ from understudy.data.encoding.levels import Levels
 from understudy.generators.parts import GeneratorParts
 from understudy.models.device import pick_device
 from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.given_rules import Ruled
 from understudy.models.tables.loss import Triple
 from understudy.models.tables.merged_levels import all_that_was_counted, levels_of_none, never_drawn
 from understudy.models.tables.mixture import MixtureOfProducts
@@ -169,6 +171,8 @@ def fitted(
         "levels": dict(zip(schema.names, codec.sizes, strict=True)),
     }
     bought = measured.levels is not None
+    law = Ruled.of(network.odds().detach().cpu(), codec.sizes, rule_ties(codec)).gram()
+    card |= Missed.of(people * law.double(), measured.gram, measured.loudness, codec.sizes).card
     card |= expectation(
         schema, people, privacy.epsilon(), record.noise[bool(study.layout.unbounded) : record.made], bought
     )
