@@ -28,7 +28,7 @@ FIGURES = {  # name, digits, whether more is better, how much better is not yet 
     "impossible": ("impossible rows", 3, False, 0.002),
     "ks": ("KS", 3, False, 0.0),
 }
-SAID = ("avd2", "avd3", "boosting_auc", "boosting_f1", "boosting_brier", "linear_auc")
+SAID = ("avd2", "avd3", "boosting_auc", "boosting_f1", "boosting_brier", "linear_auc", "impossible", "ks")
 KEY = ["dataset", "epsilon"]
 
 
