@@ -32,7 +32,12 @@ LOOSE, STRICT = Budget(32.0, 1e-3), Budget(2.5, 1e-3)
 def audited(trials: int = 14, budget: Budget = LOOSE, **settings: Any) -> AuditResult:
     config = visits.Config(**settings)
     case = JointAudit(
-        study=VisitStudy, config=config, schemas={"a": clinic()}, budgets={"a": budget}, target="a", people=4
+        study=VisitStudy,
+        config=config,
+        schemas={"a": clinic(most_events=6)},
+        budgets={"a": budget},
+        target="a",
+        people=4,
     ).case()
     return audit_protocol(case, trials=trials, seconds=3600, seed=3)
 

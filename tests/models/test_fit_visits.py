@@ -120,3 +120,31 @@ def test_what_rules_forbid_is_known_to_be_empty_whatever_the_noise_says() -> Non
     ]
     assert left[0] > 0.03
     assert left[1] < left[0] / 3
+
+
+@pytest.mark.parametrize(("fades", "own"), [(0.8, 0.0), (0.0, 3.0)])
+def test_memory_that_fades_is_told_from_people_who_differ_for_good(fades: float, own: float) -> None:
+    rng, people, longest = np.random.default_rng(0), 4_000, 8
+    lasting = rng.normal(size=(people, longest))
+    for step in range(1, longest):
+        lasting[:, step] = fades * lasting[:, step - 1] + np.sqrt(1 - fades**2) * lasting[:, step]
+    value = np.sqrt(own) * rng.normal(size=(people, 1)) + lasting
+    levels = np.searchsorted(np.quantile(value, np.arange(1, 6) / 6), value).ravel()
+    first = (np.arange(levels.size) % longest == 0).astype(int)  # whose gap is missing
+    real = VisitCodes(
+        np.tile(np.array([[0, longest]], dtype=np.int32), (people, 1)),
+        np.stack((levels, first), 1).astype(np.int32),
+        np.arange(people + 1) * longest,
+    )
+    exact = VisitTables.exact(real, VisitLayout((2, longest + 1), (6, 2), ordered=True))
+    numbers = [(n, n) for n in range(longest + 1)]
+    chains = fit_visits(with_noise(exact, 10.0), [numbers], kinds=16, chains=4, states=12, steps=500, seed=0)
+    assert isinstance(chains, MixtureOfChains)
+
+    def lag(codes: VisitCodes, far: int) -> float:
+        later = np.flatnonzero(codes.order >= far)
+        return float(np.corrcoef(codes.events[later - far, 0], codes.events[later, 0])[0, 1])
+
+    made = drawn(chains, people)
+    for far in (1, 2, 5):
+        assert lag(made, far) == pytest.approx(lag(real, far), abs=0.1), far

@@ -47,8 +47,8 @@ class Config(OverRows, OverColumns):
     """Nothing is measured for `rules`: the fit knows what they forbid, and what is drawn keeps them."""
 
     kinds: int = setting(256, WHOLE, "how many kinds of people the fit may tell apart")
-    chains: int = setting(256, WHOLE, "how many chains of events these share")
-    states: int = setting(6, WHOLE, "kinds of events of each chain")
+    chains: int = setting(16, WHOLE, "how many chains of events these share")
+    states: int = setting(24, WHOLE, "kinds of events of each chain")
     steps: int = setting(1200, WHOLE, "the most steps of the fit")
     rate: float = setting(0.2, POSITIVE, "learning rate of the fit")
     rules: tuple[dict[str, Any], ...] = setting(
