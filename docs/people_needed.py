@@ -13,6 +13,7 @@ from pathlib import Path
 import understudy as us
 from understudy.api.synthesize import SCHEMA_SHARE
 from understudy.privacy.buy_schema import quote
+from understudy.privacy.kinds import without_bounds
 
 PAGE = Path(__file__).with_suffix(".md")
 EPSILONS, WIDTHS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0), (5, 10, 20, 40)
@@ -39,8 +40,8 @@ def needed(columns: int, epsilon: float) -> str:
 
 def showing(columns: int, epsilon: float) -> str:
     """How many people have to share a text so that it shows, where nothing is declared."""
-    kinds = {column.name: column.kind for column in schema_of(columns).columns}
-    offer = quote(kinds, epsilon=epsilon * SCHEMA_SHARE, delta=DELTA / 2, closer=False)
+    kinds = without_bounds({column.name: column.kind for column in schema_of(columns).columns})
+    offer = quote(kinds, epsilon=epsilon * SCHEMA_SHARE, delta=DELTA / 2, gaussian=True)
     assert offer is not None, "there is something to buy"
     return f"{_rounded(offer.category_threshold):,}"
 
