@@ -63,9 +63,7 @@ def demo(
     to: Annotated[Path | None, option("Where to write; default: the next free runs/demo.", "--out")] = None,
     protocol: Annotated[str, option("gram, or verti-gan.")] = "gram",
     epsilon: Annotated[float, option("What the run may cost each holder.")] = 2.0,
-    visits: Annotated[
-        bool, option("People with many rows: two insurers, all years of each person.", "--visits")
-    ] = False,
+    visits: Annotated[bool, option("People with many rows: two insurers, all years of each.", "--visits")] = False,
 ) -> None:
     """Two holders publish one joint synthetic table, from real data.
 
@@ -87,23 +85,15 @@ def synthesize(
     table: FileArg,
     epsilon: Annotated[float, option("What all of it may cost a person.")],
     delta: Annotated[float, option("The δ of the price.")] = 1e-6,
-    schema: Annotated[
-        Path | None, option("The public schema; without one, a quarter of ε buys bounds and categories.")
-    ] = None,
+    schema: Annotated[Path | None, option("The public schema; without one a quarter of ε buys its domains.")] = None,
     person: Annotated[str | None, option("The column that identifies people, where the schema is bought.")] = None,
     target: Annotated[str | None, option("A column to predict from the others.")] = None,
     to: Annotated[Path | None, option("Where to write; default: the next free runs/NAME.", "--out")] = None,
     name: Annotated[str | None, option("Whose rows these are, and the ledger's name; default: the file's.")] = None,
     ledgers: Annotated[Path, option("The folder of the holder's ledgers.")] = Path("ledgers"),
-    lifetime: Annotated[
-        float | None,
-        option(
-            "What everything together may cost a person, for a new ledger; default: this run alone.",
-            "--lifetime-epsilon",
-        ),
-    ] = None,
+    lifetime: terminal.Lifetime = None,
     rows: Annotated[
-        int | None, option("Synthetic rows; default: about as many as there are people, at most a million.", min=1)
+        int | None, option("Synthetic rows; default: about one a person, at most a million.", min=1)
     ] = None,
     confirm: NamesArePublic = False,
 ) -> None:
@@ -138,9 +128,7 @@ def run(
     file: Annotated[Path | None, argument("The run file (TOML).")] = None,
     resume: Annotated[bool, option("Resume the run in the output folder.")] = False,
     example: Annotated[bool, option("Print a run file to start from.", "--example")] = False,
-    seed: Annotated[
-        int | None, option("Rehearse: repeatable noise, no real ledger, no privacy. Public rows only.")
-    ] = None,
+    seed: Annotated[int | None, option("Rehearse: repeatable noise, no real ledger, no privacy. Public rows.")] = None,
     quiet: Annotated[bool, option("Do not print the plan first.", "--quiet")] = False,
 ) -> None:
     """Carry out a run file: align people, train, save the generator, synthetic rows and a privacy statement.
@@ -168,7 +156,7 @@ def run(
 def plan_run(
     file: FileArg,
     people: Annotated[
-        int | None, option("About how many people, as far as that is public; default: as the file states.", min=1)
+        int | None, option("About how many people, if that is public; default: the file's.", min=1)
     ] = None,
 ) -> None:
     """Say what a run file will release, with which noise and error, and what it will take. No row is read for it."""
@@ -184,7 +172,7 @@ def report(
     to: Annotated[Path | None, option("Where to write; default: into the folder.", "--out")] = None,
     party: Annotated[list[str] | None, option("Only what these holders can see.")] = None,
     target: Annotated[
-        str | None, option("A column to predict: train on synthetic, test on real; default: the run's target.")
+        str | None, option("A column to predict, from synthetic rows; default: the run's target.")
     ] = None,
     holdout: Annotated[Path | None, option("Real rows that no training has seen (CSV or Parquet).")] = None,
     with_evidence: Annotated[bool, option("With --publish: the folder of evidence, too.", "--evidence")] = False,

@@ -31,12 +31,10 @@ def generator_in(folder: Path) -> "Generator":
 def sample(
     folder: RunFolderArg,
     rows: Annotated[int, option("How many rows, or people with events.", "--rows", "-n", min=1)] = 1000,
-    to: Annotated[
-        Path | None, option("CSV or Parquet; a folder for people and events. Default: CSV to the terminal.", "--out")
-    ] = None,
+    to: Annotated[Path | None, option("CSV, Parquet, a folder for events; else CSV to the terminal.", "--out")] = None,
     where: Where = None,
     shares: Annotated[
-        list[str] | None, option('How often a value occurs, such as "outcome=yes:0.1"; may be repeated.', "--share")
+        list[str] | None, option("A value's share, as outcome=yes:0.1; may be repeated.", "--share")
     ] = None,
     seed: Annotated[int | None, option("Draw the same rows again.")] = None,
 ) -> None:
@@ -90,9 +88,7 @@ def predict(
     folder: Annotated[Path, argument("The folder of a run, of a generator or of a classifier.")],
     table: Annotated[Path, argument("Rows of your own; with a generator, columns may be missing.")],
     target: Annotated[str | None, option("The column to predict; default: the run's target.")] = None,
-    probabilities: Annotated[
-        bool, option("The probability of each class, not the likeliest class.", "--probabilities")
-    ] = False,
+    probabilities: Annotated[bool, option("Each class's probability, not the likeliest.", "--probabilities")] = False,
     to: Annotated[Path | None, option("CSV; default: to the terminal.", "--out")] = None,
 ) -> None:
     """Predict a column of new rows with what a run trained, a classifier or a generator. It costs no privacy."""

@@ -44,9 +44,7 @@ def sign(
 
 def verify(
     folder: FolderArg,
-    trusted: Annotated[
-        Path, option("Public keys (NAME.pub) or certificates (NAME.pem).", exists=True, file_okay=False)
-    ],
+    trusted: Annotated[Path, option("Public keys (NAME.pub), certificates (NAME.pem).", exists=True, file_okay=False)],
 ) -> None:
     """Check a folder of evidence: every file, every signature, every holder's receipts. No network is needed."""
     need_libraries()

@@ -82,17 +82,13 @@ def serve(
     data: Annotated[Path, option("The exchange's folder; it is made if it does not exist.")],
     pool: Annotated[list[Path] | None, option("A pool to create (TOML); may be repeated.")] = None,
     listen: Annotated[str, option("HOST:PORT.")] = "127.0.0.1:8600",
-    database: Annotated[
-        str | None, option("A database URL; default: SQLite in the folder.", envvar="UNDERSTUDY_DATABASE")
-    ] = None,
+    database: Annotated[str | None, option("A database's URL; else SQLite.", envvar="UNDERSTUDY_DATABASE")] = None,
     certificate: terminal.Certificate = None,
     key: terminal.Key = None,
     proxied: terminal.Proxied = False,
     rate: Annotated[float, option("Requests a second for each token.")] = 20.0,
     largest: Annotated[int, option("The largest size of a generator in bytes, in any pool.")] = 1 << 26,
-    connections: Annotated[
-        int, option("Connections at once from one address; with --proxied the proxy must limit them.")
-    ] = 128,
+    connections: Annotated[int, option("Connections at once from one address; with --proxied the proxy's.")] = 128,
     new_admin: Annotated[bool, option("Write another administrator's token, if the last one was lost.")] = False,
 ) -> None:
     """Serve an exchange. The first start writes an administrator's token into the folder."""

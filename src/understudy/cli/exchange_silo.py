@@ -45,9 +45,7 @@ def subscribe(
 
 @app.command()
 def train(
-    rows: Annotated[
-        Path, argument("This silo's rows: CSV or Parquet; .npz with `images` and classes for a pool of images.")
-    ],
+    rows: Annotated[Path, argument("This silo's rows: CSV or Parquet; .npz with `images` and classes.")],
     ledger: Annotated[Path, option("This silo's ledger; a new one gets ε and δ as its budget.")],
     at: At,
     to: Annotated[Path, option("A folder for the generators.", "--out")] = Path("offers"),
@@ -69,9 +67,7 @@ def train(
             "Default: moments for series, else beta-vae."
         ),
     ] = None,
-    upright: Annotated[
-        bool, option("With --kind moments: turn images upright first, which helps with handwriting.", "--upright")
-    ] = False,
+    upright: Annotated[bool, option("With --kind moments: turn images upright first.", "--upright")] = False,
     quality_epsilon: Annotated[
         float | None,
         option(

@@ -61,9 +61,7 @@ def invite(
     party: Annotated[str, argument("The party's name.")],
     folder: FolderOption = FEDERATION,
     days: InvitedDays = INVITED_DAYS,
-    finished: Annotated[
-        bool, option("Include the key, for a party that never connects to `understudy serve`.", "--finished")
-    ] = False,
+    finished: Annotated[bool, option("With the key: the party never connects to `serve`.", "--finished")] = False,
 ) -> None:
     """Invite a party. The invitation is exchanged once, for a certificate whose key the party makes itself.
 
@@ -140,20 +138,12 @@ def serve(
     federation: Annotated[Path, argument("The federation's folder, or its federation.toml.")],
     run: Annotated[Path, argument("The run file (TOML), without tables: they stay at the holders.")],
     resume: Annotated[bool, option("For services: a run that is finished already is no error.")] = False,
-    listen: Annotated[
-        str | None, option("HOST:PORT to listen on; default: the address that parties connect to.")
-    ] = None,
+    listen: Annotated[str | None, option("HOST:PORT to listen on; default: the address parties connect to.")] = None,
     patience: Annotated[float, option("How many seconds one answer may take.")] = 3600.0,
-    away: Annotated[
-        float | None, option("How many seconds a party may be without a connection; default: as patience.")
-    ] = None,
+    away: Annotated[float | None, option("How many seconds a party may be unconnected; default: as patience.")] = None,
     wait: Annotated[float, option("How many seconds to wait until all have joined.")] = 604_800.0,
-    hold: Annotated[
-        bool, option("If a party refuses the contract: wait until it signs, or the run file changes.", "--hold")
-    ] = False,
-    linger: Annotated[
-        float, option("How many seconds to stay after the end, for parties that have not heard of it.", min=0)
-    ] = 60.0,
+    hold: Annotated[bool, option("If a party refuses, wait until it signs or the run file changes.", "--hold")] = False,
+    linger: Annotated[float, option("Seconds to stay after the end, for who has not heard of it.", min=0)] = 60.0,
 ) -> None:
     """Carry out a run file with holders on other machines: wait until all have signed, train, save.
 

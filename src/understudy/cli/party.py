@@ -39,9 +39,7 @@ def join(
     table: Annotated[Path | None, option("The rows: CSV, Excel, Parquet, or a NAME.source.toml.")] = None,
     schema: Annotated[Path | None, option("Their public schema.")] = None,
     policy: Annotated[Path | None, option("What may run here (TOML).")] = None,
-    ledger: Annotated[
-        Path | None, option("The holder's ledger; default: in its home. A new one gets the policy's limits.")
-    ] = None,
+    ledger: Annotated[Path | None, option("The holder's ledger; default: in its home, by the policy's limits.")] = None,
     home: Home = None,
     address: Address = None,
     noise: Annotated[str, option('"fast" is not secure, and the card says so.')] = "secure",
@@ -79,9 +77,7 @@ def collect(
     invitation: Annotated[Path | None, argument(INVITATION)] = None,
     schema: Annotated[Path | None, option(PEOPLES_SCHEMA)] = None,
     policy: Annotated[Path | None, option(POLICY)] = None,
-    codes: Annotated[
-        Path | None, option("Who may upload, each once: a text file with a code on each line. Default: anybody.")
-    ] = None,
+    codes: Annotated[Path | None, option("Who may upload once: a file with a code a line; default: anybody.")] = None,
     until: Annotated[datetime | None, option("When the collection is over, by this machine's clock.")] = None,
     then: Annotated[datetime | None, option("When the second collection is over, where a run has two.")] = None,
     most: Annotated[int | None, option("Also end the collection after this many uploads.", min=1)] = None,

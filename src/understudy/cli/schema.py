@@ -76,7 +76,7 @@ def _broken_by_people(source: Path, schema: Any) -> tuple[Iterable[int], int, st
 @app.command("infer")
 def schema_infer(
     tables: Annotated[
-        list[Path], argument("A table; or people and events: a folder with both, or the two files, people first.")
+        list[Path], argument("A table; or a folder with people and events, or both files, people first.")
     ],
     to: Annotated[Path, option("Where to write the draft.", "--out")],
     person: Annotated[str | None, option("The column that identifies people.")] = None,
@@ -130,10 +130,7 @@ def show_draft(found: "Draft") -> None:
 @app.command("declare")
 def schema_declare(
     drafts: Annotated[list[Path], argument("Drafts, with what is publicly known put in.")],
-    because: Annotated[
-        str | None,
-        option("Where it is known from without the rows, as 'the form of 2021'. Kept in the schema; asks otherwise."),
-    ] = None,
+    because: Annotated[str | None, option("Where it is known from ('the form of 2021'); kept in the schema.")] = None,
 ) -> None:
     """Declare drafts to be public: each is shown, and you say where it is known from without the rows."""
     from dataclasses import replace
@@ -174,13 +171,7 @@ def schema_buy(
     cleaned: Annotated[Path, option("Where to write the table fitted to it (CSV).")],
     epsilon: Annotated[float, option("The ε to spend.")] = 0.5,
     delta: Annotated[float, option("The δ of the price.")] = 1e-6,
-    lifetime: Annotated[
-        float | None,
-        option(
-            "What everything together may cost a person, for a new ledger; default: this purchase alone.",
-            "--lifetime-epsilon",
-        ),
-    ] = None,
+    lifetime: terminal.Lifetime = None,
     holder: Annotated[str | None, option("The holder's name, if the ledger is new.")] = None,
     confirm: terminal.NamesArePublic = False,
 ) -> None:
@@ -238,9 +229,7 @@ def schema_buy_events(
     epsilon: Annotated[float, option("The ε to spend.")] = 0.1,
     percent: Annotated[int, option("About this percentage of the people have no more events.")] = 95,
     delta: Annotated[float, option("The δ of a new ledger.")] = 1e-6,
-    lifetime: Annotated[
-        float | None, option("What everything together may cost a person, for a new ledger.", "--lifetime-epsilon")
-    ] = None,
+    lifetime: terminal.Lifetime = None,
 ) -> None:
     """Buy how many events of a person count (most_events), where no bound is publicly known."""
     from understudy.data.visits import VisitSchema, read_visits

@@ -48,12 +48,8 @@ def status(
 
 
 def console(
-    home: Annotated[
-        Path, argument("A holder's home (`join --home`), or a federation's folder.", exists=True, file_okay=False)
-    ],
-    run: Annotated[
-        list[Path] | None, option("Also show the run in this output folder, with its report; may be repeated.")
-    ] = None,
+    home: Annotated[Path, argument("A home (`join --home`), or a federation's folder.", exists=True, file_okay=False)],
+    run: Annotated[list[Path] | None, option("Also show the run in this folder, with its report; repeatable.")] = None,
     port: Annotated[int, option("On this machine; 0: any that is free.", min=0, max=65535)] = 8610,
 ) -> None:
     """Show a home in the browser: contracts that wait, runs, the ledger and its budget; at a hub parties and runs.

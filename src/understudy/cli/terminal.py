@@ -38,6 +38,9 @@ RunFolderArg = Annotated[Path, argument("A run's folder or its generator/ folder
 NamesArePublic = Annotated[
     bool, option("State that names and kinds are publicly known.", "--names-and-kinds-are-public")
 ]
+Lifetime = Annotated[
+    float | None, option("For a new ledger: what all may cost a person; default: this alone.", "--lifetime-epsilon")
+]
 Certificate = Annotated[Path | None, option("For TLS, with its key.")]
 Key = Annotated[Path | None, option("The certificate's key.")]
 Proxied = Annotated[bool, option("A proxy in front speaks TLS.")]

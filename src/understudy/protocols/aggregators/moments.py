@@ -62,15 +62,9 @@ from understudy.protocols.protocol import Protocol
 class Config(Settings):
     """The longest row has a norm of 2^(bits−1) − 1. What `share` leaves of the budget is second moments'."""
 
-    features: int = setting(
-        64, whole_to(MOST_FEATURES), "how many coefficients of the frame describe a row, from the lowest frequency on"
-    )  # fmt: skip
-    bits: int = setting(
-        7, whole_to(9, least=3), "bits of each number in a row's vector; more are more exact, and make uploads longer"
-    )  # fmt: skip
-    by_class: bool = setting(
-        False, TRUTH, "second moments of each class, not of all rows together; makes uploads longer"
-    )
+    features: int = setting(64, whole_to(MOST_FEATURES), "coefficients of the frame for a row, the slowest first")
+    bits: int = setting(7, whole_to(9, least=3), "bits of each number; more are more exact, and uploads longer")
+    by_class: bool = setting(False, TRUTH, "second moments of each class, not of all together; makes uploads longer")
     share: float = setting(0.25, between(0.05, 0.95), "share of the budget for counts and means of the classes")
 
 

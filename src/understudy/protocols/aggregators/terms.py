@@ -63,11 +63,7 @@ class Settings(Declared):
     against an outsider, and against either aggregator alone.
     """
 
-    aggregator: str = setting(
-        "aggregator",
-        PARTY,
-        "the party that is the second aggregator; it holds no rows, and all others are hosts of people",
-    )
+    aggregator: str = setting("aggregator", PARTY, "the second aggregator: it holds no rows, all others host people")
     key: str = setting("", KEY, "its public key in hex, as `understudy aggregate` prints it")
     epsilon: float = setting(1.0, POSITIVE, "price of a person's whole report")
     delta: float = setting(1e-6, POSITIVE, "δ of the price")

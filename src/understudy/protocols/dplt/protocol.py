@@ -82,9 +82,7 @@ WEIGHTS = Takes("three weights", _check_weights, tuple)
 class Config(OverColumns):
     plus: bool = setting(False, TRUTH, "DPLT+ in place of DPLT")
     group: int = setting(3, WHOLE, "binary attributes to a latent one")
-    split: tuple[float, float, float] = setting(
-        (1.0, 1.0, 1.0), WEIGHTS, "weights by which ε goes to latent attributes, correlations and tree parameters"
-    )
+    split: tuple[float, float, float] = setting((1.0, 1.0, 1.0), WEIGHTS, "ε's weights: attributes, correlations, tree")
     seed: int = usual.seed()
 
 

@@ -57,9 +57,7 @@ class Settings(Declared):
     penalty: float = setting(10.0, within_limits("penalty"), "weight of the penalty term of the loss")
     latent: int | None = setting(None, within_limits("latent"), "size of the latent space; without it as in the paper")
     common: tuple[int, ...] | None = setting(None, LAYERS, "sizes of the common layers; without it as in the paper")
-    critic_hidden: tuple[int, ...] | None = setting(
-        None, LAYERS, "sizes of the critic's layers; without it as in the paper"
-    )
+    critic_hidden: tuple[int, ...] | None = setting(None, LAYERS, "the critic's layers; without it as in the paper")
     private: bool = usual.private()
     checkpoint_every: int = setting(100, within_limits("checkpoint_every"), "rounds between two checkpoints")
     device: str = usual.device()

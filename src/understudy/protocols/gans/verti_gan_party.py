@@ -31,17 +31,13 @@ class Config(Settings):
 
     clip_norm: float = setting(1.0, within_limits("clip_norm"), "the longest gradient of one person")
     sampling: str = setting(
-        "private",
-        choice("private", "shared"),
-        "private: each party draws its own batches; shared: all use the same, against outsiders alone",
+        "private", choice("private", "shared"), "private: each its own batches; shared: the same, against outsiders"
     )
     upload: float = setting(1.0, SHARE, "share of gradients that is sent")
-    coupling: str = setting(
-        "none", choice("none", "gram"), "gram: joint tables are released first, and also steer the generator"
-    )
+    coupling: str = setting("none", choice("none", "gram"), "gram: joint tables are released first, and steer the GAN")
     coupling_share: float = setting(0.3, between(0.01, 0.99), 'share of ε for the joint tables of coupling = "gram"')
     coupling_weight: float = setting(
-        1.0, within_limits("coupling_weight"), "how much longer the joint tables' gradient is than the critics'"
+        1.0, within_limits("coupling_weight"), "the joint tables' gradient over the critics'"
     )
 
     @property

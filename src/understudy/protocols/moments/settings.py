@@ -40,13 +40,9 @@ def three_shares(least: float, *, last: bool) -> Takes:
 class FrameConfig(JointConfig):
     """What everything takes that measures images or series in a public frame."""
 
-    features: int = setting(
-        300, whole_to(MOST_FEATURES), "the most coefficients of a frame to measure, from the lowest frequency on"
-    )
+    features: int = setting(300, whole_to(MOST_FEATURES), "the most coefficients to measure, the slowest first")
     norms: float = setting(
-        0.0,
-        Takes("0, or between 0.01 and 0.5", _norms),
-        "share of the budget that buys the bound on a row's norm; 0: the schema's, or the largest possible",
+        0.0, Takes("0, or between 0.01 and 0.5", _norms), "share of the budget for a bound on norms; 0: the declared"
     )
     seed: int = usual.seed()
 
@@ -55,20 +51,14 @@ class FrameConfig(JointConfig):
 class Config(FrameConfig, OverRows):
     """`upright` is for what leans and lies each in its own way, as handwriting does (`data/encoding/upright.py`)."""
 
-    upright: bool = setting(
-        False, TRUTH, "images are first turned upright and centred, by a rule that reads each image alone"
-    )
+    upright: bool = setting(False, TRUTH, "images are first turned upright and centred, each by itself")
     shares: tuple[float, float, float] = setting(
         (0.3, 0.3, 0.4),
         three_shares(0.05, last=False),
-        "parts of the budget for the counts and means, for the second moments of all rows, and for those of the "
-        "classes; the third may be 0, and all classes then have one covariance",
+        "budget of counts and means, second moments, and those by class; if that is 0, classes share a covariance",
     )
     bits: int | None = setting(
-        None,
-        between(0, MOST_BITS),
-        "each class is cut into cells by the signs of this many leading directions; without it as many as the noise "
-        "allows",
+        None, between(0, MOST_BITS), "signs of so many directions cut classes into cells; without it by the noise"
     )
 
 

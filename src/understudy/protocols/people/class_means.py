@@ -57,15 +57,9 @@ _PIECE = 1 << 10  # reports at a time
 class Config(Declared):
     """The prices of a person's `most_holders` compose."""
 
-    epsilon_total: float = setting(
-        4.0, Takes("above 0", check_epsilon), "price of a person's one report, and so of the run"
-    )
-    features: int = setting(
-        64, whole_to(MOST_FEATURES), "how many coefficients of the frame describe a row, from the lowest frequency on"
-    )  # fmt: skip
-    share: float = setting(
-        0.2, between(0, 0.9), "share of the people who report on the mean of all; the others on their direction from it"
-    )  # fmt: skip
+    epsilon_total: float = setting(4.0, Takes("above 0", check_epsilon), "price of a person's report and of the run")
+    features: int = setting(64, whole_to(MOST_FEATURES), "coefficients of the frame for a row, the slowest first")
+    share: float = setting(0.2, between(0, 0.9), "share of people for the mean; others report directions from it")
     batch: int = setting(1 << 12, WHOLE, "people who are asked at a time")
     at_least: int | None = usual.at_least()
     most_holders: int = usual.most_holders()

@@ -47,9 +47,7 @@ class Config(Settings):
     cohort: int = 50
     optimizer: str = "adam"
     top: float | None = 0.05
-    adaptive: bool | None = setting(
-        None, TRUTH, "whether γ is lowered by a noisy flag; without it, where signs are sent"
-    )
+    adaptive: bool | None = setting(None, TRUTH, "whether γ is lowered by a noisy flag; without it, for signs")
     magnitude_share: float = setting(0.1, between(0, 1), "share of a report's ε for that flag")
     decay: float = setting(0.5, between(1e-06, 1), "what γ is multiplied by when it is lowered")
     patience: int = setting(50, WHOLE, "rounds before γ is lowered again")

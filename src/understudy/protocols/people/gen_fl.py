@@ -68,9 +68,7 @@ class Config(Declared):
     model: str = setting("mlp", choice(*MODELS), "the classifier")
     hidden: int = setting(512, within_limits("hidden"), "width of the hidden layers")
     share: float = setting(0.6, between(0, 1), "share of made-up rows in a batch")
-    dp_generator: bool = setting(
-        False, TRUTH, "whether the generator is private, too; otherwise it stays at the client"
-    )
+    dp_generator: bool = setting(False, TRUTH, "whether the generator is private, too; else it stays at the client")
     rows_are_people: bool = setting(False, TRUTH, "each row is a different person, who has no other row")
     epsilon: float = setting(4.0, POSITIVE, "price of everything that a client does in the run")
     delta: float = setting(1e-5, between(0, 1), "δ of the price")
@@ -88,9 +86,7 @@ class Config(Declared):
     latent: int = setting(16, within_limits("latent"), "size of the latent space; without it as in the paper")
     ratio_noise: float = setting(10.0, within_limits("ratio_noise"), "noise on a client's class counts")
     private: bool = usual.private()
-    evaluate_every: int = setting(
-        10, within_limits("evaluate_every"), "rounds between two tests on public held-out rows"
-    )
+    evaluate_every: int = setting(10, within_limits("evaluate_every"), "rounds between tests on public held-out rows")
     checkpoint_every: int = setting(20, within_limits("checkpoint_every"), "rounds between two checkpoints")
     at_least: int | None = usual.at_least()
     most_holders: int = usual.most_holders()

@@ -53,9 +53,7 @@ class Config(Declared):
     epsilon_total: float = setting(8.0, POSITIVE, "price of all reports of a person together")
     cap: int = setting(1, whole_to(MOST_CAP), "the most reports of one person")
     hashes: int = setting(4, whole_to(MOST_HASHES), "hash functions of a column's Bloom filter")
-    bound: str = setting(
-        "paper", choice(*BOUNDS), "how the mechanism's parameter follows from ε: by the paper, or exactly"
-    )
+    bound: str = setting("paper", choice(*BOUNDS), "how the parameter follows from ε: by the paper, or exactly")
     threshold: float = setting(0.4, between(0, 1), "dependence from which two columns are joined")
     clique: int = setting(3, WHOLE, "the most columns in a group: a column and those that it depends on")
     cells: int = setting(1024, WHOLE, "the most cells of a table")

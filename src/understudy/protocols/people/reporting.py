@@ -89,11 +89,7 @@ class Reporting(Declared):
     cap: int = setting(1, whole_to(MOST_CAP), "the most reports of one person")
     top: float | None = setting(None, POSITIVE, "share of coordinates that count as the largest")
     chosen: int | None = setting(None, WHOLE, "coordinates in a report; without it as many as `share` allows")
-    share: float = setting(
-        0.8,
-        between(0, 1),
-        "expected share of a report's coordinates that are among the largest; a small ε cannot reach a large one",
-    )
+    share: float = setting(0.8, between(0, 1), "expected share of a report's coordinates among the largest")
     rate: float = setting(0.1, between(0, 1), "SubMDS: share of coordinates that are looked at")
     split: float = setting(0.5, between(0, 1), "FedSel: part of ε for the choice")
     clip: float | None = setting(None, POSITIVE, "bound of a value")

@@ -36,7 +36,7 @@ class Config(Settings):
     target: str | None = usual.target()
     model: str = setting("logistic", choice(*MODELS), "the classifier")
     hidden: int = setting(96, WHOLE, "width of the hidden layers")
-    evaluate_every: int = setting(10, WHOLE, "rounds between two tests on public held-out rows")
+    evaluate_every: int = setting(10, WHOLE, "rounds between tests on public held-out rows")
 
     @property
     def sign_step(self) -> float:

@@ -50,9 +50,7 @@ class Config(Settings):
     learning_rate: float = 1.0
     hidden: int = setting(32, WHOLE, "width of the hidden layers")
     latent: int = setting(4, WHOLE, "size of the latent space; without it as in the paper")
-    average: float = setting(
-        0.5, between(0, 1), "share of the rounds, the last ones, over which the decoder is averaged"
-    )
+    average: float = setting(0.5, between(0, 1), "share of rounds, the last, over which the decoder is averaged")
     dreams: int = setting(5, WHOLE, "batches that teach the encoder in a round")
     first_dreams: int = setting(200, NOT_NEGATIVE, "batches that teach the encoder before the first round")
     dream_batch: int = setting(256, WHOLE, "rows of such a batch")

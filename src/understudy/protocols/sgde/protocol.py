@@ -62,9 +62,7 @@ class Config(Recipe):
     labels: tuple[Label, ...] = setting((), A_LIST, "pull: only these classes; empty for all")
     silos: tuple[str, ...] = setting((), A_LIST, "pull: only offers of these silos; empty for all")
     cheapest: float | None = setting(None, NOT_NEGATIVE, "pull: only offers with at most this ε")
-    leave_out: str = setting(
-        "flagged", choice("flagged", "nothing"), "pull: whether offers that look poisoned are left out"
-    )
+    leave_out: str = setting("flagged", choice("flagged", "nothing"), "pull: leave out offers that look poisoned")
     rows: int = setting(10_000, WHOLE, "rows that are drawn when a run is saved")
     poison: str = setting("none", choice(*LIES), "a simulation: silos that lie")
     poison_share: float = setting(0.2, between(0, 1), "share of the silos that lie")

@@ -24,11 +24,7 @@ CHANNELS = (32, 64, 128)  # Table II, image data, divided by four
 class Recipe(Declared):
     """How a silo trains. `rate` is a row's chance to be in a step's batch; it and `steps` are public."""
 
-    kind: str = setting(
-        "beta-vae",
-        choice(*KINDS),
-        "a network for each class, one-way tables of each, or sums of all, which a pool adds",
-    )
+    kind: str = setting("beta-vae", choice(*KINDS), "networks or tables of each class, or sums that a pool adds")
     latent: int = setting(4, within_limits("latent"), "size of the latent space; without it as in the paper")
     channels: tuple[int, ...] = setting(CHANNELS, LAYERS, "channels of the layers for images")
     beta: float = setting(1.0, within_limits("beta"), "weight of the latent term of the loss")
@@ -36,19 +32,9 @@ class Recipe(Declared):
     rate: float = setting(0.25, within_limits("rate"), "probability that a row is used in a step")
     clip_norm: float = setting(1.0, within_limits("clip_norm"), "the longest gradient of one person")
     learning_rate: float = setting(0.01, within_limits("learning_rate"), "learning rate of a generator")
-    features: int = setting(
-        128,
-        whole_to(MOST_OFFERED),
-        "kind moments: the most coefficients of the frame to measure, from the lowest frequency on",
-    )
-    upright: bool = setting(
-        False, TRUTH, "of kind moments, images are first turned upright (`data/encoding/upright.py`)"
-    )
-    quality_epsilon: float | None = setting(
-        None,
-        between(LEAST, MOST),
-        "kinds gram, moments: the part of the offer's ε for a figure of quality; without it, no figure",
-    )
+    features: int = setting(128, whole_to(MOST_OFFERED), "kind moments: the most coefficients, slowest first")
+    upright: bool = setting(False, TRUTH, "kind moments: images are first turned upright")
+    quality_epsilon: float | None = setting(None, between(LEAST, MOST), "kinds gram, moments: ε of a quality figure")
     private: bool = usual.private()
     device: str = usual.device()
     seed: int = usual.seed()

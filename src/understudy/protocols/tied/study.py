@@ -53,16 +53,11 @@ class Config(FrameConfig, OverColumns):
     """The levels of a `target` are classes: of each array every class has its own covariance then."""
 
     target: str | None = usual.target()
-    directions: int = setting(
-        24,
-        whole_to(MOST_DIRECTIONS // 4),
-        "the most leading directions of them; what a holder of images or series sends grows with their square",
-    )
+    directions: int = setting(24, whole_to(MOST_DIRECTIONS // 4), "the most directions; bytes grow by their square")
     shares: tuple[float, float, float] = setting(
         (0.08, 0.57, 0.35),
         three_shares(0.02, last=True),
-        "parts of the budget for the means, for all second moments, and for those by class; without a target the first "
-        "two have all of it",
+        "budget of the means, second moments, and those by class; without a target the first two have it",
     )
     components: int = setting(128, WHOLE, "products in the mixture that is fitted")
     steps: int = setting(600, WHOLE, "the most steps of the fit")

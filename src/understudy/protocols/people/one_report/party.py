@@ -55,18 +55,10 @@ class Config(Declared):
     compose.
     """
 
-    epsilon_total: float = setting(
-        8.0, Takes("above 0", check_epsilon), "price of a person's one report, and so of the run"
-    )
+    epsilon_total: float = setting(8.0, Takes("above 0", check_epsilon), "price of a person's report and of the run")
     target: str | None = usual.target()
-    share: float | None = setting(
-        None,
-        between(0, 1),
-        "share of the people who are asked about single columns; without it by ε; 1: no pairs at all",
-    )
-    liars: float = setting(
-        0.0, between(0, 0.5), "share of the reports that may be made up: single ones then weigh less"
-    )
+    share: float | None = setting(None, between(0, 1), "share asked about single columns; without it by ε; 1: all")
+    liars: float = setting(0.0, between(0, 0.5), "share of reports that may be made up: single ones then weigh less")
     components: int = setting(128, whole_to(MOST_COMPONENTS), "products in the mixture that is fitted")
     steps: int = setting(400, WHOLE, "the most steps of the fit")
     batch: int = setting(1 << 14, WHOLE, "people who are asked at a time")
