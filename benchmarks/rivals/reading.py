@@ -15,6 +15,7 @@ the same size on the exact tables, then the same fit. Each arm puts something pe
                  categories the commonest and the rest. Drawn levels are parted as real people are
     shrinkage    a perfect reading of the same noisy tables: every pair is drawn towards independence by the factor that
                  brings it nearest to the truth, and is fitted as exactly as its error then allows
+    spared       the same, but pairs with the target stay as they were released
     more rows    as it is, no noise and shrinkage once more, with 20,000 rows drawn however few the people are
     pairs alone  not a fit: logistic regression on real rows, one-hot. Of all laws with the true pairs the one of most
                  entropy predicts so: what pairs can tell at best, and what their perfect fit would give
@@ -85,8 +86,8 @@ BY_TRIPLES = ("order", "thresholds")
 LEVELS = {"levels 3": 3, "levels 5": 5, "levels 8": 8}
 MORE = ", more rows"
 ARMS = (
-    "as it is", "no noise", "choice", *LEVELS, "shrinkage", "pairs alone", "independent", "real",
-    *(arm + MORE for arm in ("as it is", "no noise", "choice", "levels 3", "shrinkage")),
+    "as it is", "no noise", "choice", *LEVELS, "shrinkage", "spared", "pairs alone", "independent", "real",
+    *(arm + MORE for arm in ("as it is", "no noise", "choice", "levels 3", "shrinkage", "spared")),
 )  # fmt: skip
 KEY = ("case", "arm", "seed")
 FIELDS = (*KEY, "family", "dataset", "people", "epsilon", "noise", "tables", "avd2", "avd3", "f1", "auc", "seconds")
@@ -163,8 +164,8 @@ def drawn(
     for pair in [*kept, *((j, j) for j in range(columns))]:
         measured[pair] = measured[pair[::-1]] = True
     noise = torch.where(measured[column[:, None], column], noise, math.inf)
-    if arm == "shrinkage":
-        gram, noise = shrunk(gram, counted, sizes, noise)
+    if arm in ("shrinkage", "spared"):
+        gram, noise = shrunk(gram, counted, sizes, noise, target if arm == "spared" else None)
     if arm == "choice" and family in BY_TRIPLES:
         chosen = strongest_of_three(every, sizes, target, wanted)
     else:
@@ -321,8 +322,13 @@ def three_way(
     return Triple(columns, torch.tensor(table + rng.normal(0, sigma, table.shape).round()), sigma)
 
 
-def shrunk(gram: torch.Tensor, true: torch.Tensor, sizes: list[int], noise: torch.Tensor) -> Any:
-    """Every pair as near to the truth as a mean of itself and of independent columns can be, and how near that is."""
+def shrunk(
+    gram: torch.Tensor, true: torch.Tensor, sizes: list[int], noise: torch.Tensor, spared: int | None = None
+) -> Any:
+    """Every pair as near to the truth as a mean of itself and of independent columns can be, and how near that is.
+
+    Those with a column that is spared are as they were released.
+    """
     starts = np.cumsum([0, *sizes])
     ways, people = true.diagonal(), float(true.diagonal()[: sizes[0]].sum())
     made, left = true.clone(), torch.full_like(noise, math.inf)
@@ -332,6 +338,9 @@ def shrunk(gram: torch.Tensor, true: torch.Tensor, sizes: list[int], noise: torc
         made[a, a] = gram[a, a]
         for j in range(i + 1, len(sizes)):
             b = slice(starts[j], starts[j + 1])
+            if spared in (i, j):
+                made[a, b], left[a, b] = gram[a, b], noise[a, b]
+                continue
             apart = torch.outer(ways[a], ways[b]) / people
             noisy, truth = gram[a, b] - apart, true[a, b] - apart
             factor = float(((noisy * truth).sum() / noisy.square().sum().clamp(min=1e-9)).clamp(0, 1))
