@@ -191,7 +191,7 @@ def _name(source: Source) -> str:
     if isinstance(source, pd.DataFrame):
         return "table"
     named = source_at(source)  # which refuses what is no table
-    return (named.name if source is named else Path(source).name).split(".")[0]
+    return (named.name if isinstance(source, TableSource) else Path(source).name).split(".")[0]
 
 
 def _require(source: Source, declared: Kinds, person: str | None, config: gram.Config) -> None:

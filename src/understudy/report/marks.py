@@ -91,7 +91,7 @@ def dependence_mark(figure: Figure) -> Mark:
 
 def raw_dependence_mark(figure: Figure) -> Mark:
     """The same, but never good for what differs by more than `OFF`."""
-    return _not_off(figure, dependence_mark(figure))
+    return _not_off(figure.value, dependence_mark(figure))
 
 
 def worst(marks: Sequence[Mark]) -> Mark:

@@ -203,8 +203,8 @@ class MixtureOfChains(Network):
         def ahead(kind: str, far: int) -> Tensor:
             """Of events, and what so many steps lead to: (events' width, events' width)."""
             before = (together[:, :, None] * along(self.get_buffer(kind), place)).sum(1)  # (chains, states)
-            steps = before[:, :, None] * torch.linalg.matrix_power(onward, far)
-            following = steps @ event.view(self.chains, self.states, -1)
+            steps: Tensor = before[:, :, None] * torch.linalg.matrix_power(onward, far)
+            following: Tensor = steps @ event.view(self.chains, self.states, -1)
             return event.T @ following.flatten(0, 1) / self.kinds
 
         pairs, ways = self._people(own, number)

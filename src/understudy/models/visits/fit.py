@@ -166,7 +166,7 @@ def _begin(member: MixtureOfChains) -> None:
         states[:, :firsts] = states[:, firsts : 2 * firsts]
         place = torch.arange(member.states)
         same = torch.where(place < firsts, place, place - firsts)[:, None] == place[: member.states - firsts]
-        member.next_logits += _STAY * same
+        member.next_logits.add_(_STAY * same)
 
 
 def _rules(sizes: Sequence[int], ties: Sequence[Tie], device: torch.device) -> Rules | None:
@@ -228,7 +228,7 @@ def _read(
         parts.append(_Part(some, some.people / everyone.people, side_by_side, skip=width, never=never))
         both = (member.events, member.events)
         for kind in AHEAD:
-            of = lambda chain, at=place, kind=kind: chain.members[at].ahead[kind]  # type: ignore[misc]  # noqa: E731
+            of = lambda chain, at=place, kind=kind: chain.members[at].ahead[kind]  # noqa: E731
             two_sided(f"{kind}{end}", both, of)
     for one, other in combinations(range(len(members)), 2):
         sides = (members[one].events, members[other].events)
