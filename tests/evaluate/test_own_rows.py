@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 import understudy as us
-from understudy.data.column import OTHER, Boolean, Categorical, Column, Date, Integer, Ordinal, Real
+from understudy.data.column import OTHER, Boolean, Categorical, Column, Date, Integer, Real
 from understudy.data.reading.writing import coarsen
 from understudy.data.schema import BOUGHT, Schema
 from understudy.data.table import read_table
@@ -32,7 +32,7 @@ LOW, HIGH = date(1990, 1, 1), date(1990, 12, 31)
 # a column as it came, what was bought for it, how many people that concerns, and whether it is far off
 CASES: dict[str, tuple[Any, Column, int, bool]] = {
     "half zeros, a long tail": (TAIL, Integer(name="x", low=0, high=1), int((TAIL > 1).sum()), True),
-    "codes, as a list": (CODES, Ordinal(name="x", categories=(0, 1)), int((CODES > 1).sum()), True),
+    "codes, cut": (CODES, Integer(name="x", low=0, high=1), int((CODES > 1).sum()), True),
     "codes, as numbers": (CODES, Integer(name="x", low=0, high=7), 0, False),
     "67 texts": (TOWNS, Categorical(name="x", categories=("t0", "t1", OTHER)), PEOPLE - 18, True),
     "yes and no": (
@@ -44,6 +44,7 @@ CASES: dict[str, tuple[Any, Column, int, bool]] = {
         RNG.normal(20, 5, PEOPLE).round(1), Real(name="x", low=0.0, high=64.0, decimals=1, ends=True), 0, False
     ),
     "reals below and above": (np.linspace(-9, 9, PEOPLE), Real(name="x", low=-1.0, high=1.0), 534, True),
+    "some below, a level each": (np.arange(PEOPLE) % 7 + 3, Integer(name="x", low=5, high=9), 172, True),
     "a few above": (np.arange(PEOPLE), Integer(name="x", low=0, high=PEOPLE - 2, bins=4), 1, False),
     "days as text": (
         DAYS, Date(name="x", low=LOW, high=HIGH, written="DD.MM.YYYY"), PEOPLE - 365, True,

@@ -193,6 +193,8 @@ def _with_ends(column: Binned, numbers: Any) -> tuple[Binned, dict[str, int]]:
         edges.append(column.bound_at(start))
         end = numbers.max(), start + 1 if whole else np.nextafter(start, np.inf)
         last = column.bound_at(max(end))
+    elif edges[-1] == last:  # a last bin of one number
+        last = column.bound_at(high + 1)
     changes: dict[str, Any] = {"decimals": None, "ends": False} if isinstance(column, Real) else {}
     return replace(column, low=edges[0], high=last, bins=(*edges, last), **changes), said
 
