@@ -283,9 +283,7 @@ def _nodes(levels: Levels) -> list[int]:
     if not isinstance(levels, BoughtLevels):
         raise ValueError("a release has fine tables, and no levels were bought.")
     ends = map(end_cells, levels.schema.columns)
-    return [
-        sum(layers) + nullable + more for (layers, nullable), more in zip(fine_nodes(levels.schema), ends, strict=True)
-    ]
+    return [sum(layers) + gaps + more for (layers, gaps), more in zip(fine_nodes(levels.schema), ends, strict=True)]
 
 
 def _by_level(levels: Levels, column: int, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

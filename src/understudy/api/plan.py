@@ -113,9 +113,7 @@ def _facts(config: Any) -> list[str]:
         facts.append(f"{cohort:,} people report in a round")
     if (total := _reports(config)) is not None:
         cap = _cap(config)
-        facts.append(
-            f"a person reports at most {cap:,} time{'s' if cap > 1 else ''}, for ε = {shown(total / cap)} each"
-        )
+        facts.append(f"a person reports at most {cap:,} time{'s' * (cap > 1)}, for ε = {shown(total / cap)} each")
     return facts or ["see the statement after the run: nothing of it is known beforehand but the price"]
 
 

@@ -92,9 +92,7 @@ def synthesize(
     name: Annotated[str | None, option("Whose rows these are, and the ledger's name; default: the file's.")] = None,
     ledgers: Annotated[Path, option("The folder of the holder's ledgers.")] = Path("ledgers"),
     lifetime: terminal.Lifetime = None,
-    rows: Annotated[
-        int | None, option("Synthetic rows; default: about one a person, at most a million.", min=1)
-    ] = None,
+    rows: Annotated[int | None, option("Synthetic rows; default: about one a person, up to a million.", min=1)] = None,
     confirm: NamesArePublic = False,
 ) -> None:
     """Make a synthetic table from one table, with a price that is in the ledger first, and a page that judges it.
@@ -155,9 +153,7 @@ def run(
 @app.command("plan")
 def plan_run(
     file: FileArg,
-    people: Annotated[
-        int | None, option("About how many people, if that is public; default: the file's.", min=1)
-    ] = None,
+    people: Annotated[int | None, option("About how many people, if public; default: the file's.", min=1)] = None,
 ) -> None:
     """Say what a run file will release, with which noise and error, and what it will take. No row is read for it."""
     from understudy.api.plan import plan_file
@@ -171,9 +167,7 @@ def report(
     publish: Annotated[bool, option("Leave out every figure that was computed on real rows.")] = False,
     to: Annotated[Path | None, option("Where to write; default: into the folder.", "--out")] = None,
     party: Annotated[list[str] | None, option("Only what these holders can see.")] = None,
-    target: Annotated[
-        str | None, option("A column to predict, from synthetic rows; default: the run's target.")
-    ] = None,
+    target: Annotated[str | None, option("A column to predict, from synthetic rows; default: the run's.")] = None,
     holdout: Annotated[Path | None, option("Real rows that no training has seen (CSV or Parquet).")] = None,
     with_evidence: Annotated[bool, option("With --publish: the folder of evidence, too.", "--evidence")] = False,
 ) -> None:

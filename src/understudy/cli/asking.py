@@ -33,9 +33,7 @@ def sample(
     rows: Annotated[int, option("How many rows, or people with events.", "--rows", "-n", min=1)] = 1000,
     to: Annotated[Path | None, option("CSV, Parquet, a folder for events; else CSV to the terminal.", "--out")] = None,
     where: Where = None,
-    shares: Annotated[
-        list[str] | None, option("A value's share, as outcome=yes:0.1; may be repeated.", "--share")
-    ] = None,
+    shares: Annotated[list[str] | None, option("A value's share, as outcome=yes:0.1; repeatable.", "--share")] = None,
     seed: Annotated[int | None, option("Draw the same rows again.")] = None,
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""

@@ -32,9 +32,7 @@ PRICE = (
 
 
 def init(
-    tables: Annotated[
-        list[str] | None, argument("CSV, Excel, Parquet or a database's URL, one of each holder.")
-    ] = None,
+    tables: Annotated[list[str] | None, argument("CSV, Excel, Parquet or a database's URL, one a holder.")] = None,
     folder: Annotated[Path, option("Where to write run file and schemas.", "--folder")] = Path(),
     query: Annotated[list[str] | None, option("The rows of a database, or a table's name: one for each URL.")] = None,
     person: Annotated[str | None, option("The column that identifies people.")] = None,

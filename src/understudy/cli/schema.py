@@ -75,9 +75,7 @@ def _broken_by_people(source: Path, schema: Any) -> tuple[Iterable[int], int, st
 
 @app.command("infer")
 def schema_infer(
-    tables: Annotated[
-        list[Path], argument("A table; or a folder with people and events, or both files, people first.")
-    ],
+    tables: Annotated[list[Path], argument("A table; a folder with people and events, or both files, people first.")],
     to: Annotated[Path, option("Where to write the draft.", "--out")],
     person: Annotated[str | None, option("The column that identifies people.")] = None,
     missing: MissingOption = None,
@@ -148,9 +146,7 @@ def schema_declare(
         if not source.strip():
             raise ConfigError(f"{file} stays a draft: nobody said where it is publicly known from.")
         if VISITS.describes(draft):
-            tables: dict[str, Any] = {
-                part: replace(own, origin="public", note="") for part, own in draft.tables.items()
-            }
+            tables: dict[str, Any] = {key: replace(own, origin="public", note="") for key, own in draft.tables.items()}
             replace(draft, note=declared(source), **tables).save(file)
         else:
             replace(draft, origin="public", note=declared(source)).save(file)

@@ -72,9 +72,7 @@ def attack_tables(
     attacks = [neighbourhood(*tables, targets=targets, score=score, seed=seed) for score in ("share", "nearest")]
     attacks += [neighbourhood(*tables, targets=targets, outliers=share, seed=seed) for share in (0, 0.5, 1)]
     attacks += [closer]
-    attacks += [
-        singling_out(*tables, space=space, columns=columns, predicates=targets, seed=seed) for columns in (1, 3)
-    ]
+    attacks += [singling_out(*tables, space=space, columns=k, predicates=targets, seed=seed) for k in (1, 3)]
     attacks += _links(tables, space, [(owners or {}).get(name) for name in names], targets, seed)
     if secrets is None:
         drawn = np.random.default_rng([seed, 2]).permutation(len(names))[:MOST_SECRETS]

@@ -126,14 +126,8 @@ def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
 
     vcard, spdx = Namespace("http://www.w3.org/2006/vcard/ns#"), Namespace("http://spdx.org/rdf/terms#")
     graph, about = Graph(), facts.about
-    for prefix, space in {
-        "dcat": DCAT,
-        "dct": DCTERMS,
-        "foaf": FOAF,
-        "prov": PROV,
-        "vcard": vcard,
-        "spdx": spdx,
-    }.items():
+    known = {"dcat": DCAT, "dct": DCTERMS, "foaf": FOAF, "prov": PROV, "vcard": vcard, "spdx": spdx}
+    for prefix, space in known.items():
         graph.bind(prefix, space)
     dataset = URIRef(_address(about.url) + "#dataset")
 
@@ -182,19 +176,14 @@ def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
     graph.add((media, RDF.type, DCTERMS.MediaType))
     for place, digest in files.values():
         where = URIRef(f"{_address(about.url)}/{place}")
-        checksum = node(
-            spdx.Checksum,
-            {
-                spdx.algorithm: spdx.checksumAlgorithm_sha256,
-                spdx.checksumValue: Literal(digest, datatype=XSD.hexBinary),
-            },
-        )
+        value = Literal(digest, datatype=XSD.hexBinary)
+        sha256 = {spdx.algorithm: spdx.checksumAlgorithm_sha256, spdx.checksumValue: value}
         values = {
             DCAT.accessURL: where,
             DCAT.downloadURL: where,
             DCTERMS.title: Literal(place),
-            DCAT.mediaType: URIRef("http://www.iana.org/assignments/media-types/application/vnd.apache.parquet"),
-            spdx.checksum: checksum,
+            DCAT.mediaType: media,
+            spdx.checksum: node(spdx.Checksum, sha256),
         }
         if about.licence != BLANK:
             values[DCTERMS.license] = node(DCTERMS.LicenseDocument, {DCTERMS.title: Literal(about.licence)})

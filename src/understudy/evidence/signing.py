@@ -83,9 +83,7 @@ def statement_to_sign(folder: str | Path, *, ledger: str | Path | None = None) -
     plain_name(signer=name)
     return {
         "_type": STATEMENT,
-        "subject": [
-            {"name": place, "digest": {"sha256": digest}} for place, digest in sorted(_digests(folder).items())
-        ],
+        "subject": [{"name": place, "digest": {"sha256": mark}} for place, mark in sorted(_digests(folder).items())],
         "predicateType": PREDICATE,
         "predicate": {"run": run, "signer": name, "receipts": receipts, "rehearsal": None},
     }

@@ -45,9 +45,7 @@ class Pool(Network):
         self.members, self.shares = nn.ModuleList(members), tuple(map(float, shares))
         self.latent = 1 + max(int(member.latent) for member in members)
         ends = list(accumulate(self.shares))
-        self.register_buffer(
-            "ends", torch.tensor([end / ends[-1] for end in ends], dtype=torch.float64), persistent=False
-        )
+        self.register_buffer("ends", torch.tensor([e / ends[-1] for e in ends], dtype=torch.float64), persistent=False)
         self.requires_grad_(False)
 
     def pick(self, z: Tensor) -> Tensor:

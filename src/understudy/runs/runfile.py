@@ -131,9 +131,7 @@ class RunFile:
         if not data["parties"]:
             raise ConfigError(f"{name}: there is no party. Add a table [parties.NAME] for each holder.")
         plain_names(data["parties"], "party", nothing="Nothing was read or charged.")
-        parties = {
-            party: _section(body, f"{name}: parties.{party}", elsewhere) for party, body in data["parties"].items()
-        }
+        parties = {key: _section(body, f"{name}: parties.{key}", elsewhere) for key, body in data["parties"].items()}
         plain = {key: data.get(key) for key in ("protocol", "out", *_PLAIN)}
         return cls(**plain, settings=settings, parties=parties, folder=folder)  # type: ignore[arg-type]
 

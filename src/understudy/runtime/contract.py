@@ -104,9 +104,7 @@ class Contract:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ConfigError):
             raise MessageError("This is not a contract.") from None
         named = all(isinstance(body[key], str) for key in ("federation", "run", "protocol"))
-        listed = isinstance(contract.columns, dict) and all(
-            isinstance(part, dict) for part in contract.columns.values()
-        )
+        listed = isinstance(contract.columns, dict) and all(isinstance(one, dict) for one in contract.columns.values())
         if not (same and named and listed):
             raise MessageError("This is not a contract.")
         return contract

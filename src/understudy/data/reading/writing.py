@@ -112,9 +112,7 @@ def coarsen_long(source: Source, schema: Schema, path: Path) -> Path:
 
 
 def _wanted(source: Source, schema: Schema) -> dict[str, bool]:
-    numbers = [
-        column.name for column in schema.columns if isinstance(column, kinds.Integer | Real) and column.form is None
-    ]
+    numbers = [one.name for one in schema.columns if isinstance(one, kinds.Integer | Real) and one.form is None]
     return as_they_came(source, schema.names, schema.person, numbers)
 
 

@@ -69,9 +69,7 @@ def _text(cells: pa.ChunkedArray) -> "pd.Series[Any]":
     if not pa.types.is_dictionary(cells.type):
         cells = cells.cast(pa.large_binary()).dictionary_encode()
     coded = cells.unify_dictionaries().combine_chunks()
-    different = pd.Index(
-        [_decoded(value) for value in coded.dictionary.cast(pa.large_binary()).to_pylist()], dtype=object
-    )
+    different = pd.Index([_decoded(one) for one in coded.dictionary.cast(pa.large_binary()).to_pylist()], dtype=object)
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     if different.hasnans or not different.is_unique:
         places, different = pd.factorize(different)

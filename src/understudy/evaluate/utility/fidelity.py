@@ -191,9 +191,7 @@ def _check(schema: Schema, target: str | None, task: str | None, owners: Mapping
 
 def _encode(frames: Mapping[str, pd.DataFrame], schema: Schema) -> tuple[dict[str, Codes], dict[str, str]]:
     """The codes of the columns that fit in every table, and why the others do not."""
-    found: dict[str, list[Codes]] = {
-        name: [np.empty((len(frame), 0), dtype=np.int32)] for name, frame in frames.items()
-    }
+    found: dict[str, list[Codes]] = {name: [np.empty((len(rows), 0), dtype=np.int32)] for name, rows in frames.items()}
     left_out: dict[str, str] = {}
     for name in schema.names:
         codec = Codec(schema.select([name]))

@@ -188,9 +188,7 @@ def together(spends: Sequence[Spend], *, steps: int) -> Counter[DpEvent]:
     parts = [part for part in sampled if part]
     if len(parts) < 2:
         return sum((Counter(dict(spend)) for spend in spends), Counter())
-    total = sum(
-        (Counter({e: n for e, n in spend.items() if not is_sampled_gaussian(e)}) for spend in spends), Counter()
-    )
+    total = sum((Counter({e: n for e, n in one.items() if not is_sampled_gaussian(e)}) for one in spends), Counter())
     uses = [sum(part.values()) for part in parts]
     common = min(steps, *uses)
     rate = max(event.sampling_probability for event in chain(*parts))
@@ -245,9 +243,7 @@ def _plain(value: Any) -> Any:
         raise PrivacyError(f"{value!r} has no price. Nothing was sent.")
     # float and index, so that 1, 1.0 and a numpy scalar write alike
     write: dict[Any, Callable[[Any], Any]] = {float: float, int: operator.index}
-    fields = {
-        field.name: write.get(field.type, _plain)(getattr(value, field.name)) for field in attrs.fields(type(value))
-    }
+    fields = {one.name: write.get(one.type, _plain)(getattr(value, one.name)) for one in attrs.fields(type(value))}
     return {"type": name, **fields}
 
 

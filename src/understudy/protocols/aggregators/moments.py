@@ -20,7 +20,7 @@ together by √(R² + weight²). The person moves second moments by R²/√2 in 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -52,7 +52,7 @@ from understudy.privacy.secure.sketch import MomentSketch
 from understudy.protocols.aggregators.first import train_by
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.second import SecondAggregator
-from understudy.protocols.aggregators.terms import Settings, Terms
+from understudy.protocols.aggregators.terms import Look, Settings, Terms
 from understudy.protocols.aggregators.upload import Form, MomentFormat
 from understudy.protocols.moments.settings import labels_of
 from understudy.protocols.protocol import Protocol
@@ -173,9 +173,7 @@ class MomentsPlan(Terms):
     def _diagonal(self) -> Tensor:
         return on_diagonal(self.cells.features).repeat(self.cells.triangles)
 
-    def fit(
-        self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Callable[[], None]
-    ) -> GeneratorParts:
+    def fit(self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Look) -> GeneratorParts:
         network = fit_one_release(self.frame, *self.read(saved["sums"]))
         noise = zip(("of counts and means", "of second moments"), self.sigmas, strict=True)
         card["noise"] = {f"of each aggregator, {what}": sigma for what, sigma in noise}

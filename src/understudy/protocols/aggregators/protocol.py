@@ -23,7 +23,7 @@ has other powers).
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -54,7 +54,7 @@ from understudy.privacy.secure.table_shares import Cells
 from understudy.protocols.aggregators.first import ADJACENCY, train_by
 from understudy.protocols.aggregators.host import CollectingParty, UploadParty
 from understudy.protocols.aggregators.second import SecondAggregator
-from understudy.protocols.aggregators.terms import Settings, Terms
+from understudy.protocols.aggregators.terms import Look, Settings, Terms
 from understudy.protocols.aggregators.upload import Form, Format
 from understudy.protocols.core import settings as usual
 from understudy.protocols.gram.settings import again_share
@@ -190,9 +190,7 @@ class Plan(Terms):
 
         return with_rules(self.schema, dict.fromkeys(rule for one in schemas.values() for rule in one.rules))
 
-    def fit(
-        self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Callable[[], None]
-    ) -> GeneratorParts:
+    def fit(self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Look) -> GeneratorParts:
         from understudy.answers.rule_boxes import rule_ties
         from understudy.models.tables.fit_gram import fit_gram
 

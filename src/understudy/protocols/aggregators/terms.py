@@ -36,6 +36,7 @@ from understudy.protocols.core.common_rule import all_alike
 from understudy.protocols.people.host import Call
 
 MOST_BATCH = 1 << 16
+Look = Callable[[], None]
 
 
 class Begin(Assembly, kind="aggregators.begin"):
@@ -185,9 +186,7 @@ class Terms(ABC):
         return self.schema
 
     @abstractmethod
-    def fit(
-        self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Callable[[], None]
-    ) -> GeneratorParts:
+    def fit(self, saved: Mapping[str, Any], card: dict[str, Any], schema: Any, look: Look) -> GeneratorParts:
         """The generator of what was released; the card gets what else is to be said, and `look` is called meanwhile."""
 
 

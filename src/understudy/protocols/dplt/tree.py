@@ -135,16 +135,12 @@ def is_tree(edges: Sequence[Edge], nodes: int) -> bool:
 def network_of(sizes: Sequence[int], tables: Mapping[Edge, Array], root: int) -> BayesNet:
     """The tree with these noisy tables of counts, by (parent, child): rows are the parent's values."""
     starts = list(accumulate(map(digits, sizes), initial=0))
-    columns = [
-        Coded(size, tuple(range(start, start + digits(size)))) for size, start in zip(sizes, starts, strict=False)
-    ]
+    columns = [Coded(size, tuple(range(at, at + digits(size)))) for size, at in zip(sizes, starts, strict=False)]
     parents: list[tuple[int, ...]] = [()] * starts[-1]
     for parent, child in tables:
         parents[child] = (parent,)
     net = BayesNet([2] * starts[-1], parents, columns)
-    around = [
-        table if parent == root else table.T for (parent, child), table in tables.items() if root in (parent, child)
-    ]
+    around = [table if a == root else table.T for (a, b), table in tables.items() if root in (a, b)]
     net.table(root).copy_(torch.from_numpy(odds(np.sum(around, axis=0).sum(1)[None])))
     for (_, child), table in tables.items():
         net.table(child).copy_(torch.from_numpy(odds(table)))

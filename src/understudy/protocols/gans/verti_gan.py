@@ -79,9 +79,7 @@ def train(
         seed = int(torch.randint(2**62, (), generator=server.draws))
         batches = server.secret(SECRET_BYTES) if config.sampling == "shared" else b""
         vectors = {name: parameters_to_vector(parameters).detach() for name, parameters in parts.items()}
-        asks = {
-            name: Round(round=round, seed=seed, weights=weights, batches=batches) for name, weights in vectors.items()
-        }
+        asks = {name: Round(round=round, seed=seed, weights=own, batches=batches) for name, own in vectors.items()}
         for name, reply in parties.ask(asks).items():
             gradient = densify(reply.gradient.value, asks[name].weights.numel()).to(server.device)
             # Eq. 14: a branch gets its own party's gradient, the common layers the sum of all.
