@@ -26,19 +26,10 @@ from understudy.data.reading.files import Source
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.neighbours import neighbourhood
 from understudy.evaluate.figure import Figure, What
+from understudy.evaluate.utility import visits
 from understudy.evaluate.utility.downstream import SCORES, between, classification_scores
 from understudy.evaluate.utility.marginals import avd
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
-from understudy.evaluate.utility.visits import (
-    Events,
-    Tables,
-    evaluate_visits,
-    event_codes,
-    event_layouts,
-    flat,
-    real_tables,
-    with_a_person,
-)
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.device import first_weights
@@ -242,25 +233,30 @@ def _no_lesson(real: tuple[Tensor, Tensor], synthetic: tuple[Tensor, Tensor], te
 
 
 def people_figures(
-    real: Tables, synthetic: Tables, schema: Events, *, holdout: Tables | None = None, seed: int = 0
+    real: visits.Tables,
+    synthetic: visits.Tables,
+    schema: visits.Events,
+    *,
+    holdout: visits.Tables | None = None,
+    seed: int = 0,
 ) -> tuple[Figure | Attack, ...]:
     """All figures of two sets of tables; with `holdout`, people whom the generator has not seen, attacks besides."""
-    figures = evaluate_visits(real, synthetic, schema, holdout=holdout, seed=seed)
+    figures = visits.evaluate_visits(real, synthetic, schema, holdout=holdout, seed=seed)
     if holdout is None:
         return figures
     return (*figures, *attack_people(real, holdout, synthetic, schema, seed=seed))
 
 
 def attack_people(
-    real: Tables, holdout: Tables, synthetic: Tables, schema: Events, *, seed: int = 0
+    real: visits.Tables, holdout: visits.Tables, synthetic: visits.Tables, schema: visits.Events, *, seed: int = 0
 ) -> tuple[Attack, ...]:
     """Was this person, with all these events, among the people that a generator was trained on?"""
-    drawn, layouts = with_a_person(synthetic, schema)[0], event_layouts(schema)
+    drawn, layouts = visits.with_a_person(synthetic, schema)[0], visits.event_layouts(schema)
     most = [min(part.most_events, SIDE_BY_SIDE) for part in schema.parts]
 
-    def rows(source: Tables) -> NDArray[np.int32]:
-        kinds = event_codes(real_tables(source, schema), schema, seed)
-        first, *others = (flat(*one)[0] for one in zip(kinds, layouts, most, strict=True))
+    def rows(source: visits.Tables) -> NDArray[np.int32]:
+        kinds = visits.event_codes(visits.real_tables(source, schema), schema, seed)
+        first, *others = (visits.flat(*one)[0] for one in zip(kinds, layouts, most, strict=True))
         return np.concatenate([first, *(other[:, len(layouts[0].people) :] for other in others)], axis=1)
 
     train, outside, made = map(rows, (real, holdout, drawn))

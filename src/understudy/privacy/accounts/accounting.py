@@ -40,6 +40,7 @@ from scipy.special import expit
 
 from understudy.ground.check import one_of, positive
 from understudy.ground.errors import ConfigError, PrivacyError
+from understudy.privacy.accounts import losses as quick
 from understudy.privacy.accounts.events import (
     DiscreteGaussian,
     PureDp,
@@ -53,16 +54,6 @@ from understudy.privacy.accounts.events import (
     merged_noise,
     pure,
     pure_sum,
-)
-from understudy.privacy.accounts.losses import (
-    converted,
-    discrete_gaussian,
-    folded,
-    gaussian,
-    gaussian_bound,
-    least_epsilon,
-    sampled_divergence,
-    sampled_gaussian,
 )
 
 __all__ = [
@@ -114,7 +105,7 @@ def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) ->
     if _drawn(spend) <= delta:
         return 0.0
     if method == "pld" and all(isinstance(event, GaussianDpEvent) for event in spend):
-        return gaussian_bound(merged_noise(spend), delta)
+        return quick.gaussian_bound(merged_noise(spend), delta)
     if method == "quick":
         return min(plain, _renyi(uses, delta, _WHOLE_ORDERS))
     if method == "pld":
@@ -128,7 +119,7 @@ def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) ->
         return min(plain, _renyi(uses, delta, _ORDERS))
     if (bound := min(plain, _renyi(uses, delta, _WHOLE_ORDERS))) > _LARGE:
         return bound
-    return min(plain, least_epsilon(_losses(spend, _grid(bound, times)), left))
+    return min(plain, quick.least_epsilon(_losses(spend, _grid(bound, times)), left))
 
 
 def _drawn(spend: Spend) -> float:
@@ -155,7 +146,7 @@ def _use_by_use(spend: Spend, delta: float) -> float:
     for event, n in sampled.items():
         rate, noise = event.sampling_probability, event.event.noise_multiplier
         if share < rate:
-            total += n * amplified(rate, gaussian_bound(noise, share / rate * (1 - 1e-15)))
+            total += n * amplified(rate, quick.gaussian_bound(noise, share / rate * (1 - 1e-15)))
     return total
 
 
@@ -170,7 +161,7 @@ def _losses(spend: Spend, grid: float) -> Any:
     parts = [(_pld(event, grid), n) for event, n in spend.items() if event not in gaussians]
     if gaussians:
         parts.append((_pld(GaussianDpEvent(merged_noise(gaussians)), grid), 1))
-    return folded(parts)
+    return quick.folded(parts)
 
 
 @lru_cache(maxsize=64)
@@ -184,11 +175,11 @@ def _pld(event: DpEvent, grid: float) -> Any:
             return _randomized_response(pure(event), grid)
     match inner:
         case GaussianDpEvent(noise_multiplier=noise):
-            return sampled_gaussian(rate, noise, grid) if rate < 1 else gaussian(noise, grid)
+            return quick.sampled_gaussian(rate, noise, grid) if rate < 1 else quick.gaussian(noise, grid)
         case LaplaceDpEvent(noise_multiplier=noise):
             return plds.from_laplace_mechanism(noise, sampling_prob=rate, value_discretization_interval=grid)
         case DiscreteGaussian():
-            return discrete_gaussian(inner.sigma, inner.sensitivity, grid)
+            return quick.discrete_gaussian(inner.sigma, inner.sensitivity, grid)
         case DiscreteLaplaceDpEvent():
             noise, moved = inner.noise_parameter, inner.sensitivity
             return plds.from_discrete_laplace_mechanism(
@@ -212,7 +203,7 @@ def _randomized_response(epsilon: float, grid: float) -> Any:
 def _renyi(uses: frozenset[tuple[DpEvent, int]], delta: float, orders: tuple[float, ...]) -> float:
     with np.errstate(all="ignore"):
         total = np.asarray(sum(n * _rdp(event, orders) for event, n in uses))
-        return converted(total, np.array(orders), delta)
+        return quick.converted(total, np.array(orders), delta)
 
 
 @lru_cache(maxsize=1024)
@@ -229,7 +220,7 @@ def _rdp(event: DpEvent, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
             powers = np.logaddexp(alpha * event.epsilon, (1 - alpha) * event.epsilon)
             divergence = (powers - np.logaddexp(0, event.epsilon)) / (alpha - 1)
         elif _sampled(event):
-            divergence = sampled_divergence(event.sampling_probability, event.event.noise_multiplier, orders)
+            divergence = quick.sampled_divergence(event.sampling_probability, event.event.noise_multiplier, orders)
         else:
             divergence = RdpAccountant(orders).compose(event).rdp
     # compute_epsilon would read a divergence that is negative, or not a number, as ε=0

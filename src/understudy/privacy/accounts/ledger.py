@@ -25,22 +25,9 @@ from numpy.typing import NDArray
 from understudy.ground.check import not_negative, one_of, plain_name
 from understudy.ground.errors import BudgetExceeded, ConfigError, LedgerError, PrivacyError
 from understudy.ground.html import grid, line
+from understudy.privacy.accounts import entries as booked
 from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon
 from understudy.privacy.accounts.budget import AGAINST, Budget, shown, shown_left
-from understudy.privacy.accounts.entries import (
-    Entry,
-    cost_seen,
-    highest_spends,
-    lines_of,
-    merge,
-    people_ids,
-    people_json,
-    people_texts,
-    person_spend,
-    read_entries,
-    views,
-    views_apart,
-)
 from understudy.privacy.accounts.events import event_to_json
 from understudy.privacy.accounts.guessing import right_guesses
 from understudy.privacy.accounts.ledger_store import Store
@@ -150,7 +137,7 @@ class Ledger:
         Edges: no people → an entry that costs nobody anything; a person named twice → ConfigError; a disk that
         fails while the entry is committed → LedgerError, and the entry may stand although nothing was used.
         """
-        lines, ids = lines_of(event, count, insider, insider_count), people_ids(people)
+        lines, ids = booked.lines_of(event, count, insider, insider_count), booked.people_ids(people)
         if self._run is not None and run != self._run[0]:
             raise LedgerError(
                 f'{self.holder}: this ledger is open for the run "{self._run[0]}", not for "{run}". Nothing was sent.'
@@ -161,7 +148,7 @@ class Ledger:
                 raise PrivacyError(f"{self.holder}: {said}")
             self._check(lines, ids)
             entry = self._store.add_entry(run, what, None if ids is None else len(ids))
-            self._store.add_lines(entry, run, lines, people_json(ids))
+            self._store.add_lines(entry, run, lines, booked.people_json(ids))
         inside = event_to_json(event if insider is None else insider)
         uses = count if insider_count is None else insider_count
         return Receipt(self.holder, self.id, entry, run, what, inside, uses)
@@ -179,22 +166,22 @@ class Ledger:
         makes each charge of the run cost no accounting: what is pointwise below a spend that fits, fits.
         """
         with self._store.transaction(write=False):
-            self._check(lines_of(event, count, insider, insider_count), people_ids(people))
+            self._check(booked.lines_of(event, count, insider, insider_count), booked.people_ids(people))
 
     def able(self, event: DpEvent, count: int = 1, *, people: Iterable[int | str]) -> NDArray[np.bool_]:
         """Who of `people`, in their order, `charge` would accept this for now, each alone. Writes nothing."""
-        lines, ids = lines_of(event, count, None, None), people_texts(people)
+        lines, ids = booked.lines_of(event, count, None, None), booked.people_texts(people)
         with self._store.transaction(write=False):
             store, limits = self._store, self._limits()
             known = [(budget, store.priced(run), store.tallies(run)) for run, budget in limits]
         able = np.ones(len(ids), dtype=bool)
         for budget, priced, owns in known:
-            costs = {view: cost_seen(lines, view) for view in views(budget.against)}
+            costs = {view: booked.cost_seen(lines, view) for view in booked.views(budget.against)}
             fits: dict[tuple[tuple[int, int], ...], bool] = {}
             for place, id in enumerate(ids):
                 own = owns.get(id, {})
                 if (key := tuple(own.items())) not in fits:
-                    spends = (person_spend(priced, own, view) + cost for view, cost in costs.items())
+                    spends = (booked.person_spend(priced, own, view) + cost for view, cost in costs.items())
                     fits[key] = all(self._fit(budget, spend) for spend in spends)
                 able[place] &= fits[key]
         return able
@@ -208,14 +195,14 @@ class Ledger:
         for run, budget in self._limits():
             priced = self._store.priced(run)
             eyes = {row.view for row in priced} | {eyes for _, eyes in lines}
-            for view in views_apart(budget.against, eyes):
-                cost = cost_seen(lines, view)
+            for view in booked.views_apart(budget.against, eyes):
+                cost = booked.cost_seen(lines, view)
                 # no person has more
-                worst = person_spend(priced, {row.id: row.peak for row in priced}, view) + cost
+                worst = booked.person_spend(priced, {row.id: row.peak for row in priced}, view) + cost
                 if not cost or ids == [] or self._fit(budget, worst):
                     continue
-                owns = self._store.own(people_json(ids), run)
-                for before in highest_spends([person_spend(priced, own, view) for own in owns]):
+                owns = self._store.own(booked.people_json(ids), run)
+                for before in booked.highest_spends([booked.person_spend(priced, own, view) for own in owns]):
                     if not self._fit(budget, before + cost):
                         raise BudgetExceeded(self._refusal(run, budget, before, cost, ids))
 
@@ -296,18 +283,20 @@ class Ledger:
     def _highest(self, person: int | str | None, against: str, run: str | None) -> tuple[list[Counter[DpEvent]], float]:
         """The spends of which one has the highest price, whatever the prices are, and the budget's δ."""
         one_of(AGAINST, against=against)
-        ids = people_ids(None if person is None else [person])
+        ids = booked.people_ids(None if person is None else [person])
         with self._store.transaction(write=False):
             delta = self._store.budget().delta
-            priced, owns = self._store.priced(run), self._store.own(people_json(ids), run)
-        different = views_apart(against, {row.view for row in priced})
-        return highest_spends(person_spend(priced, own, view) for view in different for own in owns), delta
+            priced, owns = self._store.priced(run), self._store.own(booked.people_json(ids), run)
+        different = booked.views_apart(against, {row.view for row in priced})
+        return booked.highest_spends(
+            booked.person_spend(priced, own, view) for view in different for own in owns
+        ), delta
 
-    def entries(self, *, merged: bool = False) -> list[Entry]:
+    def entries(self, *, merged: bool = False) -> list[booked.Entry]:
         """Every entry in order; `merged` joins a run's successive charges of one price into one."""
         with self._store.transaction(write=False):
-            entries = list(read_entries(self._store.entries(), self._store.priced()))
-        return merge(entries) if merged else entries
+            entries = list(booked.read_entries(self._store.entries(), self._store.priced()))
+        return booked.merge(entries) if merged else entries
 
     def runs(self) -> list[str]:
         with self._store.transaction(write=False):

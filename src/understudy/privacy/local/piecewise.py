@@ -29,17 +29,7 @@ from torch import Tensor
 
 from understudy.ground.check import in_range, positive, whole
 from understudy.ground.errors import ConfigError
-from understudy.privacy.local.reporter import (
-    MeanMechanism,
-    Report,
-    check_epsilon,
-    chunks,
-    cohort,
-    distinct,
-    fine,
-    subset,
-    within,
-)
+from understudy.privacy.local import reporter
 from understudy.privacy.local.selection import Ps
 from understudy.privacy.noise import Rng
 
@@ -53,14 +43,14 @@ class DuchiValue:
     epsilon: float
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
+        reporter.check_epsilon(self.epsilon)
 
     @property
     def bound(self) -> float:
         return 1 / math.tanh(self.epsilon / 2)
 
     def __call__(self, values: Tensor, rng: Rng) -> Tensor:
-        against = fine(rng, *values.shape, device=values.device) < self.against(values)
+        against = reporter.fine(rng, *values.shape, device=values.device) < self.against(values)
         answer = torch.full_like(values, self.bound, dtype=torch.float64).copysign_(values)
         return torch.where(against, -answer, answer)
 
@@ -71,7 +61,7 @@ class DuchiValue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Duchi(MeanMechanism):
+class Duchi(reporter.MeanMechanism):
     """A vector as one vector of {−B, B}^d. Guarantee: ε-LDP for the whole vector; unbiased for the clipped one."""
 
     @property
@@ -95,10 +85,10 @@ class Duchi(MeanMechanism):
         lift = math.expm1(self.epsilon)
         return (lift * self.agreeing + 1) / (lift * math.exp(_log_share(self.dims - 1, self.dims // 2)) / 2)
 
-    def report(self, updates: Tensor, rng: Rng) -> Report:
-        updates = cohort(updates, self.dims)
-        parts = [self._signs(updates[rows], rng) for rows in chunks(updates, _PIECE)]
-        return Report(dims=self.dims, values=torch.cat(parts), scale=self.bound * self.clip)
+    def report(self, updates: Tensor, rng: Rng) -> reporter.Report:
+        updates = reporter.cohort(updates, self.dims)
+        parts = [self._signs(updates[rows], rng) for rows in reporter.chunks(updates, _PIECE)]
+        return reporter.Report(dims=self.dims, values=torch.cat(parts), scale=self.bound * self.clip)
 
     def _signs(self, updates: Tensor, rng: Rng) -> Tensor:
         """Half a random word a coordinate: 24 bits round it, as fine as v is itself, and one more is `same`."""
@@ -106,7 +96,7 @@ class Duchi(MeanMechanism):
         halves = words.view(torch.int32)[: updates.numel()].view(updates.shape)
         level = updates.to(torch.float32).mul(2**23 / self.clip).add_(2**23)  # beyond the clip: always, never
         rounded = (halves & (2**24 - 1)).to(torch.float32) < level  # with probability (1 + t) / 2
-        agree = fine(rng, len(updates), device=updates.device) >= self.against
+        agree = reporter.fine(rng, len(updates), device=updates.device) >= self.against
         same = self._agreement(agree, (halves & 2**24).to(torch.bool), rng)
         return (rounded == same).view(torch.int8).mul_(2).sub_(1)
 
@@ -123,8 +113,8 @@ class Duchi(MeanMechanism):
         bits ^= ((surplus > 0) != agree).view(torch.uint8)[:, None]
         if self.dims % 2 == 0:
             share = 1 - self.agreeing / (1 - self.agreeing)  # of T⁻, what is tied
-            half = (~agree & (fine(rng, len(agree), device=same.device) < share)).nonzero()[:, 0]
-            places = subset(rng, self.dims, len(half), self.dims // 2, same.device)
+            half = (~agree & (reporter.fine(rng, len(agree), device=same.device) < share)).nonzero()[:, 0]
+            places = reporter.subset(rng, self.dims, len(half), self.dims // 2, same.device)
             same[half] = torch.zeros_like(same[half]).scatter_(1, places, True)
         return same
 
@@ -154,7 +144,7 @@ class PiecewiseValue:
     inner: int = CELLS
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
+        reporter.check_epsilon(self.epsilon)
         whole(cells=self.inner)
         in_range(1, _MOST_INNER, cells=self.inner)
 
@@ -181,7 +171,7 @@ class PiecewiseValue:
         inside = first + rng.integers(self.inner, *shape, device=device)
         other = rng.integers(self.outer, *shape, device=device)
         other += self.inner * (other >= first)  # leave the window out
-        cell = torch.where(fine(rng, *shape, device=device) < self.outside, other, inside)
+        cell = torch.where(reporter.fine(rng, *shape, device=device) < self.outside, other, inside)
         return self.value(cell)
 
     def first(self, values: Tensor, uniform: Tensor) -> Tensor:
@@ -223,7 +213,7 @@ class HybridValue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampledMean(MeanMechanism, ABC):
+class SampledMean(reporter.MeanMechanism, ABC):
     """Answers for `sampled` random coordinates of a vector, each under its part of ε. Guarantee: ε-LDP for the whole
     vector; unbiased for the clipped one.
     """
@@ -247,10 +237,10 @@ class SampledMean(MeanMechanism, ABC):
     def single(self) -> Callable[[Tensor, Rng], Tensor]:
         """The mechanism for every one of the coordinates, under ε / count."""
 
-    def report(self, updates: Tensor, rng: Rng) -> Report:
-        updates = cohort(updates, self.dims)
-        indices = distinct(rng, self.dims, len(updates), self.count, updates.device)
-        answers = self.single(within(updates.gather(1, indices), self.clip), rng)
+    def report(self, updates: Tensor, rng: Rng) -> reporter.Report:
+        updates = reporter.cohort(updates, self.dims)
+        indices = reporter.distinct(rng, self.dims, len(updates), self.count, updates.device)
+        answers = self.single(reporter.within(updates.gather(1, indices), self.clip), rng)
         return self.claims(answers, indices, self.dims / self.count * self.clip)
 
 
@@ -273,7 +263,7 @@ class Hybrid(SampledMean):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSel(MeanMechanism):
+class FedSel(reporter.MeanMechanism):
     """One index, from the k largest by absolute value rather than not (PS), and a noisy value for it (PM). Guarantee:
     ε-LDP for a client's whole update, by composition of the two stages. Edges: not an unbiased mean: a coordinate that
     is often chosen weighs more.
@@ -298,8 +288,8 @@ class FedSel(MeanMechanism):
     def value(self) -> PiecewiseValue:
         return PiecewiseValue((1 - self.split) * self.epsilon, inner=self.cells)
 
-    def report(self, updates: Tensor, rng: Rng) -> Report:
-        updates = cohort(updates, self.dims)
-        indices = torch.cat([self.choice.choose(updates[rows].abs(), rng) for rows in chunks(updates)])
-        answers = self.value(within(updates.gather(1, indices), self.clip), rng)
+    def report(self, updates: Tensor, rng: Rng) -> reporter.Report:
+        updates = reporter.cohort(updates, self.dims)
+        indices = torch.cat([self.choice.choose(updates[rows].abs(), rng) for rows in reporter.chunks(updates)])
+        answers = self.value(reporter.within(updates.gather(1, indices), self.clip), rng)
         return self.claims(answers, indices, self.clip)

@@ -24,20 +24,8 @@ from torch import Tensor
 from understudy.data.encoding.frame import UNIT, Frame, on_diagonal, packed
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
+from understudy.models.moments import released
 from understudy.models.moments.labels import Labels
-from understudy.models.moments.released import (
-    COUNT,
-    FIRST,
-    SCALE,
-    Released,
-    first_size,
-    levels_sensitivity,
-    levels_size,
-    moments_sensitivity,
-    read_first,
-    read_levels,
-    read_moments,
-)
 from understudy.privacy.secure.moments import LARGEST, Whole, bounded, cell_moments, cell_sums
 from understudy.protocols.moments.rows import Rows, Sums, even, of_all
 
@@ -56,20 +44,20 @@ class First(Sums):
     frame: Frame
     classes: int
 
-    sensitivity = FIRST
+    sensitivity = released.FIRST
 
     @property
     def size(self) -> int:
-        return first_size(self.frame, self.classes)
+        return released.first_size(self.frame, self.classes)
 
     def _sums_of(self, rows: Rows) -> Tensor:
-        q = bounded(rows.coefficients, self.frame.reach, SCALE)
-        ones = np.full((len(q), 1), float(COUNT))
+        q = bounded(rows.coefficients, self.frame.reach, released.SCALE)
+        ones = np.full((len(q), 1), float(released.COUNT))
         sums = cell_sums(np.concatenate([ones, q], 1), rows.classes, self.classes, rows.crowd)
         return torch.cat([sums.flatten(), of_all(self.frame, q, rows)])
 
-    def read_sums(self, total: Tensor, noise: float) -> Released:
-        return read_first(self.frame, self.classes, total, even(noise, total))
+    def read_sums(self, total: Tensor, noise: float) -> released.Released:
+        return released.read_first(self.frame, self.classes, total, even(noise, total))
 
 
 @dataclass(frozen=True)
@@ -86,15 +74,15 @@ class Levels(Sums):
 
     @property
     def sensitivity(self) -> float:
-        return levels_sensitivity(self.labels)
+        return released.levels_sensitivity(self.labels)
 
     @property
     def size(self) -> int:
-        return levels_size(self.frame, self.labels)
+        return released.levels_size(self.frame, self.labels)
 
     def _sums_of(self, rows: Rows) -> Tensor:
-        q = bounded(rows.coefficients, self.frame.reach, SCALE)
-        ones, sizes = np.full((len(q), 1), float(COUNT)), self.labels.sizes
+        q = bounded(rows.coefficients, self.frame.reach, released.SCALE)
+        ones, sizes = np.full((len(q), 1), float(released.COUNT)), self.labels.sizes
         places = [np.asarray(one, dtype=np.int64) for one in np.unravel_index(rows.classes, sizes)]
         sums = [cell_sums(q, place, size, rows.crowd).flatten() for place, size in zip(places, sizes, strict=True)]
         tables = [
@@ -103,8 +91,8 @@ class Levels(Sums):
         ]
         return torch.cat([*sums, *tables, of_all(self.frame, q, rows)])
 
-    def read_sums(self, total: Tensor, noise: float) -> Released:
-        return read_levels(self.frame, self.labels, total, even(noise, total))
+    def read_sums(self, total: Tensor, noise: float) -> released.Released:
+        return released.read_levels(self.frame, self.labels, total, even(noise, total))
 
 
 def first_of(frame: Frame, labels: Labels) -> First | Levels:
@@ -123,7 +111,7 @@ class Pooled(Sums):
 
     @property
     def sensitivity(self) -> float:
-        return moments_sensitivity(self.scale)
+        return released.moments_sensitivity(self.scale)
 
     @property
     def size(self) -> int:
@@ -137,9 +125,9 @@ class Pooled(Sums):
         q = bounded(_about(self.means, rows)[:, : self.features], float(self.radius), self.scale)
         return packed(cell_moments(q, np.zeros(len(q), dtype=np.int64), 1, rows.crowd)[0])
 
-    def read_sums(self, total: Tensor, noise: float) -> Released:
+    def read_sums(self, total: Tensor, noise: float) -> released.Released:
         """`moments`, the sum over people in squared steps, (features, features); the deviation of its noise."""
-        return read_moments(total, self.features, self.radius, self.scale, noise)
+        return released.read_moments(total, self.features, self.radius, self.scale, noise)
 
 
 @dataclass(frozen=True)
@@ -188,10 +176,10 @@ class Within(Sums):
         means = np.concatenate([ones, bounded(u, float(self.radius), self._mean)], 1)
         return torch.cat([cell_sums(means, cells, self.cells, rows.crowd).flatten(), moments.flatten()])
 
-    def read_sums(self, total: Tensor, noise: float) -> Released:
+    def read_sums(self, total: Tensor, noise: float) -> released.Released:
         """`moments` (cells, directions, directions) in squared steps; with `bits`, the `people` and `sums` of cells."""
         k, head = self.directions, self._head
-        found = read_moments(total[head:].view(self.cells, -1), k, self.radius, self.scale, noise)
+        found = released.read_moments(total[head:].view(self.cells, -1), k, self.radius, self.scale, noise)
         if not self.bits:
             return found
         units = torch.tensor([1 / self._count] + [self.radius / self._mean] * k, dtype=torch.float64)

@@ -14,19 +14,9 @@ from understudy.protocols.core.forecast import Error
 from understudy.protocols.joint.found import Found, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
+from understudy.protocols.moments import stages
 from understudy.protocols.moments.rows import Lengths, Rows, Sums
 from understudy.protocols.moments.settings import Config, common, labels_of
-from understudy.protocols.moments.stages import (
-    MOST_BITS,
-    Pooled,
-    Within,
-    check_basis,
-    check_means,
-    check_radius,
-    finest,
-    first_of,
-    pulled,
-)
 
 
 class Moments(Study[Callable[[], Rows]]):
@@ -68,7 +58,7 @@ class Moments(Study[Callable[[], Rows]]):
     def check_noise(self, noise: Any, parties: int) -> None:
         for number, name in enumerate(self.releases):
             if name in ("norms", "means"):  # the others take a scale whose noise can be drawn
-                stage = Lengths(self.frame) if name == "norms" else first_of(self.frame, self.labels)
+                stage = Lengths(self.frame) if name == "norms" else stages.first_of(self.frame, self.labels)
                 self.pricing.check(number, stage.blocks, noise[number], self.grid, parties)
 
     def same_rows(self, told: Any, own: Any) -> bool:
@@ -83,33 +73,33 @@ class Moments(Study[Callable[[], Rows]]):
 
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Any]]) -> Sums:
         """Whatever is told, a person moves the sums by as much: terms are held to what rows can have."""
-        scale = finest(noise, self.config.most_holders)
+        scale = stages.finest(noise, self.config.most_holders)
         match name:
             case "norms":
                 expect(terms)
                 return Lengths(self.frame)
             case "means":
                 expect(terms, *(["norm"] if self.config.norms else []))
-                return first_of(self._pulled(terms), self.labels)
+                return stages.first_of(self._pulled(terms), self.labels)
             case "pooled":
                 expect(terms, "means", "radius", "features")
                 self._check(terms)
                 in_range(1, self.frame.features, features=terms["features"])
                 whole(features=terms["features"])
-                return Pooled(**terms, scale=scale)
+                return stages.Pooled(**terms, scale=scale)
         expect(terms, "means", "basis", "radius", "bits")
         self._check(terms)
-        check_basis(terms["basis"], self.frame.features)
-        in_range(0, min(MOST_BITS, terms["basis"].shape[1]), bits=terms["bits"])
+        stages.check_basis(terms["basis"], self.frame.features)
+        in_range(0, min(stages.MOST_BITS, terms["basis"].shape[1]), bits=terms["bits"])
         whole(**{"bits + 1": terms["bits"] + 1})
-        return Within(**terms, scale=scale, each=self.labels.each)
+        return stages.Within(**terms, scale=scale, each=self.labels.each)
 
     def _pulled(self, terms: Terms) -> Frame:
-        return pulled(self.frame, terms["norm"]) if self.config.norms else self.frame
+        return stages.pulled(self.frame, terms["norm"]) if self.config.norms else self.frame
 
     def _check(self, terms: Terms) -> None:
-        check_means(terms["means"], self.labels.combinations, self.frame.features)
-        check_radius(terms["radius"])
+        stages.check_means(terms["means"], self.labels.combinations, self.frame.features)
+        stages.check_radius(terms["radius"])
 
     # What the server makes of releases
 
@@ -123,7 +113,7 @@ class Moments(Study[Callable[[], Rows]]):
             return {"means": centre.whole_means, "radius": centre.radius, "features": self.frame.features}
         kept, bits = self.directions(found), self.config.bits
         if bits is None:
-            bits = kept.bits(centre.groups, found.noise(name) * self.config.most_holders, MOST_BITS)
+            bits = kept.bits(centre.groups, found.noise(name) * self.config.most_holders, stages.MOST_BITS)
         bits = min(bits, len(kept.values), self.labels.most_bits)
         return {"means": centre.whole_means, "basis": kept.whole_basis, "radius": kept.radius, "bits": bits}
 
@@ -144,7 +134,7 @@ class Moments(Study[Callable[[], Rows]]):
         """What the release of norms says, at the noise that the means will have."""
         from understudy.models.moments.released import bought_norm
 
-        noise = found.deviations_of("means", first_of(self.frame, self.labels).blocks)["sums"] / SCALE
+        noise = found.deviations_of("means", stages.first_of(self.frame, self.labels).blocks)["sums"] / SCALE
         classes = self.labels.combinations if self.labels.joint else self.labels.levels
         numbers = classes * self.frame.features
         return self.frame.norm * bought_norm(found["norms"], numbers=numbers, classes=classes, noise=noise)
@@ -185,6 +175,6 @@ class Moments(Study[Callable[[], Rows]]):
                 else "the sums of each label's classes, and the table of every two labels"
             )
             facts.append(f"{len(labels.sizes)} labels: {counted}; second moments by {schema.label}")
-        off = ahead.deviations_of("means", first_of(self.frame, labels).blocks)["sums"] / COUNT
+        off = ahead.deviations_of("means", stages.first_of(self.frame, labels).blocks)["sums"] / COUNT
         error = Error(what=f"how many people {whose} has", least=off, largest=off)
         return {"facts": tuple(facts), "errors": (error,)}

@@ -25,19 +25,9 @@ from understudy.data.encoding.frame import UNIT, Frame, on_diagonal, packed
 from understudy.data.schema import Block as Groups
 from understudy.data.table import taken
 from understudy.models.moments.released import bins_of
+from understudy.privacy.secure import moments
 from understudy.privacy.secure.counts import one_hot
-from understudy.privacy.secure.moments import (
-    Crowd,
-    Places,
-    Whole,
-    averages,
-    bounded,
-    cell_moments,
-    one_for,
-    sensitivity,
-    squares,
-    triangle,
-)
+from understudy.privacy.secure.moments import triangle
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Product, Stage, block_name
@@ -51,24 +41,24 @@ _FAR = 1 << 19  # no coefficient of a row about a mean is larger
 class Numbers:
     """Whole-number vectors (rows, width), none longer than `scale`, from `starts` on; `squared`: triangles of v vᵀ."""
 
-    rows: Whole
+    rows: moments.Whole
     scale: int
-    starts: Places
+    starts: moments.Places
     squared: bool = False
 
     def words(self, start: int, stop: int) -> NDArray[np.int64]:
         """Those of some people: of several rows the average."""
         own = self.starts[start : stop + 1]
         rows = self.rows[own[0] : own[-1]]
-        each = averages(squares(rows) if self.squared else rows, own - own[0])
+        each = moments.averages(moments.squares(rows) if self.squared else rows, own - own[0])
         return each.astype(np.int64)
 
     def triangle(self) -> Tensor:
         """The upper triangle of the sum of v vᵀ over all people; of several rows the average of theirs."""
-        crowd = Crowd.of(self.starts)
+        crowd = moments.Crowd.of(self.starts)
         if crowd.single:
             return triangle(self.rows)
-        return packed(cell_moments(self.rows, np.zeros(len(self.rows), dtype=np.int64), 1, crowd)[0])
+        return packed(moments.cell_moments(self.rows, np.zeros(len(self.rows), dtype=np.int64), 1, crowd)[0])
 
 
 @dataclass(frozen=True)
@@ -77,11 +67,11 @@ class ArrayPeople:
 
     frame: Frame
     values: Values
-    coefficients: Whole
-    starts: Places
+    coefficients: moments.Whole
+    starts: moments.Places
 
     @classmethod
-    def of(cls, frame: Frame, table: ArrayTable[Any], places: Places) -> "ArrayPeople":
+    def of(cls, frame: Frame, table: ArrayTable[Any], places: moments.Places) -> "ArrayPeople":
         """The people at these places among those who have rows, in this order."""
         have = np.flatnonzero(np.diff(table.starts))[places]
         starts, at = taken(table.starts, have)
@@ -92,18 +82,18 @@ class ArrayPeople:
         """As the stages of moments count them, all of one class; `shaded`: with histograms of their values."""
         nowhere = np.zeros(len(self.values), dtype=np.int64)
         shades = self.frame.histograms(self.values, bins_of(self.frame)) if shaded else np.zeros((len(nowhere), 0))
-        return Rows(self.coefficients, shades, nowhere, Crowd.of(self.starts))
+        return Rows(self.coefficients, shades, nowhere, moments.Crowd.of(self.starts))
 
     def joint(self, centre: Tensor, radius: int, scale: int) -> Numbers:
-        return Numbers(bounded(self._about(centre), float(radius), scale), scale, self.starts)
+        return Numbers(moments.bounded(self._about(centre), float(radius), scale), scale, self.starts)
 
     def turned(self, centre: Tensor, basis: Tensor, radius: int, scale: int) -> Numbers:
         """In a subspace, pulled in there: the triangles of their squares."""
         turned = self._about(centre) @ basis.numpy().astype(np.float64) / UNIT
-        short = bounded(np.clip(np.rint(turned), -_FAR, _FAR), float(radius), scale)
+        short = moments.bounded(np.clip(np.rint(turned), -_FAR, _FAR), float(radius), scale)
         return Numbers(short, scale, self.starts, squared=True)
 
-    def _about(self, centre: Tensor) -> Whole:
+    def _about(self, centre: Tensor) -> moments.Whole:
         return np.asarray(self.coefficients - centre.numpy().astype(np.float64))
 
 
@@ -116,7 +106,7 @@ class TablePeople:
 
     def joint(self, scale: int) -> Numbers:
         """One-hot levels, each as much as keeps a row no longer than `scale`."""
-        one = one_for(scale, len(self.sizes))
+        one = moments.one_for(scale, len(self.sizes))
         rows = one_hot(self.codes, self.sizes).astype(np.float64) * one
         return Numbers(rows, scale, np.arange(len(rows) + 1))
 
@@ -179,7 +169,7 @@ class Joint(Stage[People]):
         for (a, b), weight in self.weights.items():
             own, other = self.widths[a], self.widths[b]
             shape = (own * (own + 1) // 2,) if a == b else (own, other)
-            moved, diagonal = sensitivity(self.scale, across=a != b), on_diagonal(own) if a == b else None
+            moved, diagonal = moments.sensitivity(self.scale, across=a != b), on_diagonal(own) if a == b else None
             found[block_name((a, b))] = BlockSpec((a, b), shape, moved, weight=weight, diagonal=diagonal)
         return found
 
@@ -226,7 +216,7 @@ class Classes(Stage[People]):
             first, marked = array < self.label.group, on_diagonal(int(basis.shape[1]))
             diagonal = marked[:, None].expand(-1, self.label.classes)
             diagonal = diagonal if first else diagonal.T
-            groups, moved = self._groups(array), sensitivity(self.scale, across=False)
+            groups, moved = self._groups(array), moments.sensitivity(self.scale, across=False)
             found[block_name(groups)] = BlockSpec(groups, tuple(diagonal.shape), moved, diagonal=diagonal)
         return found
 
