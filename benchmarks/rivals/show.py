@@ -10,6 +10,7 @@ from common.markdown import once, table
 
 HERE = Path(__file__).parent
 OURS = ("one holder", "two of columns", "three of rows")
+COUNTED = ("one holder", "one holder, people public", "two of columns")
 HEADS = {
     "one holder": "ours, one holder",
     "two of columns": "ours, two of columns",
@@ -41,6 +42,7 @@ def rows() -> pd.DataFrame:
     told = found.method == "Gram+target"
     found.loc[told, "who"] = found.holding[told]
     found.loc[found.method == "Gram", "who"] = found.holding + ", no target"
+    found.loc[found.method == "Gram+target+people", "who"] = found.holding + ", people public"
     return found
 
 
@@ -66,14 +68,14 @@ def ahead(figure: str, ours: str, theirs: str) -> "pd.Series[float]":
 def counts() -> str:
     """In how many cells a rival is better, of those that both have."""
     lines = []
-    for ours in OURS[:2]:
+    for ours in COUNTED:
         for theirs in rivals():
             cells = []
             for figure in SAID:
                 gap = ahead(figure, ours, theirs)
                 cells.append(f"{int((gap < -FIGURES[figure][3]).sum())} of {len(gap)}" if len(gap) else "–")
             if any(cell != "–" for cell in cells):
-                lines.append([HEADS[ours], theirs, *cells])
+                lines.append([HEADS.get(ours, f"ours, {ours}"), theirs, *cells])
     names = once(line[0] for line in lines)
     body = [[name, *line[1:]] for name, line in zip(names, lines, strict=True)]
     return table(("ours, target named", "lost to", *(FIGURES[figure][0] for figure in SAID)), body, "llr")
@@ -104,7 +106,7 @@ def losses(figures: tuple[str, ...] = FIRST) -> str:
 def cells() -> str:
     """2-way distance and AUC of every cell."""
     found, lines = rows()[rows().epsilon.notna()], []
-    heads = [who for who in (*OURS[:2], *rivals()) if (found.who == who).any()]
+    heads = [who for who in (*COUNTED, *rivals()) if (found.who == who).any()]
     for key, part in found.groupby(KEY, sort=False):
         said = []
         for who in heads:
@@ -117,7 +119,9 @@ def cells() -> str:
             else:
                 said.append(f"{bare(done.avd2.mean())} / {bare(done.boosting_auc.mean())}")
         lines.append([str(key[0]), f"{key[1]:g}", *said])
-    return table(("table", "ε", *(HEADS.get(who, who) for who in heads)), lines, "lr")
+    return table(
+        ("table", "ε", *(HEADS.get(who, f"ours, {who}" if who in COUNTED else who) for who in heads)), lines, "lr"
+    )
 
 
 def costs() -> str:
