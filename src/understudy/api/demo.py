@@ -146,6 +146,7 @@ def _visits_comparison(
         "across": "people's and a year's columns",
         "next": "a year and the next",
         "later": "a year and two years later",
+        "far": "a year and four years later",
     }
     lines = ["Average variation distance of tables of one and two columns (0 equal, 1 disjoint); rows are public here:"]
     lines += [f"  {words[kind]:<30}{sum(each) / len(each):>8.3f}" for kind, each in apart.items()]
