@@ -220,9 +220,7 @@ def whatever(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -
 def present(
     condition: Condition | bool, schema: VisitSchema | SeveralVisits
 ) -> Iterator[tuple[list[Condition], Condition | bool]]:
-    """Who has which of the kinds of events that a condition speaks of, and what it asks of these; one kind is not
-    settled.
-    """
+    """Who has which of the kinds of events that a condition speaks of, and what it asks of these; one stays open."""
     kinds = _spoken_of(condition, schema)
     if len(kinds) < 2:
         yield [], condition

@@ -79,9 +79,7 @@ def people_where(
 
 
 def _law(network: Network, split: Split) -> tuple["PeopleLaw", float, bool]:
-    """What is drawn from: what is asked, the rules alone, or nothing; what it gives the rules; if it tells what is
-    asked.
-    """
+    """What is drawn from: what is asked, the rules alone, or nothing; what it gives the rules; if it tells what is."""
     rules: PeopleLaw | None = None
     if split.condition is None or split.schema.rules:
         try:

@@ -63,9 +63,7 @@ class Question:
 
     @classmethod
     def read(cls, text: str | None, levels: Levels, also: Mapping[int, Sequence[float]] = _NOTHING_ELSE) -> "Question":
-        """The condition that a text says about a table, or an error; `also`: columns wanted in pieces, and where to
-        cut.
-        """
+        """The condition that a text says about a table, or an error; `also`: columns wanted in pieces, and cuts."""
         return cls.of(None if text is None else parse(text), levels, also)
 
     @classmethod

@@ -122,9 +122,7 @@ def keeping(n: int, draw: Callable[[int], pd.DataFrame], schema: Schema) -> pd.D
 def refilled(
     schema: Schema, filled: pd.DataFrame, again: Callable[[NDArray[np.int64]], pd.DataFrame], *, must: bool = True
 ) -> pd.DataFrame:
-    """Rows that were filled, those that break a rule filled `again`; in vain → ConfigError, unless nothing `must` be
-    so.
-    """
+    """Rows that were filled, those that break a rule filled `again`; in vain → ConfigError, unless it `must` not be."""
     for _ in range(_TRIES):
         wrong = np.flatnonzero(~each_keeps(schema, filled))
         if not len(wrong):

@@ -41,9 +41,7 @@ _STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def replace(path: Path, data: bytes, *, sync: bool = False) -> Path:
-    """Write the file in one piece, for its owner alone: a kill leaves the old or the new one; `sync`: it is on the
-    disk.
-    """
+    """Write the file in one piece, for its owner alone: a kill leaves the old or the new one; `sync`: on the disk."""
     _make(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)

@@ -125,9 +125,7 @@ def in_words(kind: str | Column) -> str:
 def kinds_of(
     source: Source, declared: Kinds | None = None, *, person: str | None = None, confirmed: bool = False
 ) -> dict[str, str | Column]:
-    """Each column's kind: declared, by dtypes, or by rows where `confirmed`. Nothing of these → ConfigError, with a
-    list.
-    """
+    """Each column's kind: declared, by dtypes, or by rows where `confirmed`; or ConfigError, with a list."""
     if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
         found = draft(_beginning(source), person, most_categories=MOST_TEXTS)
         seen: dict[str, str | Column] = {column.name: _buyable(column) for column in found.schema.columns}

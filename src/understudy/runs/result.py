@@ -49,9 +49,7 @@ class Result:
         return cls(made, outcome.privacy, transcript, run, outcome.people, federation)
 
     def sample(self, n: int, **more: Any) -> pd.DataFrame:
-        """`n` synthetic rows; free, however many. See `Generator.sample`. Of a frame whose schema was bought, rows come
-        in the types of that frame.
-        """
+        """`n` synthetic rows, free (`Generator.sample`); of a frame whose schema was bought, in its types."""
         drawn = self.generator.sample(n, **more)
         came = [h.came for h in (self.federation.holders.values() if self.federation else ())]
         frames = [one for one in came if isinstance(one, pd.DataFrame)]

@@ -98,9 +98,7 @@ def server_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerApp:
 
 
 class FlowerParties(RemoteParties):
-    """The parties of one contract behind a Flower grid; an answer may take `patience` seconds, with looks every
-    `pause`.
-    """
+    """The parties of one contract behind a Flower grid; answers may take `patience` seconds, looked for each `pause`."""
 
     def __init__(
         self,
@@ -121,9 +119,7 @@ class FlowerParties(RemoteParties):
         self._shown: dict[str, str] = {}
 
     def wait(self, timeout: float, *, at_least: int | None = None) -> None:
-        """Until every party has signed, or with `at_least` so many once time is over. PartyError: who is missing or
-        refused.
-        """
+        """Until all have signed, or with `at_least` so many once time is over. PartyError: who is missing."""
         until = time.monotonic() + timeout
         while missing := [name for name in self.names if name not in self._nodes]:
             if time.monotonic() > until:
@@ -136,9 +132,7 @@ class FlowerParties(RemoteParties):
             time.sleep(self._pause)
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        """Ask all the same, or each its own, at once. Who takes above `patience` seconds is PartyAway, unless
-        `at_least` came.
-        """
+        """Ask all the same, or each its own. Who takes above `patience` is PartyAway, unless `at_least` came."""
         asks = addressed(message, self.names)
         if not self._nodes.keys() >= asks.keys():
             self.wait(self.patience, at_least=None if at_least is None else 0)

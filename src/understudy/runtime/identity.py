@@ -201,9 +201,7 @@ class Authority:
 
     @classmethod
     def found(cls, folder: str | Path, *, name: str, address: str, days: int = DAYS) -> "Authority":
-        """A new federation, whose parties will dial `address`, with certificates for `days`. ArtefactError if one is
-        here.
-        """
+        """A new federation: parties will dial `address`, certificates last `days`. ArtefactError if one is here."""
         folder = Path(folder)
         plain_name(name=name)
         certificates.host_of(address)

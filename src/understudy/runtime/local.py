@@ -65,9 +65,7 @@ class Transcript:
         line.add(receipts)
 
     def rows(self, privacy: PrivacyStatement | None = None) -> list[dict[str, Any]]:
-        """The transcript as plain rows, in order, with prices where the run's privacy is given; a rehearsal's say so
-        first.
-        """
+        """The transcript as plain rows, in order, with prices where privacy is given; a rehearsal's say so."""
         first = {} if privacy is None or not privacy.rehearsal else {"rehearsal": privacy.rehearsal}
         parties = {} if privacy is None else {party.name: party for party in privacy.parties}
         return [

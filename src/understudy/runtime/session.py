@@ -64,9 +64,7 @@ class Seat:
         return self.invitation.party
 
     def open(self, contract: Contract) -> "Session":
-        """Check a contract against the policy, ask the holder unless it was accepted before, open its session; or
-        PartyError.
-        """
+        """Check a contract against the policy, ask the holder unless accepted before, open it; or PartyError."""
         if contract.federation != self.invitation.federation:
             raise PartyError(f"{self.name} was invited to another federation. Nothing was read or sent.")
         if self.ended(contract):

@@ -63,9 +63,7 @@ class Kind(Family[S, R], ABC):
         """Rows from wherever they lie, checked against the schema."""
 
     def check(self, source: Any, schema: S) -> tuple[list[Violation], list[str]]:
-        """What keeps rows from fitting, and what is worth saying, for their holder; but for tables the first →
-        SchemaError.
-        """
+        """What keeps rows from fitting, and what is worth saying, for their holder; else the first → SchemaError."""
         self.read(source, schema)
         return [], []
 

@@ -140,9 +140,7 @@ class Marginals:
         return np.array([self._distance(columns) for columns in np.asarray(sets, dtype=np.int64)])
 
     def avd(self, k: int, *, scope: str = "all", count: int = 100, sets: NDArray[np.int64] | None = None) -> Figure:
-        """Mean distance over the given sets, or `count` random ones of the scope. `avd1` has no ceiling: nothing is
-        joint.
-        """
+        """Mean distance over the given sets, or `count` random ones of the scope. `avd1` has no ceiling."""
         what = What.within("avd", scope, k)
         if not self.rows or not self.drawn:
             return Figure.absent(what, f"the {'synthetic' if self.rows else 'real'} table has no rows.")

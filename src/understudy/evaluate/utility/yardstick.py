@@ -49,9 +49,7 @@ class Yardstick:
         owners: Mapping[str, str] | None = None,
         seed: int = 0,
     ) -> "Yardstick":
-        """Draw halves, cut the tables to one size. `values`: as `table_values` gives them; without, levels stand for
-        them.
-        """
+        """Draw halves, cut the tables to one size. `values`: as `table_values` gives them, or else levels."""
         rng = np.random.default_rng([seed, 3])
         known, unseen = np.arange(len(real)), np.arange(0 if holdout is None else len(holdout))
         if holdout is None:

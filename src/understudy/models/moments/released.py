@@ -65,9 +65,7 @@ def read_lengths(total: Tensor, noise: Tensor) -> Released:
 
 
 def read_first(frame: Frame, classes: int, total: Tensor, noise: Tensor) -> Released:
-    """`people` of each class, `sums` of coefficients, `energy` of all, and `shades` (channels, bins), each with its
-    noise.
-    """
+    """`people` of each class, `sums` of coefficients, `energy` of all, `shades` (channels, bins), with their noise."""
     step, at = _step(frame), classes * (1 + frame.features)
     units = torch.tensor([1 / COUNT] + [step] * frame.features, dtype=torch.float64)
     table, beside = (part[:at].double().view(classes, -1) * units for part in (total, noise))

@@ -124,9 +124,7 @@ Output = Sequence[int] | Values  # one-hot blocks of these sizes, or values
 
 
 class BranchedGenerator(Network):
-    """Common layers, then a branch for each party: hidden sizes (an image's: channels), and its blocks' sizes or
-    `Values`.
-    """
+    """Common layers, then a branch for each party: hidden sizes (an image's: channels), its blocks or `Values`."""
 
     kind = "branched"
 
@@ -297,9 +295,7 @@ def sparsify(vector: Tensor, share: float) -> dict[str, Any]:
 
 
 def densify(sparse: Mapping[str, Any], size: int) -> Tensor:
-    """The inverse of `sparsify`, zeros elsewhere. What does not fit → MessageError; on a GPU, from no wire, not looked
-    at.
-    """
+    """The inverse of `sparsify`. What does not fit → MessageError; on a GPU, from no wire, it is not looked at."""
     values: Tensor = sparse["values"]
     if "places" not in sparse:
         if values.numel() != size:

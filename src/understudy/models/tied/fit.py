@@ -39,9 +39,7 @@ _RARE = 1e-9  # variances of tables below it are directions that nobody varies i
 
 @dataclass(frozen=True)
 class Joint:
-    """Released sums: `tables` (width, width) of levels, arrays' second moments, `ties` (width, features), `across`,
-    noise.
-    """
+    """Released sums: `tables` (width, width), arrays' second moments, `ties` (width, features), `across`, and noise."""
 
     people: int
     sizes: tuple[int, ...]

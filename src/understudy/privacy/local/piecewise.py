@@ -135,9 +135,7 @@ THRESHOLD = math.log(
 
 @dataclass(frozen=True)
 class PiecewiseValue:
-    """One value in [−1, 1] as a cell: each of the `inner` cells around it is e^ε times likelier than another.
-    Guarantee: ε-LDP, unbiased.
-    """
+    """One value in [−1, 1] as a cell: the `inner` cells around it are e^ε times likelier. ε-LDP, unbiased."""
 
     epsilon: float
     window: float = 1 / 2  # all others together are e^(window · ε) times as many

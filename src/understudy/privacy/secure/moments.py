@@ -115,9 +115,7 @@ class Crowd:
         return bool((self.sizes <= 1).all())
 
     def groups(self, cells: Places) -> tuple[Places, Places, Places]:
-        """Rows of one person in one cell: the order that brings them together, where each group begins, its person's
-        rows.
-        """
+        """Rows of one person in one cell: the order that groups them, where each begins, its person's rows."""
         order = np.lexsort((cells, self.owner))
         owner, cell = self.owner[order], cells[order]
         fresh = np.concatenate([[True], (owner[1:] != owner[:-1]) | (cell[1:] != cell[:-1])])[: len(order)]

@@ -245,9 +245,7 @@ def _cipher(key: Bytes) -> Update:
 
 
 def _lines(ciphers: Sequence[Update], seeds: Seeds, words: int, field: Field) -> Words:
-    """G: so many numbers of the field from each seed and key: (n, k, 2) → (n, k, words); what does not fit is drawn
-    anew.
-    """
+    """G: so many numbers of the field from each seed and key: (n, k, 2) → (n, k, words); what is none is drawn anew."""
     blocks = -(-words // 4)
     counters = np.arange(blocks, dtype=np.uint64)
     drawn = _hashed(ciphers, seeds, counters).view("<u4").reshape(*seeds.shape[:2], 4 * blocks)[:, :, :words]

@@ -85,9 +85,7 @@ class MomentsPlan(Terms):
         return found
 
     def lines_of(self, data: Any, population: Population, places: Tensor, some: Tensor) -> Tensor:
-        """Class and vector of a row, within the priced norm: int64, (people, 1 + features); −1 and zeros of who has
-        none.
-        """
+        """Class and vector of a row, within the priced norm: int64, (people, 1 + features); of nobody −1 and zeros."""
         place, there = places.numpy(), some.numpy()
         q = bounded(self.frame.coefficients(data.values[place]), float(self.frame.reach), self.cells.radius)
         classes = np.zeros(len(place), np.int64) if data.classes is None else data.classes[place]

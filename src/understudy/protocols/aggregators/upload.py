@@ -93,9 +93,7 @@ class Form(ABC):
         return [rows[:, a:b] for a, b in pairwise(ends)]
 
     def write(self, own: Any, random: Bytes, public: bytes, context: bytes) -> Tensor:
-        """Uploads of people with such rows, sealed to this key: uint8, (n, size). `random`: secret bytes, for that
-        alone.
-        """
+        """Uploads of people with such rows, sealed to this key: uint8, (n, size). `random`: for that alone."""
         rows = np.empty((len(own), self.size), np.uint8)
         for start in range(0, len(own), _PEOPLE):
             here = slice(start, start + _PEOPLE)
@@ -109,9 +107,7 @@ class Form(ABC):
         return torch.from_numpy(rows)
 
     def second(self, rows: Bytes, pair: KeyPair, context: bytes) -> tuple[Any, Truths]:
-        """The second aggregator's share, and who is in it: uploads that open and are well formed; others are zeros'
-        seed.
-        """
+        """The second aggregator's share, and who is in it: uploads that open and are well formed; else zeros' seed."""
         keys, both, sealed = self.cut(rows)
         opened, seeds = self.good(both), np.zeros((len(keys), SEED), np.uint8)
         for place in np.flatnonzero(opened):

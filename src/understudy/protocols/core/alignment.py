@@ -137,9 +137,7 @@ class AlignedParty(Party):
         return False
 
     def foreseen(self) -> DpEvent | None:
-        """What the run will cost here, or a little less; None where the budget does not tell, or something was paid
-        before.
-        """
+        """What the run will cost here, or a little less; None where the budget does not tell, or some was paid."""
         budget, ledger = self.budget, self.ledger
         told = budget.epsilon < math.inf and budget.against == ledger.budget.against
         if not told or ledger.spend(run=self.run):

@@ -46,9 +46,7 @@ class Public:
 @dataclass(frozen=True, kw_only=True)
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Message:
-    """One ask or reply: a frozen dataclass of plain values and tensors. Its `kind`, written out, is its name on the
-    wire.
-    """
+    """One ask or reply: a frozen dataclass of plain values and tensors. `kind`, written out, is its wire name."""
 
     _kind: ClassVar[str] = ""
 
@@ -235,9 +233,7 @@ class Parties(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress bar may show: rounds (or ids, while people are aligned: `stage`), and prices, which take a
-    moment.
-    """
+    """What a progress bar may show: rounds (or ids, while people are aligned: `stage`), and prices, which take long."""
 
     done: int
     rounds: int

@@ -109,9 +109,7 @@ class Present:
         return tuple(name for name in self.parties.names if name not in self.gone)
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        """Ask those still there; who is silent is gone from then on. `at_least`: so many suffice this once, 0 at the
-        end.
-        """
+        """Ask those still there; who is silent is gone. `at_least`: so many suffice this once, 0 at the end."""
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
         asks = {name: ask for name, ask in asks.items() if name not in self.gone}
         if at_least is None:

@@ -162,9 +162,7 @@ class Drawn:
 
 
 def _capacity(batch: int) -> int:
-    """Room for a Poisson batch of this mean: five deviations above, rounded up to 32; a larger one runs outside the
-    graph.
-    """
+    """Room for a Poisson batch of this mean: five deviations above, up to a 32; a larger one runs outside the graph."""
     return 32 * math.ceil((batch + 5 * math.sqrt(batch) + 5) / 32)
 
 

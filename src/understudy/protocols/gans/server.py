@@ -72,17 +72,13 @@ class Server:
             raise PartyError("The parties do not agree on how many people they share.")
 
     def secret(self, size: int) -> bytes:
-        """Fresh bytes from the system that no outsider can know, kept nowhere; in a rehearsal they follow from the
-        seed.
-        """
+        """Fresh bytes from the system that no outsider can know, kept nowhere; in a rehearsal by the seed."""
         if all("seed" in info["noise"]["rehearsal"] for info in self.begun.values()):
             return bytes(torch.randint(256, (size,), generator=self.draws).tolist())
         return secrets.token_bytes(size)
 
     def run(self, learn: Callable[[int], None], watch: Watcher | None) -> Outcome:
-        """All rounds; `learn` leaves the generator's gradient in its parameters. A spent budget, or an interrupt, ends
-        it.
-        """
+        """All rounds; `learn` leaves the generator's gradient in its parameters. A spent budget ends it."""
 
         def step(round: int) -> None:
             self.optimizer.zero_grad()

@@ -110,9 +110,7 @@ class VertiGanParty(CriticParty):
         return {"outsider": amplified, "anyone": amplified if self.config.sampling == "private" else step}
 
     def uses(self) -> dict[str, int]:
-        """How often each price is paid at most; the ledger counts what happens, and ends a run in which it is more
-        often.
-        """
+        """How often each price is paid at most; the ledger counts what happens, and ends a run that does it more."""
         steps, expected = self.config.steps, self.config.steps * self.rate
         most = min(steps, math.ceil(expected + 6 * math.sqrt(expected)))
         return {"outsider": steps, "anyone": steps if self.config.sampling == "private" else most}

@@ -83,9 +83,7 @@ class FedWaeParty(LearningParty):
 
 # Algorithm 5, "Server executes"
 class FedWae(ReportRounds):
-    """Train one autoencoder and keep its decoder: `learn` is lines 6–9. `public`: rows that are nobody's, for
-    `pretrain`.
-    """
+    """Train one autoencoder and keep its decoder: `learn` is lines 6–9. `public`: nobody's rows, for `pretrain`."""
 
     protocol = "fed-wae"
     central_steps: ClassVar[int] = 5000

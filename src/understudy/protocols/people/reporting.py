@@ -121,9 +121,7 @@ class Reporting(Declared):
         return 0.05 if self.reporter == "sub-mds" else 0.1
 
     def mechanism(self, dims: int, clip: float = 1.0) -> Reporter:
-        """The mechanism for updates of this size; `clip` holds where none is set. k ≥ d, h > k, no h in reach →
-        ConfigError.
-        """
+        """The mechanism for updates of this size; `clip` where none is set. k ≥ d, h > k, no h → ConfigError."""
         epsilon, options = self.epsilon_report, 2 * dims if self.reporter == "proportional" else dims
         top = max(1, round(self.top_share * options))
         clip = clip if self.clip is None else self.clip
@@ -172,9 +170,7 @@ class Settings(Reporting):
 
     @property
     def step(self) -> float:
-        """γ: for means of updates as it is (SignDS-FL, Eq. 3.1); for FedSel, which sends one coordinate of each, for
-        the sum.
-        """
+        """γ: for means of updates as it is (SignDS-FL, Eq. 3.1); for FedSel, of one coordinate each, for the sum."""
         default = {**dict.fromkeys(SELECTION, self.sign_step), "fedsel": float(self.cohort)}.get(self.reporter, 1.0)
         return default if self.global_rate is None else self.global_rate
 

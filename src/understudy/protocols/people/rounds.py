@@ -55,9 +55,7 @@ class LearningParty(HostParty):
 
     @abstractmethod
     def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-        """What training from `weights` on their rows (`Population.gather`) changes for each of some people: (people,
-        d).
-        """
+        """What training from `weights` on their rows (`Population.gather`) changes for each: (people, d)."""
 
     def own_people(self) -> Population:
         return population_of(self.data)
@@ -190,9 +188,7 @@ class Cohorts:
 
 
 class Rounds(Run):
-    """The global model, γ, and who was asked how often. `notes` go on the card, `memory` (tensors) does not; both are
-    saved.
-    """
+    """The global model, γ, and who was asked how often. `notes` go on the card, `memory` does not; both are saved."""
 
     def __init__(self, config: Any, parties: Parties, network: Any, weights: Tensor) -> None:
         super().__init__(config, parties)

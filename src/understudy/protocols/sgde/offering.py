@@ -42,9 +42,7 @@ _LEAST = 0.2  # of σ: what a level has that nobody was counted at, so that no s
 
 
 class Offering(ABC):
-    """An offer to be made by a recipe within `budget`; None: without noise. `figure`: the σ of a figure of quality; 0:
-    none.
-    """
+    """An offer by a recipe within `budget`; None: without noise. `figure`: the σ of a figure of quality; 0: none."""
 
     words: ClassVar[str]  # what of each class a ledger says it is
     # Whether it is for tables alone, or for images and series; None: for all.

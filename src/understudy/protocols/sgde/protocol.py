@@ -50,9 +50,7 @@ ROUNDS = 3  # subscribe, push, pull
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Recipe):
-    """`epsilon` and `delta` are what the pool allows at most; a holder's budget may allow less. The prices of a
-    person's `most_holders` compose.
-    """
+    """`epsilon` and `delta` are the most that the pool allows. The prices of a person's `most_holders` compose."""
 
     target: str | None = usual.target()
     epsilon: float = setting(1.5, POSITIVE, "the most that a generator in the pool may cost")

@@ -151,9 +151,7 @@ class TiedStudy(Study[People]):
         return found
 
     def scale(self, name: str, noise: float) -> int:
-        """Every vector's norm in whole numbers: the finest whose noise can be drawn. ConfigError: a level would count
-        nothing.
-        """
+        """Every vector's norm in whole numbers: the finest whose noise can be drawn. ConfigError: there is none."""
         scale = finest(max(self._multipliers(name, noise)), 1)
         for group, sizes in self.sizes.items():
             if not one_for(scale, len(sizes)):

@@ -219,9 +219,7 @@ class _Attendance:
             await send(call.write, {"type": answer.status, "number": number}, answer.body)
 
     async def _answered(self, call: Any, work: Callable[[], Answer], kind: str, size: int) -> Answer:
-        """The answer, computed here where asks of this kind (the server's word) were quick: saves two changes of
-        thread.
-        """
+        """The answer, computed here where asks of this kind (the server's word) were quick: it saves threads."""
         begin, before = time.monotonic(), self._quick.get(kind, 0)
         answer = work() if before >= _AFTER and size < _SMALL else await self._work(call, work)
         if kind in self._quick or len(self._quick) < _KINDS:

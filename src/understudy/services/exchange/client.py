@@ -46,9 +46,7 @@ MOST_ANSWER = 1 << 26  # bytes of an answer that is no file
 
 
 class Client:
-    """A connection to one exchange with one token; `ca`: authorities to trust besides. `watch` hears bytes so far, in
-    all.
-    """
+    """A connection to one exchange with one token; `ca`: authorities to trust. `watch` hears bytes so far, in all."""
 
     def __init__(
         self, address: str, token: str, *, ca: str | Path | None = None, tries: int = 6, seconds: float = 60.0

@@ -51,9 +51,7 @@ _MOST_COMBINATIONS = 1 << 62  # so that a combination has a number
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Declared):
-    """Without a `target` all pairs count alike; without a `share` `plan`'s rule holds. Prices of `most_holders`
-    compose.
-    """
+    """Without `target` all pairs count alike; without `share` by `plan`'s rule. Prices of `most_holders` compose."""
 
     epsilon_total: float = setting(8.0, Takes("above 0", check_epsilon), "price of a person's report and of the run")
     target: str | None = usual.target()

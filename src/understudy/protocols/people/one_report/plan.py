@@ -61,9 +61,7 @@ class Plan:
 
     @classmethod
     def rule(cls, epsilon: float, levels: Sequence[int], people: int, *, target: bool, classes: int = 2) -> "Plan":
-        """By ε, columns and people, and whether a target (of so many `classes`) is named; without one, for single
-        columns.
-        """
+        """By ε, columns and people, and a target (of so many `classes`) if named; else for single columns."""
         large = epsilon >= _LARGE
         share = 0.15 if large else 0.4 if epsilon >= _MIDDLE else 0.5 if target else 1.0
         few = _PEOPLE_A_LEVEL * sum(size - 1 for size in levels) / max(people, 1)
@@ -145,9 +143,7 @@ def second_round(
 
 
 def grouped(way: Tensor, least: float, *, ordered: int = 0) -> Tensor:
-    """Each level's group: its own, or one for all below `least` (of the first `ordered`: their neighbours); never one
-    alone.
-    """
+    """Each level's group: its own, or one for all below `least` (the first `ordered`: neighbours); never one alone."""
     if ordered > 1:
         first = _neighbours(way[:ordered], least)
         return torch.cat([first, int(first.max()) + 1 + torch.arange(len(way) - ordered)])
@@ -178,9 +174,7 @@ def _grow(
     plan: Plan, tables: Sequence[Array], wanted: Array, asked: Array, target: int | None, cells: int,
     rng: np.random.Generator,
 ) -> tuple[list[int], NDArray[np.int64]]:  # fmt: skip
-    """One set's columns in their order, and its cells (cells, columns); first the pair asked least for how wanted it
-    is.
-    """
+    """One set's columns in their order, and its cells (cells, columns); first the pair asked least but wanted most."""
     chance = rng.random(wanted.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
         lack = np.where(wanted > 0, (asked + 1e-3 * (chance + chance.T)) / wanted, np.inf)
