@@ -133,9 +133,7 @@ def draft(source: Source, person: str | None = None, *, name: str | None = None,
 def draft_visits(
     people: Source | None, events: Source, person: str | None = None
 ) -> tuple[VisitSchema, dict[str, Draft]]:
-    """A draft of people with events, and those of its tables. `person`: the column that both have, unless told. What
-    orders events is their first column of dates that is never missing; `most_events` is the most that anybody has.
-    """
+    """A draft of people with events, and those of its tables, by `person`, the column that both have."""
     headers = [open_source(source, {}).header for source in (people, events) if source is not None]
     common = [column for column in headers[0] if len(headers) > 1 and column in headers[1]]
     if person is None and len(common) != 1:

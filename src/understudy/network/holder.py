@@ -92,10 +92,7 @@ def take_seat(
     watch: Watcher | None = None,
     box: Any = None,
 ) -> Seat:
-    """Open the rows and the ledger, and say how a party is built from them. A new ledger gets the policy's limits.
-    Without a `table`: a party that holds nobody, and adds up other people's shares, or collects their uploads in a
-    `box`.
-    """
+    """Open rows and ledger, and say how a party is built; without a `table` one of nobody, or of a `box`'s uploads."""
     name = identity.party
     held: Held = _nobody(schema, home, box) if table is None else table
     opened = open_held({name: held}, {name: schema}, same_people=False)[name]

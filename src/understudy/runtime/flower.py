@@ -98,7 +98,7 @@ def server_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerApp:
 
 
 class FlowerParties(RemoteParties):
-    """The parties of one contract behind a Flower grid; answers may take `patience` seconds, looked for each `pause`."""
+    """The parties of one contract behind a Flower grid; answers may take `patience` seconds, looks `pause`."""
 
     def __init__(
         self,

@@ -59,9 +59,7 @@ def neighbourhood(
     score: str = "share",
     seed: int = 0,
 ) -> Attack:
-    """Attack up to `targets` training rows and as many held-out ones through the synthetic table. `holdout` are rows
-    from the same population that no training saw; `outliers` is the share of outliers among the targets.
-    """
+    """Attack up to `targets` training rows and as many held-out ones; `outliers`: their share among the targets."""
     whole(targets=targets)
     one_of(SCORES, score=score)
     in_range(0, 1, outliers=outliers or 0)

@@ -30,9 +30,7 @@ def times_transposed(a: Tensor, b: Tensor) -> Tensor:
 
 
 def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """a·b for every client, into `out`: (clients, m, k), (clients, k, n) → (clients, m, n). No gradient. Without MKL,
-    PyTorch's `bmm` unpacks and dispatches client by client; NumPy walks them in C.
-    """
+    """a·b for every client into `out`, without gradient; NumPy's without MKL: (clients, m, k), (clients, k, n)."""
     if a.device.type == "cpu" and not _MKL:
         np.matmul(a.numpy(), b.numpy(), out=out.numpy())
         return out

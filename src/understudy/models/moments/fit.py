@@ -86,10 +86,7 @@ _LEAST, _STEP = 12, 1.5  # of the features that are looked at: from so many on, 
 
 @dataclass(frozen=True)
 class Centres:
-    """People and means of the classes, and how far from them rows are. Of several labels, classes are all combinations
-    of their levels, and so many of them (`each`) have one level of the first label: a group, whose rows share second
-    moments.
-    """
+    """People and means of the classes (of labels: combinations, `each` in a group), how far from them rows are."""
 
     people: Tensor  # (classes,)
     means: Tensor  # (classes, features)

@@ -45,10 +45,7 @@ class InFrame(Network):
 
 
 class FrameValues(nn.Module):
-    """The weights that Gaussians in a frame share: how rows vary about their means, and how values are mapped. Factors
-    (cells, k, k) in `basis` (features, k), a `tail` beside it, and a line from `inner` to `outer` values, both
-    (channels, knots).
-    """
+    """What Gaussians in a frame share: factors (cells, k, k) in `basis`, a `tail`, a line from `inner` to `outer`."""
 
     frame: Frame
 

@@ -38,9 +38,7 @@ VEIL = 8.0  # of the variance that noise has left in the means of classes: image
 
 
 class OfferedMoments(InFrame):
-    """Whole numbers that were released: `first`, then `pooled` and `cells`, second moments about the `centre` of all
-    rows and of each class, pulled in to the `radius`, which became `scales`; `noise` are the σ of the three.
-    """
+    """Released: `first`, `pooled`, `cells` about the `centre` in `radius`, which became `scales`; `noise`: three σ."""
 
     kind, keys = "moments", ("frame", "classes", "scales", "noise")
     first: Tensor

@@ -61,9 +61,7 @@ class Receipt:
 
 
 class Ledger:
-    """A holder's ledger in a file. A new one needs a holder and a budget. In an existing one its own budget rules:
-    giving another is an error, changing it is `set_budget`, which is itself an entry.
-    """
+    """A holder's ledger in a file; a new one needs a holder and a budget, an old one has its own (`set_budget`)."""
 
     def __init__(
         self, path: str | Path, *, holder: str | None = None, budget: Budget | None = None, patience: float = 10.0

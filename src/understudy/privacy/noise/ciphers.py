@@ -72,9 +72,7 @@ def keystream_at(key: bytes, blocks: NDArray[np.uint64]) -> NDArray[np.uint8]:
 
 
 class Keystream(NeverCopied):
-    """The same stream for small reads that follow one another: the cipher goes on where it stopped. Guarantee: `read`
-    gives what `keystream` gives. Edges: up to SMALL bytes, and one reader at a time.
-    """
+    """The same stream for small reads (up to SMALL bytes) one after another, by one reader: the cipher goes on."""
 
     def __init__(self) -> None:
         self._next: tuple[bytes, int] | None = None  # where the cipher stands

@@ -52,10 +52,7 @@ class Error:
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """What so many people, columns and so much noise let one expect, in one sentence. `single` and `pair` are the
-    deviations of a count of one column and of a pair, in people, `levels` those of each column, infinity where they are
-    bought.
-    """
+    """What people, columns and noise let one expect; `single`, `pair`: deviations of counts, `levels` of columns."""
 
     people: int
     epsilon: float

@@ -188,9 +188,7 @@ __all__ = ["PROTOCOL", "Config", "PateParty", "train"]
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """2000 teachers as the thesis has for its smaller data sets (§5.5.2), a majority for the threshold. `warm_up`: so
-    many rounds' steps more before the first vote (§4.3.2, against the first synthetic rows).
-    """
+    """2000 teachers as the thesis has (§5.5.2), a majority for the threshold; `warm_up`: steps before (§4.3.2)."""
 
     protocol: ClassVar[str] = "vd-gan-pate"
 

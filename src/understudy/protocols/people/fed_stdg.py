@@ -37,10 +37,7 @@ SEARCHED = ("em-mds", "naive", "sub-mds")  # send as many indices as keep the wa
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """The paper's settings (§5.6.1), beside those of `Settings`. `adaptive` lets MagRR lower γ, for `magnitude_share`
-    of every report's ε; without a word it does so wherever signs are sent. γ begins at 25 then, and stays at 5
-    otherwise.
-    """
+    """The paper's settings (§5.6.1). `adaptive`: MagRR lowers γ, by default with signs; it begins at 25, else at 5."""
 
     reporter: str = "sub-mds"
     rounds: int = 1000

@@ -116,9 +116,7 @@ def local_models(
     network: Dense, weights: Tensor, real: tuple[Tensor, Tensor, Tensor] | None,
     synthetic: tuple[Tensor, Tensor] | None, share: float, descent: Descent, rng: Rng,
 ) -> Tensor:  # fmt: skip
-    """What local steps from the global model change for each client: (clients, d). `real` are rows, classes and mask,
-    `synthetic` rows and classes; either may be None where γ, the `share`, leaves it out.
-    """
+    """What local steps change for each client: (clients, d); `real` or `synthetic` None where `share` leaves it out."""
     device = weights.device
     rows = None if real is None else (sent(real[0], device), sent(real[1], device), real[2])
     clients = len(real[0]) if real is not None else len(synthetic[0]) if synthetic is not None else 0

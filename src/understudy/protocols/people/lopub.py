@@ -44,10 +44,7 @@ MOST_HASHES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Declared):
-    """`epsilon_total` is for all `cap` reports of a person. `bound`: whether p_f follows from Eq. 4.7 ("paper") or from
-    the exact figure ("exact", see `privacy/local/rappor.py`). A column of LoPub depends on `clique` − 1 others at most,
-    in a table of `cells` cells.
-    """
+    """`epsilon_total` is for all `cap` reports; `bound`: p_f by Eq. 4.7 or exactly; `clique`, `cells` limit tables."""
 
     method: str = setting("lopub", choice(*METHODS), "lopub or locop")
     epsilon_total: float = setting(8.0, POSITIVE, "price of all reports of a person together")

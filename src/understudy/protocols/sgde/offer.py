@@ -59,9 +59,7 @@ _LEAST_MASS = 0.99  # what its draws must give, on average, to the label that it
 
 @dataclass(frozen=True, kw_only=True)
 class Requirements:
-    """What every offer of a pool must keep. `classes` are the labels where the schema has no class column: that of
-    images. Series have the class that their schema names, or none, and `target` is then empty.
-    """
+    """What every offer of a pool must keep; `classes`: of images; `target`: empty where series have no class."""
 
     schema: Schema | ImageSchema | SeriesSchema
     target: str

@@ -43,9 +43,7 @@ _LEAST_DEVIATION = 0.05
 
 
 def pool(offers: Sequence[GeneratorParts], requirements: Requirements, card: Mapping[str, Any]) -> GeneratorParts:
-    """One generator over these offers. Sums alone, all counted alike, are one fit, which draws classes as often as
-    silos have them. Otherwise every class is as likely as any other, and within a class every offer.
-    """
+    """One generator over these offers: sums counted alike are one fit; else classes, and their offers, are alike."""
     from understudy.models.pool import Pool
 
     groups: dict[Any, list[GeneratorParts]] = defaultdict(list)

@@ -82,9 +82,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a peer may do. `hello`: seconds to introduce itself. `joins`: streams opened by one party in a minute.
-    `silence`: seconds for which nothing may be heard of a party that was asked, before its line is taken to be dead.
-    """
+    """What a peer may do: seconds of `hello`, `joins` in a minute, seconds of `silence` before its line is dead."""
 
     hello: float = 10.0
     joins: int = 60

@@ -112,10 +112,7 @@ def fit_reports(
     anchored: bool, components: int, steps: int, rate: float, batch: int, liars: float = 0.0, seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> MixtureOfProducts:  # fmt: skip
-    """The mixture that the reports are likeliest under, `strength` being the penalty in units of λ. `ways` are one-way
-    tables to begin from; `anchored`: to keep, which noise would leave. `batch`: so many sets of columns enter a step,
-    all in turns.
-    """
+    """The mixture that reports are likeliest under; `strength`: of λ; `ways`: to begin from, `anchored`: to keep."""
     mixture = MixtureOfProducts(levels, components)
     generator = torch.Generator().manual_seed(seed)
     start = torch.cat(list(ways)).clamp(min=_RAREST).log().float()

@@ -77,10 +77,7 @@ def slope_and_curvature(heard: Heard, table: Tensor, moves: Tensor, liars: float
 
 @dataclass(frozen=True, eq=False)
 class _Shift:
-    """The shift of a column's table with the target, in `axes` (ways, ways) along which its parts are apart. `slope`,
-    `curvature`: of the reports' likelihood along each, (ways,). `back`: from the ways of a side, the column's and the
-    target's, to its levels, (levels, ways).
-    """
+    """A column's shift with the target, in `axes` apart; `slope`, `curvature` (ways,); `back`: to levels."""
 
     column: int
     slope: Tensor
