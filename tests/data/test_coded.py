@@ -98,5 +98,5 @@ def test_a_table_of_places_says_what_a_search_says_at_every_edge_and_beside_it(c
 def test_ids_have_one_mark_where_they_are_equal_as_text(one: list[Any], other: list[Any], same: int) -> None:
     marks = Marks()
     for ids in (one, other):
-        marks.note(pd.Series(ids, dtype=np.int64 if isinstance(ids[0], int) else object))
+        marks.note(pd.Series(ids, dtype=np.int64 if isinstance(ids[0], int) else object), len(ids))
     assert marks.repeated == same

@@ -16,8 +16,8 @@ from understudy.answers.question import left_of
 from understudy.data.column import Column
 from understudy.data.conditions import Condition, Order, Test, tests
 from understudy.data.encoding.values import numbers_of, typed
+from understudy.data.places import Places, starts_of, taken
 from understudy.data.rules import about, met
-from understudy.data.table import Places, starts_of, taken
 from understudy.data.visits import VisitSchema
 
 

@@ -35,7 +35,7 @@ from understudy.answers.walks import EventSet, Network, Walks, each_given, kinds
 from understudy.data.conditions import Order, columns, parse, tests
 from understudy.data.encoding.codec import Codec, Uniform
 from understudy.data.encoding.values import Codes, Pieces, typed
-from understudy.data.table import Places, starts_of
+from understudy.data.places import Places, starts_of
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.reading import declared, timed
 from understudy.ground.errors import ConfigError

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from understudy.data.column import Categorical, Category
 from understudy.data.document import Document
-from understudy.data.table import Places, starts_of, taken
+from understudy.data.places import Places, starts_of, taken
 from understudy.ground.check import known_keys, repeated
 from understudy.ground.errors import ConfigError, SchemaError
 

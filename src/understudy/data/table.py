@@ -19,9 +19,10 @@ of a text under a key of this reading: two of n ids are taken for one with a pro
 is refused, never the other way round.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import repeat
 from typing import Any, ClassVar, NamedTuple
@@ -33,12 +34,11 @@ from numpy.typing import ArrayLike, NDArray
 from understudy.data.reading.cells import NOT_NULLABLE, Fault, read_cells, read_ids
 from understudy.data.reading.coded import Batch, Marks
 from understudy.data.reading.files import Raw, Source, batches_of, is_long, open_source
-from understudy.data.reading.sources import TableSource, source_at
+from understudy.data.reading.sources import ALL, Part, TableSource, source_at
 from understudy.data.schema import Column, Integer, Real, Schema
 from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError
 
-Places = NDArray[np.int64]
 LISTED = '; "understudy schema check" lists all'
 
 
@@ -93,21 +93,38 @@ class Table:
 
 
 class StreamedTable(Table):
-    """A long table. `rows` and `repeated` (rows with the id of an earlier one) are as they were when it was opened."""
+    """A long table, or a part of it; `rows` and `repeated` as when it was opened. Under a key `marks` has its ids."""
 
-    def __init__(self, origin: TableSource, schema: Schema) -> None:
-        for key, value in {"origin": origin, "schema": schema, "source": origin.name}.items():
-            object.__setattr__(self, key, value)  # as a frozen dataclass does
-        marks, rows = Marks(), 0
-        for batch in self.uncoded(marks):
-            rows += len(batch)
-            for column in schema.columns:
-                batch.check(column)
-        object.__setattr__(self, "_counted", (rows, marks.repeated))
+    def __init__(self, origin: TableSource, schema: Schema, part: Part = ALL, key: str | None = None) -> None:
+        own = {"origin": origin, "schema": schema, "source": origin.name, "part": part, "key": key, "marks": Marks()}
+        for name, value in own.items():
+            object.__setattr__(self, name, value)  # as a frozen dataclass does
 
     long: ClassVar[bool] = True
     origin: TableSource
-    _counted: tuple[int, int]
+    part: Part
+    key: str | None
+    marks: Marks
+
+    @cached_property
+    def _counted(self) -> tuple[int, int]:
+        """The rows, and how many have the id of an earlier one. Every cell is looked at."""
+        from understudy.data.reading.parquet import pieces_of
+
+        marks = Marks(self.key)
+        if self.part == ALL and (of := pieces_of(self.origin, len(self.schema.names) + 1)) > 1:
+            from understudy.ground.processes import in_processes
+
+            told = {"source": asdict(self.origin), "schema": self.schema.to_dict(), "of": of, "key": marks.key}
+            asks = [json.dumps(told | {"number": number}).encode() for number in range(of)]
+            for answer in in_processes("understudy.data.table:checked_part", asks):
+                marks.add(np.frombuffer(answer, np.uint64, offset=8), int.from_bytes(answer[:8], "big"))
+            return marks.rows, marks.repeated
+        for batch in self.uncoded(marks):
+            for column in self.schema.columns:
+                batch.check(column)
+        object.__setattr__(self, "marks", marks if self.key else Marks())
+        return marks.rows, marks.repeated
 
     @property
     def rows(self) -> int:
@@ -131,9 +148,10 @@ class StreamedTable(Table):
             yield pd.DataFrame({name: batch[name] for name in batch.columns})
 
     def code_batches(self) -> Iterator[Batch]:
-        marks = Marks()
+        marks = Marks(self.key)
         yield from self.uncoded(marks)
         self.require_one_row_each(marks.repeated)
+        object.__setattr__(self, "marks", marks if self.key else Marks())
 
     def require_one_row_each(self, repeated: int) -> None:
         if repeated:
@@ -145,7 +163,7 @@ class StreamedTable(Table):
     def uncoded(self, marks: Marks) -> Iterator[Batch]:
         """All rows as they came, a batch at a time; who they are is noted."""
         readers, hint = readers_of(self.schema, one_row_each=False), f" in the same part of it{LISTED}"
-        for raw in _parts(self.origin, readers, long=True):
+        for raw in _parts(self.origin, readers, long=True, part=self.part):
             judged(replace(raw, columns={}), readers, hint)
 
             def judge(name: str, raw: Raw = raw) -> "pd.Series[Any]":
@@ -153,8 +171,7 @@ class StreamedTable(Table):
                 return judged(own, readers, hint)[name]
 
             if len(raw.numbers):
-                if self.schema.person is not None:
-                    marks.note(judge(self.schema.person))
+                marks.note(None if self.schema.person is None else judge(self.schema.person), len(raw.numbers))
                 yield Batch(raw.columns, len(raw.numbers), judge)
 
 
@@ -191,9 +208,17 @@ def open_table(source: Source, schema: Schema, name: str | None = None, *, one_r
     if not _is_long(source, schema):
         return read_table(source, schema, name, one_row_each=one_row_each)
     table = StreamedTable(source_at(source), schema)
-    if one_row_each:
+    if table.repeated and one_row_each:  # in this order: all of it is looked at
         table.require_one_row_each(table.repeated)
     return table
+
+
+def checked_part(told: bytes) -> bytes:
+    """What another process is asked for: the rows and the marks of a part whose every cell fits."""
+    asked = json.loads(told)
+    source = TableSource(**asked["source"] | {"missing": tuple(asked["source"]["missing"])})
+    part = StreamedTable(source, Schema.from_dict(asked["schema"]), (asked["number"], asked["of"]), asked["key"])
+    return part.rows.to_bytes(8, "big") + part.marks.all.tobytes()
 
 
 def read_columns(
@@ -232,7 +257,7 @@ def check_table(
         # What is wrong with the header, or with a line that was read ahead, is said with every part.
         found |= {(one.column, one.row, one.reason): one for one in violations(raw.name, faults)}
         if long and one_row_each and schema.person in cells and not any(fault.error for fault in faults):
-            marks.note(cells[schema.person])
+            marks.note(cells[schema.person], len(raw.numbers))
     if repeated := marks.repeated:
         reason = f"{repeated:,} rows have the id of an earlier row: a person has one row."
         again = Violation(source=raw.name, column=schema.person, row=None, value=None, reason=reason)
@@ -244,8 +269,10 @@ def _is_long(source: Source, schema: Schema) -> bool:
     return is_long(source, len(schema.names) + (schema.person is not None))
 
 
-def _parts(source: Source, readers: Mapping[str, "Reader"], name: str | None = None, *, long: bool) -> Iterator[Raw]:
-    for raw in batches_of(source, wanted(readers), name, long=long):
+def _parts(
+    source: Source, readers: Mapping[str, "Reader"], name: str | None = None, *, long: bool, part: Part = ALL
+) -> Iterator[Raw]:
+    for raw in batches_of(source, wanted(readers), name, long=long, part=part):
         # A part without rows is of use for its header and its faults alone.
         yield raw if len(raw.numbers) or not long else replace(raw, columns={})
 
@@ -318,15 +345,3 @@ def _show(value: object) -> str:
     """A value as it stands in a message: numbers bare, text in quotes, nothing longer than a line."""
     text = f"{value:.15g}" if isinstance(value, float) else str(value)[:40]
     return f'"{text}"' if isinstance(value, str) and not re.fullmatch(r"[-+.\deE]+", text) else text
-
-
-def starts_of(numbers: NDArray[np.integer[Any]]) -> Places:
-    """Where each person's rows begin, and where all end, of rows that stand person after person: (people + 1,)."""
-    return np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
-
-
-def taken(starts: Places, people: NDArray[Any]) -> tuple[Places, Places]:
-    """Of these people alone, in this order: where the rows of each begin, and the places of all rows now."""
-    numbers = np.diff(starts)[people]
-    begin = starts_of(numbers)
-    return begin, np.arange(begin[-1]) + np.repeat(starts[people] - begin[:-1], numbers)

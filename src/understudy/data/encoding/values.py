@@ -116,9 +116,9 @@ class _Places:
 
     def __call__(self, numbers: NDArray[np.float64]) -> Codes:
         if self.plain:
-            return (numbers - self.low).astype(np.int32)
+            return np.asarray(numbers - self.low, dtype=np.int32)
         bits = (_rank(numbers + 0.0) >> self.shift) - self.first_bits  # −0 is 0
-        places = self.first[bits]
+        places: Codes = self.first[bits]
         for _ in range(self.steps):
             places += numbers >= self.inner[places]
         if (crowded := self.crowded[bits]).any():

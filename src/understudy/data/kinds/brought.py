@@ -20,9 +20,10 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.described import AnyRows, AnySchema, PublicSchema, Rows
 from understudy.data.document import Document, read
 from understudy.data.kinds.kind import IMAGES, SERIES, TABLE, Family, Flat, Kind, placed
+from understudy.data.places import starts_of
 from understudy.data.reading.files import Source
 from understudy.data.schema import Grid, Schema, join
-from understudy.data.table import Table, Violation, starts_of
+from understudy.data.table import Table, Violation
 from understudy.data.visits import SeveralVisits, TwoSources, Visits, VisitSchema, read_visits
 from understudy.data.visits.reading import number_bounds, two_sources
 from understudy.ground.check import known_keys, nearest, repeated

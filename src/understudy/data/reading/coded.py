@@ -6,7 +6,7 @@ whatever is not plainly within its column's domain is left to it.
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -97,11 +97,17 @@ class Marks:
     """Who was there: a mark of 8 bytes for each id, under a key. Ids that are equal as text have one mark."""
 
     def __init__(self, key: str | None = None) -> None:
-        self.key = key or secrets.token_hex(8)
+        self.key, self.rows = key or secrets.token_hex(8), 0
         self._marks: list[NDArray[np.uint64]] = []
 
-    def note(self, ids: "pd.Series[Any]") -> None:
-        """As text in one form, as alignment has it: a batch of "7" and "8" alone was read as numbers."""
+    def note(self, ids: "pd.Series[Any] | None", rows: int) -> None:
+        """So many rows, with these ids, if they have any.
+
+        As text in one form, as alignment has it: a batch of "7" and "8" alone was read as numbers.
+        """
+        self.rows += rows
+        if ids is None:
+            return
         if ids.dtype == np.int64:
             numbers = ids.to_numpy()
             long = (numbers <= -_MARKED) | (numbers >= _MARKED)
@@ -117,22 +123,19 @@ class Marks:
             marks[long] = pd.util.hash_array(texts, hash_key=self.key, categorize=False)
         self._marks.append(marks)
 
-    def __iter__(self) -> Iterator[NDArray[np.uint64]]:
-        return iter(self._marks)
-
-    def add(self, marks: NDArray[np.uint64]) -> None:
+    def add(self, marks: NDArray[np.uint64], rows: int) -> None:
         """Those of another part, under the same key."""
+        self.rows += rows
         self._marks.append(marks)
 
     @property
     def all(self) -> NDArray[np.uint64]:
         """In order."""
-        if len(self._marks) != 1:
-            self._marks = [np.sort(np.concatenate(self._marks)) if self._marks else np.empty(0, np.uint64)]
+        self._marks = [np.sort(np.concatenate(self._marks)) if self._marks else np.empty(0, np.uint64)]
         return self._marks[0]
 
     @property
     def repeated(self) -> int:
         """How many have the mark of another."""
-        marks = np.sort(self.all)
+        marks = self.all
         return int((marks[1:] == marks[:-1]).sum())

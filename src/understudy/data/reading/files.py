@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -28,12 +29,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from understudy.data.reading.cells import Fault
-from understudy.data.reading.databases import Answer, count_rows, query_batches, query_rows
-from understudy.data.reading.sources import SUFFIX, TableSource, source_at
+from understudy.data.reading.sources import ALL, SUFFIX, Part, TableSource, source_at
 from understudy.data.reading.written import arrow_cells, as_declared, csv_cells
 from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError
@@ -47,7 +46,6 @@ LONG = 20_000_000  # cells: of more, a table is read in parts
 BATCH = (
     1 << 18
 )  # rows of a Parquet file, of few columns; a CSV file comes in blocks of bytes, a query as `databases` says
-_CELLS = 1 << 22  # about so many at a time, of many columns
 BLOCK = 2**24  # bytes at a time: a row must fit
 _BYTES = 8  # of a cell in a CSV file, about
 _PACKED = 4  # by how much one is shorter as .gz, about
@@ -82,10 +80,11 @@ def open_source(source: Source, want: Want, name: str | None = None) -> Raw:
         return next(parts)
 
 
-def batches_of(source: Source, want: Want, name: str | None = None, *, long: bool) -> Generator[Raw]:
-    """The table in parts, in order: a `long` one a few rows at a time, any other as one.
+def batches_of(source: Source, want: Want, name: str | None = None, *, long: bool, part: Part = ALL) -> Generator[Raw]:
+    """The table in batches, in order: a `long` one a few rows at a time, any other as one; or `part` i of n of a long
+    one. No row is in two parts, and each is in one.
 
-    Edges: a part of a long one may have no rows, and says what is wrong with others.
+    Edges: a batch of a long one may have no rows, and says what is wrong with others.
     """
     if isinstance(source, pd.DataFrame):
         yield _from_frame(source, want, name or "the table")
@@ -94,7 +93,7 @@ def batches_of(source: Source, want: Want, name: str | None = None, *, long: boo
         yield _from_arrow(source, want, name or "the table")
         return
     described = source_at(source)
-    for raw in _parts(described, want, name or described.name, long):
+    for raw in _parts(described, want, name or described.name, long, part):
         yield _declared(raw, described, want)
 
 
@@ -107,22 +106,21 @@ def is_long(source: Source, columns: int) -> bool:
         return False
     described = source_at(source)
     if described.is_database:
+        from understudy.data.reading.databases import count_rows
+
         return (count_rows(described) or 0) * columns > LONG
     suffix = _suffix_of(described)
     try:
         if suffix == ".parquet":
-            return int(pyarrow.parquet.read_metadata(described.table).num_rows) * columns > LONG
+            from understudy.data.reading import parquet
+
+            return parquet.rows_of(described.table) * columns > LONG
         if suffix.startswith((".csv", ".tsv")):
             size = Path(described.table).stat().st_size * (_PACKED if suffix.endswith(".gz") else 1)
             return size > LONG * _BYTES
     except (OSError, pa.ArrowException):
         pass
     return False
-
-
-def batch_rows(columns: int) -> int:
-    """How many rows of a Parquet file are read at a time."""
-    return min(BATCH, max(1 << 12, _CELLS // max(1, columns)))
 
 
 def _in_memory(source: Source) -> bool:
@@ -140,10 +138,12 @@ def _declared(raw: Raw, source: TableSource, want: Want) -> Raw:
     return replace(raw, columns=columns, faults=tuple(faults))
 
 
-def _parts(source: TableSource, want: Want, name: str, long: bool) -> Iterator[Raw]:
+def _parts(source: TableSource, want: Want, name: str, long: bool, part: Part) -> Iterator[Raw]:
     if source.is_database:
+        from understudy.data.reading.databases import query_batches, query_rows
+
         answers = query_batches(source) if long else iter([query_rows(source)])
-        yield from _numbered(_from_answer(answer, want, name) for answer in answers)
+        yield from islice(_numbered(_from_answer(answer, want, name) for answer in answers), part[0], None, part[1])
         return
     reader = _READERS.get(_suffix_of(source))
     if reader is None:
@@ -152,7 +152,10 @@ def _parts(source: TableSource, want: Want, name: str, long: bool) -> Iterator[R
             f"URL of a database, or a NAME{SUFFIX} that says how it is read. Nothing was read."
         )
     with _in_words(source):
-        yield from reader(source, want, name, long)
+        if reader is _from_parquet:
+            yield from _from_parquet(source, want, name, long, part)
+        else:
+            yield from islice(reader(source, want, name, long), part[0], None, part[1])
 
 
 def _numbered(parts: Iterable[Raw]) -> Iterator[Raw]:
@@ -206,7 +209,7 @@ def _from_arrow(source: Any, want: Want, name: str, coded: bool = False) -> Raw:
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(table) + 1))
 
 
-def _from_answer(found: Answer, want: Want, name: str) -> Raw:
+def _from_answer(found: Any, want: Want, name: str) -> Raw:
     if isinstance(found, pa.Table):
         return _from_arrow(found, want, name)
     header, cells = found
@@ -214,21 +217,15 @@ def _from_answer(found: Answer, want: Want, name: str) -> Raw:
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(cells[0]) + 1))
 
 
-def _from_parquet(source: TableSource, want: Want, name: str, long: bool) -> Iterator[Raw]:
-    with pyarrow.parquet.ParquetFile(source.table) as file:
-        header, kinds = file.schema_arrow.names, file.schema_arrow.types
-        columns = _present(header, want)
-    words = [
-        column for column, kind in zip(header, kinds, strict=True) if pa.types.is_string(kind) and column in columns
-    ]
-    with pyarrow.parquet.ParquetFile(source.table, read_dictionary=words if long else None) as file:
-        tables: Iterable[pa.Table]
-        if long and columns:
-            batches = file.iter_batches(batch_rows(len(columns)), columns=columns, use_threads=False)
-            tables = (pa.Table.from_batches([batch]) for batch in batches)
-        else:
-            tables = [file.read(columns=columns)]
-        yield from _numbered(replace(_from_arrow(table, None, name, long), header=header) for table in tables)
+def _from_parquet(source: TableSource, want: Want, name: str, long: bool, part: Part = ALL) -> Iterator[Raw]:
+    from understudy.data.reading import parquet
+
+    header = parquet.header_of(source.table)
+    columns = _present(header, want)
+    tables = parquet.long_tables(source.table, columns, part, BATCH) if long and columns else None
+    for before, table in tables or [(0, parquet.whole_table(source.table, columns))]:
+        raw = _from_arrow(table, None, name, long)
+        yield replace(raw, header=header, numbers=raw.numbers + before)
 
 
 def _from_excel(source: TableSource, want: Want, name: str, long: bool) -> Iterator[Raw]:

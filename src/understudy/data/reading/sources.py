@@ -25,6 +25,8 @@ from understudy.ground.durable import load_toml
 from understudy.ground.errors import ConfigError, SchemaError
 
 SUFFIX = ".source.toml"
+Part = tuple[int, int]  # of a long table: i of n, from 0
+ALL: Part = (0, 1)
 WRITTEN = ("separator", "encoding", "decimal", "missing", "sheet")  # how a file is written
 _NOTHING = "Nothing was read."
 

@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.data.encoding.values import Codes
-from understudy.data.table import Places, taken
+from understudy.data.places import Places, taken
 from understudy.data.visits.schema import SeveralVisits, VisitSchema
 from understudy.ground.errors import SchemaError
 

@@ -38,8 +38,9 @@ from numpy.typing import NDArray
 from scipy import sparse, stats
 
 from understudy.data.column import Integer, Real
+from understudy.data.places import Places
 from understudy.data.reading.files import Source
-from understudy.data.table import Places, read_table
+from understudy.data.table import read_table
 from understudy.data.visits import (
     SeveralVisits,
     TwoSources,

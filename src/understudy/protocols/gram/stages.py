@@ -171,11 +171,12 @@ class Pairs(Stage[Rows]):
         if own in self.marks:
             parts[block_name(own)] = rows.matrix(self.layout)[self.marks[own]]
         held = {n: place for n, place in enumerate(self.places) if place.block == own}
+        for n, place in held.items():
+            parts[self._table(n)] = torch.zeros(self.layout.shape_of(place), dtype=torch.int64)
         for codes in rows.code_batches(self.layout) if held else ():
             for n, place in held.items():
                 columns = [column for _, column in place.columns]
-                table = triple_table(codes, self.layout.group_sizes[rows.group], columns)
-                parts[self._table(n)] = parts[self._table(n)] + table if self._table(n) in parts else table
+                parts[self._table(n)] += triple_table(codes, self.layout.group_sizes[rows.group], columns)
         return parts
 
     def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[Any]:

@@ -56,6 +56,7 @@ from understudy.protocols.joint.messages import (
     Swap,
     Swapped,
 )
+from understudy.protocols.joint.parts import counted_in_parts, current_counter
 from understudy.protocols.joint.products import Chunk, Products, chunks_of, products_of
 from understudy.protocols.joint.session import Session, check_noise, refusing, told_alike, told_study
 from understudy.protocols.joint.stage import Choice, Holding, Stage, Study, Terms
@@ -78,12 +79,12 @@ class JointParty(Party):
         agreed: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> None:
-        holder: tuple[Any, ...] = (name, *self._roster(study, rows), ledger)
-        super().__init__(*holder, **more)
+        super().__init__(*(name, *self._roster(study, rows), ledger), **more)
         rows.schema.require_public(f"the schema of {name}")
         self.budget, self.agreed = budget, dict(agreed or {})
         self.kind_of_study, self.held = study, rows
         self.paid: Spend = {}  # over all sessions
+        self.counter = current_counter()
         self.forget()
 
     def forget(self) -> None:
@@ -243,11 +244,12 @@ class JointParty(Party):
         elif ask.inbox or ask.corrections:
             raise MessageError(f"{self.name}: a message came that was not due. Nothing was charged or sent.")
         sigmas = pricing.sigmas(number, stage.blocks, noise)
+        counted = counted_in_parts(self, session, stage)  # refused before anything is charged, or None
         receipt = self._pay(session)
         if isinstance(stage, Choice):
             return Released(parts=Paid({"chosen": stage.choose(self.rows, noise, self.rng)}, receipt))
         own = self.study.grid.group_of(self.name)
-        parts = stage.count(self.rows) | stage.across(session.shares)
+        parts = (stage.count(self.rows) if counted is None else counted) | stage.across(session.shares)
         due = {key: block.shape for key, block in stage.blocks.items() if own in block.groups}
         if {key: tuple(part.shape) for key, part in parts.items()} != due:
             raise PrivacyError(f"{self.name}: what was counted is not what the stage says. Nothing was sent.")

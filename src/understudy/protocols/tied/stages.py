@@ -22,8 +22,8 @@ from torch import Tensor
 from understudy.data.arrays import ArrayTable, Values
 from understudy.data.encoding.codec import Codes
 from understudy.data.encoding.frame import UNIT, Frame, on_diagonal, packed
+from understudy.data.places import taken
 from understudy.data.schema import Block as Groups
-from understudy.data.table import taken
 from understudy.models.moments.released import bins_of
 from understudy.privacy.secure import moments
 from understudy.privacy.secure.counts import one_hot

@@ -1,0 +1,157 @@
+"""Work in several processes of this machine: functions of this package, from bytes to bytes.
+
+Each process is an interpreter of its own, started by name and not by a fork, so that a script, a notebook or a server
+with threads can have them without a word about it in its own code. They wait for work a while and end by themselves,
+and with the one that started them. `UNDERSTUDY_PROCESSES` says how many there are; as many as cores unless it is set.
+
+Edges: an error of this package comes back as it is; any other, or a process that dies → PartyError.
+"""
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import IO
+
+from understudy.ground import errors
+from understudy.ground.check import whole
+from understudy.ground.errors import ConfigError, PartyError
+
+VARIABLE = "UNDERSTUDY_PROCESSES"
+_IDLE = 60.0  # seconds without work after which processes end
+_START = "from understudy.ground.processes import serve; serve()"
+
+
+def process_count() -> int:
+    """How many processes there may be."""
+    if not (said := os.environ.get(VARIABLE, "")):
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not said.isdecimal():
+        raise ConfigError(f"{VARIABLE} must be a whole number, not {said[:40]!r}.")
+    whole(**{VARIABLE: int(said)})
+    return int(said)
+
+
+def in_processes(work: str, asks: Sequence[bytes]) -> list[bytes]:
+    """What `work`, "module:function" of this package, makes of each; as many at a time as there may be processes."""
+    with _LOCK:
+        return _Workers.shared().map(work, asks)
+
+
+class _Workers:
+    held: "tuple[int, _Workers] | None" = None  # by whom, since a fork's are not its own
+
+    def __init__(self) -> None:
+        here = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+        self._environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        self._end: threading.Timer | None = None
+
+    @classmethod
+    def shared(cls) -> "_Workers":
+        if cls.held is None or cls.held[0] != os.getpid():
+            cls.held = os.getpid(), cls()
+        return cls.held[1]
+
+    def map(self, work: str, asks: Sequence[bytes]) -> list[bytes]:
+        if self._end is not None:
+            self._end.cancel()
+        try:
+            with ThreadPoolExecutor(max(1, min(process_count(), len(asks)))) as threads:
+                return list(threads.map(lambda ask: self._answer(work, ask), asks))
+        finally:
+            self._end = threading.Timer(_IDLE, self.close)
+            self._end.daemon = True
+            self._end.start()
+
+    def close(self) -> None:
+        """End those that have nothing to do."""
+        with suppress(Empty):
+            while True:
+                _ended(self._idle.get_nowait())
+
+    def _answer(self, work: str, ask: bytes) -> bytes:
+        try:
+            process = self._idle.get_nowait()
+        except Empty:
+            process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            _write(process.stdin, work.encode(), ask)
+            kind, answer = _read(process.stdout), _read(process.stdout)
+        except (OSError, EOFError):
+            process.kill()
+            _ended(process)
+            raise PartyError(
+                f"a process that counted rows ended by itself ({process.returncode}): too little memory, perhaps. "
+                f"{VARIABLE}=1 counts in one. Nothing was charged or sent."
+            ) from None
+        self._idle.put(process)
+        if kind == b"answer":
+            return answer
+        raise getattr(errors, kind.decode(), PartyError)(answer.decode())
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        pipe = subprocess.PIPE
+        return subprocess.Popen([sys.executable, "-c", _START], stdin=pipe, stdout=pipe, env=self._environment)
+
+
+_LOCK = threading.Lock()  # one piece of work at a time has all cores
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> None:
+    """It hears no more, and so it ends."""
+    with suppress(OSError), process:
+        pass
+
+
+@atexit.register
+def _end_all() -> None:
+    if _Workers.held is not None and _Workers.held[0] == os.getpid():
+        _Workers.held[1].close()
+
+
+def serve() -> None:
+    """Work until nobody asks any more. What is printed meanwhile goes where errors go."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    asks = sys.stdin.buffer
+    while True:
+        try:
+            work, ask = _read(asks).decode(), _read(asks)
+        except (EOFError, OSError):
+            return
+        module, function = work.split(":")
+        try:
+            if not module.startswith("understudy."):
+                raise PartyError(f"{json.dumps(module)} is not of this package.")
+            _write(answers, b"answer", getattr(import_module(module), function)(ask))
+        except errors.UnderstudyError as error:
+            _write(answers, type(error).__name__.encode(), str(error).encode())
+        except Exception as error:  # its text may quote rows, and is not repeated
+            _write(answers, b"PartyError", f"a part could not be counted ({type(error).__name__}).".encode())
+
+
+def _write(file: IO[bytes], *parts: bytes) -> None:
+    for part in parts:
+        file.write(len(part).to_bytes(8, "big"))
+        file.write(part)
+    file.flush()
+
+
+def _read(file: IO[bytes]) -> bytes:
+    size = file.read(8)
+    data = file.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
+    if len(size) < 8 or len(data) < int.from_bytes(size, "big"):
+        raise EOFError
+    return data

@@ -1,0 +1,241 @@
+"""Partial counts: they add up to what one process counts, and none is counted twice, left out or taken for another."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from understudy.api.train import train
+from understudy.data.column import Binned
+from understudy.data.reading import files, parquet
+from understudy.data.reading.sources import TableSource
+from understudy.data.samples import toy
+from understudy.data.table import StreamedTable, open_table
+from understudy.ground import processes
+from understudy.ground.errors import ConfigError, PartyError, SchemaError
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.joint.parts import Job, counted_by, merged, part_of, sealed
+from understudy.runs.federation import Federation
+
+FRAME, _all = toy(rows=150, seed=4)
+_toy = _all.select(["smoker", "age", "treated", "income"])
+SCHEMA = replace(_toy, columns=tuple(replace(c, bins=None) if isinstance(c, Binned) else c for c in _toy.columns))
+BUDGET = Budget(2.0, 1e-5)
+SMALL: dict[str, Any] = {"components": 8, "steps": 5, "device": "cpu"}
+
+pytestmark = pytest.mark.usefixtures("short_fits")
+
+
+@dataclass
+class Here:
+    """Parts are counted one after the other, in this process; jobs are kept, and `wrong` has a word at the end."""
+
+    of: int = 4
+    jobs: list[Job] = field(default_factory=list)
+    wrong: Any = None
+
+    def __call__(self, job: Job, source: TableSource) -> Iterable[bytes]:
+        self.jobs.append(job)
+        parts = [part_of(job.to_bytes(), number, source) for number in range(job.of)]
+        return parts if self.wrong is None else self.wrong(job, parts)
+
+
+@pytest.fixture(autouse=True)
+def long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LONG", 0)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> TableSource:
+    return kept(tmp_path / "t.parquet")
+
+
+def kept(path: Path, frame: pd.DataFrame = FRAME) -> TableSource:
+    frame.to_parquet(path, index=False, row_group_size=16)
+    return TableSource(table=str(path))
+
+
+def run(source: Any, counter: Here | None = None, **more: Any) -> tuple[Any, Federation]:
+    federation = Federation.rehearsal({"one": source}, {"one": SCHEMA}, budget=BUDGET, seed=3)
+    if counter is None:
+        return train("gram", federation, run="r", **SMALL, **more).generator, federation
+    with counted_by(counter):
+        return train("gram", federation, run="r", **SMALL, **more).generator, federation
+
+
+@pytest.mark.parametrize("of", [1, 3, 10, 23])
+@pytest.mark.parametrize("settings", [{}, {"fine": 0.0}, {"target": SCHEMA.names[0], "triples": (SCHEMA.names[:3],)}])
+def test_a_release_of_parts_is_that_of_the_whole_to_the_bit(
+    source: TableSource, of: int, settings: dict[str, Any]
+) -> None:
+    (whole, first), (parts, second) = run(source, **settings), run(source, Here(of), **settings)
+    pd.testing.assert_frame_equal(whole.sample(50, seed=1), parts.sample(50, seed=1))
+    assert whole.card == parts.card
+    ledgers = [[entry.what for entry in own.holders["one"].ledger.entries()] for own in (first, second)]
+    assert len(ledgers[0]) == len(ledgers[1])
+
+
+def test_processes_of_their_own_count_the_same(source: TableSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, _ = run(source)
+    monkeypatch.setattr(parquet, "SPREAD", 0)
+    monkeypatch.setenv(processes.VARIABLE, "2")
+    asked = []
+    monkeypatch.setattr(processes, "process_count", lambda: asked.append(1) or 2)
+    assert open_table(source, SCHEMA).rows == len(FRAME)
+    parts, _ = run(source)
+    assert len(asked) >= 3  # to open it, and for two releases
+    pd.testing.assert_frame_equal(whole.sample(50, seed=1), parts.sample(50, seed=1))
+
+
+def test_what_is_wrong_with_a_row_is_said_by_whichever_process_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "SPREAD", 0)
+    monkeypatch.setenv(processes.VARIABLE, "2")
+    wrong = FRAME.assign(age=FRAME.age.where(FRAME.index != 120, 400))
+    with pytest.raises(SchemaError, match=r'column "age": value 400 at row 121 is above'):
+        open_table(kept(tmp_path / "t.parquet", wrong), SCHEMA)
+    twice = pd.concat([FRAME, FRAME[:1]])
+    with pytest.raises(SchemaError, match="1 rows have the id of an earlier row"):
+        open_table(kept(tmp_path / "t.parquet", twice), SCHEMA)
+
+
+@pytest.mark.parametrize("said", ["0", "-1", "two", "1.5"])
+def test_a_number_of_processes_that_is_none_is_refused(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(processes.VARIABLE, said)
+    with pytest.raises(ConfigError, match=processes.VARIABLE):
+        processes.process_count()
+
+
+def forged(whole: bytes, **head: Any) -> bytes:
+    """The same counts under another head."""
+    mark, rest = whole[:18], whole[22:]
+    size = int.from_bytes(whole[18:22], "big")
+    said = json.dumps(json.loads(rest[:size]) | head, sort_keys=True).encode()
+    return mark + len(said).to_bytes(4, "big") + said + rest[size:]
+
+
+def resealed(job: Job, number: int, **other: Any) -> bytes:
+    """A part of another job, of the same rows."""
+    counts = {"rows": 0, "marks": torch.empty(0, dtype=torch.int64), "sums": {}}
+    return sealed(replace(job, **other), number, counts)
+
+
+WRONG = {
+    "part 2 of 4 is missing": lambda job, parts: [parts[0], *parts[2:]],
+    "part 2, 3, 4 of 4 is missing": lambda job, parts: parts[:1],
+    "part 1 of 4 came twice": lambda job, parts: [*parts, parts[0]],
+    "part 3 of 4 came twice": lambda job, parts: [*parts[:3], parts[2]],
+    "is of another run": lambda job, parts: [*parts[:3], resealed(job, 3, run="other")],
+    "is of another holder": lambda job, parts: [*parts[:3], resealed(job, 3, holder="two")],
+    "is of another stage": lambda job, parts: [*parts[:3], resealed(job, 3, stages=[["again", {}, 1.0]])],
+    "is of another schema": lambda job, parts: [*parts[:3], resealed(job, 3, schema=job.schema | {"person": "x"})],
+    "is of another number of parts": lambda job, parts: [*parts[:3], resealed(job, 3, of=5)],
+    "is of other terms": lambda job, parts: [
+        *parts[:3],
+        resealed(job, 3, stages=[[job.stage, {"groups": torch.zeros(3)}, 1.0]]),
+    ],
+    "part 4 of 4 was changed, or sealed in another session": lambda job, parts: [
+        *parts[:3],
+        resealed(job, 3, key=bytes(32)),
+    ],
+    "part 2 of 4 was changed": lambda job, parts: [parts[0], forged(parts[0], part=1), *parts[2:]],
+    "part 1 of 4 was changed": lambda job, parts: [parts[0][:-1] + bytes([parts[0][-1] ^ 1]), *parts[1:]],
+    "is of other terms, or of none": lambda job, parts: [*parts[:3], forged(parts[3], part=4)],
+    "is no part of a count, or is cut off": lambda job, parts: [*parts[:3], parts[3][:40]],
+    "is no part of a count": lambda job, parts: [*parts[:3], b"\x00" * 99],
+    "the parts do not count the same": lambda job, parts: [
+        *parts[:3],
+        sealed(job, 3, {"rows": 38, "marks": torch.arange(38) - 10**6, "sums": {}}),
+    ],
+    "the parts have 112 rows together, and the table that was opened had 150": lambda job, parts: [
+        *parts[:3],
+        sealed(job, 3, {"rows": 0, "marks": torch.empty(0, dtype=torch.int64), "sums": {}}),
+    ],
+}
+
+
+@pytest.mark.parametrize("why", WRONG)
+@pytest.mark.parametrize("stage", [0, 1])
+def test_parts_that_are_not_all_of_one_count_are_refused_before_any_charge(
+    source: TableSource, why: str, stage: int
+) -> None:
+    counter = Here()
+    counter.wrong = lambda job, parts: WRONG[why](job, parts) if len(counter.jobs) == stage + 1 else parts
+    federation = Federation.rehearsal({"one": source}, {"one": SCHEMA}, budget=BUDGET, seed=3)
+    with counted_by(counter), pytest.raises(PartyError, match=f"{why}.*Nothing was charged or sent"):
+        train("gram", federation, run="r", **SMALL)
+    ledger = federation.holders["one"].ledger
+    assert len([entry for entry in ledger.entries() if entry.run]) == stage  # of releases that came before
+
+
+@pytest.fixture
+def job(source: TableSource) -> Job:
+    counter = Here()
+    run(source, counter)
+    return counter.jobs[0]
+
+
+def test_no_id_counts_twice_however_its_rows_are_spread(job: Job, tmp_path: Path) -> None:
+    """A person with a row in two parts that an engine cut, be the ids written as text in one and as numbers in the
+    other; or with two rows in one part.
+    """
+    halves = [FRAME[:75], FRAME[74:]]
+    ids = [SCHEMA.person]
+    for change in (lambda half: half, lambda half: half.assign(**{ids[0]: half[ids[0]].astype(str)})):
+        sources = [kept(tmp_path / "a.parquet", halves[0]), kept(tmp_path / "b.parquet", change(halves[1]))]
+        own = replace(job, of=2)
+        parts = [part_of(own.to_bytes(), number, place, cut=False) for number, place in enumerate(sources)]
+        with pytest.raises(PartyError, match="1 ids are in two parts, or twice in one"):
+            merged(own, parts, None)
+    twice = kept(tmp_path / "c.parquet", pd.concat([FRAME, FRAME[3:4]]))
+    with pytest.raises((PartyError, SchemaError)):
+        part_of(replace(job, of=1).to_bytes(), 0, twice)
+
+
+def test_a_server_that_calls_the_person_otherwise_does_not_switch_the_check_of_ids_off(job: Job) -> None:
+    assert job.schema["person"] == SCHEMA.person
+
+
+def test_noise_is_drawn_once_after_the_merge_and_after_the_entry(
+    source: TableSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from understudy.privacy.accounts.ledger import Ledger
+    from understudy.protocols.joint import party, pricing
+
+    order: list[str] = []
+
+    def told(where: Any, name: str, word: str) -> None:
+        was = getattr(where, name)
+        monkeypatch.setattr(where, name, lambda *own, **more: order.append(word) or was(*own, **more))
+
+    told(party, "counted_in_parts", "parts")
+    told(Ledger, "charge", "entry")
+    told(pricing.Pricing, "noise", "noise")
+    run(source, Here())
+    assert order == ["parts", "entry", "noise", "parts", "entry", "noise"]
+
+
+def test_jobs_and_parts_tell_nothing_without_the_key_and_bind_what_they_are_of(job: Job, source: TableSource) -> None:
+    part = part_of(job.to_bytes(), 0, source)
+    assert job.key not in part
+    assert part != part_of(job.to_bytes(), 0, source)  # under another nonce
+    assert str(job.key) not in repr(job)
+    head = json.loads(part[22 : 22 + int.from_bytes(part[18:22], "big")])
+    assert head.keys() == {"run", "holder", "stage", "of", "schema", "job", "part"}
+    assert Job.from_bytes(job.to_bytes()).about == job.about
+    with pytest.raises(PartyError, match="there is no part 5 of 4"):
+        part_of(job.to_bytes(), 4, source)
+
+
+def test_a_part_of_a_table_reads_its_own_rows_alone(source: TableSource) -> None:
+    seen = []
+    for number in range(4):
+        part = StreamedTable(source, SCHEMA, (number, 4))
+        seen.append(pd.concat(list(part.batches()), ignore_index=True))
+    pd.testing.assert_frame_equal(pd.concat(seen, ignore_index=True), open_table(source, SCHEMA).frame)
