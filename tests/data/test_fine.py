@@ -136,3 +136,10 @@ def test_numbers_with_so_many_decimals_have_cells_that_hold_one_each(low: float,
     drawn = codec.decode(codes, FastRng(0))
     assert np.array_equal(codec.codes(drawn), codes)
     assert np.array_equal(drawn["x"].round(decimals), drawn["x"])
+
+
+def test_a_bound_is_a_point_of_its_own_as_every_round_number_is() -> None:
+    for low in (1.0, 0.25, -4.0):
+        (column,) = fine(Real(name="x", low=low, high=16.0)).columns
+        assert column.edges[0] == low
+        assert column.edges[1] == np.nextafter(low, np.inf)

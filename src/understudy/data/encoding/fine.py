@@ -135,7 +135,8 @@ def _fine(column: Column, most: int) -> Column:
     if column.decimals is not None:
         return replace(column, bins=_decimal_edges(column, most), ends=False)
     unit, low, high = _unit(column), column.low, column.high
-    points = {0.0: _LEAST} | {point: math.nextafter(point, math.inf) for point in _round_numbers(low, high, unit, most)}
+    round_numbers = [low, *_round_numbers(low, high, unit, most)]  # bounds that were found are round, too
+    points = {point: math.nextafter(point, math.inf) for point in round_numbers} | {0.0: _LEAST}
     reals = set(_spread(low, high, most, unit, len(points)).tolist()) | {*points, *points.values()}
     return replace(column, bins=_between(reals, low, high))
 
