@@ -73,3 +73,14 @@ def test_holders_of_a_cut_have_every_cell_once(load_bench: Callable[..., ModuleT
     args = {"data": tmp_path, "people": 200, "device": "cpu", "settings": SMALL}
     found = split.measure(split.Cell(dataset="markov1", cut="grid", seed=0), args)
     assert set(split.FIELDS) - set(found) == {"mean_error_2", "q90_error_2"}
+
+
+def test_laws_of_memory_are_those_that_are_said_and_a_run_is_held_against_them(
+    load_bench: Callable[..., ModuleType],
+) -> None:
+    memory = load_bench("visits", "memory")
+    for law, (share, rho) in memory.LAWS.items():
+        found = memory.lags(memory.drawn(law, 3_000)["events"])
+        assert found == pytest.approx([share + (1 - share) * rho**lag for lag in memory.LAGS], abs=0.06)
+    cell = memory.Cell(law="both", method="visits", epsilon=4.0, seed=0)
+    assert set(memory.measure(cell, {"people": 300, "device": "cpu", "settings": SMALL})) == set(memory.FIELDS)
