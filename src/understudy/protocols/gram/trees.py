@@ -25,7 +25,7 @@ from torch import Tensor
 
 from understudy.data.column import Binned, Column, Real
 from understudy.data.encoding.codec import Codec, Codes
-from understudy.data.encoding.fine import FAN, LAYERS, cell_edges, end_cells, ends_of, is_bought, is_tree, spans
+from understudy.data.encoding.fine import FAN, LAYERS, cell_edges, end_cells, ends_of, is_bought, is_tree
 from understudy.data.encoding.levels import Levels
 from understudy.data.encoding.reach import clipped
 from understudy.data.encoding.simplex import likely_run
@@ -171,8 +171,8 @@ class TreesRead:
                 noise=sigma,
                 missing=nodes.missing,
                 total=total,
-                ordered=len(nodes.layers) > 1,
-                spans=torch.from_numpy(spans(fine)) if is_bought(own) else None,
+                ordered=is_tree(own),
+                listed=is_bought(own) and not is_tree(own),
                 edges=torch.from_numpy(cell_edges(fine)),
             )
             for (nodes, sigma), (own, fine) in zip(each, columns, strict=True)
