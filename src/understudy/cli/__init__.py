@@ -1,7 +1,4 @@
-"""The `understudy` command.
-
-A command imports what it works with when it is called, so that help and a mistyped word are answered at once.
-"""
+"""The `understudy` command: each imports what it works with when it is called, so that help is answered at once."""
 
 import json
 import sys

@@ -1,7 +1,4 @@
-"""`understudy exchange`: run a generator exchange (here), and trade on one (`exchange_silo`).
-
-What needs the web libraries is imported when it is used: everybody else's commands work without them.
-"""
+"""`understudy exchange`: run one (here), trade on one (`exchange_silo`); web libraries are imported when used."""
 
 import os
 from collections.abc import Callable, Iterator

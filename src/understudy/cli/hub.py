@@ -1,6 +1,4 @@
-"""Commands for a hub: `understudy federation` (create one of many machines, invite parties, renew, revoke) and `serve`,
-which carries out a run file with holders elsewhere.
-"""
+"""Commands for a hub: `understudy federation`, and `serve`, which carries out a run file with holders elsewhere."""
 
 import signal
 import threading

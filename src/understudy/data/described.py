@@ -1,7 +1,4 @@
-"""What is public about rows, whatever they are: tables, series, images, or people with many events (`data.kinds`).
-
-A schema file says its kind at the top: `kind = "series"`, `"image"` or `"visits"`; without one it describes a table.
-"""
+"""What is public about rows: tables, series, images, people with events (`data.kinds`); a file says its `kind`."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -121,9 +121,7 @@ def read_images(source: Source | NDArray[Any], schema: ImageSchema, name: str | 
     if isinstance(source, str | Path) and Path(source).suffix in (".npy", ".npz"):
         values, people, labels = _load(Path(source), schema)
         return Images.from_array(values, schema, people, name or Path(source).name, labels)
-    readers = {
-        pixel: cell_reader(Real(name=pixel, low=schema.low, high=schema.high, bins=1), _GAP) for pixel in schema.names
-    }
+    readers = {one: cell_reader(Real(name=one, low=schema.low, high=schema.high, bins=1), _GAP) for one in schema.names}
     if schema.person is not None:
         readers[schema.person] = id_reader(schema.person, one_row_each=False)
     readers |= {target.name: cell_reader(target, NO_CLASS) for target in schema.targets}

@@ -30,9 +30,7 @@ __all__ = [
 
 Origin = Literal["public", "rows"]
 
-KINDS: dict[str, type[Column]] = {
-    kind.kind: kind for kind in (Categorical, Ordinal, Boolean, Integer, Real, Date, Datetime)
-}
+KINDS: dict[str, type[Column]] = {k.kind: k for k in (Categorical, Ordinal, Boolean, Integer, Real, Date, Datetime)}
 BOUGHT = "Bought on"  # how the note of a schema begins whose domains were bought from rows
 MOST_LEVELS = 1 << 22  # bins of all columns together
 
@@ -143,9 +141,7 @@ class Schema(Document):
 
     def __str__(self) -> str:
         width = max(map(len, self.names))
-        rows = (
-            f"  {c.name:<{width}}  {c.kind:<11}  {c.domain}{', or missing' if c.nullable else ''}" for c in self.columns
-        )
+        rows = (f"  {c.name:<{width}}  {c.kind:<11}  {c.domain}{', or missing' * c.nullable}" for c in self.columns)
         return "\n".join((self._title, *rows, *(f"  rule: {rule}" for rule in self.rules)))
 
 

@@ -1,8 +1,4 @@
-"""Records for catalogues: Croissant 1.1 with provenance (PROV-O), and DCAT-AP.
-
-The real rows appear only as something that the holders have; no record says anything of them but what the run's schema
-and statement say.
-"""
+"""Records for catalogues: Croissant 1.1 with PROV-O, and DCAT-AP; of real rows they say what the statement does."""
 
 import io
 import json

@@ -1,8 +1,4 @@
-"""What generators and classifiers are made of: a network, the public rule of its rows, and the card with its price.
-
-A protocol trains these; `Generator` and `Classifier` are the same with everything that can be asked of them. The
-networks that a generator may have stand here by the kind that a card names; one is loaded when it is needed.
-"""
+"""What generators and classifiers are made of (a network, the rule of its rows, the card), and networks by kind."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,8 +1,4 @@
-"""The kinds of column, each with its public domain. `schema.py` says what they mean together.
-
-A column that exists is sound: everything is checked when it is made. Lists become tuples, and ISO text
-becomes a date, so that a column reads the same from Python, TOML and JSON.
-"""
+"""The kinds of column, each with its public domain; one that exists is sound: it was checked when it was made."""
 
 from understudy.data.column.base import EXACT as EXACT
 from understudy.data.column.base import FALSE_WORDS as FALSE_WORDS

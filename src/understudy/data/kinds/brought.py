@@ -236,9 +236,7 @@ def sizes_of(schema: PublicSchema | MixedSchema | SeveralVisits) -> tuple[int, .
 
 def load_any(path: str | Path) -> PublicSchema | MixedSchema | SeveralVisits:
     """Read the schema of a generator, of whichever kind, from a .toml or .json file."""
-    joint: dict[Any, type[MixedSchema] | type[SeveralVisits]] = {
-        schema.kind: schema for schema in (MixedSchema, SeveralVisits)
-    }
+    joint: dict[Any, type[MixedSchema] | type[SeveralVisits]] = {one.kind: one for one in (MixedSchema, SeveralVisits)}
 
     def build(data: dict[str, Any]) -> PublicSchema | MixedSchema | SeveralVisits:
         kind = data.get("kind")

@@ -1,7 +1,4 @@
-"""Cells as they are written: texts and numbers in Arrow's columns, words for no value, decimals after a comma.
-
-Guarantee: what becomes of a cell depends on that cell and on what is declared.
-"""
+"""Cells as they are written: texts and numbers in Arrow's columns, words for no value, decimals after a comma."""
 
 import re
 from collections.abc import Iterable

@@ -1,7 +1,4 @@
-"""Many clients at once: products of small matrices, gradient descent in the span of rows, and replayed graphs.
-
-Every tensor has a leading client axis: client c's rows meet client c's weights and no others.
-"""
+"""Many clients at once: products of small matrices, gradient descent in the span of rows, and replayed graphs."""
 
 from collections.abc import Callable
 from typing import Any, cast

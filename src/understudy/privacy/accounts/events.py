@@ -1,8 +1,4 @@
-"""The words in which a mechanism says what it did: dp_accounting's events, and two that it lacks.
-
-An event is what one use did. `flatten` says how often each single event happens in a composition, and
-`event_to_json` writes an event as one stable line, its key in a ledger. Prices stand in `accounting`.
-"""
+"""The words in which a mechanism says what it did: dp_accounting's events and two more. Prices: `accounting`."""
 
 import json
 import math

@@ -36,9 +36,7 @@ def right_guesses(price: Callable[[float], float]) -> float:
 def stated_guesses(statement: Mapping[str, Any]) -> float:
     """The largest share that a run's statement tells, against whomever; by its (ε, δ) where it is of an older form."""
     person = statement["person"]
-    told = person.get("right_guesses") or {
-        who: right_at(price, person["delta"]) for who, price in person["epsilon"].items()
-    }
+    told = person.get("right_guesses") or {who: right_at(e, person["delta"]) for who, e in person["epsilon"].items()}
     if not 0.5 <= (share := max(map(float, told.values()))) <= 1.0:
         raise ValueError(f"{share} is no share of right guesses")
     return share

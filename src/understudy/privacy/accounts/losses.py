@@ -1,8 +1,4 @@
-"""Privacy losses, Rényi divergences and Gaussian noise's own ε as dp_accounting computes them, all at once.
-
-Its loops over losses, orders and terms are most of the time that a price takes. What is here gives its numbers to the
-last digits, from its own distributions.
-"""
+"""Privacy losses, Rényi divergences, Gaussian noise's own ε as dp_accounting has them to the digit, all at once."""
 
 import math
 from collections.abc import Sequence

@@ -1,6 +1,4 @@
-"""Randomness and noise: secure and seeded generators, whole-number noise for counts, Poisson samples, the
-exponential mechanism.
-"""
+"""Randomness and noise: generators, whole-number noise for counts, Poisson samples, the exponential mechanism."""
 
 from understudy.privacy.noise.discrete import (
     CountNoise,

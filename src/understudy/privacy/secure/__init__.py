@@ -1,4 +1,1 @@
-"""Sums and products over several holders' rows of which nobody sees the parts: pads, dealt masks, sealed channels,
-the set intersection that finds the people they share, and tables or moments in two shares, with the check that they
-are such.
-"""
+"""Sums and products over holders' rows of which nobody sees the parts: pads, masks, channels, shares, matching."""

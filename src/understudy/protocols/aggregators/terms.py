@@ -1,7 +1,7 @@
 """What all sides of a run of two aggregators share: settings, what follows from these, and how hosts are asked.
 
-It says `Open` to the second, `Begin` to the hosts with its key; batch by batch `Upload` to the hosts, `Take` and
-`Check` to the second; `Release` to it, once.
+The server, the first aggregator, says `Open` to the second, `Begin` to the hosts with its key; batch by batch `Upload`
+to the hosts, `Take` and `Check` to the second; `Release` to it, once.
 """
 
 import hashlib

@@ -1,6 +1,4 @@
-"""The pieces of a latent tree over binary attributes (coding, grouping, scores, spanning tree, the network), and the
-releases that they are made of: groups, which a holder chooses alone, and two-way tables.
-"""
+"""The pieces of a latent tree over binary attributes, and its releases: groups, which a holder chooses, and tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""What parties of the vertical GANs share: settings, messages, a holder that begins and pays, and one with a critic.
-
-VertiGAN (`verti_gan.py`) sends parameters down, VDGAN (`vd_gan.py`) synthetic rows; what a round is stands there.
-"""
+"""What parties of the vertical GANs share: settings, messages, a holder that begins and pays, one with a critic."""
 
 from abc import abstractmethod
 from collections import Counter

@@ -1,6 +1,4 @@
-"""What the releases of tied say: the joint second moments in steps of the frames and in people, those by class, and
-what is fitted to them. `study` is the `TiedStudy` of the run.
-"""
+"""What the releases of tied say: joint second moments, those by class, and what is fitted to them."""
 
 from typing import Any
 

@@ -1,8 +1,4 @@
-"""The exchange over HTTP: `/v1` for programs, as OpenAPI describes it, and pages for people: who offers what, at which
-price, and what it draws.
-
-Pages are rendered here, without a script. Texts of silos and schemas are escaped, as all texts are.
-"""
+"""The exchange over HTTP: `/v1` for programs, as OpenAPI describes it, and pages for people, without a script."""
 
 import json
 import logging
