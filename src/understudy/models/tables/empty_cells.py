@@ -61,7 +61,7 @@ _SHARED = (0.9, 0.95, 0.97, 0.98, 0.99, 0.995)  # |r|
 _CLEARLY_ORDERED = 5.0  # in log-likelihood: the gain over independence
 _FARTHEST, _NODES = 5.0, 201  # f, in deviations: a node each twentieth
 _FITS = 0.1  # of what parts a pair from independence: a copula that leaves no more is the pair, but for noise
-_ELSEWHERE = 0.25  # of a pair's people, at most, who may be independent for all that noise lets us see
+_ELSEWHERE = 0.3  # of a pair's people, at most, who may be independent for all that noise lets us see
 _SEEN = 3.0  # deviations of its noise: a cell with so many people is not empty
 _NOBODY = 0.01  # of a pair's people, in all its cells that have less than an even part of so many
 
@@ -225,7 +225,9 @@ def laws_of_pairs(
     several = torch.minimum(found, found.T) < least
     function = torch.where(spread_out(found < found.T), function, function.T)
     best, least = torch.where(spread_out(several), function, best), torch.minimum(least, torch.minimum(found, found.T))
-    fits = (least < apart - 2 * _CLEARLY_ORDERED) & (left(best) - cells <= _FITS * (apart - cells))
+    fits = (least < apart - 2 * _CLEARLY_ORDERED) & (
+        left(best) - cells <= torch.maximum(_FITS * (apart - cells), _SEEN * (2 * cells).sqrt())
+    )
     fewest, most = elsewhere(independent - best, counts - best)
     fits &= (cells == torch.outer(sizes, sizes)) & (most <= _ELSEWHERE) & ((fewest <= 0) | ~several)
     alone = (fits & ~several).sum(0) == 1
