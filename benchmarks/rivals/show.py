@@ -50,18 +50,18 @@ def rivals() -> list[str]:
     return [who for who in dict.fromkeys(rows().who) if not who.startswith(OURS) and who not in ("real", "independent")]
 
 
-def means(figure: str) -> pd.DataFrame:
-    """A line for each table and ε, a column for each method: the mean over seeds."""
+def wide(figure: str) -> pd.DataFrame:
+    """A line for each table, ε and seed, a column for each method."""
     done = rows()[rows().outcome == "ok"]
-    return done[done.epsilon.notna()].pivot_table(figure, KEY, "who", sort=False)
+    return done[done.epsilon.notna()].pivot_table(figure, [*KEY, "seed"], "who", sort=False)
 
 
 def ahead(figure: str, ours: str, theirs: str) -> "pd.Series[float]":
     """By how much ours is better, in every cell that both have; below 0 where the rival is."""
-    wide = means(figure)
-    if ours not in wide or theirs not in wide:
+    every = wide(figure)
+    if ours not in every or theirs not in every:
         return pd.Series(dtype=float)
-    gap = (wide[ours] - wide[theirs]).dropna()
+    gap = (every[ours] - every[theirs]).dropna()
     return gap if FIGURES[figure][2] else -gap
 
 
@@ -82,15 +82,15 @@ def counts() -> str:
 
 
 def losses(figures: tuple[str, ...] = FIRST) -> str:
-    """Where the best rival is better than ours by one holder or by two, the largest difference first."""
+    """Where the best rival is better than ours by one holder or two, the largest difference first; the first seed."""
     lines = []
     for figure in figures:
         name, digits, more, least = FIGURES[figure]
-        wide = means(figure)
-        others = wide[[who for who in rivals() if who in wide and not who.endswith("equal noise")]]
+        first = wide(figure).xs(0, level="seed")
+        others = first[[who for who in rivals() if who in first and not who.endswith("equal noise")]]
         for key, line in others.iterrows():
             seen = line.dropna()
-            ours = wide.loc[key].reindex(OURS[:2])
+            ours = first.loc[key].reindex(OURS[:2])
             if seen.empty:
                 continue
             best = seen.idxmax() if more else seen.idxmin()
@@ -104,8 +104,8 @@ def losses(figures: tuple[str, ...] = FIRST) -> str:
 
 
 def cells() -> str:
-    """2-way distance and AUC of every cell."""
-    found, lines = rows()[rows().epsilon.notna()], []
+    """2-way distance and AUC of every cell of the first seed."""
+    found, lines = rows()[rows().epsilon.notna() & (rows().seed == 0)], []
     heads = [who for who in (*COUNTED, *rivals()) if (found.who == who).any()]
     for key, part in found.groupby(KEY, sort=False):
         said = []
