@@ -64,8 +64,6 @@ class Events:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """People in boxes, and their events of each kind."""
-
     people: Boxes
     events: tuple[Events, ...]
 

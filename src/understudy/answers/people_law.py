@@ -148,8 +148,6 @@ class PeopleLaw:
 
 
 class _Part:
-    """People of one case, and their events of each kind."""
-
     def __init__(self, network: Network, split: Split, case: Case, kept: Sequence[EventSet]) -> None:
         self.network, self.case, self.levels = network, case, split.people
         ends = accumulate(len(member.people) for member in network.each)

@@ -207,8 +207,6 @@ def read_series(source: Source | NDArray[Any], schema: SeriesSchema, name: str |
 
 @dataclass(frozen=True, kw_only=True)
 class _Rows:
-    """The rows of a table, series after series in the order of time."""
-
     schema: SeriesSchema
     source: str
     order: NDArray[np.intp]  # the rows of the table

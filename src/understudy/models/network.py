@@ -63,8 +63,6 @@ class Described:
 
 
 class Network(Described, nn.Module):
-    """What every network of a generator is."""
-
     latent: int
 
     def rows(self, z: Tensor) -> Tensor:
@@ -82,8 +80,6 @@ class Uniform(Protocol):
 
 
 class Draws(Uniform, Protocol):
-    """All that training asks of one."""
-
     def normal(self, *shape: int) -> Tensor: ...
 
     def integers(self, high: int, *shape: int) -> Tensor: ...

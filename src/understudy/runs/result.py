@@ -33,8 +33,6 @@ MOST_DRAWN = 1_000_000  # rows, where nobody says how many
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What a run gives: a generator or a classifier, its price, and the messages exchanged."""
-
     artefact: Artefact
     privacy: PrivacyStatement
     transcript: Transcript

@@ -19,8 +19,6 @@ from understudy.runtime.wire import decode, refusal, size
 
 @dataclass
 class Line:
-    """One row of the transcript: a kind of message between the server and one party."""
-
     meaning: str = ""
     count: int = 0
     down_bytes: int = 0
@@ -85,8 +83,6 @@ class Transcript:
 
 
 class LocalParties:
-    """Parties that live in this process, asked in turn."""
-
     def __init__(self, parties: Mapping[str, Party]) -> None:
         self.parties = dict(parties)
         self.transcript = Transcript()

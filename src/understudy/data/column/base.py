@@ -19,8 +19,6 @@ WHOLE_NUMBER = r"0|-?[1-9][0-9]{0,14}"
 
 @dataclass(frozen=True, kw_only=True)
 class Column(ABC):
-    """One column of a table. Use one of the kinds below."""
-
     kind: ClassVar[str]
     name: str
     nullable: bool = False

@@ -165,8 +165,6 @@ def population_of(rows: "Rows | Population") -> "Population":
 
 @dataclass(frozen=True, kw_only=True)
 class MixedSchema(Document):
-    """The schema of each party, in their order."""
-
     kind: ClassVar[str] = "mixed"
     parts: Mapping[str, AnySchema]
 

@@ -200,8 +200,6 @@ ARRAYS: Family[ArraySchema, ArrayTable[Any]] = Family(ArraySchema, ArrayTable)
 
 
 class ArrayKind(Flat[A, ArrayTable[A]]):
-    """Images, or series."""
-
     def __init__(self, schema: type[A], plural: str) -> None:
         super().__init__(schema, ArrayTable)
         self.name, self.plural = schema.kind, plural

@@ -33,8 +33,6 @@ _NOTHING = "Nothing was read."
 
 @dataclass(frozen=True, kw_only=True)
 class TableSource:
-    """A file or a database, and how its cells are written."""
-
     table: str
     separator: str | None = None
     encoding: str = "utf-8"

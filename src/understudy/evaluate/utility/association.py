@@ -50,8 +50,6 @@ MEASURES = ("pearson", "spearman", "cramers_v", "correlation_ratio")
 
 @dataclass(frozen=True)
 class Pair:
-    """Two columns and how strongly they hang together in the real and in the synthetic rows."""
-
     measure: str
     one: str
     other: str

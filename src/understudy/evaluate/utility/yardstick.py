@@ -28,8 +28,6 @@ from understudy.evaluate.utility.values import Numbers, Values, measure_numbers,
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Yardstick:
-    """The truth and the tables that are held against it: value, floor and ceiling."""
-
     schema: Schema
     truth: Codes
     tables: tuple[Codes, Codes, Codes]

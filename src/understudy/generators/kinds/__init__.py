@@ -27,8 +27,6 @@ Learned = tuple[Any, Tensor, Features, str]
 
 @dataclass(frozen=True)
 class Asked:
-    """Which rows are wanted, as `Generator.sample` says."""
-
     where: str | None = None
     weights: Weights | None = None
     like: pd.DataFrame | None = None
@@ -46,8 +44,6 @@ class Asked:
 
 
 class Drawing(ABC):
-    """One kind of rows."""
-
     @abstractmethod
     def sample(self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked) -> pd.DataFrame:
         """Synthetic rows as one table."""

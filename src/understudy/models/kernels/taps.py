@@ -31,8 +31,6 @@ class Tap(NamedTuple):
 
 
 class Taps(list[Tap]):
-    """The taps of one forward pass, in the order of the parameters."""
-
     def product(self, x: Tensor, weight: Tensor) -> Tensor:
         """x·Wᵀ at every position: (groups, n, positions, in), (groups, out, in) → (groups, n, positions, out)."""
         y = times_transposed(x.flatten(1, 2), weight).view(*x.shape[:3], weight.shape[1])

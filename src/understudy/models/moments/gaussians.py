@@ -34,8 +34,6 @@ _MOST_CELLS = 1 << 16
 
 
 class InFrame(Network):
-    """A network whose description has its frame's own."""
-
     frame: Frame
 
     @classmethod

@@ -77,8 +77,6 @@ class Autoencoder(Flat):
 
 
 class LocalTraining(Training):
-    """Autoencoders, by Eq. 4.3."""
-
     def __init__(self, network: Autoencoder, *, optimizer: str = "adam", penalty: float = 1.0, **settings: Any) -> None:
         super().__init__(optimizer=optimizer, **settings)
         not_negative(penalty=penalty)

@@ -176,8 +176,6 @@ class ImageVae(BetaVae):
 
 
 class ClassImageDecoder(Network):
-    """Draws images (height, width) = `shape`, as the means of their pixels."""
-
     kind, keys = "class-image-decoder", ("latent", "channels", "shape")
 
     def __init__(self, latent: int, channels: Sequence[int], shape: tuple[int, int]) -> None:

@@ -16,8 +16,6 @@ from understudy.models.kernels.taps import Taps, dense_parameters, perceptron
 
 
 class ConditionalGan:
-    """A generator and a critic for each of `clients`, from one public beginning."""
-
     def __init__(
         self, clients: int, features: int, classes: int, *, latent: int = 16, hidden: int = 128, seed: int = 0
     ) -> None:

@@ -53,8 +53,6 @@ def image_branch(shared: int, channels: Sequence[int], shape: Sequence[int]) -> 
 
 
 class Cut(nn.Module):
-    """The upper left corner of this size."""
-
     def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()
         self.height, self.width = shape

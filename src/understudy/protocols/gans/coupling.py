@@ -137,8 +137,6 @@ def release_tables(config: Config, server: Server, resume: bool, parties: Partie
 
 
 class Coupling:
-    """The server's second loss, from what was released."""
-
     def __init__(
         self, measured: Measured, schemas: Mapping[str, Schema], *, weight: float, device: torch.device
     ) -> None:

@@ -171,8 +171,6 @@ _Work = Callable[[Sequence[Tensor], Sequence[Tensor | None], Tensor], Tensor]
 
 
 class _CapturedRound:
-    """A round as one CUDA graph over static buffers."""
-
     def __init__(self, work: CriticRound, compute: _Work, steps: int, public: Tensor) -> None:
         self.rows, self.compute, self.steps, self.room = work.rows, compute, steps, _capacity(work.batch)
         self.places = torch.zeros(steps, self.room, dtype=torch.int64, device=work.device)

@@ -38,8 +38,6 @@ def three_shares(least: float, *, last: bool) -> Takes:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameConfig(JointConfig):
-    """What everything takes that measures images or series in a public frame."""
-
     features: int = setting(300, whole_to(MOST_FEATURES), "the most coefficients to measure, the slowest first")
     norms: float = setting(
         0.0, Takes("0, or between 0.01 and 0.5", _norms), "share of the budget for a bound on norms; 0: the declared"

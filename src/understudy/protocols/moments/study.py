@@ -20,8 +20,6 @@ from understudy.protocols.moments.settings import Config, common, labels_of
 
 
 class Moments(Study[Callable[[], Rows]]):
-    """Over rows: holders of images or series, which all describe alike."""
-
     family: ClassVar = "moments"
     settings: ClassVar = Config
     settled: ClassVar = ("features", "upright", "norms", "shares", "colluding", "most_holders", "private")

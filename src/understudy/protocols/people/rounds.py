@@ -254,8 +254,6 @@ class Rounds(Run):
 
 
 class ReportRounds(Rounds):
-    """Rounds whose reports come from the local mechanism that the settings name."""
-
     def __init__(self, config: Any, parties: Parties, network: Any, weights: Tensor) -> None:
         super().__init__(config, parties, network, weights)
         dims = config.dims(network)

@@ -33,8 +33,6 @@ LAW = "of a random row of a random person"
 
 
 class Run(ABC):
-    """Whom the server asks, what they reported, what is saved of it and what it cost."""
-
     protocol: ClassVar[str]
     least: ClassVar[int] = 0  # rounds without which there is nothing to fit
     rounds: int  # how many there are
@@ -232,8 +230,6 @@ def own_table(party: HostParty, ask: TableOpening, protocol: str) -> Table:
 
 
 class TwoRounds(Survey):
-    """Whom the server asks in which of two rounds, and what they sent, as it came."""
-
     who: dict[str, tuple[Tensor, Tensor]]  # of each party, by round
 
     def __init__(self, config: Any, parties: Parties, schemas: Mapping[str, Any]) -> None:

@@ -99,8 +99,6 @@ class ArrayPeople:
 
 @dataclass(frozen=True)
 class TablePeople:
-    """Levels of columns, (people, columns)."""
-
     codes: Codes
     sizes: Sequence[int]
 

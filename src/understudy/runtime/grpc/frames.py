@@ -148,8 +148,6 @@ def expect(head: Mapping[str, Any], *types: str) -> str:
 
 
 class _Driven:
-    """A loop, and who runs it."""
-
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self._running = threading.Lock()  # whoever holds it runs the loop

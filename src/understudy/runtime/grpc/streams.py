@@ -57,8 +57,6 @@ class Open:
 
 @dataclass
 class Link:
-    """One party, as the server has it: with or without a stream at the moment."""
-
     name: str
     stream: "asyncio.Task[Any] | None" = None
     signed: str = ""

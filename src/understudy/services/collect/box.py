@@ -35,8 +35,6 @@ _LOOK = 0.2  # seconds between two looks whether it is over
 
 
 class Form(Protocol):
-    """Of an upload."""
-
     @property
     def size(self) -> int:
         """In bytes."""

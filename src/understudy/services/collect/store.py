@@ -29,8 +29,6 @@ STORED, REPEATED, TWICE, LATE = "stored", "repeated", "twice", "late"
 
 
 class Store:
-    """The file of one run, for any thread."""
-
     def __init__(self, path: Path) -> None:
         own_folder(path.parent)
         os.close(own_file(path, os.O_RDWR))

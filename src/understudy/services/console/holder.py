@@ -40,8 +40,6 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class Offered:
-    """A contract that waits, and what it would mean here."""
-
     contract: Contract
     party: str
     standing: Standing | None
@@ -89,8 +87,6 @@ class Offered:
 
 @dataclass(frozen=True, kw_only=True)
 class SignedRun:
-    """A contract that was signed here, and how far it is."""
-
     contract: Contract
     price: Budget
     charged: float | None  # ε so far, at the contract's δ; None where there is no ledger

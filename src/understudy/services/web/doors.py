@@ -92,8 +92,6 @@ class Doors:
 
 
 class _Accepted(socket.socket):
-    """A connection that tells when it is closed."""
-
     doors: Doors
     address: str
 
@@ -104,8 +102,6 @@ class _Accepted(socket.socket):
 
 
 class _Listening(socket.socket):
-    """A socket whose connections go through the doors."""
-
     doors: Doors
 
     def accept(self) -> tuple[socket.socket, Any]:

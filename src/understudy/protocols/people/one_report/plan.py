@@ -46,8 +46,6 @@ _MOST_COLUMNS = 20  # of a set: if columns exclude each other, its likeliest cel
 
 @dataclass(frozen=True)
 class Plan:
-    """The numbers that a run's plan consists of. `rule` chooses them."""
-
     share: float  # of the people, for single columns
     others: float  # how much a pair without the target is wanted against one with it
     always: bool  # whether the target is in every set
