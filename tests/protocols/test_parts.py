@@ -1,6 +1,9 @@
 """Partial counts: they add up to what one process counts, and none is counted twice, left out or taken for another."""
 
 import json
+import stat
+import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +22,7 @@ from understudy.data.table import StreamedTable, open_table
 from understudy.ground import processes
 from understudy.ground.errors import ConfigError, PartyError, SchemaError
 from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.joint.folder import InFolder, count_in_folder
 from understudy.protocols.joint.parts import Job, counted_by, merged, part_of, sealed
 from understudy.runs.federation import Federation
 
@@ -60,7 +64,7 @@ def kept(path: Path, frame: pd.DataFrame = FRAME) -> TableSource:
     return TableSource(table=str(path))
 
 
-def run(source: Any, counter: Here | None = None, **more: Any) -> tuple[Any, Federation]:
+def run(source: Any, counter: Any = None, **more: Any) -> tuple[Any, Federation]:
     federation = Federation.rehearsal({"one": source}, {"one": SCHEMA}, budget=BUDGET, seed=3)
     if counter is None:
         return train("gram", federation, run="r", **SMALL, **more).generator, federation
@@ -194,7 +198,7 @@ def test_no_id_counts_twice_however_its_rows_are_spread(job: Job, tmp_path: Path
         with pytest.raises(PartyError, match="1 ids are in two parts, or twice in one"):
             merged(own, parts, None)
     twice = kept(tmp_path / "c.parquet", pd.concat([FRAME, FRAME[3:4]]))
-    with pytest.raises((PartyError, SchemaError)):
+    with pytest.raises(PartyError, match=r"cannot be read again as they were .* Nothing was charged or sent"):
         part_of(replace(job, of=1).to_bytes(), 0, twice)
 
 
@@ -239,3 +243,46 @@ def test_a_part_of_a_table_reads_its_own_rows_alone(source: TableSource) -> None
         part = StreamedTable(source, SCHEMA, (number, 4))
         seen.append(pd.concat(list(part.batches()), ignore_index=True))
     pd.testing.assert_frame_equal(pd.concat(seen, ignore_index=True), open_table(source, SCHEMA).frame)
+
+
+def test_machines_that_share_a_folder_count_the_same_and_leave_nothing_there(
+    source: TableSource, tmp_path: Path
+) -> None:
+    whole, _ = run(source)
+    folder, over = tmp_path / "parts", threading.Event()
+    modes = set()
+
+    def count(number: int) -> None:
+        while not over.is_set():
+            modes.update(stat.S_IMODE(file.stat().st_mode) for file in folder.glob("*.job"))
+            count_in_folder(folder, number, source.table)
+            time.sleep(0.01)
+
+    machines = [threading.Thread(target=count, args=[number]) for number in range(3)]
+    for machine in machines:
+        machine.start()
+    try:
+        parts, _ = run(source, InFolder(folder, of=3, patience=60.0))
+    finally:
+        over.set()
+        for machine in machines:
+            machine.join()
+    pd.testing.assert_frame_equal(whole.sample(50, seed=1), parts.sample(50, seed=1))
+    assert modes == {0o600}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert not list(folder.iterdir())
+
+
+def test_a_part_that_does_not_come_or_that_somebody_left_there_is_refused(source: TableSource, tmp_path: Path) -> None:
+    with pytest.raises(PartyError, match=r"part 1 of 2 did not come in 0 s. Nothing was charged or sent"):
+        run(source, InFolder(tmp_path, of=2, patience=0.1))
+
+    class Left(InFolder):
+        def __call__(self, job: Job, source: TableSource) -> Iterable[bytes]:
+            for number in range(2):
+                (tmp_path / f"{job.about['job'][:32]}.part{number}").write_bytes(b"understudy part 1\n")
+            return super().__call__(job, source)
+
+    with pytest.raises(PartyError, match=r"no part of a count, or is cut off. Nothing was charged or sent"):
+        run(source, Left(tmp_path, of=2, patience=5.0))
+    assert [file.name for file in tmp_path.iterdir()] == ["t.parquet"]

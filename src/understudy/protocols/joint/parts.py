@@ -31,7 +31,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from torch import Tensor
 
-from understudy.ground.errors import MessageError, PartyError
+from understudy.ground.errors import MessageError, PartyError, SchemaError
 from understudy.ground.pack import pack, unpack
 from understudy.protocols.joint.session import Session
 from understudy.protocols.joint.stage import Choice, Holding, Stage, Study, settings_of
@@ -150,7 +150,7 @@ def part_of(job: bytes, number: int, source: "TableSource", *, cut: bool = True)
     """Part `number` of a job (`Job.to_bytes`), from 0, sealed: of a source that holds all rows, or, where an engine has
     `cut` them itself (False), those of this part alone.
 
-    Edges: rows that do not fit the schema, or a person who is in it twice → an error that is for the holder alone.
+    Edges: rows that do not fit the schema, or a person who is in it twice → PartyError, which names neither.
     """
     from understudy.data.reading.sources import ALL
     from understudy.data.table import StreamedTable
@@ -162,7 +162,11 @@ def part_of(job: bytes, number: int, source: "TableSource", *, cut: bool = True)
     part = (number, own.of) if cut else ALL
     key = hmac.digest(own.key, b"understudy ids", "sha256").hex()[:16]
     table = StreamedTable(source, study.schema_of(own.schema), part, key)
-    sums = stage.count(study.rows(Holding(own.holder, table, None, _nothing_is_drawn)))
+    rows = study.rows(Holding(own.holder, table, None, _nothing_is_drawn))
+    try:
+        sums = stage.count(rows)
+    except (PartyError, SchemaError):  # which may quote rows, and speak of a charge
+        raise own.refusal("its rows cannot be read again as they were when the table was opened.") from None
     marks = torch.from_numpy(table.marks.all.view(np.int64))
     return sealed(own, number, {"rows": table.marks.rows, "marks": marks, "sums": sums})
 
