@@ -44,7 +44,7 @@ def cells(**key: object) -> pd.DataFrame:
 
 
 def methods() -> list[str]:
-    return sorted(rows()["method"].unique(), key=["before", "after"].index)
+    return sorted(rows()["method"].unique(), key=["before", "after", "last"].index)
 
 
 def share(flags: "pd.Series[bool]") -> str:
@@ -125,8 +125,9 @@ def each() -> str:
             last = whole[whole["column"] == ALL].iloc[0]
             texts = held["tv"][held["kind"] == "text"]
             figures = [bare(held["ks"].mean()), bare(held["ks"].max()), bare(texts.mean())]
-            shown = ["–" if figure in ("nan", "") else figure for figure in figures]
-            said.append(f"{' '.join(shown)} · {int(held['lost'].sum())} · {bare(last['tstr_auc'], 2)}")
+            figures.append(bare(last["tstr_auc"], 2))
+            *shown, auc = ("–" if figure in ("nan", "") else figure for figure in figures)
+            said.append(f"{' '.join(shown)} · {int(held['lost'].sum())} · {auc}")
         real = rows()[(rows()["dataset"] == name) & (rows()["column"] == ALL)]["trtr_auc"].iloc[0]
         columns = len(cells(dataset=name)["column"].unique())
         group = GROUPS[name in CHOSEN]

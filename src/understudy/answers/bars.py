@@ -257,10 +257,10 @@ def _inside(release: Release | None, place: int, found: Noisy) -> tuple[Any, Any
     begin, level, counted = nodes
     everybody = np.array_equal(every.counts[: len(found.counts)], found.counts)
     cut = np.flatnonzero((level[1:] == level[:-1]) & (everybody | (level[1:] == level[-1])))
-    heaps = [np.append(0.0, np.cumsum(own)) for own in (counted.counts, counted.variance)]
+    counts, noise = (np.append(0.0, np.cumsum(own)) for own in (counted.counts, counted.variance))
     start, end = np.searchsorted(level, level[cut]), np.searchsorted(level, level[cut], side="right")
     below, above = (
-        Noisy(*(heap[b] - heap[a] for heap in heaps), whole=True) for a, b in ((start, cut + 1), (cut + 1, end))
+        Noisy(counts[b] - counts[a], noise[b] - noise[a], whole=True) for a, b in ((start, cut + 1), (cut + 1, end))
     )
     return level[cut], begin[cut + 1], below, above, everybody
 
