@@ -105,6 +105,25 @@ def test_pairs_near_a_function_are_measured_as_they_are(load_bench: Callable[...
     assert strong.correlation(np.ones((10, 10)) / 100) == pytest.approx(0)
 
 
+def test_a_generated_table_has_three_strong_pairs_among_others(load_bench: Callable[..., ModuleType]) -> None:
+    functional = load_bench("joint", "functional")
+    codes, sizes, pairs = functional.generated(9, 500, 0)
+    assert codes.shape == (500, 9)
+    assert (codes.max(0) < sizes).all()
+    for one, other in pairs[:2]:
+        assert len(np.unique(codes[:, [one, other]], axis=0)) == len(np.unique(codes[:, one]))
+    assert functional.cramer(np.eye(4)) == pytest.approx(1)
+    assert functional.cramer(np.ones((4, 3))) == pytest.approx(0)
+
+
+def test_ordered_columns_are_cut_and_others_are_not(load_bench: Callable[..., ModuleType]) -> None:
+    levels = load_bench("joint", "levels")
+    codes, sizes, ordered, learns = levels.declared(levels.load("toy", Path(), 0))
+    assert len(codes) > learns
+    assert sizes == [2] * 5
+    assert not any(ordered)
+
+
 def test_a_timed_fit_says_what_it_took_and_how_near_it_came(
     load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
