@@ -72,14 +72,15 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     narrow = ImageSchema(height=2, width=3, high=100)
     with pytest.raises(SchemaError, match=r"the array, image 1: value \d+ at pixel \(0, 0\) is outside"):
         read_images(PIXELS, narrow)
+    plain = ImageSchema(height=2, width=3)  # an array alone names nobody
     with pytest.raises(SchemaError, match="of the shape"):
-        read_images(PIXELS[:, :1], SCHEMA)
+        read_images(PIXELS[:, :1], plain)
     broken = PIXELS.astype(float)
     broken[3, 1, 2] = np.nan
     with pytest.raises(SchemaError, match=r"image 4: value nan at pixel \(1, 2\) is not a number"):
-        read_images(broken, SCHEMA)
+        read_images(broken, plain)
     with pytest.raises(SchemaError, match="values are text, and not real numbers"):
-        read_images(PIXELS.astype(str), SCHEMA)
+        read_images(PIXELS.astype(str), plain)
     np.savez(tmp_path / "digits.npz", images=PIXELS)
     with pytest.raises(SchemaError, match=r'digits\.npz holds no array "writer"'):
         read_images(tmp_path / "digits.npz", SCHEMA)
