@@ -120,38 +120,38 @@ def test_points_levels_spikes_rare_class_and_gaps_are_as_the_head_says(stress: M
 
 
 @pytest.fixture(scope="module")
-def reading(load_bench: Callable[..., ModuleType]) -> ModuleType:
-    return load_bench("rivals", "reading")
+def oracles(load_bench: Callable[..., ModuleType]) -> ModuleType:
+    return load_bench("rivals", "oracles")
 
 
-def test_the_oracle_of_three_finds_a_parity_that_no_pair_shows(stress: ModuleType, reading: ModuleType) -> None:
+def test_the_oracle_of_three_finds_a_parity_that_no_pair_shows(stress: ModuleType, oracles: ModuleType) -> None:
     table = stress.load("parity3")
     codes = Codec(table.schema).codes(table.train).astype(np.int64)
     target, names = table.schema.names.index("y"), table.schema.names
-    assert [names[j] for j in reading.strongest_of_three(codes, [2] * 7, target, 1)[0]] == ["a", "b"]
-    assert reading.information(np.diag([50.0, 50.0])) == pytest.approx(np.log(2) - 1 / 200)
-    assert abs(reading.information(np.full((3, 4), 1000.0))) < 1e-3
+    assert [names[j] for j in oracles.strongest_of_three(codes, [2] * 7, target, 1)[0]] == ["a", "b"]
+    assert oracles.information(np.diag([50.0, 50.0])) == pytest.approx(np.log(2) - 1 / 200)
+    assert abs(oracles.information(np.full((3, 4), 1000.0))) < 1e-3
 
 
-def test_along_a_tree_every_pair_is_that_of_the_exact_chain(stress: ModuleType, reading: ModuleType) -> None:
+def test_along_a_tree_every_pair_is_that_of_the_exact_chain(stress: ModuleType, oracles: ModuleType) -> None:
     law = stress.load("chain", people=10).law
     sizes, names = [24, 12, 8, 5, 3], "abcde"
     hot = np.concatenate([np.eye(k)[law[n].to_numpy()] for n, k in zip(names, sizes, strict=True)], axis=1)
     gram = torch.tensor(hot.T @ (law["p"].to_numpy()[:, None] * hot))
-    made = reading.along_tree(gram.triu(), sizes, frozenset((i, i + 1) for i in range(4)))
+    made = oracles.along_tree(gram.triu(), sizes, frozenset((i, i + 1) for i in range(4)))
     across = torch.block_diag(*(torch.ones(k, k) for k in sizes)) == 0
     assert torch.allclose(made[across], gram[across], atol=1e-6)
 
 
 def test_a_perfect_reading_is_never_farther_than_independent_columns_nor_than_what_was_released(
-    reading: ModuleType,
+    oracles: ModuleType,
 ) -> None:
     rng = np.random.default_rng(0)
     codes = np.stack([rng.integers(0, 3, 500), rng.integers(0, 4, 500)], 1)
     codes[:, 1] = np.where(rng.random(500) < 0.5, codes[:, 0], codes[:, 1])
-    true = reading.counts(codes, [3, 4])
+    true = oracles.counts(codes, [3, 4])
     noisy = true + torch.tensor(rng.normal(0, 40, true.shape)).triu()
-    made, left = reading.shrunk(noisy, true, [3, 4], torch.full_like(true, 40.0))
+    made, left = oracles.shrunk(noisy, true, [3, 4], torch.full_like(true, 40.0))
     ways = true.diagonal()
     apart = torch.outer(ways[:3], ways[3:]) / 500
     off = [(table - true[:3, 3:]).square().sum() for table in (made[:3, 3:], apart, noisy[:3, 3:])]
@@ -159,19 +159,19 @@ def test_a_perfect_reading_is_never_farther_than_independent_columns_nor_than_wh
     assert float(left[0, 3]) == pytest.approx(float(off[0] / 12) ** 0.5)
 
 
-def test_merged_levels_parted_again_are_as_often_as_before(reading: ModuleType) -> None:
+def test_merged_levels_parted_again_are_as_often_as_before(oracles: ModuleType) -> None:
     rng = np.random.default_rng(1)
     real = np.minimum(rng.geometric(0.2, (20_000, 2)) - 1, 11)
-    groups = [reading.grouped(real[:, j], 12, 3, named, False) for j, named in enumerate((False, True))]
+    groups = [oracles.grouped(real[:, j], 12, 3, named, False) for j, named in enumerate((False, True))]
     assert [int(group.max()) + 1 for group in groups] == [3, 3]
     assert (np.diff(groups[0]) >= 0).all(), "neighbours"
     few = np.stack([group[real[:, j]] for j, group in enumerate(groups)], 1)
-    back = reading.parted(few, real, groups, 0)
+    back = oracles.parted(few, real, groups, 0)
     assert all((group[back[:, j]] == few[:, j]).all() for j, group in enumerate(groups))
     for j in range(2):
         before, after = (np.bincount(codes[:, j], minlength=12) / 20_000 for codes in (real, back))
         assert np.abs(before - after).max() < 0.01
-    assert (reading.grouped(real[:, 0], 12, 3, False, True) == np.arange(12)).all(), "the target stays as it is"
+    assert (oracles.grouped(real[:, 0], 12, 3, False, True) == np.arange(12)).all(), "the target stays as it is"
 
 
 def test_an_exact_law_of_errors_is_found_again_by_extrapolation(load_bench: Callable[..., ModuleType]) -> None:
