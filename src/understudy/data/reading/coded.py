@@ -131,8 +131,10 @@ class Marks:
     @property
     def all(self) -> NDArray[np.uint64]:
         """In order."""
-        self._marks = [np.sort(np.concatenate(self._marks)) if self._marks else np.empty(0, np.uint64)]
-        return self._marks[0]
+        marks = np.concatenate(self._marks) if self._marks else np.empty(0, np.uint64)
+        marks.sort()
+        self._marks = [marks]
+        return marks
 
     @property
     def repeated(self) -> int:
