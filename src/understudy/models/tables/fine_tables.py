@@ -97,7 +97,8 @@ def _by_counts(layers: Sequence[Tensor], fan: int, noise: float, total: float, l
 
 def _drawn_to_law(children: Tensor, parents: Tensor, noise: float, law: Tensor) -> Tensor:
     """Each parent's children, drawn to their shares by the law; those that stand out of it stay."""
-    there, clear = children.isfinite(), clearly(children.numel()) * noise
+    there, alone = children.isfinite(), (parents < 2 * noise) | (len(parents) == 1)
+    clear = clearly(children.numel(), alone[:, None]) * noise
     counted, others = torch.where(there, children, 0), there
     for _ in range(_ROUNDS + 1):
         long = torch.where(others, law, 0)
@@ -106,7 +107,10 @@ def _drawn_to_law(children: Tensor, parents: Tensor, noise: float, law: Tensor) 
         others = others & (counted - smooth <= clear)
     unlike = (_UNLIKE * smooth) ** 2
     drawn = smooth + unlike / (unlike + noise**2) * (counted - smooth)
-    return torch.where(there, torch.where(others, drawn, counted), -torch.inf)
+    found = torch.where(there, torch.where(others, drawn, counted).clamp(min=0), 0)
+    # Those who are left over are where the others are: a projection would put as many of them in empty nodes.
+    more = (parents / found.sum(1).clamp(min=1e-9)).clamp(min=1)[:, None]
+    return torch.where(there, found * more, -torch.inf)
 
 
 def _without_ends(leaves: Tensor, lost: float) -> Tensor:

@@ -34,9 +34,11 @@ _ROUNDS = 3  # of looking for spikes
 _NODES = 8192  # a layer of more says little about a smooth law
 
 
-def clearly(nodes: int) -> float:
-    """How many deviations above what is expected one of so many nodes stands out: noise alone hardly ever does."""
-    return math.sqrt(2 * math.log(max(nodes, 2))) + 0.5
+def clearly(nodes: int, alone: Tensor) -> Tensor:
+    """How many deviations above what is expected one of so many nodes stands out: noise alone rarely does, and hardly
+    ever where a node is `alone`, with nobody else about it.
+    """
+    return math.sqrt(2 * math.log(max(nodes, 2))) + torch.where(alone, 1.2, 0.0)
 
 
 def smooth_law(layers: Sequence[Tensor], fan: int, noise: float, total: float, edges: Tensor) -> Tensor:
@@ -97,7 +99,9 @@ class _Law:
 
     def standing_out(self) -> Tensor:
         more = self.layers[-1].double() - self.leaves()
-        return torch.where(more > clearly(len(more)) * self.noise, more, 0.0)
+        about = torch.searchsorted(self.bins, (self.scale[:-1] + self.scale[1:]) / 2).clamp(1, len(self.logs)) - 1
+        alone = self.logs.exp()[about] < self.noise
+        return torch.where(more > clearly(len(more), alone) * self.noise, more, 0.0)
 
     def fit(self) -> float:
         """Newton's method, step by step shorter where it does not help; what is left of all three terms."""
