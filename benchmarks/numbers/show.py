@@ -148,6 +148,17 @@ def missed() -> str:
     )
 
 
+def tails() -> str:
+    """How many columns' quantiles far out, and means, are as wanted: of all seeds."""
+    held, lines = pd.read_csv(HERE / "tails.csv"), []
+    for key, own in held.groupby(["table", "holders", "bounds", "code"]):
+        near = (share((own[name] - 1).abs() <= most) for name, most in (("p95", 0.1), ("p99", 0.25), ("mean", 0.1)))
+        lines.append((*map(str, key), bare(own["ks"].mean()), bare(own["ks"].max()), *near))
+    wanted = ("p95 within 10 %", "p99 within 25 %", "mean within 10 %")
+    return table(("table", "holders", "bounds", "code", "KS, mean", "worst", *wanted), lines, "llllr")
+
+
 TABLES = {
     "columns": columns, "tried": tried, "wider": wider, "prices": prices, "tables": tables, "missed": missed,
+    "tails": tails,
 }  # fmt: skip
