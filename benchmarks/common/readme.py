@@ -32,11 +32,11 @@ _MARKED = re.compile(
 
 
 def readmes() -> Iterator[tuple[str, list[Path], list[Path]]]:
-    """Each folder's name, its pages (the README, and `TABLES.md` for long tables), and what fills them."""
+    """Each folder's name, its pages (the README, and others for what is long), and what fills them."""
     yield ".", [BENCHMARKS / "README.md"], [BENCHMARKS / "common" / "overview.py"]
     for path in sorted(BENCHMARKS.glob("*/README.md")):
-        pages, scripts = (("README.md", "TABLES.md"), ("tables.toml", "show.py"))
-        yield path.parent.name, _there(path.parent, pages), _there(path.parent, scripts)
+        scripts = _there(path.parent, ("tables.toml", "show.py"))
+        yield path.parent.name, sorted(path.parent.glob("*.md")), scripts
 
 
 def _there(folder: Path, names: Iterable[str]) -> list[Path]:
