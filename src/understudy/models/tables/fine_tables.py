@@ -54,12 +54,13 @@ def fine_table(
     noise: float,
     missing: Tensor | None = None,
     total: float | None = None,
+    sure: float = 0.0,
     ordered: bool = True,
     listed: bool = False,
     edges: Tensor | None = None,
 ) -> Tensor:
-    """The people in each leaf, `total` in all where that is known, and last those without a value where `missing` was
-    counted.
+    """The people in each leaf, `total` in all where that is known, but for a deviation `sure`, and last those without a
+    value where `missing` was counted.
 
     `layers` are noisy counts as `layers_of` has them. Leaves without an order are taken as they were counted, or are
     `listed`: a long list. `edges` (leaves + 1,): the values between which ordered ones lie (without: evenly apart).
@@ -74,7 +75,7 @@ def fine_table(
     absent = top[len(layers[0]) :].clamp(0, people)
     there = max(people - float(absent.sum()), 1.0)
     values = torch.arange(len(layers[-1]) + 1.0) if edges is None else edges
-    law = smooth_law(layers, fan, noise, there, values)
+    law = smooth_law(layers, fan, noise, there, values, sure)
     return torch.cat([_without_ends(_by_counts(layers, fan, noise, there, law), _LOST * noise), absent])
 
 

@@ -28,7 +28,7 @@ _BIN = 0.25  # length of a bin on that scale
 _MOST_BINS = 96
 _BENDS, _BEND = 1.5, 0.3  # κ, τ
 _NOBODY = 0.5  # ε
-_SURE = 0.3  # σ: so well the number of people is known
+_SURE = 0.3  # σ: so well the number of people is known, at best
 _STEPS, _STOP = 40, 0.01  # steps of Newton's method, at most, and what the last one gains
 _ROUNDS = 3  # of looking for spikes
 _NODES = 8192  # a layer of more says little about a smooth law
@@ -41,10 +41,16 @@ def clearly(nodes: int, alone: Tensor) -> Tensor:
     return math.sqrt(2 * math.log(max(nodes, 2))) + torch.where(alone, 1.2, 0.0)
 
 
-def smooth_law(layers: Sequence[Tensor], fan: int, noise: float, total: float, edges: Tensor) -> Tensor:
-    """The people of each leaf, `total` in all, by noisy counts (`fine_tables.layers_of`); `edges` (leaves + 1,)."""
-    at = edges.double().numpy()
-    found = [_Law(layers, fan, noise, total, scale) for scale in _scales(layers, fan, total, at)]
+def smooth_law(
+    layers: Sequence[Tensor], fan: int, noise: float, total: float, edges: Tensor, sure: float = 0.0
+) -> Tensor:
+    """The people of each leaf, `total` in all, by noisy counts (`fine_tables.layers_of`); `edges` (leaves + 1,).
+
+    `sure`: the deviation of the total. Who were too many in it would else be in tails, where noise hides that nobody
+    is.
+    """
+    at, sure = edges.double().numpy(), max(sure, _SURE * noise)
+    found = [_Law(layers, fan, noise, total, sure, scale) for scale in _scales(layers, fan, total, at)]
     best = min(found, key=lambda law: law.fit())
     for _ in range(_ROUNDS):
         spikes = best.standing_out()
@@ -73,14 +79,16 @@ def _scales(layers: Sequence[Tensor], fan: int, total: float, edges: NDArray[np.
 class _Law:
     """One scale's law: `logs` of the people in each bin, and the people in leaves that are spikes."""
 
-    def __init__(self, layers: Sequence[Tensor], fan: int, noise: float, total: float, scale: Tensor) -> None:
-        self.layers, self.fan, self.noise, self.total, self.scale = layers, fan, noise, total, scale
+    def __init__(
+        self, layers: Sequence[Tensor], fan: int, noise: float, total: float, sure: float, scale: Tensor
+    ) -> None:
+        self.layers, self.fan, self.noise, self.total, self.sure, self.scale = layers, fan, noise, total, sure, scale
         first, last = float(scale[0]), float(scale[-1])
         bins = max(8, min(_MOST_BINS, math.ceil((last - first) / _BIN)))
         self.bins = torch.linspace(first, last, bins + 1, dtype=torch.float64)
         self.parts = {depth: self._shares(depth) for depth, layer in enumerate(layers) if len(layer) <= _NODES}
         self.square = torch.stack([share.T @ share for share in self.parts.values()]).sum(0) / noise**2
-        self.square += 1 / (_SURE * noise) ** 2
+        self.square += 1 / sure**2
         self.bend = torch.eye(bins, dtype=torch.float64).diff(n=2, dim=0)
         self.logs = torch.full((bins,), math.log(max(total, 1.0) / bins), dtype=torch.float64)
         self.spikes = torch.zeros(len(layers[-1]), dtype=torch.float64)
@@ -110,7 +118,7 @@ class _Law:
             place = torch.arange(len(self.spikes)) // self.fan ** (len(self.layers) - 1 - depth)
             smooth = self.layers[depth].double().index_add(0, place, -self.spikes)
             linear += share.T @ smooth / self.noise**2
-        linear += (self.total - float(self.spikes.sum())) / (_SURE * self.noise) ** 2
+        linear += (self.total - float(self.spikes.sum())) / self.sure**2
         damp, now = 1e-3, self._off(self.logs, linear)
         for _ in range(_STEPS):
             people, bends = self.logs.exp(), self.bend @ self.logs

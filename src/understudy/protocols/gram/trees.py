@@ -162,7 +162,7 @@ class TreesRead:
         each = [
             (one, sigma / math.sqrt(one.times)) for columns, sigma in zip(split, noise, strict=True) for one in columns
         ]
-        total = float(people) if people is not None else max(1.0, _total(each))
+        total, sure = (float(people), 0.0) if people is not None else _total(each)
         columns = [pair for group in trees for pair in group.columns]
         tables = [
             fine_table(
@@ -171,6 +171,7 @@ class TreesRead:
                 noise=sigma,
                 missing=nodes.missing,
                 total=total,
+                sure=sure,
                 ordered=is_tree(own),
                 listed=is_bought(own) and not is_tree(own),
                 edges=torch.from_numpy(cell_edges(fine)),
@@ -206,15 +207,16 @@ def runs_of(tops: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float
     """The run of public cells in which each column's people are, by every group's counts of them: (columns, 2)."""
     split = [group.split(nodes.double()) for group, nodes in zip(tops, sums, strict=True)]
     each = [(one, sigma) for columns, sigma in zip(split, noise, strict=True) for one in columns]
-    total = float(people) if people is not None else max(1.0, _total(each))
+    total = float(people) if people is not None else _total(each)[0]
     return torch.tensor([likely_run(one.layers[0], one.missing, sigma, total) for one, sigma in each])
 
 
-def _total(each: Sequence[tuple[Nodes, float]]) -> float:
-    """The people by all top layers, each weighted by 1/variance."""
+def _total(each: Sequence[tuple[Nodes, float]]) -> tuple[float, float]:
+    """The people by all top layers, each weighted by 1/variance, and the deviation of that."""
     sums, weights = [], []
     for nodes, sigma in each:
         top = nodes.layers[0] if nodes.missing is None else torch.cat([nodes.layers[0], nodes.missing])
         sums.append(float(top.sum()))
         weights.append(1 / (len(top) * max(sigma, 1e-9) ** 2))
-    return math.fsum(s * w for s, w in zip(sums, weights, strict=True)) / math.fsum(weights)
+    known = math.fsum(weights)
+    return max(1.0, math.fsum(s * w for s, w in zip(sums, weights, strict=True)) / known), known**-0.5
