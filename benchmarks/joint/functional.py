@@ -15,6 +15,7 @@ the largest V. `missed` of `tables`: as the card counts them (`answers/missed.py
 All choices were made on seeds below 40 of the generated table, and none on public ones.
 """
 
+import argparse
 import math
 import os
 import sys
@@ -133,8 +134,12 @@ def run(name: str, method: str, seed: int, folder: Path) -> dict[str, Any]:
     return setting | {key: round(float(value), 4) for key, value in figures.items()} | missed
 
 
+def parser() -> argparse.ArgumentParser:
+    return options(__doc__, out=Path(__file__).parent / "functional.csv", data=True)
+
+
 def main() -> None:
-    args = options(__doc__, out=Path(__file__).parent / "functional.csv", data=True).parse_args()
+    args = parser().parse_args()
     rows = []
     for name in ("generated",) if QUICK else ("generated", "credit", "diabetes"):
         for method in METHODS:

@@ -101,14 +101,18 @@ def figures(real: np.ndarray, other: np.ndarray) -> dict[str, float]:  # type: i
     return {key: round(float(value), 4) for key, value in found.items()}
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--code", default="new")
     parser.add_argument("--people", nargs="*", type=int, default=[3_500, 20_000])
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--first", type=int, default=10, help="the first of the seeds")
     parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     warnings.simplefilter("ignore")
     with args.out.open("a", newline="") as file:
         rows = csv.DictWriter(file, FIELDS)

@@ -10,9 +10,9 @@ from dp_accounting import NoOpDpEvent
 
 from understudy.data.visits import counts
 from understudy.privacy.gradients import critic, dp_sgd
+from understudy.privacy.secure import moments
 from understudy.protocols.gans.party import GanParty
 from understudy.protocols.people.host import HostParty
-from understudy.protocols.tied import stages as vectors
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 Patch = pytest.MonkeyPatch
@@ -89,7 +89,7 @@ def a_refusal_tells_a_row(patch: Patch) -> None:
 
 
 def a_vector_is_not_pulled_in(patch: Patch) -> None:
-    patch.setattr(vectors, "bounded", lambda rows, radius, scale: rows)
+    patch.setattr(moments, "bounded", lambda rows, radius, scale: rows)
 
 
 def an_event_weighs_as_much_as_a_person(patch: Patch) -> None:

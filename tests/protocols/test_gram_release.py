@@ -216,6 +216,8 @@ def test_95_percent_intervals_of_figures_cover_the_truth_in_93_to_97() -> None:
             released = Found(pair, [pair.sum(1), pair.sum(0)], pair.sum((0, 1)))
             for one in figures(places, truth.astype(float), released, found.levels):
                 name = one.name.split(" of ")[0]
+                if "quantile" in name or name == "median":
+                    continue  # of whole levels: tests/answers has them
                 true = {"people": total, "mean": mean, "Cramér's V": v}[name]
                 assert one.fit == pytest.approx(true)
                 covered.setdefault(name, []).append(one.low <= true <= one.high)

@@ -171,8 +171,8 @@ def fitted(
         "levels": dict(zip(schema.names, codec.sizes, strict=True)),
     }
     bought = measured.levels is not None
-    law = Ruled.of(network.odds().detach().cpu(), codec.sizes, rule_ties(codec)).gram()
-    card |= Missed.of(people * law.double(), measured.gram, measured.loudness, codec.sizes).card
+    law = Ruled.of(network.odds().detach().cpu().double(), codec.sizes, rule_ties(codec)).gram()
+    card |= Missed.of(people * law, measured.gram, measured.loudness, codec.sizes).card
     card |= expectation(
         schema, people, privacy.epsilon(), record.noise[bool(study.layout.unbounded) : record.made], bought
     )

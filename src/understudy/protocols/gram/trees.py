@@ -34,6 +34,7 @@ from understudy.data.schema import Schema
 from understudy.models.tables.fine_tables import even_but_for_spikes, fine_table, layer_sizes, layers_of
 from understudy.models.tables.merged_levels import bought_levels
 
+_LOOKS = 3  # at which cells have people in them, and how many these are
 _SPREAD = 2.0  # a level of many fine cells is known to about so many deviations of one count
 
 
@@ -162,8 +163,8 @@ class TreesRead:
         each = [
             (one, sigma / math.sqrt(one.times)) for columns, sigma in zip(split, noise, strict=True) for one in columns
         ]
-        total, sure = (float(people), 0.0) if people is not None else _total(each)
         columns = [pair for group in trees for pair in group.columns]
+        total, sure = _total(each, [is_tree(own) for own, _ in columns], people)
         tables = [
             fine_table(
                 nodes.layers,
@@ -207,16 +208,29 @@ def runs_of(tops: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float
     """The run of public cells in which each column's people are, by every group's counts of them: (columns, 2)."""
     split = [group.split(nodes.double()) for group, nodes in zip(tops, sums, strict=True)]
     each = [(one, sigma) for columns, sigma in zip(split, noise, strict=True) for one in columns]
-    total = float(people) if people is not None else _total(each)[0]
-    return torch.tensor([likely_run(one.layers[0], one.missing, sigma, total) for one, sigma in each])
+    total, sure = _total(each, [True] * len(each), people)
+    return torch.tensor([likely_run(one.layers[0], one.missing, sigma, total, sure) for one, sigma in each])
 
 
-def _total(each: Sequence[tuple[Nodes, float]]) -> tuple[float, float]:
-    """The people by all top layers, each weighted by 1/variance, and the deviation of that."""
-    sums, weights = [], []
-    for nodes, sigma in each:
-        top = nodes.layers[0] if nodes.missing is None else torch.cat([nodes.layers[0], nodes.missing])
-        sums.append(float(top.sum()))
-        weights.append(1 / (len(top) * max(sigma, 1e-9) ** 2))
-    known = math.fsum(weights)
-    return max(1.0, math.fsum(s * w for s, w in zip(sums, weights, strict=True)) / known), known**-0.5
+def _total(each: Sequence[tuple[Nodes, float]], ordered: Sequence[bool], people: int | None) -> tuple[float, float]:
+    """The people by all top layers, each weighted by 1/variance, and the deviation of that: of ordered ones by the
+    cells in which people are likely to be, since noise adds up in empty ones. `people`: where their number is known.
+    """
+    if people is not None:
+        return float(people), 0.0
+    runs = [(0, len(nodes.layers[0]) - 1) for nodes, _ in each]
+    for look in range(_LOOKS):
+        sums, weights = [], []
+        for (nodes, sigma), (first, last) in zip(each, runs, strict=True):
+            top = nodes.layers[0][first : last + 1]
+            top = top if nodes.missing is None else torch.cat([top, nodes.missing])
+            sums.append(float(top.sum()))
+            weights.append(1 / (len(top) * max(sigma, 1e-9) ** 2))
+        known = math.fsum(weights)
+        total, sure = max(1.0, math.fsum(s * w for s, w in zip(sums, weights, strict=True)) / known), known**-0.5
+        if look < _LOOKS - 1:
+            runs = [
+                likely_run(nodes.layers[0], nodes.missing, sigma, total, sure) if tree else run
+                for (nodes, sigma), tree, run in zip(each, ordered, runs, strict=True)
+            ]
+    return total, sure
