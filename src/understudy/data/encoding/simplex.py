@@ -45,7 +45,8 @@ def likely_run(
     def unlikely(steps: float) -> Tensor:
         people = to_simplex(rows, rows.new_full((len(rows),), max(total + steps * sure, 1.0)))
         empty = inside & (people[:, : len(counts)] < noise)
-        return (people - counted).square().sum(1) / (2 * noise**2) + steps**2 / 2 + _EMPTY * empty.sum(1)
+        off: Tensor = (people - counted).square().sum(1) / (2 * noise**2) + steps**2 / 2 + _EMPTY * empty.sum(1)
+        return off
 
     off = torch.stack([unlikely(steps) for steps in (_STEPS if sure else (0.0,))]).min(0).values
     best = int((off + outside / (2 * noise**2) + inside.sum(1)).argmin())

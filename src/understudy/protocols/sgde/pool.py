@@ -117,13 +117,14 @@ def suspicions(
     taken = _read_by_the_rest(x, labels, own, rows, len(silos), len(names))  # (seen, rows)
     shares = functional.one_hot(taken, len(names)).double().mean(1)  # (seen, classes)
     agreements = shares[torch.arange(len(seen)), labels]
-    flags = _flags(agreements, labels, 1 / len(names))
+    own_labels = [_labels(requirements, offer) for offer in offers]
+    each = torch.stack([part.mean() for part in torch.split(agreements, [len(own) for own in own_labels])])
+    kinds = torch.tensor([own[0] if len(own) == 1 else -1 for own in own_labels])  # −1: judged over all classes
+    flags = _flags(each, kinds, 1 / len(names)).tolist()
     judged, place = [], 0
-    for offer in offers:
-        here = slice(place, place := place + len(_labels(requirements, offer)))
-        every = offer.card["label"] is None
-        likely = None if every else names[int(shares[here][0].argmax())]
-        agreement, flagged = float(agreements[here].mean()), float(flags[here].double().mean()) > 0.5
+    for offer, agreement, flagged, own_label in zip(offers, each.tolist(), flags, own_labels, strict=True):
+        likely = None if offer.card["label"] is None else names[int(shares[place].argmax())]
+        place += len(own_label)
         judged.append(Suspicion(str(offer.card["silo"]), offer.card["label"], agreement, likely, flagged=flagged))
     return judged
 
