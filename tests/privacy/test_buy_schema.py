@@ -349,7 +349,7 @@ def test_a_file_and_a_frame_buy_the_same(tmp_path):
     ("kind", "values", "low", "high"),
     [
         ("integer", np.arange(5000) % 76 + 1930, 1860, 2060),  # years, far from zero
-        ("real", 36.8 + 0.4 * np.sin(np.arange(5000)), 35, 39),  # temperatures
+        ("real", 36.8 + 0.4 * np.sin(np.arange(5000)), 30, 44),  # temperatures
         ("real", 128 + 5 * np.sin(np.arange(5000)), 100, 156),  # about a power of two
         ("real", -52.3 + 0.2 * np.sin(np.arange(5000)), -56, -49),
         ("real", np.exp(np.sin(np.arange(5000)) * 5), 0, 256),
