@@ -275,7 +275,7 @@ def _bounds(column: Binned, values: Values, offer: Quote, rng: Rng) -> Column | 
         return None
     counts = torch.from_numpy(looked)
     total, deviation = max(1.0, float(counts.sum())), math.sqrt(offer.noise.variance)
-    first, last = likely_run(counts, None, deviation, total, deviation * math.sqrt(len(counts)))
+    first, last = likely_run(counts, None, deviation, total)
     wide = bounded(column, (max(first, seen.start - 1), min(last, seen.stop)))
     low, high = wide.edges[[0, -1]]
     parts = np.linspace(low, high, _CLOSER + 1)
