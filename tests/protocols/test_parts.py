@@ -157,7 +157,7 @@ WRONG = {
         *parts[:3],
         sealed(job, 3, {"rows": 38, "marks": torch.arange(38) - 10**6, "sums": {}}),
     ],
-    "the parts have 112 rows together, and the table that was opened had 150": lambda job, parts: [
+    "the parts have more or fewer rows together than the table that was opened": lambda job, parts: [
         *parts[:3],
         sealed(job, 3, {"rows": 0, "marks": torch.empty(0, dtype=torch.int64), "sums": {}}),
     ],
@@ -195,7 +195,7 @@ def test_no_id_counts_twice_however_its_rows_are_spread(job: Job, tmp_path: Path
         sources = [kept(tmp_path / "a.parquet", halves[0]), kept(tmp_path / "b.parquet", change(halves[1]))]
         own = replace(job, of=2)
         parts = [part_of(own.to_bytes(), number, place, cut=False) for number, place in enumerate(sources)]
-        with pytest.raises(PartyError, match="1 ids are in two parts, or twice in one"):
+        with pytest.raises(PartyError, match="an id is in two parts, or twice in one"):
             merged(own, parts, None)
     twice = kept(tmp_path / "c.parquet", pd.concat([FRAME, FRAME[3:4]]))
     with pytest.raises(PartyError, match=r"cannot be read again as they were .* Nothing was charged or sent"):

@@ -239,10 +239,11 @@ def merged(job: Job, parts: Iterable[bytes], rows: int | None) -> dict[str, Tens
     marks = Marks()
     for counts in found.values():
         marks.add(counts["marks"].numpy().view(np.uint64), counts["rows"])
-    if repeated := marks.repeated:
-        raise job.refusal(f"{repeated:,} ids are in two parts, or twice in one: a person counts once.")
+    # A server hears these words, and how many people there are is not for it.
+    if marks.repeated:
+        raise job.refusal("an id is in two parts, or twice in one: a person counts once.")
     if rows is not None and marks.rows != rows:
-        raise job.refusal(f"the parts have {marks.rows:,} rows together, and the table that was opened had {rows:,}.")
+        raise job.refusal("the parts have more or fewer rows together than the table that was opened.")
     sums = [counts["sums"] for counts in found.values()]
     shapes = [{key: (part.dtype, part.shape) for key, part in one.items()} for one in sums]
     if any(shape != shapes[0] for shape in shapes):
