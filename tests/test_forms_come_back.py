@@ -15,7 +15,6 @@ import understudy as us
 pytestmark = [
     pytest.mark.usefixtures("short_fits"),
     pytest.mark.filterwarnings("ignore::understudy.ground.errors.PrivacyWarning"),
-    pytest.mark.filterwarnings("ignore:The fit misses:understudy.ground.errors.UtilityWarning"),  # two steps of it
 ]
 PEOPLE = 100
 RNG = np.random.default_rng(7)

@@ -38,10 +38,7 @@ from understudy.report.page import write_report
 from understudy.runs import result as results
 from understudy.runs.result import Result
 
-pytestmark = [
-    pytest.mark.usefixtures("short_fits", "short_training"),
-    pytest.mark.filterwarnings("ignore:The fit misses"),  # a fit of ten steps does
-]
+pytestmark = [pytest.mark.usefixtures("short_fits", "short_training")]
 PEOPLE = 3_000
 SMALL: dict[str, Any] = {"components": 8, "steps": 10, "device": "cpu"}
 

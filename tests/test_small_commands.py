@@ -104,7 +104,6 @@ def test_a_generator_predicts_its_target_and_any_other_column(understudy: Run, r
     assert 'Did you mean "age"?' in err
 
 
-@pytest.mark.filterwarnings("ignore:The fit misses")  # one of twenty steps does
 def test_rows_are_read_as_the_schema_says_before_they_are_predicted(understudy: Run, tmp_path: Path) -> None:
     """Cells are text in a file: true or false, a day, a decimal comma are not."""
     frame, schema = toy(rows=300, seed=1)

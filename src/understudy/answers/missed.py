@@ -4,7 +4,7 @@ A cell is *outside* where the fit's count is not within the cell's own 95 % inte
 has one cell in twenty outside, by chance. A table is *missed* where it has so many outside that the truth would have as
 many in fewer than one table of twenty: the binomial law, of as many cells as the table has, each with a chance of 5 %.
 So of the truth one table in twenty is missed at most, and of a fit, which follows the counts, fewer. More than that,
-by the same law, is a failure of the fit, and not of the noise.
+by the same law and less likely than one in a hundred, is a failure of the fit, and not of the noise.
 
 Guarantee: reads the release and the fit alone.
 Edges: a count that is exact, or was not released, is none; without any, there are no tables.
@@ -23,6 +23,7 @@ from torch.nn import functional
 from understudy.answers.release import Z
 
 _CHANCE = 0.05  # of a cell of the truth to lie outside, and of a table of the truth to be missed
+_ALARM = 0.01  # of as many tables of the truth to be missed, that a warning is given for no reason
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,14 @@ class Missed:
             return {}
         said = f"The fit misses {self.missed:,} of {self.tables:,} released pairs of columns"
         poor = {}
-        if is_beyond_chance(self.tables, self.missed):
+        if is_beyond_chance(self.tables, self.missed, _ALARM):
             poor = {"warning": f"{said}, and the truth would miss one in twenty at most: do not rely on its pairs."}
         return {"fit": {**asdict(self), "said": f"{said}."}} | poor
 
 
 @lru_cache(maxsize=4096)
-def is_beyond_chance(many: int, some: int) -> bool:
-    """Whether as many of so many, each with a chance of 5 %, or more, are less likely than 5 % themselves."""
+def is_beyond_chance(many: int, some: int, level: float = _CHANCE) -> bool:
+    """Whether as many of so many, each with a chance of 5 %, or more, are less likely than `level` themselves."""
     if some <= _CHANCE * many:
         return False
     logs = (
@@ -68,4 +69,4 @@ def is_beyond_chance(many: int, some: int) -> bool:
         + k * math.log(_CHANCE) + (many - k) * math.log1p(-_CHANCE)
         for k in range(some)
     )  # fmt: skip
-    return 1 - math.fsum(map(math.exp, logs)) < _CHANCE
+    return 1 - math.fsum(map(math.exp, logs)) < level
