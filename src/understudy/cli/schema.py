@@ -96,7 +96,7 @@ def schema_infer(
     def read(file: Path) -> "TableSource":
         return with_missing(file, missing or ())
 
-    if tables[0].is_dir() and events is None:
+    if tables[0].is_dir() and events is None and people is not None:
         raise ConfigError(f"{tables[0]}: there is no file of events in it. No draft was made.")
     if events is not None:
         schema, drafts = draft_visits(None if people is None else read(people), read(events), person)

@@ -148,8 +148,9 @@ def _parts(source: TableSource, want: Want, name: str, long: bool, part: Part) -
     reader = _READERS.get(_suffix_of(source))
     if reader is None:
         raise SchemaError(
-            f"{Path(source.table).name}: a table is a .csv, .tsv (or .csv.gz, .tsv.gz), .xlsx or .parquet file, the "
-            f"URL of a database, or a NAME{SUFFIX} that says how it is read. Nothing was read."
+            f"{Path(source.table).name}: a table is a .csv, .tsv (or .csv.gz, .tsv.gz), .xlsx or .parquet file, a "
+            f"folder of .parquet files, the URL of a database, or a NAME{SUFFIX} that says how it is read. "
+            "Nothing was read."
         )
     with _in_words(source):
         if reader is _from_parquet:
@@ -167,8 +168,10 @@ def _numbered(parts: Iterable[Raw]) -> Iterator[Raw]:
 
 
 def _suffix_of(source: TableSource) -> str:
-    """How a file's name ends: .csv, .csv.gz."""
+    """How a file's name ends: .csv, .csv.gz. A folder is one of Parquet files."""
     path = Path(source.table)
+    if path.is_dir():
+        return ".parquet"
     return "".join(path.suffixes[-2:] if path.suffix == ".gz" else path.suffix).lower()
 
 
@@ -189,7 +192,7 @@ def _in_words(source: TableSource) -> Iterator[None]:
 
 
 def _not(source: TableSource) -> str:
-    if source.table.lower().endswith((".xlsx", ".parquet")):
+    if _suffix_of(source) in (".xlsx", ".parquet"):
         return "of another kind than its name says"
     if source.encoding != "utf-8":
         return f"not {source.encoding}"
