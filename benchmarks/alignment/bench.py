@@ -4,20 +4,23 @@
 
 Two holders of n whole-number ids each, half of them shared, in one process (`align`). `cpu_s` is the processor time of
 both holders and the server together, which other work on the machine hardly blurs; `wall_s` is what a clock showed.
-`all_cores` has a thread for each core, `one_core` one. The libraries: X25519 in PyNaCl and in cryptography,
-the least processor time of several turns, and whether a call lets go of the interpreter's lock, without which threads
-use one core. `peak_mb` is of the whole process, interpreter and libraries included.
+`all_cores` has a thread for each core, `one_core` one. `no_curve` has texts for ids, and hashes and exclusive or where
+the curve would be, which protects nothing: it is for the memory of sets that would take hours. The libraries: X25519 in
+PyNaCl and in cryptography, the least processor time of several turns, and whether a call lets go of the interpreter's
+lock, without which threads use one core. `peak_mb` is of the whole process, interpreter and libraries included.
 QUICK=1 takes few ids and leaves ours.csv alone.
 """
 
 import argparse
+import hashlib
 import multiprocessing
 import os
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,13 +39,19 @@ from understudy.privacy.secure import set_intersection
 HERE = Path(__file__).parent
 QUICK = quick()
 SMALL, LARGE, POINTS, TIMES = (200, 500, 50, 2) if QUICK else (10_000, 100_000, 1_000, 8)
+MILLION = 1_000 if QUICK else 1_000_000
 FIELDS = ["what", "ids", "cpu_s", "wall_s", "peak_mb", "cpu_us", "lets_go"]
 
 
 def aligned(what: str, ids: int) -> dict[str, Any]:
-    held = {"clinic": range(ids), "insurer": range(ids // 2, ids // 2 + ids)}
+    held: dict[str, Iterable[object]] = {"clinic": range(ids), "insurer": range(ids // 2, ids // 2 + ids)}
     cores = 1 if what == "one_core" else os.cpu_count()
-    with patch.object(set_intersection.os, "cpu_count", lambda: cores):
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(set_intersection.os, "cpu_count", lambda: cores))
+        if what == "no_curve":
+            held = {name: (f"p{one:09}" for one in some) for name, some in held.items()}
+            for name, plain in (("_hash_to_curve", hashed), ("crypto_scalarmult", xor)):
+                stack.enter_context(patch.object(set_intersection, name, plain))
         wall, cpu = time.perf_counter(), time.process_time()
         rows = align(held)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -51,6 +60,15 @@ def aligned(what: str, ids: int) -> dict[str, Any]:
     return {
         "what": what, "ids": ids, "cpu_s": round(cpu, 2), "wall_s": round(wall, 2), "peak_mb": round(peak),
     }  # fmt: skip
+
+
+def hashed(prefix: bytes, ids: list[bytes]) -> list[bytes]:
+    return [hashlib.sha256(prefix + one).digest()[:31] + b"\0" for one in ids]
+
+
+def xor(key: bytes, point: bytes) -> bytes:
+    """What commutes as masks do, of 31 bytes."""
+    return (int.from_bytes(key[:31], "little") ^ int.from_bytes(point, "little")).to_bytes(32, "little")
 
 
 def library(what: str, ids: int) -> dict[str, Any]:
@@ -97,6 +115,7 @@ def lets_go(call: Callable[[], bytes]) -> bool:
 CASES: list[tuple[Callable[[str, int], dict[str, Any]], str, int]] = [
     (library, "pynacl", POINTS), (library, "cryptography", POINTS),
     (aligned, "one_core", SMALL), (aligned, "all_cores", SMALL), (aligned, "all_cores", LARGE),
+    (aligned, "no_curve", MILLION), (aligned, "no_curve", 10 * MILLION), (aligned, "all_cores", MILLION),
 ]  # fmt: skip
 
 

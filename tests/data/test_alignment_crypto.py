@@ -1,5 +1,6 @@
 import hashlib
 import itertools
+import math
 import secrets
 
 import numpy as np
@@ -130,9 +131,23 @@ def test_numpy_pandas_and_python_integers_are_the_same_ids():
     assert all(np.array_equal(np.asarray(held[name]).astype(int)[rows[name]], order) for name in held)
 
 
+@pytest.mark.parametrize("look", [1, 7, 10**6])
+@pytest.mark.parametrize("ids", [[*range(-9, 20)], [f"p{n}\u00e9" for n in range(29)]])
+def test_ids_are_the_same_however_few_are_looked_at_together(monkeypatch, look, ids):
+    monkeypatch.setattr(alignment, "_LOOK", look)
+    for held in (ids, np.array(ids, dtype=object), pd.Series(ids), iter(ids)):
+        found = canonical_ids(held)
+        assert found[:] == [str(one).encode() for one in ids]
+        assert found[np.array([5, 2])] == [str(ids[5]).encode(), str(ids[2]).encode()]
+    with pytest.raises(AlignmentError, match=f"1 of 30 rows repeat the id of another row, for instance {ids[3]}:"):
+        canonical_ids([*ids, ids[3]])
+    with pytest.raises(AlignmentError, match=r"ids\[29\] = nan is missing"):
+        canonical_ids([*ids, math.nan])
+
+
 def test_composed_and_decomposed_text_is_the_same_id_but_case_and_zeros_are_kept():
-    assert canonical_ids(["Jos\u00e9"]) == canonical_ids(["Jose\u0301"])
-    assert len(set(canonical_ids(["a1", "A1", "01", "1", "0 1"])[1])) == 5
+    assert canonical_ids(["Jos\u00e9"])[:] == canonical_ids(["Jose\u0301"])[:]
+    assert len(set(canonical_ids(["a1", "A1", "01", "1", "0 1"])[:])) == 5
 
 
 # --------------------------------------------------------------------------- what crosses the line, to whom

@@ -18,10 +18,11 @@ import hashlib
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, reduce
-from itertools import accumulate
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, islice
 from numbers import Integral
 from typing import Any, NoReturn, TypeAlias
 
@@ -31,6 +32,7 @@ from nacl.bindings import crypto_core_ed25519_from_uniform, crypto_scalarmult
 from nacl.exceptions import RuntimeError as SodiumError
 from numpy.typing import NDArray
 
+from understudy.data.places import starts_of
 from understudy.ground.errors import AlignmentError, ConfigError
 
 Masked: TypeAlias = NDArray[np.uint8]  # (n, 32): u-coordinates, little-endian
@@ -42,6 +44,23 @@ SALT_BYTES = 32
 _TAG = b"understudy/alignment/v1/curve25519_sha512_elligator2"
 _P = 2**255 - 19
 _BATCH = 1024  # ids that a thread masks at once: a fifth of a second
+_LOOK = 1 << 16  # ids that are objects of Python at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Ids:
+    """Ids of one kind, "integer" or "text", as bytes one after the other: equal bytes if and only if the same id."""
+
+    kind: str
+    data: bytes
+    starts: Rows  # where each begins, and where all end
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, some: slice | Rows) -> list[bytes]:
+        spans = zip(self.starts[:-1][some].tolist(), self.starts[1:][some].tolist(), strict=True)
+        return [self.data[start:end] for start, end in spans]
 
 
 class IdMask:
@@ -59,7 +78,7 @@ class IdMask:
 
     def __init__(
         self,
-        ids: Iterable[object],
+        ids: Ids | Iterable[object],
         *,
         salt: bytes,
         key: bytes | None = None,
@@ -69,8 +88,8 @@ class IdMask:
             raise ConfigError(f"salt must be {SALT_BYTES} bytes, not {len(salt)}.")
         if key is not None and len(key) != 32:
             raise ConfigError(f"key must be 32 bytes, not {len(key)}.")
-        self.kind, self._ids = canonical_ids(ids)
-        self.people = len(self._ids)
+        self._ids = ids if isinstance(ids, Ids) else canonical_ids(ids)
+        self.kind, self.people = self._ids.kind, len(self._ids)
         self.salt = salt
         self.key = os.urandom(32) if key is None else key
         self._watch = watch
@@ -145,37 +164,41 @@ def match_grid(
     """
     if len(groups) < 2:
         raise AlignmentError(f"Alignment needs two parties or more, not {len(groups)}.")
-    tags = {name: _tags(_checked(masked, name)) for name, masked in sets.items()}
-    union = []
+    everyone = []  # of each group
     for group in groups:
-        everyone = np.concatenate([tags[name] for name in group])
-        who = np.repeat(np.arange(len(group)), [len(tags[name]) for name in group])
-        people, first = np.unique(everyone, return_index=True)
-        if len(people) < len(everyone):
+        tags = [_tags(_checked(sets[name], name)) for name in group]
+        everyone.append(tags[0] if len(tags) == 1 else np.concatenate(tags))
+        if len(tags) > 1 and _repeats(everyone[-1]):
             raise AlignmentError(
                 f"Two of {', '.join(group)} hold the same person, who would be counted twice. No row was used."
             )
-        union.append((people, who[first]))
-    common = reduce(lambda left, right: np.intersect1d(left, right, assume_unique=True), (u[0] for u in union))
+    by_tag = np.argsort(everyone[0])
+    people, places = everyone[0][by_tag], [by_tag]
+    for tags in everyone[1:]:
+        at = np.searchsorted(people, tags)
+        at[at == len(people)] = 0
+        here = np.flatnonzero(people[at] == tags)
+        places.append(np.full(len(people), -1))
+        places[-1][at[here]] = here
+    common = np.stack(places)  # (groups, people): where each is among those of every group, or −1
+    common = common[:, (common >= 0).all(axis=0)]
     if not common.size:
         raise AlignmentError(f"No person is held by all of {', '.join(sets)}. No row was used.")
-    where = np.stack([who[np.searchsorted(people, common)] for people, who in union])  # (groups, people)
+    starts = [[0, *accumulate(len(sets[name]) for name in group)] for group in groups]
+    where = np.stack([np.searchsorted(own[1:], at, side="right") for own, at in zip(starts, common, strict=True)])
     order = np.lexsort(where[::-1])  # stable: within a cell the masked values stay in order
-    common, where = common[order], where[:, order]
+    common, where = common[:, order], where[:, order]
     positions = {}
     for number, group in enumerate(groups):
         for place, name in enumerate(group):
-            by_tag = np.argsort(tags[name])
-            mine = common[where[number] == place]
-            if not mine.size:
+            positions[name] = common[number, where[number] == place] - starts[number][place]
+            if not positions[name].size:
                 raise AlignmentError(f"None of the people of {name} is shared. No row was used.")
-            positions[name] = by_tag[np.searchsorted(tags[name], mine, sorter=by_tag)]
-    places, sizes = np.unique(where, axis=1, return_counts=True)
-    cells = {
+    cells, sizes = np.unique(where, axis=1, return_counts=True)
+    return positions, {
         tuple(group[place] for group, place in zip(groups, cell, strict=True)): int(size)
-        for cell, size in zip(places.T, sizes, strict=True)
+        for cell, size in zip(cells.T, sizes, strict=True)
     }
-    return positions, cells
 
 
 def ring(names: Sequence[str]) -> list[dict[str, str]]:
@@ -194,39 +217,52 @@ def agree_on_kind(kinds: Mapping[str, str]) -> None:
         raise AlignmentError(f"{stated}: these never match. Give all parties one kind. Nothing was sent.")
 
 
-def canonical_ids(ids: Iterable[object]) -> tuple[str, list[bytes]]:
-    """The kind of the ids, "integer" or "text", and their bytes: equal bytes if and only if the same id.
+def canonical_ids(ids: Iterable[object]) -> Ids:
+    """The ids, of whichever form, as bytes; few of them are objects of Python at a time.
 
     Integers (Python's or numpy's, of any width) are written in decimal. Text is taken as it stands, case and
     inner spaces and leading zeros included, in Unicode's composed form (NFC): "é" is "é" however typed.
     Nothing is stripped or guessed: what two holders could easily write differently is refused.
     """
-    values: list[Any] = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-    if not values:
+    parts, sizes, marks, found = list[bytes](), list[Rows](), list[Rows](), Counter[str]()
+    for values in _lists(ids):
+        before = found.total()
+        kinds = {type_: _kind(type_) for type_ in set(map(type, values))}
+        if "" in kinds.values():
+            _refuse_first(values, lambda value, kinds=kinds: kinds[type(value)] == "", before)
+        found.update(kinds[type(value)] for value in values)
+        if "text" in found and not all(_plain(value) for value in values if isinstance(value, str)):
+            _refuse_first(values, lambda value: isinstance(value, str) and not _plain(value), before)
+        texts = (value if isinstance(value, str) else str(int(value)) for value in values)
+        written = [unicodedata.normalize("NFC", text).encode() for text in texts]
+        parts.append(b"".join(written))
+        sizes.append(np.fromiter(map(len, written), np.int64))
+        marks.append(np.fromiter(map(hash, written), np.int64))
+    if not parts:
         raise AlignmentError("There are no ids to align. Nothing was sent.")
-    kinds = {type_: _kind(type_) for type_ in set(map(type, values))}
-    if "" in kinds.values():
-        _refuse_first(values, lambda value: kinds[type(value)] == "")
-    if len(set(kinds.values())) > 1:
-        texts = sum(isinstance(value, str) for value in values)
+    if len(found) > 1:
         raise AlignmentError(
-            f"The ids are of two kinds, {len(values) - texts:,} integer and {texts:,} text: "
+            f"The ids are of two kinds, {found['integer']:,} integer and {found['text']:,} text: "
             '7 and "7" never match. Make the column one kind. Nothing was sent.'
         )
-    kind = next(iter(kinds.values()))
-    if kind == "text":
-        if not all(_plain(value) for value in values):
-            _refuse_first(values, lambda value: not _plain(value))
-        written = [unicodedata.normalize("NFC", value).encode() for value in values]
-    else:
-        written = [str(int(value)).encode() for value in values]
-    if repeated := len(written) - len(set(written)):
-        example = Counter(written).most_common(1)[0][0].decode()
-        raise AlignmentError(
-            f"{repeated:,} of {len(written):,} rows repeat the id of another row, for instance {example}: "
-            "a person takes one row. Nothing was sent."
-        )
-    return kind, written
+    everyone = Ids(next(iter(found)), b"".join(parts), starts_of(np.concatenate(sizes)))
+    if _repeats(np.concatenate(marks)):  # or two that differ have one mark
+        (example, times), repeated = (counts := Counter(everyone[:])).most_common(1)[0], len(everyone) - len(counts)
+        if times > 1:
+            raise AlignmentError(
+                f"{repeated:,} of {len(everyone):,} rows repeat the id of another row, for instance "
+                f"{example.decode()}: a person takes one row. Nothing was sent."
+            )
+    return everyone
+
+
+def _lists(ids: Iterable[object]) -> Iterator[list[Any]]:
+    if isinstance(ids, np.ndarray):
+        yield from (ids[start : start + _LOOK].tolist() for start in range(0, len(ids), _LOOK))
+        return
+    each = iter(ids)
+    while values := list(islice(each, _LOOK)):
+        yield values
 
 
 def _kind(type_: type) -> str:
@@ -239,8 +275,8 @@ def _plain(text: str) -> bool:
     return text != "" and text.isprintable() and text == text.strip()
 
 
-def _refuse_first(values: list[Any], bad: Callable[[Any], bool]) -> NoReturn:
-    row, value = next((row, value) for row, value in enumerate(values) if bad(value))
+def _refuse_first(values: list[Any], bad: Callable[[Any], bool], before: int) -> NoReturn:
+    row, value = next((row, value) for row, value in enumerate(values, before) if bad(value))
     if pd.api.types.is_scalar(value) and pd.isna(value):
         why = "is missing: every person needs an id"
     elif isinstance(value, str):
@@ -285,11 +321,16 @@ def _checked(masked: Masked, whose: str) -> Masked:
         what = f"must hold between 1 and {MOST_PEOPLE:,} people, not {len(masked):,}"
     elif _not_canonical(masked).any():
         what = "hold a value outside the field, which X25519 would read as another"
-    elif np.unique(_tags(masked)).size != len(masked):
+    elif _repeats(_tags(masked)):
         what = "hold a value twice"
     else:
         return masked
     raise AlignmentError(f"The masked ids of {whose} {what}. The whole set was refused.")
+
+
+def _repeats(values: NDArray[Any]) -> bool:
+    values = np.sort(values)
+    return bool((values[1:] == values[:-1]).any())
 
 
 def _not_canonical(masked: Masked) -> NDArray[np.bool_]:

@@ -105,8 +105,8 @@ class AlignedParty(Party):
     def __init__(self, name: str, table: "Table", ledger: Ledger, **more: Any) -> None:
         super().__init__(name, ledger, **more)
         self.table = table
-        if not table.long:
-            self.ids  # noqa: B018 (judged now, at the holder)
+        if not table.long and table.schema.person is not None:
+            self._named  # noqa: B018 (judged now, at the holder)
         elif table.repeated:
             raise AlignmentError(
                 f"{table.source}: {table.repeated:,} of {table.rows:,} rows repeat the id of another row: a person "
@@ -119,10 +119,23 @@ class AlignedParty(Party):
         self._rows: psi.Rows | None = None
         self._aligned: pd.DataFrame | None = None
 
-    @cached_property
+    @property
     def ids(self) -> str:
-        """The form of the ids: integer, text or row-number. Of a long table it is looked at when it is asked for."""
-        return ROW_NUMBER if self.table.schema.person is None else _kind_of(self.table)
+        """The form of the ids: integer, text or row-number."""
+        return ROW_NUMBER if self.table.schema.person is None else self._named.kind
+
+    @cached_property
+    def _named(self) -> psi.Ids:
+        """Who the rows are of. Of a long table that is looked at when it is asked for."""
+        try:
+            return psi.canonical_ids(self.table.people)
+        except AlignmentError as error:
+            if self.table.long:  # a server waits for the answer, and hears this
+                raise PartyError(
+                    "an id of the long table cannot be matched: it begins or ends with a space, holds an invisible "
+                    "character, or is of another kind than the others. Nothing was sent."
+                ) from error
+            raise AlignmentError(f"{self.table.source}: {error}") from error
 
     @property
     def aligned(self) -> pd.DataFrame:
@@ -151,14 +164,13 @@ class AlignedParty(Party):
         Guarantee: two holders find the same only if each place is one and the same person at both. A server that
         matched a person with somebody else would have both in a joint release twice, at the price of once.
         """
-        if not people or self.table.schema.person is None or not len(self.aligned):
+        if not people or self.table.schema.person is None or not len(self.aligned) or self._rows is None:
             return {}
-        kind, ids = psi.canonical_ids(self.aligned[self.table.schema.person].to_numpy())
-        found: dict[str, Any] = {}
+        ids, found = self._named, dict[str, Any]()
         for start, stop, peers in people:
-            told = b"".join(len(one).to_bytes(4, "big") + one for one in ids[start:stop])
+            told = b"".join(len(one).to_bytes(4, "big") + one for one in ids[self._rows[start:stop]])
             for peer in peers:
-                found.setdefault(peer, hashlib.sha256(f"understudy people {kind} ".encode())).update(told)
+                found.setdefault(peer, hashlib.sha256(f"understudy people {ids.kind} ".encode())).update(told)
         return {peer: digest.digest() for peer, digest in found.items()}
 
     def forget(self) -> None:
@@ -193,7 +205,7 @@ class AlignedParty(Party):
         others = {name: size for name, size in ask.people.items() if name != self.name}
         if self.ids == ROW_NUMBER or not others or ask.people.get(self.name) != self.table.rows:
             raise self.unexpected(ask)
-        mask = psi.IdMask(self.table.people, salt=ask.salt, key=self._fresh(), watch=self._tell)
+        mask = psi.IdMask(self._named, salt=ask.salt, key=self._fresh(), watch=self._tell)
         peers = ", ".join(f"{name} ({size:,} people)" for name, size in others.items())
         self._charge(f"alignment with {peers}: which people all parties hold is disclosed, outside ε")
         self.forget()
@@ -258,7 +270,7 @@ class AlignedParty(Party):
             )
         self._mask = self._rows = self._aligned = None
         if (mask := held["mask"]) is not None:
-            self._mask = psi.IdMask(self.table.people, salt=mask["salt"], key=mask["key"], watch=self._tell)
+            self._mask = psi.IdMask(self._named, salt=mask["salt"], key=mask["key"], watch=self._tell)
             self._waiting = dict(mask["waiting"])
             self._masked, self._to_mask = 0, self._in_all()
         if held["rows"] is not None:
@@ -317,15 +329,3 @@ def align_grid(parties: Parties, groups: Sequence[Sequence[str]]) -> dict[tuple[
     found, cells = psi.match_grid({name: masked.numpy() for name, masked in sets.items()}, groups)
     parties.ask({name: Found(positions=torch.from_numpy(positions)) for name, positions in found.items()})
     return cells
-
-
-def _kind_of(table: "Table") -> str:
-    try:
-        return psi.canonical_ids(table.people)[0]
-    except AlignmentError as error:
-        if table.long:  # a server waits for the answer, and hears this
-            raise PartyError(
-                "an id of the long table cannot be matched: it begins or ends with a space, holds an invisible "
-                "character, or is of another kind than the others. Nothing was sent."
-            ) from error
-        raise AlignmentError(f"{table.source}: {error}") from error
