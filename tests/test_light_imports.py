@@ -30,7 +30,7 @@ LIGHT = {
     "example": command("run", "--example"),
     "version": command("version"),
 }
-TABLE = "import understudy.data.described, understudy.data.infer"
+TABLE = "import understudy.data.kinds, understudy.data.infer"
 
 
 @pytest.fixture(scope="module")

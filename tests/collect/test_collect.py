@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 
 from forker import Forker, until
 from understudy.cli import app as commands
-from understudy.data.described import NoRows
 from understudy.data.encoding.codec import Codec
+from understudy.data.kinds import NoRows
 from understudy.data.samples import toy
 from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, UnderstudyError
 from understudy.ground.pack import pack, unpack

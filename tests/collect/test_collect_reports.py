@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from forker import until
-from understudy.data.described import NoRows
 from understudy.data.encoding.codec import Codec
+from understudy.data.kinds import NoRows
 from understudy.data.samples import toy
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import pack, unpack

@@ -14,9 +14,9 @@ import pandas as pd
 from torch import Tensor
 
 from understudy.data.column import Binned
-from understudy.data.described import NoRows
 from understudy.data.encoding.population import Population
 from understudy.data.images import Images, ImageSchema
+from understudy.data.kinds import NoRows
 from understudy.data.samples import sines, toy
 from understudy.data.schema import Integer, Real, Schema
 from understudy.data.series import Series, SeriesSchema

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from understudy.api.train import run_file
 from understudy.data.column import Binned
-from understudy.data.described import NoRows
 from understudy.data.encoding.codec import Codec
+from understudy.data.kinds import NoRows
 from understudy.data.samples import toy
 from understudy.generators.generator import Generator
 from understudy.ground.errors import (

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import NoRows
 from understudy.data.images import Images, ImageSchema
+from understudy.data.kinds import NoRows
 from understudy.data.samples import toy
 from understudy.generators.generator import Generator
 from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, SchemaError

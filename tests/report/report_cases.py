@@ -10,8 +10,7 @@ import pandas as pd
 import tomli_w
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
-from understudy.data.described import ArraySchema
-from understudy.data.kinds import MixedSchema
+from understudy.data.kinds import ArraySchema, MixedSchema
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.privacy.accounts.accounting import PureDp

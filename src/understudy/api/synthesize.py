@@ -31,8 +31,7 @@ import pyarrow as pa
 
 from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import ArraySchema
-from understudy.data.kinds import TABLE, load_schema, one_kind_of_row, read_rows
+from understudy.data.kinds import TABLE, ArraySchema, load_schema, one_kind_of_row, read_rows
 from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.reading.sources import TableSource, source_at
 from understudy.data.reading.writing import coarsen, coarsen_long

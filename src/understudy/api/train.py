@@ -19,9 +19,7 @@ from types import FrameType
 from typing import Any
 
 from understudy.answers.rules import check_rules
-from understudy.data.described import NoRows
-from understudy.data.kinds import TABLE, VISITS, one_kind_of_row, side_by_side
-from understudy.data.kinds.brought import distinct
+from understudy.data.kinds import TABLE, VISITS, NoRows, distinct, one_kind_of_row, side_by_side
 from understudy.ground.check import plain_name
 from understudy.ground.durable import own_folder, replace, replace_json
 from understudy.ground.errors import ArtefactError, ConfigError, LedgerError, SchemaError

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import ArraySchema
-from understudy.data.kinds import ARRAYS, IMAGES, SERIES, kind_of, read_rows
+from understudy.data.kinds import ARRAYS, IMAGES, SERIES, ArraySchema, kind_of, read_rows
 from understudy.data.reading.files import Source
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.neighbours import neighbourhood

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from understudy.answers.release import Release
-    from understudy.data.described import PublicSchema
     from understudy.data.encoding.features import Features
     from understudy.data.encoding.levels import Levels
     from understudy.data.encoding.population import Population
-    from understudy.data.kinds import MixedSchema
+    from understudy.data.kinds import MixedSchema, PublicSchema
     from understudy.data.visits import SeveralVisits
     from understudy.models.cohort.classifier import Classifier as ClassifierNetwork
 

@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.data.described import NoRows
-from understudy.data.kinds import TABLE, load_schema, one_kind_of_row
+from understudy.data.kinds import TABLE, NoRows, load_schema, one_kind_of_row
 from understudy.ground.check import known_keys
 from understudy.ground.durable import load_toml, own_file, own_folder, replace
 from understudy.ground.errors import ArtefactError, ConfigError

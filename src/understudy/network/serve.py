@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.api.train import public_rows_of, stoppable
-from understudy.data.described import PublicSchema
+from understudy.data.kinds import PublicSchema
 from understudy.ground.durable import own_folder, replace, replace_json, sync_all
 from understudy.ground.errors import ArtefactError, ConfigError, ContractRefused
 from understudy.network.status import Prices, Status, note_served

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from understudy.data.described import ArraySchema, PublicSchema
-from understudy.data.kinds import ARRAYS, EVENTS, TABLE, MixedSchema, load_any
+from understudy.data.kinds import ARRAYS, EVENTS, TABLE, ArraySchema, MixedSchema, PublicSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.ground.durable import read_json, read_toml

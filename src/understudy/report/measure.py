@@ -11,8 +11,7 @@ from typing import Any, cast
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.column import is_unbounded
-from understudy.data.described import ArraySchema
-from understudy.data.kinds import ARRAYS, EVENTS, TABLE, load_any
+from understudy.data.kinds import ARRAYS, EVENTS, TABLE, ArraySchema, load_any
 from understudy.data.reading.files import Source
 from understudy.data.reading.sources import WRITTEN, TableSource, in_database, is_url
 from understudy.data.schema import Schema

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from understudy.answers.release import Release
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import ArraySchema
 from understudy.data.images import png
-from understudy.data.kinds import IMAGES, SERIES, kind_of
+from understudy.data.kinds import IMAGES, SERIES, ArraySchema, kind_of
 from understudy.generators.generator import Generator
 from understudy.ground.errors import UnderstudyError
 from understudy.report import plots

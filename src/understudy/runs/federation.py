@@ -17,11 +17,24 @@ from typing import Any
 import pandas as pd
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import AnyRows, ArraySchema, NoRows, PublicSchema, Rows
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
-from understudy.data.kinds import ARRAYS, FLAT, TABLE, VISITS, Family, load_schema, read_rows, side_by_side
-from understudy.data.kinds.brought import distinct
+from understudy.data.kinds import (
+    ARRAYS,
+    FLAT,
+    TABLE,
+    VISITS,
+    AnyRows,
+    ArraySchema,
+    Family,
+    NoRows,
+    PublicSchema,
+    Rows,
+    distinct,
+    load_schema,
+    read_rows,
+    side_by_side,
+)
 from understudy.data.reading.files import Source
 from understudy.data.table import read_table
 from understudy.data.visits import TwoSources, Visits, VisitSchema

@@ -21,7 +21,7 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 
 if TYPE_CHECKING:
-    from understudy.data.described import PublicSchema
+    from understudy.data.kinds import PublicSchema
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ object. Layers above have tables of their own by `kind.name`, for what they do.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -20,7 +20,8 @@ from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.table import Table, Violation, check_table, open_table
-from understudy.ground.errors import PartyError
+from understudy.data.visits import Visits, VisitSchema
+from understudy.ground.errors import PartyError, SchemaError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,9 +31,34 @@ if TYPE_CHECKING:
     from understudy.data.encoding.features import DeclaredFeatures, Features, Slots, TableFeatures, Values
     from understudy.data.encoding.population import Population
 
+AnySchema = Schema | ArraySchema
+Rows = Table | ArrayTable[SeriesSchema] | ArrayTable[ImageSchema]
+PublicSchema = AnySchema | VisitSchema  # of whatever a holder may bring
+AnyRows = Rows | Visits
 S = TypeVar("S")
 R = TypeVar("R")
 _PLACE = "row"
+
+
+@dataclass(frozen=True)
+class NoRows:
+    """In the place of rows, at a party that holds nobody: an aggregator of others' shares, or who collects them."""
+
+    schema: AnySchema
+    # of its own key, where that lasts longer than a run
+    secret: bytes | None = field(default=None, repr=False)
+    # that people put their uploads into, at a party that collects them
+    box: Any = field(default=None, repr=False)
+    rows = people = 0
+
+
+def one_label(schema: Any, what: str) -> None:
+    """SchemaError where rows have several columns of classes, and `what` learns one."""
+    if len(names := [column.name for column in getattr(schema, "targets", ())]) > 1:
+        raise SchemaError(
+            f"{what} learns one column of classes, and the schema declares {' and '.join(names)}: leave one of them "
+            "with label and classes, or use moments. Nothing was charged."
+        )
 
 
 class Family(Generic[S, R]):

@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from understudy.data.described import ArraySchema
 from understudy.data.encoding.codec import Codec
-from understudy.data.kinds import TABLE, kind_of
+from understudy.data.kinds import TABLE, ArraySchema, kind_of
 from understudy.data.schema import Schema
 from understudy.evaluate.audit.auditing import UNREAD, Case, seat
 from understudy.evaluate.audit.canaries import ROUNDS

@@ -25,9 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.described import NoRows
 from understudy.data.encoding.codec import Codec
-from understudy.data.kinds import kind_of
+from understudy.data.kinds import NoRows, kind_of
 from understudy.data.schema import Block as Groups
 from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, Seen, seat
 from understudy.evaluate.audit.white_box import Block, Key, Tightness, blocks_of_release, tightness

@@ -18,8 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.described import AnySchema
-from understudy.data.kinds import population_of
+from understudy.data.kinds import AnySchema, population_of
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.ledger import Ledger

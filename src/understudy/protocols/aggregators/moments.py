@@ -32,10 +32,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import ArraySchema, NoRows, one_label
 from understudy.data.encoding.frame import MOST_FEATURES, Frame, on_diagonal
 from understudy.data.encoding.population import Population
-from understudy.data.kinds import ARRAYS, Family
+from understudy.data.kinds import ARRAYS, ArraySchema, Family, NoRows, one_label
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import TRUTH, between, setting, whole_to

@@ -34,10 +34,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.described import NoRows
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import Population
-from understudy.data.kinds import TABLE, Family
+from understudy.data.kinds import TABLE, Family, NoRows
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.generators.parts import GeneratorParts

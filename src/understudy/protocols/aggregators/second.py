@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.described import NoRows
+from understudy.data.kinds import NoRows
 from understudy.ground.durable import replace
 from understudy.ground.errors import MessageError, PartyError
 from understudy.ground.pack import pack, unpack

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from understudy.data.described import AnySchema
 from understudy.data.encoding.features import Features, Slots, TableFeatures, Values
-from understudy.data.kinds import FLAT, TABLE, kind_of
+from understudy.data.kinds import FLAT, TABLE, AnySchema, kind_of
 from understudy.data.schema import Schema
 from understudy.ground.errors import ConfigError
 

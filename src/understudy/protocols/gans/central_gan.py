@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from understudy.data.described import AnySchema, Rows
+from understudy.data.kinds import AnySchema, Rows
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Parties

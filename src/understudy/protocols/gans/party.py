@@ -10,8 +10,7 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
-from understudy.data.described import AnySchema, Rows
-from understudy.data.kinds import IMAGES, SERIES, TABLE, kind_of
+from understudy.data.kinds import IMAGES, SERIES, TABLE, AnySchema, Rows, kind_of
 from understudy.ground.errors import PartyError
 from understudy.ground.settings import Declared, setting
 from understudy.models.device import first_weights, pick_device

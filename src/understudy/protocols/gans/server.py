@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.data.described import AnySchema
-from understudy.data.kinds import side_by_side
+from understudy.data.kinds import AnySchema, side_by_side
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import PartyError
 from understudy.models.device import first_weights

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch.nn.utils import parameters_to_vector
 
-from understudy.data.described import AnySchema, Rows
+from understudy.data.kinds import AnySchema, Rows
 from understudy.models.device import pick_device
 from understudy.models.nets.gan import densify
 from understudy.privacy.accounts.ledger import Ledger

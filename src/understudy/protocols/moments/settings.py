@@ -15,7 +15,7 @@ from understudy.protocols.core.settings import JointConfig, OverRows
 from understudy.protocols.moments.stages import MOST_BITS
 
 if TYPE_CHECKING:
-    from understudy.data.described import ArraySchema
+    from understudy.data.kinds import ArraySchema
 
 
 def _norms(norms: Any) -> None:

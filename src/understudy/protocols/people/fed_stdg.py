@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.data.described import Rows
 from understudy.data.encoding.features import Values
-from understudy.data.kinds import SERIES
+from understudy.data.kinds import SERIES, Rows
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
 from understudy.ground.settings import NOT_NEGATIVE, TRUTH, WHOLE, between, setting

@@ -19,9 +19,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from understudy.data.described import Rows
 from understudy.data.encoding.features import Slots, Values
-from understudy.data.kinds import IMAGES, population_of
+from understudy.data.kinds import IMAGES, Rows, population_of
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import NOT_NEGATIVE, WHOLE, between, setting

@@ -24,9 +24,9 @@ from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.described import NoRows, Rows
 from understudy.data.encoding.features import Slots
 from understudy.data.encoding.population import Population
+from understudy.data.kinds import NoRows, Rows
 from understudy.data.schema import Schema
 from understudy.ground.errors import ArtefactError, BudgetExceeded, LedgerError, PartyError, PrivacyError
 from understudy.ground.pack import Value

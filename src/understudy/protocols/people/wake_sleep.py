@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.described import Rows
 from understudy.data.encoding.features import Slots
+from understudy.data.kinds import Rows
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import NOT_NEGATIVE, WHOLE, between, setting
 from understudy.models.nets.wae import TableWae

@@ -19,10 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.data.described import Rows
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.frame import UNIT, Frame, packed
-from understudy.data.kinds import TABLE
+from understudy.data.kinds import TABLE, Rows
 from understudy.generators.kinds import drawing_of
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ConfigError, PrivacyError

@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from understudy.data.described import AnySchema, one_label
 from understudy.data.document import public_of
 from understudy.data.encoding.features import Features, Label, TableFeatures
-from understudy.data.kinds import ARRAYS, IMAGES
+from understudy.data.kinds import ARRAYS, IMAGES, AnySchema, one_label
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import A_LIST, NOT_NEGATIVE, POSITIVE, WHOLE, between, choice, setting

@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from understudy.data.described import AnySchema
+from understudy.data.kinds import AnySchema
 from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts, network_class
 from understudy.ground.errors import ArtefactError

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from understudy.data.column import Binned, Ordinal
-from understudy.data.described import NoRows
 from understudy.data.encoding.codec import Codec
+from understudy.data.kinds import NoRows
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.ground.errors import ConfigError
