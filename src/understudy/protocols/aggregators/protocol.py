@@ -41,7 +41,6 @@ from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
-from understudy.ground.settings import POSITIVE, WHOLE, between, setting
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
@@ -55,8 +54,7 @@ from understudy.protocols.aggregators.host import CollectingParty, UploadParty
 from understudy.protocols.aggregators.second import SecondAggregator
 from understudy.protocols.aggregators.terms import Look, Settings, Terms
 from understudy.protocols.aggregators.upload import Form, Format
-from understudy.protocols.core import settings as usual
-from understudy.protocols.gram.settings import again_share
+from understudy.protocols.gram.settings import PairsOfAll, again_share
 from understudy.protocols.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -66,22 +64,8 @@ _POWER = 1 / 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Settings):
-    """`scouting` is the share of the budget that all tables take alike; what is left is for the `target`'s pairs."""
-
-    target: str | None = usual.target()
-    scouting: float | None = setting(
-        None,
-        between(0.05, 0.95),
-        "share of the budget for all pairs, where some are measured twice; by default .8, less for few people",
-    )
-    public_people: int | None = setting(
-        None, WHOLE, "about how many people there are, if that is public; for few, a target's pairs get more budget"
-    )  # fmt: skip
-    components: int = setting(512, WHOLE, "products in the mixture that is fitted")
-    steps: int = setting(1200, WHOLE, "the most steps of the fit")
-    rate: float = setting(0.2, POSITIVE, "learning rate of the fit")
-    device: str = usual.device()
+class Config(Settings, PairsOfAll):
+    """What `scouting` leaves of the budget is for the `target`'s pairs."""
 
 
 class Plan(Terms):

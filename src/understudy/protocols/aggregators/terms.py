@@ -23,15 +23,15 @@ from understudy.data.kinds import TABLE, AnySchema, Family, schema_from
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import one_of, plain_name
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
-from understudy.ground.settings import POSITIVE, WHOLE, Declared, Takes, setting, whole_to
+from understudy.ground.settings import POSITIVE, WHOLE, Takes, setting, whole_to
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.ring import Field, Numbers
 from understudy.protocols.aggregators.upload import Form
 from understudy.protocols.core import Assembly
-from understudy.protocols.core import settings as usual
 from understudy.protocols.core.common_rule import all_alike
+from understudy.protocols.core.settings import PeopleApart
 from understudy.protocols.people.host import Call
 
 MOST_BATCH = 1 << 16
@@ -58,7 +58,7 @@ KEY = Takes("32 bytes in hex", _check_key)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Declared):
+class Settings(PeopleApart):
     """Hosts seal to the aggregator's `key` and to no other, whatever a server passes on. `epsilon` and `delta` are
     against an outsider, and against either aggregator alone.
     """
@@ -69,9 +69,6 @@ class Settings(Declared):
     delta: float = setting(1e-6, POSITIVE, "δ of the price")
     least_people: int = setting(100, WHOLE, "if fewer people pass the check, nothing is released")
     batch: int = setting(1000, whole_to(MOST_BATCH), "people whose shares are added up at a time")
-    at_least: int | None = usual.at_least()
-    most_holders: int = usual.most_holders()
-    seed: int = usual.seed()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,16 +8,6 @@ from understudy.ground.settings import COLUMN, SEED, TEXT, TRUTH, WHOLE, Declare
 RULES = Takes("a list", kept=lambda rules: tuple(rule.to_dict() for rule in read_rules(rules)))
 
 
-def at_least() -> int | None:
-    words = "over rows: the run continues while at least this many holders are there; without it all must stay"
-    return setting(None, WHOLE, words)
-
-
-def most_holders() -> int:
-    words = "how many holders of the same columns may hold the same person, as the holders state it"
-    return setting(1, WHOLE, words)
-
-
 def seed() -> int:
     words = "seed of what is public (initial weights, batches of synthetic rows), never of noise"
     return setting(0, SEED, words)
@@ -36,6 +26,19 @@ def target() -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PeopleApart(Declared):
+    """Where holders of the same columns have people of their own; a person may be with `most_holders` of them."""
+
+    at_least: int | None = setting(
+        None, WHOLE, "over rows: the run continues while at least this many holders are there; without it all must stay"
+    )
+    most_holders: int = setting(
+        1, WHOLE, "how many holders of the same columns may hold the same person, as the holders state it"
+    )
+    seed: int = seed()
+
+
+@dataclass(frozen=True, kw_only=True)
 class JointConfig(Declared):
     """What every family of joint releases takes."""
 
@@ -50,9 +53,7 @@ class OverColumns(JointConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverRows(JointConfig):
-    """Where holders of the same columns may have people of their own; a person may be with `most_holders` of them."""
+class OverRows(JointConfig, PeopleApart):
+    """Where holders of the same columns may have people of their own."""
 
     colluding: int = setting(1, WHOLE, "ε still holds if this many holders share with each other all that they know")
-    at_least: int | None = at_least()
-    most_holders: int = most_holders()

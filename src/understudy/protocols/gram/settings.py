@@ -6,7 +6,7 @@ from typing import Any
 
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError
-from understudy.ground.settings import NONE_OR_MORE, POSITIVE, WHOLE, Takes, between, setting
+from understudy.ground.settings import NONE_OR_MORE, POSITIVE, WHOLE, Declared, Takes, between, setting
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.settings import RULES, OverColumns, OverRows
 
@@ -40,16 +40,37 @@ FINE = Takes(f"0, or between {LEAST_FINE} and {MOST_FINE}", named=_fine)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(OverRows, OverColumns):
+class PairsOfAll(Declared):
+    """All pairs are measured, those with a `target` better, and a mixture is fitted to them.
+
+    `scouting` is the share of the budget that all pairs take alike: by default .8, and less where people are few beside
+    the noise (`again_share`). How many there are is known where columns are split; elsewhere `public_people` says it.
+    """
+
+    target: str | None = usual.target()
+    scouting: float | None = setting(
+        None,
+        between(0.05, 0.95),
+        "share of the budget for all pairs, where some are measured twice; by default .8, less for few people",
+    )
+    public_people: int | None = setting(
+        None, WHOLE, "about how many people there are, if that is public; for few, a target's pairs get more budget"
+    )
+    components: int = setting(512, WHOLE, "products in the mixture that is fitted")
+    steps: int = setting(1200, WHOLE, "the most steps of the fit")
+    rate: float = setting(0.2, POSITIVE, "learning rate of the fit")
+    device: str = usual.device()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(PairsOfAll, OverRows, OverColumns):
     """`fine`: where a number has no declared bins, or a list of categories is long, this share of the budget buys fine
     tables of all columns, and by them the levels on which pairs are measured (`data/encoding/fine.py`,
     `tables/merged_levels.py`). Bounds may then be far too wide.
-    `target`: all pairs with it are measured a second time, so that both together have less noise; `scouting` is the
-    share of the budget that the first release, of all pairs, takes then: by default .8, and less where people are few
-    beside the noise (`again_share`). How many there are is known where columns are split; elsewhere `public_people`
-    says it. What a classifier learns gains much by it, most on wide tables, and the distance of other pairs hardly
-    suffers (benchmarks/joint). The fit is drawn to tables of three columns with it that have no more than the pairs say
-    (`tables/target.py`), and rows draw it by their other columns (there as well).
+    `target`: all pairs with it are measured a second time, so that both together have less noise. What a classifier
+    learns gains much by it, most on wide tables, and the distance of other pairs hardly suffers (benchmarks/joint). The
+    fit is drawn to tables of three columns with it that have no more than the pairs say (`tables/target.py`), and rows
+    draw it by their other columns (there as well).
     `refined` (`tables/strongest.py`): by default none, however wide the table: of tables with up to 561 columns a
     choice of pairs gained an eighth on one and lost on the others.
     `triples`: where pairs are measured twice they share the second release's part of the budget.
@@ -63,25 +84,13 @@ class Config(OverRows, OverColumns):
     a server that departs from the protocol.
     """
 
-    components: int = setting(512, WHOLE, "products in the mixture that is fitted")
-    steps: int = setting(1200, WHOLE, "the most steps of the fit")
-    rate: float = setting(0.2, POSITIVE, "learning rate of the fit")
     fine: float = setting(
         0.2,
         FINE,
         "share of the budget for fine tables, by which levels are chosen where none are declared; 0: even bins",
     )
-    target: str | None = usual.target()
     refined: int = setting(
         0, NONE_OR_MORE, "how many other pairs are measured a second time: the strongest by the first release"
-    )
-    scouting: float | None = setting(
-        None,
-        between(0.05, 0.95),
-        "share of the budget for all pairs, where some are measured twice; by default .8, less for few people",
-    )
-    public_people: int | None = setting(
-        None, WHOLE, "about how many people there are, if that is public; for few, a target's pairs get more budget"
     )
     triples: tuple[tuple[str, str, str], ...] = setting(
         (), TRIPLES, "further three-way tables to measure, each with columns of one holder only"
@@ -92,8 +101,6 @@ class Config(OverRows, OverColumns):
     rules: tuple[dict[str, Any], ...] = setting(
         (), RULES, "what every row keeps across holders, besides the rules of their schemas (`data/rules.py`)"
     )
-    device: str = usual.device()
-    seed: int = usual.seed()
 
     @property
     def most_triples(self) -> int:

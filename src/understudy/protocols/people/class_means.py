@@ -31,15 +31,15 @@ from understudy.data.kinds import ARRAYS, ArraySchema, one_label, population_of,
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.ground.pack import Value
-from understudy.ground.settings import WHOLE, Declared, Takes, between, setting, whole_to
+from understudy.ground.settings import WHOLE, Takes, between, setting, whole_to
 from understudy.models.cohort.classifier import LogisticRegression
 from understudy.models.moments.fit import without_noise
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.nearest_codes import STEP, Codebook, NearestCodes
 from understudy.privacy.local.reporter import check_epsilon
 from understudy.protocols.core import Parties
-from understudy.protocols.core import settings as usual
 from understudy.protocols.core.common_rule import all_alike
+from understudy.protocols.core.settings import PeopleApart
 from understudy.protocols.people.host import Call, Hosting, HostParty
 from understudy.protocols.people.run import TableOpening, TwoRounds
 from understudy.protocols.protocol import Protocol
@@ -53,16 +53,13 @@ _PIECE = 1 << 10  # reports at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Declared):
+class Config(PeopleApart):
     """The prices of a person's `most_holders` compose."""
 
     epsilon_total: float = setting(4.0, Takes("above 0", check_epsilon), "price of a person's report and of the run")
     features: int = setting(64, whole_to(MOST_FEATURES), "coefficients of the frame for a row, the slowest first")
     share: float = setting(0.2, between(0, 0.9), "share of people for the mean; others report directions from it")
     batch: int = setting(1 << 12, WHOLE, "people who are asked at a time")
-    at_least: int | None = usual.at_least()
-    most_holders: int = usual.most_holders()
-    seed: int = usual.seed()
 
 
 class Begin(TableOpening, kind="class-means.begin"):

@@ -29,7 +29,7 @@ from torch import Tensor
 from understudy.data.encoding.features import Features
 from understudy.ground.errors import MessageError, PartyError, PrivacyError
 from understudy.ground.pack import Value
-from understudy.ground.settings import POSITIVE, TRUTH, WHOLE, Declared, between, choice, setting
+from understudy.ground.settings import POSITIVE, TRUTH, WHOLE, between, choice, setting
 from understudy.models.cohort.classifier import Dense, LogisticRegression, Mlp
 from understudy.models.device import pick_device, sent
 from understudy.models.nets.cgan import ConditionalGan
@@ -38,6 +38,7 @@ from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.gradients.limits import WEIGHT, sound_weights, within_limits
 from understudy.protocols.core import Ask, Paid, Reply
 from understudy.protocols.core import settings as usual
+from understudy.protocols.core.settings import PeopleApart
 from understudy.protocols.people.gen_fl_local import Descent, draw, fit_gan, local_models, ratio
 from understudy.protocols.people.host import Begin, Call, Hosting, HostParty, Round
 from understudy.protocols.people.rounds import Classifying, with_classes
@@ -54,7 +55,7 @@ MODELS = {"logistic": LogisticRegression, "mlp": Mlp}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Declared):
+class Config(PeopleApart):
     """The paper's settings (Appendix E.2): 80 rounds of 30 of 50 clients, 5 local steps at 0.02, MLP of 512.
 
     A party builds this anew from what the server sends: its ranges (`gradients/limits.py`) hold whoever the server is.
@@ -88,10 +89,7 @@ class Config(Declared):
     private: bool = usual.private()
     evaluate_every: int = setting(10, within_limits("evaluate_every"), "rounds between tests on public held-out rows")
     checkpoint_every: int = setting(20, within_limits("checkpoint_every"), "rounds between two checkpoints")
-    at_least: int | None = usual.at_least()
-    most_holders: int = usual.most_holders()
     device: str = usual.device()
-    seed: int = usual.seed()
 
     @property
     def rate(self) -> float:

@@ -27,11 +27,11 @@ from understudy.data.schema import Schema
 from understudy.generators.parts import Network
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.pack import Value
-from understudy.ground.settings import POSITIVE, WHOLE, Declared, between, choice, setting, whole_to
+from understudy.ground.settings import POSITIVE, WHOLE, between, choice, setting, whole_to
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.local.rappor import BOUNDS, Rappor
 from understudy.protocols.core import Parties
-from understudy.protocols.core import settings as usual
+from understudy.protocols.core.settings import PeopleApart
 from understudy.protocols.people.host import Call, Hosting, HostParty, Reported
 from understudy.protocols.people.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.people.reporting import MOST_CAP
@@ -43,7 +43,7 @@ MOST_HASHES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Declared):
+class Config(PeopleApart):
     """`epsilon_total` is for all `cap` reports; `bound`: p_f by Eq. 4.7 or exactly; `clique`, `cells` limit tables."""
 
     method: str = setting("lopub", choice(*METHODS), "lopub or locop")
@@ -55,9 +55,6 @@ class Config(Declared):
     clique: int = setting(3, WHOLE, "the most columns in a group: a column and those that it depends on")
     cells: int = setting(1024, WHOLE, "the most cells of a table")
     batch: int = setting(1 << 14, WHOLE, "people who are asked at a time")
-    at_least: int | None = usual.at_least()
-    most_holders: int = usual.most_holders()
-    seed: int = usual.seed()
 
     def mechanism(self, schema: Schema) -> Rappor:
         """What randomizes a row. ConfigError where two columns have more cells than a table may."""

@@ -25,6 +25,7 @@ from understudy.privacy.local.reporter import Report, Reporter, check_clip, chec
 from understudy.privacy.local.selection import Naive, Proportional, Ps
 from understudy.privacy.noise import FastRng, Rng
 from understudy.protocols.core import settings as usual
+from understudy.protocols.core.settings import PeopleApart
 
 SELECTION = ("ps", "em-mds", "naive", "sub-mds", "proportional")
 MOST_CAP = 10**9
@@ -148,7 +149,7 @@ class Reporting(Declared):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Reporting):
+class Settings(Reporting, PeopleApart):
     """What a protocol's config adds to `Reporting`: how long, with how many, how people train. `global_rate`: γ."""
 
     rounds: int = setting(500, WHOLE, "rounds of training")
@@ -159,10 +160,7 @@ class Settings(Reporting):
     global_rate: float | None = setting(None, between(*RATES), "step of the common model; without it as in the paper")
     poison: Poison | None = setting(None, POISON, "a simulation: people who lie")
     checkpoint_every: int = setting(100, WHOLE, "rounds between two checkpoints")
-    at_least: int | None = usual.at_least()
-    most_holders: int = usual.most_holders()
     device: str = usual.device()
-    seed: int = usual.seed()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,6 +31,7 @@ from understudy.protocols.core import settings as usual
 from understudy.protocols.core.base import VIEWS
 from understudy.protocols.core.common_rule import all_alike, common_features
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present
+from understudy.protocols.core.settings import PeopleApart
 from understudy.protocols.protocol import Protocol
 from understudy.protocols.sgde.kinds import image_schema, pooled
 from understudy.protocols.sgde.offer import NETWORKS, Requirements, pushed_offers, unpack_offer
@@ -48,7 +49,7 @@ ROUNDS = 3  # subscribe, push, pull
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Recipe):
+class Config(Recipe, PeopleApart):
     """`epsilon` and `delta` are the most that the pool allows. The prices of a person's `most_holders` compose."""
 
     target: str | None = usual.target()
@@ -63,8 +64,6 @@ class Config(Recipe):
     rows: int = setting(10_000, WHOLE, "rows that are drawn when a run is saved")
     poison: str = setting("none", choice(*LIES), "a simulation: silos that lie")
     poison_share: float = setting(0.2, between(0, 1), "share of the silos that lie")
-    at_least: int | None = usual.at_least()
-    most_holders: int = usual.most_holders()
 
     @property
     def recipe(self) -> dict[str, Any]:

@@ -55,7 +55,6 @@ class Config(OverRows, OverColumns):
         (), RULES, "what every event keeps with its person, besides the rules of the schemas, where columns are split"
     )
     device: str = usual.device()
-    seed: int = usual.seed()
 
 
 @dataclass(frozen=True)

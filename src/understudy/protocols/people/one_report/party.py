@@ -32,7 +32,7 @@ from understudy.data.kinds import TABLE, population_of
 from understudy.data.schema import Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.ground.pack import Value
-from understudy.ground.settings import WHOLE, Declared, Takes, between, setting, whole_to
+from understudy.ground.settings import WHOLE, Takes, between, setting, whole_to
 from understudy.models.network import MOST_COMPONENTS
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.reporter import check_epsilon
@@ -40,6 +40,7 @@ from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelectio
 from understudy.privacy.noise import Rng
 from understudy.protocols.core import Paid
 from understudy.protocols.core import settings as usual
+from understudy.protocols.core.settings import PeopleApart
 from understudy.protocols.people.host import Call, Hosting, HostParty, PassingOn, Reported, elsewhere
 from understudy.protocols.people.run import TableOpening, own_table
 
@@ -50,7 +51,7 @@ _MOST_COMBINATIONS = 1 << 62  # so that a combination has a number
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Declared):
+class Config(PeopleApart):
     """Without `target` all pairs count alike; without `share` by `plan`'s rule. Prices of `most_holders` compose."""
 
     epsilon_total: float = setting(8.0, Takes("above 0", check_epsilon), "price of a person's report and of the run")
@@ -60,10 +61,7 @@ class Config(Declared):
     components: int = setting(128, whole_to(MOST_COMPONENTS), "products in the mixture that is fitted")
     steps: int = setting(400, WHOLE, "the most steps of the fit")
     batch: int = setting(1 << 14, WHOLE, "people who are asked at a time")
-    at_least: int | None = usual.at_least()
-    most_holders: int = usual.most_holders()
     device: str = usual.device()
-    seed: int = usual.seed()
 
 
 @dataclass(frozen=True, eq=False)
