@@ -15,7 +15,7 @@ from understudy.models.visits.fit import VisitTables
 from understudy.protocols.core import Parties
 from understudy.protocols.joint.messages import Begin
 from understudy.protocols.joint.server import Found, measure
-from understudy.protocols.visits.study import Config, VisitStudy
+from understudy.protocols.visits.protocol import Config, VisitStudy
 
 
 def study_of(schemas: Mapping[str, Any], **settings: Any) -> VisitStudy:

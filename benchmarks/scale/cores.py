@@ -59,7 +59,7 @@ def of_file(path: Path, cores: int) -> dict[str, Any]:
     def counted(place: TableSource, name: str, rows: int | None) -> Any:
         stages = [["fine", {}, 10.0], ["pairs", {"groups": cells}, 10.0]][: 1 + (name == "pairs")]
         told = {"one": own.to_dict()}
-        job = Job("r", "one", "understudy.protocols.gram.study:Gram", asdict(Config()), told, own.to_dict(),
+        job = Job("r", "one", "understudy.protocols.gram.protocol:Gram", asdict(Config()), told, own.to_dict(),
                   stages, cores, key)  # fmt: skip
         return merged(job, in_all_cores(job, place), rows)
 
@@ -162,7 +162,7 @@ def is_installed() -> bool:
     try:
         import bench  # noqa: F401
 
-        import understudy.protocols.gram.study
+        import understudy.protocols.gram.protocol
         import understudy.protocols.joint.parts  # noqa: F401
     except ImportError as error:
         print(f"without a Parquet file: {error}", flush=True)

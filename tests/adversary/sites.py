@@ -41,7 +41,7 @@ from understudy.protocols.sgde import counted as sgde_counted
 from understudy.protocols.sgde import offering as sgde_offering
 from understudy.protocols.sgde import training as sgde_training
 from understudy.protocols.tied.stages import Numbers
-from understudy.protocols.visits import study as visits_study
+from understudy.protocols.visits import protocol as visits_protocol
 
 SLACK = 1e-3  # of a bound: what float32 sums round
 PROBED = 3  # people of a batch who are left out in turn
@@ -162,8 +162,8 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(gram_rows, "gram_matrix", _counts(sites, gram_rows.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
         patch.setattr(gram_stages, "triple_table", _counts(sites, gram_stages.triple_table, "three-way table"))
-        patch.setattr(visits_study, "count_visits", _events(sites, visits_study.count_visits))
-        patch.setattr(visits_study, "person_vectors", _vectors(visits_study.person_vectors))
+        patch.setattr(visits_protocol, "count_visits", _events(sites, visits_protocol.count_visits))
+        patch.setattr(visits_protocol, "person_vectors", _vectors(visits_protocol.person_vectors))
         for stage in (Lengths, First, Levels, Pooled, Within):
             patch.setattr(stage, "_sums_of", _moments(sites, stage._sums_of))
         patch.setattr(Numbers, "triangle", _triangle(sites, Numbers.triangle))

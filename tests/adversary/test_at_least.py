@@ -13,7 +13,7 @@ from understudy.ground.errors import BudgetExceeded, PartyAway
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.base import Ask
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.study import Gram
+from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.joint.server import measure
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties, addressed

@@ -11,7 +11,7 @@ from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.alignment import Introduce
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.study import Gram
+from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.joint.messages import Begin
 from understudy.protocols.joint.server import measure
 from understudy.runs.federation import Federation

@@ -25,7 +25,7 @@ from understudy.privacy.secure.counts import spend_of
 from understudy.protocols.core import alignment
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.fit import Measured
-from understudy.protocols.gram.study import Gram
+from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.joint.server import measure
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile

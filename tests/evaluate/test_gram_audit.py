@@ -17,7 +17,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.study import Gram
+from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.joint import pricing
 
 XY = Schema(columns=(Boolean(name="x"), Boolean(name="y")))

@@ -15,7 +15,7 @@ from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on
 from understudy.protocols.joint import pricing
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.moments.study import Moments
+from understudy.protocols.moments.protocol import Moments
 
 pytestmark = pytest.mark.usefixtures("few_trials")
 

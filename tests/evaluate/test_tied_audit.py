@@ -16,7 +16,7 @@ from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on
 from understudy.protocols.joint import pricing
 from understudy.protocols.tied import protocol as tied
-from understudy.protocols.tied.study import TiedStudy
+from understudy.protocols.tied.protocol import TiedStudy
 
 pytestmark = pytest.mark.usefixtures("few_trials")
 

@@ -20,7 +20,7 @@ from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on
 from understudy.protocols.joint import pricing
 from understudy.protocols.visits import protocol as visits
-from understudy.protocols.visits.study import VisitStudy
+from understudy.protocols.visits.protocol import VisitStudy
 from understudy.runs.runfile import RunFile
 from visit_cases import beside_visits, clinic, split_rows
 

@@ -23,7 +23,7 @@ from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core.base import Ask, Reply
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.fit import Measured
-from understudy.protocols.gram.study import Gram
+from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.messages import Begin, Release
 from understudy.protocols.joint.party import AlignedJointParty

@@ -33,7 +33,7 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.protocols.gram import layout as gram_layout
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.study import Gram
+from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.joint.messages import Propose, Release, Swap, Swapped
 from understudy.runtime.local import LocalParties
 

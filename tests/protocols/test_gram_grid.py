@@ -42,7 +42,7 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.channel import Channel
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.study import Gram
+from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.joint.messages import Agree, Begin, Release, Swap
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties

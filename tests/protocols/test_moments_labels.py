@@ -27,7 +27,6 @@ from understudy.privacy.secure.moments import Crowd, needed_multipliers
 from understudy.protocols.joint.messages import Propose
 from understudy.protocols.moments import protocol as moments
 from understudy.protocols.moments.rows import Rows
-from understudy.protocols.moments.settings import labels_of
 from understudy.protocols.moments.stages import First, Levels, Within, first_of
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -49,7 +48,7 @@ def test_no_person_moves_the_first_release_by_more_than_its_reach_and_one_moves_
     schema: ImageSchema,
 ) -> None:
     """Every image of black, grey and white, with every combination; and every two of them as one person's."""
-    frame, labels = Frame.declared(schema, 2), labels_of(schema)
+    frame, labels = Frame.declared(schema, 2), Labels(schema.label_sizes or (1,))
     stage = first_of(frame, labels)
     assert isinstance(stage, First if schema is TINY else Levels)
     grey = np.full((1, 2, 1), 0.5, np.float32)
@@ -216,7 +215,7 @@ def test_a_forecast_says_what_is_counted_and_the_noise_that_it_will_have(schema:
     counted = "6 combinations of classes" if schema is TINY else "the table of every two labels"
     assert any(counted in fact for fact in told.facts)
     (error,) = told.errors
-    reach = first_of(Frame.declared(schema, 2), labels_of(schema)).sensitivity
+    reach = first_of(Frame.declared(schema, 2), Labels(schema.label_sizes or (1,))).sensitivity
     assert error.least == pytest.approx(needed_multipliers(budget, config.shares)[0] * reach / COUNT, rel=1e-3)
 
 

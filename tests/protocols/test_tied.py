@@ -36,9 +36,9 @@ from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import block_name
 from understudy.protocols.tied import protocol as tied
 from understudy.protocols.tied import reading
+from understudy.protocols.tied.protocol import TiedStudy
 from understudy.protocols.tied.reading import classwise_of
 from understudy.protocols.tied.stages import ArrayPeople
-from understudy.protocols.tied.study import TiedStudy
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties

@@ -29,7 +29,7 @@ from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.joint.messages import Agree, Begin, Release
 from understudy.protocols.joint.products import relayed
 from understudy.protocols.visits import protocol as visits
-from understudy.protocols.visits.study import UNITS, VisitStudy
+from understudy.protocols.visits.protocol import UNITS, VisitStudy
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 from visit_cases import begin, clinic, frames, measured

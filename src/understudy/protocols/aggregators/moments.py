@@ -53,7 +53,6 @@ from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.second import SecondAggregator
 from understudy.protocols.aggregators.terms import Look, Settings, Terms
 from understudy.protocols.aggregators.upload import Form, MomentFormat
-from understudy.protocols.moments.settings import labels_of
 from understudy.protocols.protocol import Protocol
 
 
@@ -98,7 +97,7 @@ class MomentsPlan(Terms):
     @cached_property
     def cells(self) -> Vectors:
         config = self.config
-        return Vectors(labels_of(self.schema).combinations, self.frame.features, config.bits, config.by_class)
+        return Vectors(math.prod(self.schema.label_sizes or (1,)), self.frame.features, config.bits, config.by_class)
 
     @cached_property
     def multipliers(self) -> tuple[float, ...]:

@@ -38,8 +38,8 @@ from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.gans.server import Server
 from understudy.protocols.gans.verti_gan_party import Config, Couple, VertiGanParty
 from understudy.protocols.gram.fit import Measured
+from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.gram.settings import Config as GramConfig
-from understudy.protocols.gram.study import Gram
 from understudy.protocols.joint import messages as joint
 from understudy.protocols.joint.found import Found, Record
 from understudy.protocols.joint.messages import Swap

@@ -15,11 +15,282 @@ Edges: the server deals the masks of products, so where columns are split it mus
 over rows it may, with up to `colluding` of them. docs/secure_products.md says who sees what.
 """
 
-from functools import partial
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
-from understudy.protocols.gram.settings import Config as Config
-from understudy.protocols.gram.study import Gram
+import torch
+from torch import Tensor
+
+from understudy.data.encoding.levels import Levels
+from understudy.data.schema import Block, Grid
+from understudy.ground.errors import ConfigError, MessageError
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise import DiscreteGaussianNoise
+from understudy.privacy.secure.counts import scaled
+from understudy.privacy.secure.ring import Ring
+from understudy.protocols.gram.layout import Layout
+from understudy.protocols.gram.rows import Rows
+from understudy.protocols.gram.settings import AGAIN, Config, again_share
+from understudy.protocols.gram.stages import FineTables, Pairs, Spread
+from understudy.protocols.gram.trees import Trees, TreesRead, runs_of
 from understudy.protocols.joint import run
+from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.pricing import BlockSpec, CellPricing
+from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
+
+_FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
+
+
+@dataclass(frozen=True)
+class GramPricing(CellPricing):
+    """Each release's share of the budget: of the fine tables, of all pairs, and of some once more."""
+
+    config: Config = field(default_factory=Config)
+    buys: bool = False
+    again: bool = False
+
+    def shares(self, budget: Budget, people: int | None) -> Sequence[float]:
+        config, known = self.config, people or self.config.public_people
+        scouting = config.scouting
+        if scouting is None:
+            scouting = 1 - AGAIN
+            if config.target is not None and known is not None and self.again and config.private:
+                # of all pairs, with that part of the budget
+                noise = self.noise_within(budget, self._split(scouting))[-2]
+                scouting = 1 - again_share(known, noise * scouting**0.5)
+        return self._split(scouting)
+
+    def _split(self, scouting: float) -> list[float]:
+        pairs = [scouting, 1 - scouting] if self.again else [1.0]
+        fine = self.config.fine
+        if not self.buys:
+            return pairs
+        # All that is counted of single columns has the same noise.
+        each = [math.fsum(cells / factor**2 for factor, cells in moved) for moved in self.moved[: -len(pairs)]]
+        return [*(fine * own / math.fsum(each) for own in each), *((1 - fine) * share for share in pairs)]
+
+
+class Gram(Study[Rows]):
+    """Over rows, columns or a grid: tables, and groups of holders with the same columns.
+
+    "reach": where numbers without bounds are, in public cells of all numbers (`data.encoding.reach`). "fine": tables by
+    which, and by nothing else, levels are chosen where they are bought (`data.encoding.fine`). "pairs": on these
+    levels. "again": pairs with a `target`, those that are strongest, and three-way tables; what is paid for it is fixed
+    before any of it is chosen.
+    """
+
+    family: ClassVar[str] = "gram"
+    settings: ClassVar[type[Any]] = Config
+    settled: ClassVar[tuple[str, ...]] = (
+        "private", "fine", "target", "refined", "scouting", "public_people", "triples", "chosen_triples", "colluding",
+        "most_holders",
+    )  # fmt: skip
+    lasting: ClassVar[tuple[str, ...]] = ("fine", "pairs")
+    across: ClassVar[bool] = False  # only the pairs of columns that are with different groups
+
+    def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
+        super().__init__(config, schemas)
+        self.layout = Layout(schemas, config.fine > 0)
+        if self.layout.unbounded:
+            self.least = 2  # where numbers are tells nothing of them
+        for names in config.triples:
+            if (place := self.layout.place(names)) is None or place.across:
+                raise ConfigError(f"{', '.join(names)} are not three columns of one holder. Nothing was charged.")
+        self.layout.check_width()
+        self.grid.check_most_holders(config.most_holders)
+        self.twice = config.refined + len(self.layout.pairs_with(config.target))
+        self.most_triples = 0
+        if config.target is not None:
+            self.most_triples = min(config.most_triples, len(self.layout.tables_beside(config.target)))
+        _ = self.spreads
+
+    @property
+    def grid(self) -> Grid:
+        return self.layout.grid
+
+    @cached_property
+    def releases(self) -> Mapping[str, str]:
+        words = {"pairs": "one joint Gram matrix"}
+        if self.layout.buys:
+            words = {"fine": "the fine tables of all columns"} | words
+        if self.layout.unbounded:
+            words = {"reach": "where numbers without bounds are"} | words
+        return words | ({"again": "some pairs of the joint Gram matrix once more"} if self.twice else {})
+
+    @cached_property
+    def spreads(self) -> dict[str, Spread]:
+        """The noise of each release, by what is public.
+
+        Pairs that are measured again all have the same noise, and three-way tables with them: the price is agreed on
+        before some are chosen, and with noise by block it would depend on how many of them lie across holders.
+        Edges: nothing to release, or more to refine than there are pairs → ConfigError.
+        """
+        layout, triples, colluding = self.layout, self.config.triples, self.config.colluding
+        if self.twice > (pairs := math.comb(layout.columns, 2)):
+            raise ConfigError(
+                f"there are {pairs:,} pairs of columns, those with a target among them, and no more can be measured "
+                "twice. Nothing was charged."
+            )
+        wanted = layout.all_pairs(across=self.across)
+        cells = Counter({block: layout.marked_in(block, wanted) for block in layout.grid.blocks})
+        for names in triples if not self.twice else ():
+            place = layout.place(names)
+            assert place is not None
+            cells[place.block] += 1
+        if not +cells:
+            raise ConfigError("no pair of columns lies across holders. Nothing was charged.")
+        again = self.twice + len(triples) + self.most_triples
+
+        def of_columns(trees: Mapping[int, Trees]) -> Spread | None:
+            nodes = Counter({(g, g): own.moved for g, own in trees.items()})
+            return Spread.least(layout, nodes, colluding) if nodes else None
+
+        found = {
+            "reach": of_columns(layout.tops),
+            "fine": of_columns(dict(enumerate(layout.trees))) if layout.buys else None,
+            "pairs": Spread.least(layout, cells, colluding),
+            "again": Spread.even(layout, again) if self.twice else None,
+        }
+        return {name: spread for name, spread in found.items() if spread is not None}
+
+    @cached_property
+    def pricing(self) -> GramPricing:
+        config, moved = self.config, tuple(spread.moved for spread in self.spreads.values())
+        again = bool(self.twice)
+        return GramPricing(config.colluding, config.most_holders, moved, config, self.layout.buys, again)
+
+    def check_noise(self, noise: Sequence[float], parties: int) -> None:
+        for number, (spread, sigma) in enumerate(zip(self.spreads.values(), noise, strict=True)):
+            blocks = {str(one): BlockSpec(one, (), 0.0, factor=own) for one, own in spread.factors.items()}
+            self.pricing.check(number, blocks, sigma, self.grid, parties)
+            _ = DiscreteGaussianNoise(Fraction(sigma)) if sigma else None  # a scale that nobody has to round
+
+    def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
+        if people is None:
+            return Ring(64)
+        return Ring.holding(people + len(self.schemas) * _FAR * max(noise))
+
+    def rows(self, holding: Holding) -> Rows:
+        table = holding.rows
+        if holding.aligned is not None:
+            from understudy.data.table import Table
+
+            table = Table(holding.aligned, table.schema, table.source)
+        return Rows(table, self.layout, self.grid.group_of(holding.name))
+
+    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Stage[Rows]:
+        spread, layout = self.spreads[name], self.layout
+        if name == "reach":
+            expect(terms)
+            return FineTables(layout, spread, reach=True)
+        if name == "fine":
+            expect(terms, *(["runs"] if layout.unbounded else []))
+            return FineTables(layout.on_runs(terms["runs"]) if layout.unbounded else layout, spread)
+        if name == "pairs":
+            expect(terms, *(["groups"] if layout.buys else []))
+            if layout.buys:
+                fine = before["fine"]
+                assert isinstance(fine, FineTables)
+                layout = fine.layout.on_levels(terms["groups"])
+            tables = () if self.twice else self.config.triples
+            return Pairs(layout, layout.all_pairs(across=self.across), tables, spread)
+        first = before["pairs"]
+        assert isinstance(first, Pairs)
+        layout, target, tables = first.layout, self.config.target, self.config.triples
+        expect(terms, *(["pairs", "tables"] if self._chooses else []))
+        pairs = terms["pairs"] if self._chooses else layout.pairs_with(target)
+        wanted = layout.marked(pairs, self.twice, target)
+        if self.most_triples and target is not None:
+            tables += layout.chosen_tables(terms["tables"], self.most_triples, target)
+        elif self._chooses and not (isinstance(terms["tables"], Tensor) and not len(terms["tables"])):
+            raise MessageError("no three-way table was due. Nothing was charged or sent.")
+        return Pairs(layout, wanted, tables, spread, again=True)
+
+    @property
+    def _chooses(self) -> bool:
+        """Whether pairs or tables are named after the first release: else they follow from the settings."""
+        return bool(self.config.refined or self.most_triples)
+
+    # What the server makes of releases
+
+    def terms(self, name: str, found: Found) -> Terms:
+        if name == "fine" and self.layout.unbounded:
+            sums, noise = found["reach"]
+            return {"runs": runs_of([*self.layout.tops.values()], sums, noise, found.record.people)}
+        if name == "pairs" and self.layout.buys:
+            groups = self.levels(found).groups
+            return {"groups": {str(place): torch.from_numpy(group) for place, group in enumerate(groups)}}
+        if name != "again" or not self._chooses:
+            return {}
+        from understudy.protocols.gram.fit import Measured
+
+        layout, target, so_far = self.layout, self.config.target, Measured.of(found)
+        pairs, tables = layout.pairs_with(target), torch.empty(0, 2, dtype=torch.int64)
+        if self.config.refined:
+            pairs = torch.cat([pairs, self.chooser.pairs(so_far, pairs)])
+        if self.most_triples and target is not None:
+            among = layout.tables_beside(target)
+            tables = self.chooser.tables(so_far, among, self.most_triples, self.loudest(found, "again"))
+        return {"pairs": pairs, "tables": tables}
+
+    def fine_tables(self, found: Found) -> TreesRead:
+        """What the trees of all columns say."""
+        sums, noise = found["fine"]
+        made: TreesRead = found.once(
+            "fine tables", lambda: TreesRead.of(self.within(found).trees, sums, noise, found.record.people)
+        )
+        return made
+
+    def within(self, found: Found) -> Layout:
+        """The layout with the bounds that were found."""
+        fine = found.stage("fine")
+        assert isinstance(fine, FineTables)
+        return fine.layout
+
+    def levels(self, found: Found) -> Levels:
+        """Those that the fine tables, and the noise of a pair's cells, allow."""
+        return self.fine_tables(found).levels(self.within(found).joint, self.loudest(found, "pairs"))
+
+    def loudest(self, found: Found, name: str) -> float:
+        """The largest standard deviation of a block's noise, in a release that may still be due."""
+        return max(self.deviations(found, name).values())
+
+    def deviations(self, found: Found, name: str) -> dict[Block, float]:
+        """The standard deviation of the noise in each block of a release, which may still be due."""
+        sigma, factors = found.noise(name), self.spreads[name].factors
+        holders = {
+            block: [one for one in self.grid.holders(block) if one in found.record.begun] for block in self.grid.blocks
+        }
+        return {
+            block: self.pricing.deviation(scaled(sigma, factors[block]), len(present))
+            for block, present in holders.items()
+        }
+
+    @cached_property
+    def chooser(self) -> Any:
+        """What names pairs and tables by what was released, and fits: the server's alone."""
+        from understudy.protocols.gram.fit import Chooser
+
+        return Chooser(self.config, self.layout)
+
+    def check_fit(self, **more: Any) -> None:
+        _ = self.chooser
+
+    def fit(self, found: Found, privacy: Any, look: Callable[..., None], **more: Any) -> Any:
+        from understudy.protocols.gram.fit import fitted
+
+        return fitted(self, found, privacy, look)
+
+    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+        from understudy.protocols.gram.forecast import foreseen
+
+        return foreseen(self, ahead, said)
+
 
 PROTOCOL = run.family(Gram, paper=__doc__, same_people=None, audit="gram")
 train, forecast = PROTOCOL.train, partial(run.forecast, Gram)

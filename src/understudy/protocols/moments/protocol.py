@@ -14,9 +14,248 @@ outsider, and up to `colluding` other holders, who may pool what they know with 
 Edges: a person counts once, by the average of the person's rows. docs/secure_products.md says who sees what.
 """
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from understudy.data.document import public_of
+from understudy.data.encoding.frame import MOST_FEATURES, Frame
+from understudy.data.schema import Grid
+from understudy.ground.check import in_range, whole
+from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.settings import TRUTH, Takes, between, setting, whole_to
+from understudy.models.moments.labels import Labels
+from understudy.models.moments.released import COUNT, SCALE
+from understudy.protocols.core import settings as usual
+from understudy.protocols.core.forecast import Error
+from understudy.protocols.core.settings import JointConfig, OverRows
 from understudy.protocols.joint import run
-from understudy.protocols.moments.settings import Config as Config
-from understudy.protocols.moments.study import Moments
+from understudy.protocols.joint.found import Found, noise_facts
+from understudy.protocols.joint.pricing import VectorPricing
+from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
+from understudy.protocols.moments import stages
+from understudy.protocols.moments.rows import Lengths, Rows, Sums
+
+if TYPE_CHECKING:
+    from understudy.data.kinds import ArraySchema
+
+
+def _norms(norms: Any) -> None:
+    """Of the budget, for a bound on norms: none, or enough that it can be told."""
+    if norms != 0 or type(norms) not in (int, float):
+        in_range(0.01, 0.5, norms=norms)
+
+
+def three_shares(least: float, *, last: bool) -> Takes:
+    """Parts of the budget, one for each release; `last`: whether the third must have one, too."""
+
+    def check(shares: Any) -> None:
+        if not isinstance(shares, tuple | list) or len(shares) != 3:
+            raise ConfigError(f"shares are three, one for each release, not {shares!r}.")
+        due = shares if last or shares[2] else shares[:2]
+        in_range(least, 0.9, **{f"share {place}": share for place, share in enumerate(due, 1)})
+
+    return Takes("a list of three", check, lambda shares: tuple(map(float, shares)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameConfig(JointConfig):
+    features: int = setting(300, whole_to(MOST_FEATURES), "the most coefficients to measure, the slowest first")
+    norms: float = setting(
+        0.0, Takes("0, or between 0.01 and 0.5", _norms), "share of the budget for a bound on norms; 0: the declared"
+    )
+    seed: int = usual.seed()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(FrameConfig, OverRows):
+    """`upright` is for what leans and lies each in its own way, as handwriting does (`data/encoding/upright.py`)."""
+
+    upright: bool = setting(False, TRUTH, "images are first turned upright and centred, each by itself")
+    shares: tuple[float, float, float] = setting(
+        (0.3, 0.3, 0.4),
+        three_shares(0.05, last=False),
+        "budget of counts and means, second moments, and those by class; if that is 0, classes share a covariance",
+    )
+    bits: int | None = setting(
+        None,
+        between(0, stages.MOST_BITS),
+        "signs of so many directions cut classes into cells; without it by the noise",
+    )
+
+
+class Moments(Study[Callable[[], Rows]]):
+    family: ClassVar = "moments"
+    settings: ClassVar = Config
+    settled: ClassVar = ("features", "upright", "norms", "shares", "colluding", "most_holders", "private")
+    any_kind: ClassVar = True
+
+    def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
+        super().__init__(config, schemas)
+        self.schema = _common_schema(schemas)
+        self.grid.check_most_holders(config.most_holders)
+        self.frame = Frame.declared(self.schema, config.features, upright=config.upright)
+        self.labels = Labels(self.schema.label_sizes or (1,))
+
+    @cached_property
+    def grid(self) -> Grid:
+        return Grid((tuple(self.schemas),))
+
+    @cached_property
+    def releases(self) -> Mapping[str, str]:
+        named = {
+            "norms": "how long rows are",
+            "means": "counts, means and histograms",
+            "pooled": "second moments of all rows",
+            "cells": "second moments by class",
+        }
+        absent = {"norms": not self.config.norms, "cells": not self.config.shares[2]}
+        return {name: what for name, what in named.items() if not absent.get(name)}
+
+    @cached_property
+    def pricing(self) -> VectorPricing:
+        config = self.config
+        shares = tuple(filter(None, (float(config.norms), *config.shares)))
+        return VectorPricing(config.colluding, config.most_holders, shares)
+
+    def check_noise(self, noise: Any, parties: int) -> None:
+        for number, name in enumerate(self.releases):
+            if name in ("norms", "means"):  # the others take a scale whose noise can be drawn
+                stage = Lengths(self.frame) if name == "norms" else stages.first_of(self.frame, self.labels)
+                self.pricing.check(number, stage.blocks, noise[number], self.grid, parties)
+
+    def same_rows(self, told: Any, own: Any) -> bool:
+        return type(told) is type(own) and public_of(told) == public_of(own)
+
+    def people_at(self, rows: Any) -> int:
+        return len(rows.ids)
+
+    def rows(self, holding: Holding) -> Callable[[], Rows]:
+        """In the frame: made when they are first counted, and kept."""
+        return cache(lambda: Rows.of(holding.rows, self.frame))
+
+    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Any]]) -> Sums:
+        """Whatever is told, a person moves the sums by as much: terms are held to what rows can have."""
+        scale = stages.finest(noise, self.config.most_holders)
+        match name:
+            case "norms":
+                expect(terms)
+                return Lengths(self.frame)
+            case "means":
+                expect(terms, *(["norm"] if self.config.norms else []))
+                return stages.first_of(self._pulled(terms), self.labels)
+            case "pooled":
+                expect(terms, "means", "radius", "features")
+                self._check(terms)
+                in_range(1, self.frame.features, features=terms["features"])
+                whole(features=terms["features"])
+                return stages.Pooled(**terms, scale=scale)
+        expect(terms, "means", "basis", "radius", "bits")
+        self._check(terms)
+        stages.check_basis(terms["basis"], self.frame.features)
+        in_range(0, min(stages.MOST_BITS, terms["basis"].shape[1]), bits=terms["bits"])
+        whole(**{"bits + 1": terms["bits"] + 1})
+        return stages.Within(**terms, scale=scale, each=self.labels.each)
+
+    def _pulled(self, terms: Terms) -> Frame:
+        return stages.pulled(self.frame, terms["norm"]) if self.config.norms else self.frame
+
+    def _check(self, terms: Terms) -> None:
+        stages.check_means(terms["means"], self.labels.combinations, self.frame.features)
+        stages.check_radius(terms["radius"])
+
+    # What the server makes of releases
+
+    def terms(self, name: str, found: Found) -> Terms:
+        if name == "norms" or (name == "means" and "norms" not in found):
+            return {}
+        if name == "means":
+            return {"norm": self._norm(found)}
+        centre = self.centres(found)
+        if name == "pooled":
+            return {"means": centre.whole_means, "radius": centre.radius, "features": self.frame.features}
+        kept, bits = self.directions(found), self.config.bits
+        if bits is None:
+            bits = kept.bits(centre.groups, found.noise(name) * self.config.most_holders, stages.MOST_BITS)
+        bits = min(bits, len(kept.values), self.labels.most_bits)
+        return {"means": centre.whole_means, "basis": kept.whole_basis, "radius": kept.radius, "bits": bits}
+
+    def framed(self, found: Found) -> Frame:
+        return self._pulled(found.record.terms["means"])
+
+    def centres(self, found: Found) -> Any:
+        from understudy.models.moments.fit import centres
+
+        return found.once("centres", lambda: centres(found["means"], self.framed(found), self.labels))
+
+    def directions(self, found: Found) -> Any:
+        from understudy.models.moments.fit import directions
+
+        return directions(found["pooled"], self.centres(found))
+
+    def _norm(self, found: Found) -> float:
+        """What the release of norms says, at the noise that the means will have."""
+        from understudy.models.moments.released import bought_norm
+
+        noise = found.deviations_of("means", stages.first_of(self.frame, self.labels).blocks)["sums"] / SCALE
+        classes = self.labels.combinations if self.labels.joint else self.labels.levels
+        numbers = classes * self.frame.features
+        return self.frame.norm * bought_norm(found["norms"], numbers=numbers, classes=classes, noise=noise)
+
+    def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
+        from understudy.generators.parts import GeneratorParts
+        from understudy.models.moments.fit import fit_cells
+        from understudy.models.moments.gaussians import match_shades
+
+        if "pooled" not in found:
+            words = "counts and means" if "means" in found else "norms"
+            raise ConfigError(f"only {words} were released ({found.record.ended}): nothing can be drawn from them.")
+        centre, kept, first = self.centres(found), self.directions(found), found["means"]
+        bits = int(found.record.terms["cells"]["bits"]) if "cells" in found else 0
+        network = fit_cells(self.frame, centre, kept, found.get("cells"), bits=bits)
+        there = float(centre.people.sum())
+        card = {
+            "norm": self.framed(found).norm,
+            "directions": len(kept.values),
+            "histograms": match_shades(network, first["shades"], float(first["shades_noise"]), there),
+            "cells": network.cells,
+        }
+        return GeneratorParts(network.eval(), self.schema, card), max(1, round(there))
+
+    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+        schema, labels, whose = self.schema, self.labels, "a class"
+        facts = noise_facts(ahead)
+        if not self.config.norms:
+            part = "" if schema.norm is None else f"{schema.norm:g} of "
+            facts.append(f"the bound on a row's norm: {part}the largest possible{', as declared' if part else ''}")
+        if len(labels.sizes) > 1:
+            whose = "a combination of classes"
+            counted = (
+                f"{labels.combinations} combinations of classes, each with a count and a mean"
+                if labels.joint
+                else "the sums of each label's classes, and the table of every two labels"
+            )
+            facts.append(f"{len(labels.sizes)} labels: {counted}; second moments by {schema.label}")
+        off = ahead.deviations_of("means", stages.first_of(self.frame, labels).blocks)["sums"] / COUNT
+        error = Error(what=f"how many people {whose} has", least=off, largest=off)
+        return {"facts": tuple(facts), "errors": (error,)}
+
+
+def _common_schema(schemas: Mapping[str, Any]) -> "ArraySchema":
+    for name, schema in schemas.items():
+        if getattr(schema, "kind", "table") not in ("image", "series"):
+            raise ConfigError(
+                f"{name} holds no images and no series, and moments takes nothing else: gram is for tables. "
+                "Nothing was charged."
+            )
+    first, *others = schemas.items()
+    for name, schema in others:
+        if public_of(schema) != public_of(first[1]):
+            raise SchemaError(f"{first[0]} and {name} describe their rows differently. Nothing was charged.")
+    found: ArraySchema = first[1]
+    return found
+
 
 PROTOCOL = run.family(
     Moments, aligned=False, paper=__doc__, same_people=False, kinds=("image", "series"), audit="joint"

@@ -17,9 +17,327 @@ Edges: the server deals the masks of products, so it must not pool what it knows
 says who sees what, docs/tied.md what is fitted.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import combinations_with_replacement
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.frame import Frame
+from understudy.data.schema import Block as Groups
+from understudy.data.schema import Grid
+from understudy.ground.check import in_range
+from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.settings import WHOLE, setting, whole_to
+from understudy.models.moments.released import SCALE
+from understudy.privacy.secure.moments import block_multipliers, noise_for, one_for, sensitivity
+from understudy.privacy.secure.ring import Ring
+from understudy.protocols.core import settings as usual
+from understudy.protocols.core.forecast import figure
+from understudy.protocols.core.settings import OverColumns
 from understudy.protocols.joint import run
-from understudy.protocols.tied.study import Config as Config
-from understudy.protocols.tied.study import TiedStudy
+from understudy.protocols.joint.found import Found, noise_facts
+from understudy.protocols.joint.pricing import VectorPricing
+from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, block_name, expect
+from understudy.protocols.moments.protocol import FrameConfig, three_shares
+from understudy.protocols.moments.rows import Lengths, Sums
+from understudy.protocols.moments.stages import (
+    MOST_DIRECTIONS,
+    First,
+    check_basis,
+    check_means,
+    check_radius,
+    finest,
+    pulled,
+)
+from understudy.protocols.tied.stages import Alone, ArrayPeople, Classes, Joint, Label, People, TablePeople
+
+# Of the joint release: a table's own pairs need little, since counts are large beside their noise.
+_ARRAY, _ARRAYS, _TIE, _TABLE, _TABLES = 1.0, 1.0, 0.8, 0.1, 0.2
+_FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(FrameConfig, OverColumns):
+    """The levels of a `target` are classes: of each array every class has its own covariance then."""
+
+    target: str | None = usual.target()
+    directions: int = setting(24, whole_to(MOST_DIRECTIONS // 4), "the most directions; bytes grow by their square")
+    shares: tuple[float, float, float] = setting(
+        (0.08, 0.57, 0.35),
+        three_shares(0.02, last=True),
+        "budget of the means, second moments, and those by class; without a target the first two have it",
+    )
+    components: int = setting(128, WHOLE, "products in the mixture that is fitted")
+    steps: int = setting(600, WHOLE, "the most steps of the fit")
+
+
+class TiedStudy(Study[People]):
+    """Holders of a table, of images or of series of the same people, each a group of its own. What the server chooses
+    between two releases (norms, centres, radii, directions) changes no sensitivity.
+    """
+
+    family: ClassVar = "tied"
+    settings: ClassVar = Config
+    settled: ClassVar = ("features", "norms", "directions", "shares", "target", "private")
+    any_kind: ClassVar = True
+
+    def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
+        from understudy.data.kinds import side_by_side
+
+        super().__init__(config, schemas)
+        if len(schemas) < 2:
+            raise ConfigError("tied needs two parties or more, of the same people. Nothing was charged.")
+        self.names = tuple(schemas)
+        tables = {group: schema for group, schema in enumerate(schemas.values()) if schema.kind == "table"}
+        self.sizes = {group: Codec(schema).sizes for group, schema in tables.items()}
+        self.frames = {
+            group: Frame.declared(schema, config.features)
+            for group, schema in enumerate(schemas.values())
+            if group not in tables
+        }
+        if not self.frames:
+            raise ConfigError(
+                "nobody holds images or series, and tied is for such beside tables: gram is for tables alone. "
+                "Nothing was charged."
+            )
+        for group in self.frames:
+            if (label := getattr(schemas[self.names[group]], "label", None)) is not None:
+                raise ConfigError(
+                    f'{self.names[group]} declares the label "{label}" beside its rows, and tied takes classes from a '
+                    "table: bring them as a column of one. Nothing was charged."
+                )
+        side_by_side(schemas)
+        self.label = self._label()
+
+    def _label(self) -> Label | None:
+        if (target := self.config.target) is None:
+            return None
+        before = 0
+        for group, sizes in self.sizes.items():
+            columns = self.schemas[self.names[group]].names
+            if target in columns:
+                column = columns.index(target)
+                return Label(group, column, before + column, sizes[column])
+            before += len(sizes)
+        raise ConfigError(f'no table has a column "{target}". Nothing was charged.')
+
+    @cached_property
+    def grid(self) -> Grid:
+        return Grid(tuple((name,) for name in self.names))
+
+    @cached_property
+    def releases(self) -> Mapping[str, str]:
+        named_so = {
+            "norms": "how long rows are",
+            "means": "means and histograms",
+            "joint": "second moments of all rows",
+            "classes": "second moments by class",
+        }
+        absent = {"norms": not self.config.norms, "classes": self.label is None}
+        return {name: what for name, what in named_so.items() if not absent.get(name)}
+
+    @property
+    def least(self) -> int:  # type: ignore[override]
+        """Nothing can be fitted without all second moments."""
+        return [*self.releases].index("joint") + 1
+
+    @cached_property
+    def pricing(self) -> VectorPricing:
+        shares = dict(zip(("means", "joint", "classes"), self.config.shares, strict=True))
+        shares["norms"] = float(self.config.norms)
+        return VectorPricing(shares=tuple(shares[name] for name in self.releases))
+
+    def width(self, group: int) -> int:
+        return self.frames[group].features if group in self.frames else sum(self.sizes[group])
+
+    @cached_property
+    def weights(self) -> dict[Groups, float]:
+        """How the price of the joint release is split."""
+        found = {}
+        for a, b in combinations_with_replacement(range(len(self.names)), 2):
+            tables = (a in self.sizes) + (b in self.sizes)
+            own = _TABLE if tables else _ARRAY
+            found[a, b] = own if a == b else (_ARRAYS, _TIE, _TABLES)[tables]
+        return found
+
+    def scale(self, name: str, noise: float) -> int:
+        """Every vector's norm in whole numbers: the finest whose noise can be drawn. ConfigError: there is none."""
+        scale = finest(max(self._multipliers(name, noise)), 1)
+        for group, sizes in self.sizes.items():
+            if not one_for(scale, len(sizes)):
+                raise ConfigError(
+                    f"{self.names[group]} has {len(sizes):,} columns, too many for so much noise. Nothing was charged."
+                )
+        return scale
+
+    def rows(self, holding: Holding) -> People:
+        held, aligned, group = holding.rows, holding.aligned, self.grid.group_of(holding.name)
+        assert aligned is not None  # each holder is a group
+
+        @cache
+        def made() -> ArrayPeople | TablePeople:
+            if held.schema.kind == "table":
+                codec = Codec(held.schema)
+                return TablePeople(codec.codes(aligned), codec.sizes)
+            return ArrayPeople.of(self.frames[group], held, holding.places)
+
+        return People(group, made)
+
+    def ring(self, people: int | None, noise: Any) -> Ring:
+        """That holds the people's products and all noise; the means are smaller."""
+        most = [float(1 << 32)] if people is None else []
+        for number, name in enumerate(self.releases):
+            if name in ("joint", "classes") and people is not None:
+                scale = self.scale(name, noise[number])
+                sigmas = [sensitivity(scale, across=True) * each for each in self._multipliers(name, noise[number])]
+                most.append(people * scale**2 + 3 * _FAR * max(sigmas))
+        return Ring.holding(max(most))
+
+    def _multipliers(self, name: str, noise: float) -> list[float]:
+        if name == "joint":
+            return [*block_multipliers(noise, self.weights).values()]
+        return [*block_multipliers(noise, dict.fromkeys(self.frames, 1.0)).values()]
+
+    def check_noise(self, noise: Any, parties: int) -> None:
+        for number, (name, own) in enumerate(zip(self.releases, noise, strict=True)):
+            if name in ("norms", "means"):
+                blocks = self._alone(name, self.frames).blocks
+                self.pricing.check(number, blocks, own, self.grid, parties)
+            else:
+                self.scale(name, own)
+
+    # The stages
+
+    def _alone(self, name: str, frames: Mapping[int, Frame]) -> Alone:
+        each: Mapping[int, Sums] = {
+            group: Lengths(frame) if name == "norms" else First(frame, 1) for group, frame in frames.items()
+        }
+        return Alone(each)
+
+    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[People]]) -> Stage[People]:
+        match name:
+            case "norms":
+                expect(terms)
+                return self._alone(name, self.frames)
+            case "means":
+                expect(terms, *(["norms"] if self.config.norms else []))
+                return self._alone(name, self._pulled(terms))
+            case "joint":
+                expect(terms, "centre", "radius")
+                widths = {group: self.width(group) for group in range(len(self.names))}
+                return Joint(widths, self.weights, *self._about(terms), self.scale(name, noise))
+        expect(terms, "centre", "radius", "basis")
+        basis = self._by_group("basis", terms["basis"])
+        for group, own in basis.items():
+            check_basis(own, self.frames[group].features)
+            in_range(1, self.config.directions, directions=own.shape[1])
+        assert self.label is not None
+        features = {group: frame.features for group, frame in self.frames.items()}
+        return Classes(self.label, features, *self._about(terms), basis, self.scale(name, noise))
+
+    def _about(self, terms: Terms) -> tuple[dict[int, Tensor], dict[int, int]]:
+        """Centres that rows can have, and radii: refused before anything is charged."""
+        centre, radius = (self._by_group(key, terms[key]) for key in ("centre", "radius"))
+        for group, frame in self.frames.items():
+            own = centre[group]
+            check_means(own[None] if isinstance(own, Tensor) else own, 1, frame.features)
+            check_radius(radius[group])
+        return centre, radius
+
+    def _by_group(self, key: str, told: Any) -> dict[int, Any]:
+        """One of each array, by name → by group."""
+        due = {self.names[group]: group for group in self.frames}
+        if not isinstance(told, Mapping) or told.keys() != due.keys():
+            raise MessageError(f"{key} of {', '.join(due)} was due. Nothing was charged.")
+        return {due[name]: value for name, value in told.items()}
+
+    def _pulled(self, terms: Terms) -> dict[int, Frame]:
+        told = self._by_group("norms", terms["norms"]) if self.config.norms else {}
+        return {group: pulled(frame, told[group]) if told else frame for group, frame in self.frames.items()}
+
+    # What the server makes of releases
+
+    def terms(self, name: str, found: Found) -> Terms:
+        if name == "norms" or (name == "means" and "norms" not in found):
+            return {}
+        if name == "means":
+            return {"norms": self._norms(found)}
+        middles = self.centres(found)
+        centre = {self.names[group]: one.whole_means[0] for group, one in middles.items()}
+        if name == "joint":
+            return {"centre": centre, "radius": {self.names[group]: one.radius for group, one in middles.items()}}
+        tied = self.tied(found)
+        basis = {name: tied.leading(name, self.config.directions) for name in centre}
+        return {
+            "centre": centre,
+            "radius": {name: tied.radius(name, own) for name, own in basis.items()},
+            "basis": {name: (own * 4096).round().long() for name, own in basis.items()},
+        }
+
+    def _norms(self, found: Found) -> dict[str, float]:
+        """What the release of lengths says, at the noise that the means will have."""
+        from understudy.models.moments.released import bought_norm
+
+        noise = found.deviations_of("means", self._alone("means", self.frames).blocks)
+        return {
+            self.names[group]: frame.norm
+            * bought_norm(
+                found["norms"][group],
+                numbers=frame.features,
+                classes=1,
+                noise=noise[block_name((group, group))] / SCALE,
+            )
+            for group, frame in self.frames.items()
+        }
+
+    def framed(self, found: Found) -> dict[int, Frame]:
+        return self._pulled(found.record.terms["means"])
+
+    def centres(self, found: Found) -> dict[int, Any]:
+        """The mean of each array, and how far people are from it. How many they are is known."""
+        from understudy.models.moments.fit import centres
+
+        people = torch.tensor([float(found.record.people or 0)], dtype=torch.float64)
+        frames = self.framed(found)
+        return {group: centres(first | {"people": people}, frames[group]) for group, first in found["means"].items()}
+
+    def tied(self, found: Found) -> Any:
+        """What is fitted to the joint release; directions by class are asked by it."""
+        from understudy.models.tied.fit import Tied
+        from understudy.protocols.tied.reading import joint_of
+
+        fitted = {key: getattr(self.config, key) for key in ("components", "steps", "seed")}
+        return found.once("tied", lambda: Tied.of(joint_of(self, found), **fitted))
+
+    def fit(self, found: Found, privacy: Any, look: Any, **more: Any) -> Any:
+        from understudy.protocols.tied.reading import fitted
+
+        return fitted(self, found)
+
+    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+        """With so many people also what each holder sends to the others, through the server."""
+        facts, noise = noise_facts(ahead), ahead.noise("joint")
+        scale, each = self.scale("joint", noise), block_multipliers(noise, self.weights)
+        for group, sizes in self.sizes.items():
+            sigma = noise_for(each[group, group], sensitivity(scale, across=False))
+            off = figure(sigma / one_for(scale, len(sizes)) ** 2)
+            facts.append(f"each count of a pair of columns of {self.names[group]}: ±{off} people")
+        directions, label = self.config.directions, self.label
+        for group, name in enumerate(self.names if said.people is not None else ()):
+            numbers = self.width(group) * (len(self.names) - 1)
+            if label is not None and group in self.frames:
+                numbers += directions * (directions + 1) // 2
+            elif label is not None and group == label.group:
+                numbers += label.classes * len(self.frames)
+            sent = said.people * numbers * self.ring(said.people, ahead.record.noise).dtype.itemsize
+            facts.append(f"{name} sends {figure(sent / 1e6)} MB at most, masked and sealed")
+        return {"facts": tuple(facts)}
+
 
 PROTOCOL = run.family(
     TiedStudy, paper=__doc__, same_people=True, kinds=("table", "image", "series"), one_release=True, audit="joint"

@@ -22,9 +22,229 @@ to `colluding` of the holders.
 Edges: levels and bounds are those of the schema; how many events count (`most_events`) is public.
 """
 
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.data.encoding.codec import Codec
+from understudy.data.schema import Grid
+from understudy.data.visits import SeveralLayout, SeveralVisits, VisitCodes, VisitLayout, VisitSchema, count_visits
+from understudy.data.visits.counts import Block, person_vectors
+from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.settings import POSITIVE, WHOLE, setting
+from understudy.privacy.secure.moments import LARGEST
+from understudy.protocols.core import settings as usual
+from understudy.protocols.core.settings import RULES, OverColumns, OverRows
 from understudy.protocols.joint import run
-from understudy.protocols.visits.study import Config as Config
-from understudy.protocols.visits.study import VisitStudy
+from understudy.protocols.joint.found import Found
+from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
+from understudy.protocols.joint.stage import Holding, Product, Stage, Study, Terms, block_name, expect
+from understudy.protocols.visits.columns import Split, grid_of
+
+if TYPE_CHECKING:
+    from understudy.models.visits.fit import VisitTables
+
+# What a person weighs in a table, in whole parts: the finest whose noise can be drawn. Divisible by many numbers; where
+# tables are products, squares of such.
+UNITS = (27_720, 5_040, 2_520, 840, 360, 120, 60, 24, 12, 6, 2, 1)
+ROOTS = (180, 120, 84, 60, 36, 24, 12, 6, 4, 2, 1)
+Layout = VisitLayout | SeveralLayout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(OverRows, OverColumns):
+    """Nothing is measured for `rules`: the fit knows what they forbid, and what is drawn keeps them."""
+
+    kinds: int = setting(256, WHOLE, "how many kinds of people the fit may tell apart")
+    chains: int = setting(16, WHOLE, "how many chains of events these share")
+    states: int = setting(24, WHOLE, "kinds of events of each chain")
+    steps: int = setting(1200, WHOLE, "the most steps of the fit")
+    rate: float = setting(0.2, POSITIVE, "learning rate of the fit")
+    rules: tuple[dict[str, Any], ...] = setting(
+        (), RULES, "what every event keeps with its person, besides the rules of the schemas, where columns are split"
+    )
+    device: str = usual.device()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A holder's people by their levels, made when they are first counted, and its group."""
+
+    group: int
+    codes: Callable[[], VisitCodes]
+
+
+@dataclass(frozen=True)
+class Tables(Stage[Rows]):
+    """All tables, in parts of a `unit`; where columns are split, those of every group and of every two.
+
+    Guarantee: a person's cells in a table are no less than 0 and add up to its unit at most; so the squares of all of
+    a block's tables add up to its sensitivity squared.
+    """
+
+    layout: Layout
+    split: Split | None
+    unit: int
+
+    @cached_property
+    def blocks(self) -> Mapping[str, BlockSpec]:
+        """Weights by what a person moves: so all cells have noise of one size."""
+        if (split := self.split) is None:
+            return {"tables": BlockSpec((0, 0), (self.layout.size,), self.layout.sensitivity(self.unit))}
+        units = dict(zip(self.layout.blocks, self.layout.units(self.unit), strict=True))
+        squares = dict.fromkeys(split.grid.blocks, 0)
+        for block, own in units.items():
+            squares[split.groups(block)] += own**2
+        return {
+            block_name(groups): BlockSpec(
+                groups,
+                (split.own(groups[0]).size,) if groups[0] == groups[1] else tuple(map(split.width, groups)),
+                math.sqrt(square) * (1 + 2.0**-40),
+                weight=float(square),
+            )
+            for groups, square in squares.items()
+        }
+
+    @property
+    def product(self) -> Product | None:
+        split = self.split
+        return None if split is None else Product.of_all([*map(split.width, range(len(split.grid.groups)))])
+
+    def count(self, rows: Rows) -> dict[str, Tensor]:
+        if self.split is None:
+            assert isinstance(self.layout, VisitLayout)  # over rows
+            name, own = "tables", self.layout
+        else:
+            name, own = block_name((rows.group, rows.group)), self.split.own(rows.group)
+        return {name: torch.from_numpy(count_visits(rows.codes(), own, self.unit))}
+
+    def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[np.int64]:
+        assert self.split is not None
+        root = math.isqrt(self.unit)
+        return person_vectors(rows.codes(), self.split.own(rows.group), root, start, stop)
+
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> "VisitTables":
+        """In people."""
+        from understudy.models.visits.fit import VisitTables
+
+        if (split := self.split) is None:
+            return VisitTables.read(self.layout, sums["tables"], noise["tables"], self.unit)
+        tables: dict[Block, Tensor] = {}
+        for groups in split.grid.blocks:
+            total, (one, other) = sums[block_name(groups)], groups
+            if one == other:
+                cut = split.own(one).split(total.numpy())
+                tables |= {split.joint(one, block): torch.from_numpy(np.array(cut[block])) for block in cut}
+            else:
+                tables |= split.across(groups, total)
+        cells = torch.cat([tables[block].flatten() for block in self.layout.blocks])
+        exact = VisitTables.read(self.layout, cells, 0.0, self.unit)
+        return VisitTables(self.layout, exact.tables, self.table_noise(noise))
+
+    def table_noise(self, noise: Mapping[str, float]) -> dict[Block, float]:
+        """The deviation in the cells of each table, in people, from that in each block."""
+        units = zip(self.layout.blocks, self.layout.units(self.unit), strict=True)
+        split = self.split
+        return {
+            block: noise["tables" if split is None else block_name(split.groups(block))] / own for block, own in units
+        }
+
+
+class VisitStudy(Study[Rows]):
+    """Over rows: holders of people and events of one schema. Else: of other columns of the same people, or both.
+    The server chooses nothing but who takes part, and more noise.
+    """
+
+    family: ClassVar = "visits"
+    settings: ClassVar = Config
+    settled: ClassVar = ("colluding", "most_holders", "private")
+    any_kind: ClassVar = True
+    releases: ClassVar[Mapping[str, str]] = {"tables": "tables of people and their events"}
+
+    def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
+        super().__init__(config, schemas)
+        visits = {name: schema for name, schema in schemas.items() if schema.kind == "visits"}
+        if not visits:
+            raise ConfigError(
+                f"{', '.join(schemas)}: nobody holds people with events, which visits is for: gram is for tables. "
+                "Nothing was charged."
+            )
+        for (one, first), (other, second) in combinations(grid_of(visits).one_each(visits).items(), 2):
+            if set(first.names) & set(second.names):
+                raise SchemaError(
+                    f"{one} and {other} describe their rows differently: holders of the same columns need the same "
+                    "schema, and no other holder may have one of its columns. Nothing was charged."
+                )
+        self.split = Split.of(schemas) if len(grid_of(schemas).groups) > 1 else None
+        first_of_all: VisitSchema = next(iter(visits.values()))
+        self.schema: VisitSchema | SeveralVisits = (
+            first_of_all if self.split is None else self.split.schema
+        )  # of all together
+        self.layout: Layout = VisitLayout.from_schema(first_of_all) if self.split is None else self.split.layout
+        self.grid.check_most_holders(config.most_holders)
+
+    @cached_property
+    def grid(self) -> Grid:
+        return Grid((tuple(self.schemas),)) if self.split is None else self.split.grid
+
+    @cached_property
+    def pricing(self) -> VectorPricing:
+        return VectorPricing(self.config.colluding, self.config.most_holders)
+
+    def rows(self, holding: Holding) -> Rows:
+        """Where events are drawn, the same ones in one session: others under the same masks would tell rows."""
+        held, aligned = holding.rows, holding.aligned
+
+        @cache
+        def codes() -> VisitCodes:
+            if aligned is None:
+                return held.codes(holding.drawing())  # type: ignore[no-any-return]
+            if held.schema.kind == "table":
+                levels = Codec(held.schema).codes(aligned)
+                nobody = np.zeros(len(levels) + 1, dtype=np.int64)
+                return VisitCodes(levels, np.zeros((0, 0), dtype=np.int32), nobody)
+            return held.take(holding.places).codes(holding.drawing())  # type: ignore[no-any-return]
+
+        return Rows(self.grid.group_of(holding.name), codes)
+
+    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Tables:
+        """In parts of the finest unit whose noise can be drawn."""
+        expect(terms)
+        for unit in UNITS if self.split is None else (root**2 for root in ROOTS):
+            if noise * self.config.most_holders * self.layout.sensitivity(unit) * 1.03 <= LARGEST / 1.5:
+                break
+        return Tables(self.layout, self.split, unit)
+
+    def cell_noise(self, found: Found) -> dict[Block, float]:
+        stage = self.stage("tables", {}, found.noise("tables"), {})
+        return stage.table_noise(found.deviations_of("tables", stage.blocks))
+
+    def check_fit(self, **more: Any) -> None:
+        from understudy.answers.rules import with_rules
+        from understudy.models.device import pick_device
+        from understudy.protocols.visits.fit import check_fit
+
+        check_fit(self.config, with_rules(self.schema, self.config.rules))
+        pick_device(self.config.device)
+
+    def fit(self, found: Found, privacy: Any, look: Callable[..., None], **more: Any) -> Any:
+        from understudy.protocols.visits.fit import fitted
+
+        return fitted(self, found, look)
+
+    def foreseen(self, ahead: Found, said: Any) -> dict[str, Any]:
+        from understudy.protocols.visits.fit import foreseen
+
+        return foreseen(self, ahead, said)
+
 
 PROTOCOL = run.family(
     VisitStudy,
