@@ -35,7 +35,8 @@ from understudy.privacy.secure.counts import scaled
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.rows import Rows
-from understudy.protocols.gram.settings import AGAIN, Config, again_share
+from understudy.protocols.gram.settings import AGAIN, again_share
+from understudy.protocols.gram.settings import Config as Config
 from understudy.protocols.gram.stages import FineTables, Pairs, Spread
 from understudy.protocols.gram.trees import Trees, TreesRead, runs_of
 from understudy.protocols.joint import run
