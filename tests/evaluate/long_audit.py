@@ -46,8 +46,8 @@ from understudy.data.table import Table
 from understudy.data.visits import Visits, counts
 from understudy.evaluate.audit.audit_file import case_of_run
 from understudy.evaluate.audit.auditing import Case, Seen, audit_protocol, seat
+from understudy.evaluate.audit.bounds import Block, Key, Tightness, tightness
 from understudy.evaluate.audit.joint_canary import AggregatorsAudit, JointAudit, SumsAudit
-from understudy.evaluate.audit.white_box import Block, Key, Tightness, tightness
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients import critic

@@ -24,7 +24,7 @@ NAMES = {
 @pytest.mark.parametrize("what", NAMES)
 def test_a_figure_is_named_by_its_fields_whatever_stands_in_them(what: What) -> None:
     assert (what.name, figure_name(what)) == NAMES[what]
-    assert Figure(what, value=1.0).to_dict()["name"] == what.name
+    assert Figure(what, value=1.0).name == what.name
 
 
 def test_a_column_of_any_name_is_the_one_that_an_attack_infers() -> None:

@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 
 from understudy.evaluate.figure import SCOPES, Figure, What
 from understudy.evaluate.utility import marginals
-from understudy.evaluate.utility.marginals import Marginals, attribute_sets, avd
+from understudy.evaluate.utility.marginals import Marginals, attribute_sets
 from understudy.ground.errors import ConfigError
+
+
+def avd(real, synthetic, k, *, sizes=None, owners=None, seed=0, **more):
+    return Marginals(real, synthetic, sizes, owners=owners, seed=seed).avd(k, **more)
 
 
 def by_hand(real, other, columns):

@@ -7,7 +7,7 @@ import pytest
 from dp_accounting import GaussianDpEvent
 from long_audit import TIGHT, Bug, gradients_noised_by, noise_times, one_person_twice, planted, tight_audit
 
-from understudy.evaluate.audit.white_box import NoGaussianError, claimed_mu
+from understudy.evaluate.audit.bounds import NoGaussianError, claimed_mu
 from understudy.privacy.accounts.accounting import DiscreteGaussian, PureDp
 
 ROUGH = {"moments", "tied", "two-aggregators", "shared-moments"}

@@ -54,15 +54,15 @@ class Answers:
     def exact(self) -> Products | None:
         return products_of(self.network)
 
-    def products(self, rng: Uniform, about: Sequence[str] = ()) -> Products:
-        """The network as products, or its latent points as such, given the rules, those on columns `about` first."""
-        products, pieces = self._in_pieces(rng, about)
+    def products(self, rng: Uniform) -> Products:
+        """The network as products, or its latent points as such, given the rules."""
+        products, pieces = self._in_pieces(rng)
         return products.levels(pieces, self.levels.sizes)
 
     def _in_pieces(
         self, rng: Uniform, about: Sequence[str] = (), *, possible: bool = False
     ) -> tuple[Products, Mapping[int, Pieces]]:
-        """The same in the pieces that rules cut, which some columns have then."""
+        """The same in the pieces that rules cut, which some columns have then; rules on columns `about` come first."""
         _, products, pieces = self._given(self._products(rng), about, possible=possible)
         assert products is not None
         return products, pieces

@@ -1,7 +1,7 @@
 """One measured number, and in fields what it says of what: nobody takes a name apart."""
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Self
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
 
 from understudy.ground.errors import ConfigError
 
@@ -73,12 +73,6 @@ class Figure:
     def best(self) -> float | None:
         """The good end of the scale: what real rows reach."""
         return self.floor if self.better == "lower" else self.ceiling
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types: name, value, floor, ceiling, better, reason, note."""
-        plain = asdict(self)
-        del plain["what"]
-        return {"name": self.name} | plain
 
     def __str__(self) -> str:
         if self.value is None:

@@ -27,7 +27,7 @@ from understudy.evaluate.attacks.neighbours import neighbourhood
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility import visits
 from understudy.evaluate.utility.downstream import SCORES, between, classification_scores
-from understudy.evaluate.utility.marginals import avd
+from understudy.evaluate.utility.marginals import Marginals
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
@@ -83,7 +83,7 @@ def _label_pairs(real: Arrays, made: Arrays, seed: int) -> tuple[Figure, ...]:
     if len(targets) < 2:
         return ()
     own, drawn = (np.stack([table.codes(one.name) for one in targets], 1) for table in (real, made))
-    found = avd(own, drawn, 2, sizes=real.schema.label_sizes, seed=seed)
+    found = Marginals(own, drawn, real.schema.label_sizes, seed=seed).avd(2)
     return (replace(found, what=found.what.about("labels")),)
 
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 import tempfile
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,9 @@ from understudy.report.page import write_report
 _PUBLISHED = ("privacy.json", "run.json", "audit.json", "synthetic.parquet", "synthetic", "generator", "model")
 
 
-def write_evidence(run: str | Path, out: str | Path, *, about: About | None = None, made: date | None = None) -> Path:
+def write_evidence(run: str | Path, out: str | Path, *, about: About | None = None) -> Path:
     """Write a folder of evidence of this run; returns where. Nothing is left of it where something fails."""
-    facts, out = read_facts(run, about, made=made), Path(out)
+    facts, out = read_facts(run, about), Path(out)
     if out.exists():
         raise ArtefactError(f"{out} is there already. {NOTHING}")
     try:

@@ -47,12 +47,6 @@ def whole(**values: int) -> None:
     require(lambda value: is_whole(value) and value >= 1, "be a whole number of at least 1", values)
 
 
-def a_seed(**values: int) -> None:
-    """From 0 to 2⁶³ − 1: what every generator takes."""
-    said = "be a whole number from 0 to 2⁶³ − 1"
-    require(lambda value: is_whole(value) and 0 <= value < 1 << 63, said, values)
-
-
 def one_of(choices: Iterable[str], /, **values: str) -> None:
     """Every value is one of the choices; the message names the nearest one."""
     known = tuple(choices)

@@ -125,8 +125,8 @@ def read_text(path: Path, most: int = MOST) -> str:
     return data.decode("utf-8")
 
 
-def read_toml(path: Path, most: int = MOST) -> dict[str, Any]:
-    return parse_toml(read_text(path, most))
+def read_toml(path: Path) -> dict[str, Any]:
+    return parse_toml(read_text(path))
 
 
 def load_toml(path: Path, what: str) -> dict[str, Any]:
@@ -139,8 +139,8 @@ def load_toml(path: Path, what: str) -> dict[str, Any]:
         raise ConfigError(f"{path.name}: {what} is not a valid TOML file ({error}).") from None
 
 
-def read_json(path: Path, most: int = MOST) -> Any:
-    return parse_json(read_text(path, most))
+def read_json(path: Path) -> Any:
+    return parse_json(read_text(path))
 
 
 def parse_toml(text: str) -> dict[str, Any]:

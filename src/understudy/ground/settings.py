@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from understudy.ground.check import a_seed, in_range, not_negative, one_of, positive, require, whole
+from understudy.ground.check import in_range, is_whole, not_negative, one_of, positive, require, whole
 
 T = TypeVar("T")
 _LARGE = 1 << 16  # a bound that nobody meets is not worth saying
@@ -98,16 +98,9 @@ def listed(said: str, check: Callable[..., None] = lambda **named: None) -> Take
     return Takes(said, kept=tuple, named=check_all)
 
 
-def _true_or_false(**named: object) -> None:
-    require(lambda value: type(value) is bool, "be true or false", named)
-
-
-def _text(**named: object) -> None:
-    require(lambda value: isinstance(value, str), "be a text", named)
-
-
-def _none_or_more(**named: Any) -> None:
-    require(lambda value: type(value) is int and value >= 0, "be a whole number of 0 or above", named)
+def _what_is(said: str, holds: Callable[[Any], bool]) -> Takes:
+    """Values of which this holds; a refusal says the same words."""
+    return Takes(said, named=lambda **named: require(holds, f"be {said}", named))
 
 
 def _share(**named: Any) -> None:
@@ -118,10 +111,11 @@ def _share(**named: Any) -> None:
 WHOLE = Takes("a whole number of at least 1", named=whole)
 POSITIVE = Takes("above 0", named=positive)
 NOT_NEGATIVE = Takes("0 or above", named=not_negative)
-NONE_OR_MORE = Takes("a whole number of 0 or above", named=_none_or_more)
+NONE_OR_MORE = _what_is("a whole number of 0 or above", lambda value: type(value) is int and value >= 0)
 SHARE = Takes("above 0, 1 at most", named=_share)
-SEED = Takes("a whole number from 0 to 2⁶³ − 1", named=a_seed)
-TRUTH = Takes("true or false", named=_true_or_false)
-TEXT = Takes("a text", named=_text)
-COLUMN = Takes("a column's name", named=_text)
+# what every generator of random numbers takes
+SEED = _what_is("a whole number from 0 to 2⁶³ − 1", lambda value: is_whole(value) and 0 <= value < 1 << 63)
+TRUTH = _what_is("true or false", lambda value: type(value) is bool)
+TEXT = _what_is("a text", lambda value: isinstance(value, str))
+COLUMN = Takes("a column's name", named=TEXT.named)
 A_LIST = listed("a list")

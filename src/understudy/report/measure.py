@@ -53,7 +53,6 @@ class _Asked:
     databases: bool
     holdout: Any
     target: str | None
-    seed: int
 
 
 def measure(
@@ -63,7 +62,6 @@ def measure(
     tables: Mapping[str, Any] | None = None,
     holdout: Source | None = None,
     target: str | None = None,
-    seed: int = 0,
 ) -> Measured:
     """Compare the synthetic rows with the real rows that can be read here."""
     if run.model:
@@ -75,7 +73,7 @@ def measure(
         return Measured(reason=f"the run's {what} cannot be read.")
     sources = _sources(run, parties, tables)
     # What a folder names may be a stranger's choice: any host would be dialled, with any password of this machine.
-    asked = _Asked(tables is not None, holdout, target, seed)
+    asked = _Asked(tables is not None, holdout, target)
     try:
         return _MEASURED[run.kind](run, run.described, sources, asked)
     except UnderstudyError as error:
@@ -122,7 +120,6 @@ def _of_tables(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -
         people=(found.people, strangers),
         notes=found.notes,
         losses=found.losses,
-        seed=asked.seed,
     )
     return Measured(comparison=comparison)
 
@@ -130,7 +127,7 @@ def _of_tables(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -
 def _of_arrays(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -> Measured:
     _require_readable(sources, asked.databases)
     real, drawn = together([opened(source, schema) for source in sources.values()]), cast(Any, run.synthetic)
-    found = array_figures(real, drawn, schema, holdout=asked.holdout, epochs=3, steps=400, seed=asked.seed)
+    found = array_figures(real, drawn, schema, holdout=asked.holdout, epochs=3, steps=400)
     return Measured(arrays=real, figures=found)
 
 
@@ -138,7 +135,7 @@ def _of_people(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -
     _require_readable(sources, asked.databases)
     schemas, drawn = schemas_of(run.parties, sources, schema), cast(Any, run.drawn)
     real = all_people(sources, schemas, schema)
-    return Measured(people=compare_people(real, drawn, schema, holdout=asked.holdout, seed=asked.seed))
+    return Measured(people=compare_people(real, drawn, schema, holdout=asked.holdout))
 
 
 def _require_readable(sources: Mapping[str, Any], databases: bool) -> None:

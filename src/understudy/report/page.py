@@ -14,7 +14,6 @@ Edges: a piece that is missing, damaged or cannot be computed leaves its reason 
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -26,9 +25,8 @@ import jinja2
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.files import Source
 from understudy.data.schema import was_bought
-from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.attacks.rates import LEVEL
-from understudy.evaluate.comparison import NO_OUTSIDERS, Comparison, Shares, column_shares
+from understudy.evaluate.comparison import Comparison, Shares, column_shares
 from understudy.evaluate.utility.association import pearson
 from understudy.evaluate.utility.second_opinion import NAMES as SECOND_OPINION
 from understudy.ground import durable
@@ -67,16 +65,13 @@ def write_report(
     tables: Mapping[str, Any] | None = None,
     holdout: Source | None = None,
     target: str | None = None,
-    attacks: Sequence[Attack] = (),
-    seed: int = 0,
     now: datetime | None = None,
 ) -> Path:
     """Write the page of a run; returns where. Default: report.html, or report-public.html, in the folder.
 
     Real rows come from the tables that the run file names, of all `parties` or those given here; `tables` maps
     parties to tables elsewhere. `holdout` are people who took no part, `target` the column that downstream
-    models learn (by default the run's own, if it named one), `attacks` results to show besides those that need
-    tables alone.
+    models learn (by default the run's own, if it named one).
     """
     run = load_artefacts(folder)
     if publish:
@@ -84,10 +79,7 @@ def write_report(
         real = Measured(reason="this page is for everyone, and real rows are only for their holders.")
         books = {}
     else:
-        real = measure(run, parties=parties, tables=tables, holdout=holdout, target=target, seed=seed)
-        if real.comparison is not None and attacks:
-            known = [a for a in real.comparison.attacks if a.reason != NO_OUTSIDERS]
-            real = Measured(comparison=replace(real.comparison, attacks=(*known, *attacks)))
+        real = measure(run, parties=parties, tables=tables, holdout=holdout, target=target)
         books = {} if run.rehearsal else timelines(run, parties)
     path = run.folder / (PUBLIC if publish else PRIVATE) if out is None else Path(out)
     return _write(path, now, private=not publish, real=real, run=run, books=books)
@@ -104,15 +96,13 @@ def _require_real(run: Artefacts) -> None:
         )
 
 
-def write_evaluation_page(
-    comparison: Comparison | People, out: str | Path, *, title: str = "", now: datetime | None = None
-) -> Path:
+def write_evaluation_page(comparison: Comparison | People, out: str | Path, *, now: datetime | None = None) -> Path:
     """Write the page of a comparison, for the holder of the real rows; returns where."""
     if isinstance(comparison, People):
-        real, usual = Measured(people=comparison), "Synthetic people with events"
+        real, title = Measured(people=comparison), "Synthetic people with events"
     else:
-        real, usual = Measured(comparison=comparison), "A synthetic table"
-    return _write(Path(out), now, private=True, real=real, title=title or usual)
+        real, title = Measured(comparison=comparison), "A synthetic table"
+    return _write(Path(out), now, private=True, real=real, title=title)
 
 
 def _write(

@@ -116,9 +116,9 @@ def heat_maps(
 
 
 def furthest_pairs(
-    pairs: Sequence[Pair], owners: Mapping[str, str] | None, most: int = 8
+    pairs: Sequence[Pair], owners: Mapping[str, str] | None
 ) -> list[tuple[str, str, str, str, str, str]]:
-    """The pairs of columns whose dependence differs most, each once: both names, whose, measure, real, synthetic."""
+    """The eight pairs of columns whose dependence differs most: both names, whose, measure, real, synthetic."""
     whose, seen = owners or {}, dict[tuple[str, str], Pair]()
     for pair in sorted(pairs, key=lambda pair: -abs(pair.synthetic - pair.real)):
         seen.setdefault((pair.one, pair.other), pair)
@@ -131,7 +131,7 @@ def furthest_pairs(
             signed(pair.real),
             signed(pair.synthetic),
         )
-        for pair in [*seen.values()][:most]
+        for pair in [*seen.values()][:8]
     ]
 
 

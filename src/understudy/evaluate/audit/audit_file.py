@@ -17,10 +17,10 @@ import numpy as np
 from understudy.data.kinds import TABLE, load_schema
 from understudy.data.schema import Schema
 from understudy.evaluate.audit.auditing import UNREAD, AuditResult, Case, audit_protocol, seat
+from understudy.evaluate.audit.bounds import NoGaussianError
 from understudy.evaluate.audit.canaries import ROUNDS, VertiGanAudit, cut_down
 from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
 from understudy.evaluate.audit.joint_canary import AggregatorsAudit, joint_case
-from understudy.evaluate.audit.white_box import NoGaussianError
 from understudy.ground.check import one_of, whole
 from understudy.ground.durable import read_json
 from understudy.ground.errors import ConfigError
@@ -171,21 +171,18 @@ def audit_run_file(
     party: str | None = None,
     people: int | None = None,
     trials: int = 1000,
-    confidence: float = 0.95,
     seconds: float = 300.0,
-    seed: int = 0,
-    watch: Callable[[int], None] | None = None,
 ) -> AuditResult:
     """Audit what a run file says: its protocol, its settings and one party's budget, on made-up rows. The party is the
     one that promises the smallest ε, unless named. The number of people sets the sampling rate; it is read from the
     run's card where the run was carried out, and a rate of one in ten is taken where it was not.
     """
     case = case_of_run(file, protocol, config, party=party, people=people)
-    result = audit_protocol(case, trials=trials, confidence=confidence, seconds=seconds, seed=seed, watch=watch)
+    result = audit_protocol(case, trials=trials, seconds=seconds)
     if case.tight is None:
         return result
     try:
-        return replace(result, tight=case.tight(seed, min(seconds / 4, trials / 50)))
+        return replace(result, tight=case.tight(0, min(seconds / 4, trials / 50)))
     except NoGaussianError:
         return result
 

@@ -22,8 +22,7 @@ import numpy as np
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
-from understudy.evaluate.audit.bounds import PILOT, Errors, Numbers, explained, plain, separate
-from understudy.evaluate.audit.white_box import Tightness
+from understudy.evaluate.audit.bounds import PILOT, Errors, Numbers, Tightness, explained, plain, separate
 from understudy.ground.check import in_range, positive, whole
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import Spend, epsilon
@@ -122,7 +121,7 @@ class Case:
 
     `parties(present, trial)` builds fresh ones, with ledgers in memory and randomness by the trial's number.
     `scores` names the adversaries, each with its score; without any, a linear rule is learned from `numbers`, which
-    are all paid values unless the case knows better. `tight(seed, seconds)`: what `white_box` measures, if it can.
+    are all paid values unless the case knows better. `tight(seed, seconds)`: what `tightness` measures, if it can.
     """
 
     target: str

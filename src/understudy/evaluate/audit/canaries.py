@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Self, cast
 
 import numpy as np
@@ -49,7 +49,6 @@ OTHER = "another party"
 ROUNDS, CRITIC_STEPS = 2, 10  # the most of an audited run
 
 
-@lru_cache(maxsize=16)
 @dataclass(frozen=True, kw_only=True)
 class World:
     """Who is there. `alone`: at most the canary, in every batch, and no noise."""

@@ -29,7 +29,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import NoRows, kind_of
 from understudy.data.schema import Block as Groups
 from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, Seen, seat
-from understudy.evaluate.audit.white_box import Block, Key, Tightness, blocks_of_release, tightness
+from understudy.evaluate.audit.bounds import Block, Key, Tightness, blocks_of_release, tightness
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget

@@ -221,7 +221,7 @@ def correlations(
     seed: int = 0,
 ) -> Correlations:
     """CMD over all entries, with `owners` also within and across, between its ends (`ends`: see `Marginals`)."""
-    real, synthetic = checked(real, synthetic)
+    real, synthetic = checked(real=real, synthetic=synthetic).values()
     width, scopes = real.shape[1], SCOPES if owners is not None else SCOPES[:1]
     if min(len(real), len(synthetic)) < 2:
         reason = f"{len(real)} real and {len(synthetic)} synthetic rows are too few for a correlation."

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from understudy.data.column import Binned, Ordinal
 from understudy.data.schema import Schema
-from understudy.evaluate.utility.marginals import Codes
+from understudy.evaluate.utility.marginals import Codes, checked
 from understudy.ground.errors import ConfigError
 
 Distances = NDArray[np.integer[Any]]
@@ -136,28 +136,19 @@ class Rows:
 
 def tables(space: Space | None, **given: Codes) -> tuple[Space, dict[str, Codes]]:
     """The tables, checked against each other and against the space; without one, Hamming's."""
-    checked = {name: np.asarray(codes) for name, codes in given.items()}
-    for name, codes in checked.items():
-        if codes.ndim != 2 or codes.dtype.kind not in "iu" or codes.min(initial=0) < 0:
-            raise ConfigError(
-                f"{name}: codes must be rows × columns of whole numbers from 0, "
-                f"not {codes.dtype} of shape {codes.shape}. Nothing was attacked."
-            )
-    widths = {name: codes.shape[1] for name, codes in checked.items()}
-    if len(set(widths.values())) > 1:
-        raise ConfigError(f"the tables have different numbers of columns: {widths}. Nothing was attacked.")
-    needed = np.max([codes.max(axis=0, initial=0) + 1 for codes in checked.values()], axis=0).astype(int)
+    found = checked(nothing="Nothing was attacked.", **given)
+    needed = np.max([codes.max(axis=0, initial=0) + 1 for codes in found.values()], axis=0).astype(int)
     space = Space.hamming(needed.tolist()) if space is None else space
     if len(space.sizes) != len(needed) or (needed > space.sizes).any():
         raise ConfigError(
             f"the columns are said to have {list(space.sizes)} levels and need {needed.tolist()}. Nothing was attacked."
         )
-    return space, checked
+    return space, found
 
 
-def lacking(checked: dict[str, Codes], **least: int) -> str:
+def lacking(given: dict[str, Codes], **least: int) -> str:
     """Why the tables cannot be compared: no columns, or fewer rows in one than `least` says (1); or nothing."""
-    for name, codes in checked.items():
+    for name, codes in given.items():
         if not codes.shape[1]:
             return "there are no columns."
         if len(codes) < (needed := least.get(name, 1)):

@@ -70,10 +70,6 @@ class Evaluation:
                 values[replace(figure.what, measure="trtr").name] = figure.best
         return values
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row per figure: name, value, floor, ceiling, better, reason, note."""
-        return pd.DataFrame([figure.to_dict() for figure in self.figures])
-
     def __str__(self) -> str:
         width = max(len(figure.name) for figure in self.figures)
         head = ", ".join(f"{count:,} {name}" for name, count in self.sizes.items())

@@ -119,7 +119,7 @@ class Marginals:
         ends: Sequence[Codes] | None = None,
         seed: int = 0,
     ) -> None:
-        real, synthetic = checked(real, synthetic)
+        real, synthetic = checked(real=real, synthetic=synthetic).values()
         needed = 1 + np.maximum(real.max(axis=0, initial=0), synthetic.max(axis=0, initial=0)).astype(np.int64)
         self.sizes = needed if sizes is None else np.asarray(sizes, dtype=np.int64)
         if self.sizes.shape != needed.shape or (self.sizes < needed).any():
@@ -165,23 +165,6 @@ class Marginals:
         return [int(np.abs(self.drawn * real - self.rows * other).sum()) / scale for other in others]
 
 
-def avd(
-    real: Codes,
-    synthetic: Codes,
-    k: int,
-    *,
-    sizes: Sequence[int] | None = None,
-    owners: Sequence[Hashable] | None = None,
-    scope: str = "all",
-    count: int = 100,
-    sets: NDArray[np.int64] | None = None,
-    seed: int = 0,
-) -> Figure:
-    """k-way AVD of two tables of codes; `Marginals` gives several figures of one pair of tables."""
-    pair = Marginals(real, synthetic, sizes, owners=owners, seed=seed)
-    return pair.avd(k, scope=scope, count=count, sets=sets)
-
-
 def _radix(columns: Codes, chosen: NDArray[np.int64], sizes: NDArray[np.int64]) -> tuple[Codes, int]:
     """One number per row for its values in the chosen columns, in mixed radix; and how many there can be."""
     first, *rest = chosen.tolist()
@@ -208,19 +191,18 @@ def _sparse(parts: list[Codes]) -> list[NDArray[np.int64]]:
     return list(counts.T[: len(parts)])
 
 
-def checked(*both: Codes) -> list[Codes]:
-    tables = [np.asarray(codes) for codes in both]
-    for name, codes in zip(("real", "synthetic"), tables, strict=True):
+def checked(*, nothing: str = "Nothing was compared.", **given: Codes) -> dict[str, Codes]:
+    """The tables by their names, of level numbers, with equally many columns; `nothing` is said of what was done."""
+    tables = {name: np.asarray(codes) for name, codes in given.items()}
+    for name, codes in tables.items():
         if codes.ndim != 2 or codes.dtype.kind not in "iu" or codes.min(initial=0) < 0:
             raise ConfigError(
                 f"{name}: codes must be rows × columns of whole numbers from 0, "
-                f"not {codes.dtype} of shape {codes.shape}. Nothing was compared."
+                f"not {codes.dtype} of shape {codes.shape}. {nothing}"
             )
-    if tables[0].shape[1] != tables[1].shape[1]:
-        raise ConfigError(
-            f"the real table has {tables[0].shape[1]} columns and the synthetic one {tables[1].shape[1]}. "
-            "Nothing was compared."
-        )
+    widths = {name: codes.shape[1] for name, codes in tables.items()}
+    if len(set(widths.values())) > 1:
+        raise ConfigError(f"the tables have different numbers of columns: {widths}. {nothing}")
     return tables
 
 

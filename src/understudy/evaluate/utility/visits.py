@@ -53,7 +53,7 @@ from understudy.data.visits.reading import two_sources
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.downstream import Examples, downstream
 from understudy.evaluate.utility.marginals import bootstrap, shuffled
-from understudy.evaluate.utility.memory import lag_figures
+from understudy.evaluate.utility.series import lag_figures
 from understudy.ground.errors import SchemaError
 from understudy.privacy.noise import FastRng
 
