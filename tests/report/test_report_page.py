@@ -21,9 +21,7 @@ from report_cases import PARTS, RUN, make_run
 
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
-from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import Comparison, compare
-from understudy.evaluate.figure import What
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.privacy.accounts.budget import shown
 from understudy.report import measure
@@ -262,14 +260,6 @@ def test_a_ledger_that_holds_less_than_the_statement_says_is_called_short(copied
     assert "the ledger records less than stated. Find out why before you publish." in text
     assert "The ledger of clinic records less than stated." in text
     assert text.count("agree on this run") == 1
-
-
-def test_an_attack_that_was_run_elsewhere_is_shown_beside_the_others(folder: Path, tmp_path: Path) -> None:
-    mine = Attack.absent(What("singling_out"), "it takes an hour.")
-    text = private(folder, out=tmp_path / "r.html", attacks=[mine])
-    assert "Singling out" in text
-    assert "it takes an hour." in text
-    assert "Closeness (clinic)" in text
 
 
 def test_a_party_can_look_at_its_own_table_alone(folder: Path, tmp_path: Path) -> None:
