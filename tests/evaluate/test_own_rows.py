@@ -17,6 +17,7 @@ from understudy.data.schema import BOUGHT, Schema
 from understudy.data.table import read_table
 from understudy.evaluate.comparison import Comparison
 from understudy.evaluate.holdings import UNLISTED
+from understudy.ground.errors import SchemaError
 from understudy.report.marks import OFF, column_mark
 from understudy.report.page import write_evaluation_page
 from understudy.report.verdict import Finding, verdict
@@ -119,6 +120,17 @@ def test_what_was_made_wrongly_within_the_schema_is_never_called_good(fault: str
         single = next(finding for finding in verdict(found, None) if finding.subject == "single columns")
         assert (column_mark(shares) == "good") is good
         assert (single.mark == "good") is good, single
+
+
+def test_numbers_without_bounds_lie_between_the_ends_of_all_rows_and_nothing_is_lost() -> None:
+    columns = (Integer(name="n"), Real(name="r", nullable=True), Date(name="d"), Integer(name="one"))
+    days = pd.Timestamp("1990-01-01") + pd.to_timedelta(np.arange(PEOPLE), unit="D")
+    real = pd.DataFrame({"n": TAIL, "r": np.where(CODES > 4, np.nan, SKEWED), "d": days, "one": 7})
+    found = us.evaluate(real, real.assign(n=2 * TAIL), Schema(columns=columns), holdout=real.assign(r=-SKEWED))
+    assert not found.losses
+    assert [shares.ks for shares in found.shares] == pytest.approx([ks_2samp(TAIL, 2 * TAIL).statistic, 0, 0, 0])
+    with pytest.raises(SchemaError, match="no row has a number"):
+        us.evaluate(real.assign(r=np.nan), real.assign(r=np.nan), Schema(columns=columns))
 
 
 def test_a_column_is_off_by_all_its_rows_not_by_those_alone_that_are_put_beside_others() -> None:

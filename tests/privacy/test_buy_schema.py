@@ -394,6 +394,8 @@ def test_a_column_in_which_nothing_shows_is_left_out_by_name(kind, case):
     schema = buy(frame, {"x": kind, "b": "boolean"})
     assert schema.names == ("b",)
     assert schema.note.endswith("Left out, as too few people share a value: x.")
+    texts = buy(pd.DataFrame({"t": ["same"] * 500}), {"t": "categorical"})
+    assert texts.note.endswith('Texts that too few people share are "(other)" in: t.')
     ledger = rehearsal()
     with pytest.raises(SchemaError, match="stays charged"):
         buy(frame, {"x": kind}, ledger=ledger)

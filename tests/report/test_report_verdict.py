@@ -12,13 +12,26 @@ from report_cases import columns_of
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
-from understudy.data.schema import Boolean, Real, Schema
+from understudy.data.schema import Boolean, Integer, Real, Schema
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Rate
 from understudy.evaluate.comparison import Comparison, Shares, compare
 from understudy.evaluate.figure import Figure, What
 from understudy.report.marks import column_mark, dependence_mark, mark, number_mark, place
 from understudy.report.verdict import Finding, headline, verdict
+
+
+def test_columns_that_have_no_dependence_are_not_said_to_have_lost_it() -> None:
+    rng, schema = np.random.default_rng(3), Schema(columns=tuple(Integer(name=n, low=0, high=5) for n in "abc"))
+    real, made = (pd.DataFrame({n: rng.integers(0, 6, 3_000) for n in "abc"}) for _ in range(2))
+    for rows, words in (
+        (made, "show no dependence to speak of, as in the real rows"),
+        (made.assign(b=made["a"]), "show dependence that the real rows do not have"),
+    ):
+        found = {f.subject: f for f in verdict(compare(real, rows, schema), None)}
+        assert {found[subject].said for subject in ("pairs of columns", "correlations")} == {words}
+        assert (found["correlations"].mark == "good") is (rows is made)
+
 
 OWNERS = dict.fromkeys(("colour", "grade", "smoker", "treated"), "clinic") | dict.fromkeys(
     ("age", "visits", "income", "joined"), "insurer"

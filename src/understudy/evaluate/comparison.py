@@ -24,7 +24,7 @@ from understudy.evaluate.attacks.anonymity import inference, linkability, singli
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.neighbours import neighbourhood, neighbours
 from understudy.evaluate.figure import Figure, What
-from understudy.evaluate.holdings import Loss, Outsiders, People, read_rows
+from understudy.evaluate.holdings import Loss, Outsiders, People, read_rows, with_bounds
 from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.distance import Space
 from understudy.evaluate.utility.downstream import MODELS
@@ -179,12 +179,13 @@ def evaluate(
     """Compare a synthetic table, from any generator, with the real one: for the holder of the real rows.
 
     Real rows are compared as they came, also where they lie outside the schema: what it could not say of them is
-    counted (`losses`), and stands first.
+    counted (`losses`), and stands first. A number without bounds lies between the ends of all rows.
 
     `holdout` are real rows that the generator has not seen, `target` is a column to predict, `another` adds what
     `sdmetrics` says. `str` of the result has all figures with what they mean.
     """
     declared = Schema.load(schema) if isinstance(schema, str | Path) else schema
+    declared = with_bounds(declared, [real, synthetic, *([] if holdout is None else [holdout])])
     made = read_table(synthetic, replace(declared, person=None)).frame
     rows, people, own = read_rows(real, declared)
     held_out, strangers, wide = None, None, own.schema

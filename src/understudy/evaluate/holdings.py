@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.column import OTHER, Binned, Categorical, Column, Ordinal, Real
+from understudy.data.column import OTHER, Binned, Categorical, Column, Ordinal, Real, is_unbounded
 from understudy.data.reading.cells import distinct, floats, missing_words, numbers_in, texts
 from understudy.data.reading.files import Raw, Source, batches_of, is_long, open_source
 from understudy.data.reading.sources import in_database
@@ -40,6 +40,7 @@ NOT_OPENED = (
 )
 MOST = 100_000  # rows of a long table that are compared
 UNLISTED = "(not in the schema)"  # the level of all texts that a schema does not list
+_BINS = 16  # of a number without bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +120,19 @@ def read_rows(source: Source, schema: Schema) -> tuple[pd.DataFrame, People, Own
     return table.frame[list(schema.names)], people, found
 
 
+def with_bounds(schema: Schema, sources: Sequence[Source]) -> Schema:
+    """The schema with the ends of these rows where it declares none: a draft."""
+    unbounded = any(map(is_unbounded, schema.columns))
+    raws = [raw_rows(source, schema, None, None)[0] for source in sources if unbounded]
+
+    def drafted(column: Column) -> Column:
+        cells = [raw.columns[column.name] for raw in raws if column.name in raw.columns]
+        return replace(_widened(column, pd.concat(cells, ignore_index=True))[0], nullable=column.nullable)
+
+    columns = tuple(drafted(column) if is_unbounded(column) else column for column in schema.columns)
+    return replace(schema, columns=columns, origin="rows", rules=()) if unbounded else schema
+
+
 def own_rows(raws: Sequence[Raw], schema: Schema, *, one_row_each: bool) -> OwnRows:
     """Tables that share a schema, typed and checked, in one wide enough for all; without a person, a row each."""
     rows = sum(len(raw.numbers) for raw in raws)
@@ -171,8 +185,15 @@ def _widened(column: Column, cells: "pd.Series[Any]") -> tuple[Column, dict[str,
 
 
 def _with_ends(column: Binned, numbers: Any) -> tuple[Binned, dict[str, int]]:
-    """A bin more on the side on which numbers lie outside the bounds."""
+    """A bin more on the side on which numbers lie outside the bounds; without bounds, bins of as many numbers each."""
     numbers = numbers[np.isfinite(numbers)]
+    plain: dict[str, Any] = {"decimals": None, "ends": False} if isinstance(column, Real) else {}
+    if column.unbounded:
+        if not len(numbers):
+            raise column.error("has no bounds, and no row has a number in it. Declare low and high.")
+        cuts = np.unique(np.quantile(numbers, np.linspace(0, 1, _BINS + 1), method="inverted_cdf"))
+        ends = tuple(map(column.bound_at, [*cuts, cuts[0] + max(1.0, abs(cuts[0]))] if len(cuts) == 1 else cuts))
+        return replace(column, low=ends[0], high=ends[-1], bins=ends, **plain), {}
     whole = column.edges.dtype.kind == "i"
     low, high = column.edges[0], column.edges[-1] - whole
     below, above = int((numbers < low).sum()), int((numbers > high).sum())
@@ -195,8 +216,7 @@ def _with_ends(column: Binned, numbers: Any) -> tuple[Binned, dict[str, int]]:
         last = column.bound_at(max(end))
     elif edges[-1] == last:  # a last bin of one number
         last = column.bound_at(high + 1)
-    changes: dict[str, Any] = {"decimals": None, "ends": False} if isinstance(column, Real) else {}
-    return replace(column, low=edges[0], high=last, bins=(*edges, last), **changes), said
+    return replace(column, low=edges[0], high=last, bins=(*edges, last), **plain), said
 
 
 def _with_categories(column: Categorical, seen: "pd.Series[Any]", there: Any) -> tuple[Categorical, dict[str, int]]:

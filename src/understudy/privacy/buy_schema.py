@@ -173,6 +173,8 @@ def buy_schema(
     )
     if left_out := [c for c, column in found.items() if column is None]:
         note += f" Left out, as too few people share a value: {', '.join(left_out)}."
+    if merged := ", ".join(c for c, column in found.items() if isinstance(column, Categorical)):
+        note += f' Texts that too few people share are "{OTHER}" in: {merged}.'
     columns = tuple(column for free in plain.columns if (column := found.get(free.name, free)) is not None)
     if not columns:
         raise SchemaError(f"{title}: too few people share any value for this price, which stays charged.")

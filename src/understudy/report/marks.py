@@ -20,6 +20,7 @@ BLUR = 0.1  # real samples that stand so far from each other cannot show that a 
 NEAR = 0.02  # shares of one column that are so little further away than real rows are from each other are close
 OFF = 0.1  # a column whose shares, or numbers, differ by more than this is not close, whatever real rows reach
 SLACK, FAR = 0.05, 0.15  # so far beyond what real rows reach numbers are still close, or partly kept
+NONE, TINY = 0.01, 0.002  # so little further, or so far at all, independent columns lie off where they are the truth
 LEARNABLE = 0.02  # so much must real rows beat a naive guess by, or there is nothing to predict
 
 
@@ -82,6 +83,13 @@ def _not_off(value: float | None, found: Mark) -> Mark:
     return "partly" if found == "good" and (value or 0.0) > OFF else found
 
 
+def without_dependence(figure: Figure) -> bool:
+    """Whether independent columns are hardly further from the real rows than these are from each other."""
+    if figure.value is None or figure.floor is None or figure.ceiling is None or figure.floor > BLUR:
+        return False
+    return figure.ceiling <= max(SHORT * figure.floor, min(figure.floor + NONE, 3 * figure.floor), TINY)
+
+
 def dependence_mark(figure: Figure) -> Mark:
     """By its place where there is dependence to lose, and otherwise by how much there is that should not be."""
     if figure.value is None or figure.floor is None or figure.ceiling is None:
@@ -110,3 +118,13 @@ def beyond(figure: Figure) -> Mark:
     if figure.floor > BLUR:
         return "unknown"
     return "good" if more <= max(SLACK, figure.floor) else "partly"
+
+
+def words_of(mark: Mark) -> str:
+    """The words that go with a mark."""
+    return {
+        "good": "are close to the real rows",
+        "partly": "are partly kept",
+        "unknown": "cannot be judged",
+        "poor": "are mostly lost",
+    }[mark]

@@ -27,8 +27,8 @@ from understudy.evaluate.utility.yardstick import Yardstick
 from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of
 from understudy.report import view
-from understudy.report.marks import NEAR, beyond, worst
-from understudy.report.verdict import Finding, attack_finding, columns_finding, judged, memory, predicted, words_of
+from understudy.report.marks import NEAR, beyond, words_of, worst
+from understudy.report.verdict import Finding, attack_finding, columns_finding, judged, memory, predicted
 from understudy.report.words import SUMS, capital, figure_name, percent
 
 SUBJECTS = {

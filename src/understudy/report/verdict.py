@@ -22,15 +22,20 @@ from understudy.report.marks import (
     FAR,
     LOST,
     NEAR,
+    NONE,
     OFF,
     SHORT,
     SLACK,
+    TINY,
     Mark,
+    beyond,
     dependence_mark,
     mark,
     place,
     raw_dependence_mark,
     raw_mark,
+    without_dependence,
+    words_of,
     worst,
 )
 from understudy.report.words import STRENGTHS, at_price, capital, figure_name, listed, number
@@ -38,6 +43,7 @@ from understudy.report.words import STRENGTHS, at_price, capital, figure_name, l
 STRONG, REASONABLE = 1.0, 10.0
 ENDS = ("value", "floor", "ceiling")
 MOST_NAMED = 5  # columns in one finding
+INDEPENDENT = "independent columns"
 
 RULES = (
     "Every measure has two ends: what real rows reach (one half of them compared with the other half, or with "
@@ -50,6 +56,9 @@ RULES = (
     "other are close, whatever the naive table reaches: where all levels are equally frequent, it reaches them, too.",
     f"If the two ends lie within a factor of {SHORT:g}, a table near them is good if real rows are at most "
     f"{BLUR:g} apart; otherwise it cannot be judged.",
+    f"Where independent columns are at most {NONE:g} further off than real rows are from each other and at most three "
+    f"times as far, or at most {TINY:g} off, there is no dependence to speak of. What counts then is whether synthetic "
+    "rows show any.",
     "Numbers are judged as they are, not by their bins: by KS and by the shares of zeros, negatives and the most "
     f"frequent other number. “Close”: at most {SLACK:g} beyond what real rows reach, or twice what they reach; "
     f"“partly kept”: at most {FAR:g} beyond it. Real rows that stand more than {BLUR:g} apart are too few to call "
@@ -148,9 +157,9 @@ def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
     for what, subject in subjects.items():
         if what in known:
             limits = limit if what == cross else ""
-            yield judged(known[what], subject, "independent columns", "utility", limits)
+            yield judged(known[what], subject, INDEPENDENT, "utility", limits)
     if linear in known:
-        levels = judged(known[linear], "correlations", "independent columns", "correlations")
+        levels = judged(known[linear], "correlations", INDEPENDENT, "correlations")
         yield _with_strengths(levels, [known[What(one)] for one in STRENGTHS if What(one) in known])
 
 
@@ -228,9 +237,10 @@ def _with_strengths(levels: Finding, figures: Sequence[Figure]) -> Finding:
     if levels.mark == "unknown" or not bad:
         return levels
     lead = next((f for f in bad if marks[f] == "poor"), bad[0])
-    ends = f"real rows reach {number(lead.floor)}, independent columns {number(lead.ceiling)}"
+    ends = f"real rows reach {number(lead.floor)}, {INDEPENDENT} {number(lead.ceiling)}"
     detail = f"{levels.detail} {STRENGTHS[lead.what.measure]}: off by {number(lead.value)}; {ends}."
-    return _no_better(levels, marks[lead], detail)
+    found = _no_better(levels, marks[lead], detail)
+    return replace(found, said=_SPURIOUS) if levels.said == _NOTHING else found
 
 
 def _no_better(finding: Finding, mark: Mark, detail: str) -> Finding:
@@ -248,6 +258,9 @@ def judged(figure: Figure, subject: str, naive: str, section: str, limit: str = 
     detail = f"Distance {number(figure.value)}; {ends}."
     marked = mark(figure, near)
     words = words_of(marked) if marked == "good" else _words(figure, naive)
+    if naive == INDEPENDENT and without_dependence(figure):
+        marked = beyond(figure)
+        words = _NOTHING if marked == "good" else _SPURIOUS
     if marked == "unknown":
         detail += " Real rows differ from each other as much: there are too few of them for so many levels."
     elif marked != "good":
@@ -255,20 +268,14 @@ def judged(figure: Figure, subject: str, naive: str, section: str, limit: str = 
     return Finding(marked, subject, words, detail, section)
 
 
+_NOTHING = "show no dependence to speak of, as in the real rows"
+_SPURIOUS = "show dependence that the real rows do not have"
+
+
 def _words(figure: Figure, naive: str) -> str:
     share = place(figure)
     lost = mark(figure) == "poor" and (share is None or share >= 1)
     return f"are no better than {naive}" if lost else words_of(mark(figure))
-
-
-def words_of(mark: Mark) -> str:
-    """The words that go with a mark."""
-    return {
-        "good": "are close to the real rows",
-        "partly": "are partly kept",
-        "unknown": "cannot be judged",
-        "poor": "are mostly lost",
-    }[mark]
 
 
 def leading(evaluation: Evaluation) -> Figure | None:

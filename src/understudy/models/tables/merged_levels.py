@@ -12,9 +12,9 @@ tables are fitted, as few people as possible in each, and afterwards the people 
 levels as its one-way table says.
 
 *Never drawn* (`levels_of_none`). A schema says what may be, not what is: a column may lack values, hold texts that are
-none of its categories, and where its bounds were bought, numbers up to a power of two. A fit follows the noise of such
-levels: one row in twenty without a value, in a column that has all. Where the released count is consistent with nobody,
-nobody is drawn there; people who are fewer than the noise can tell are lost with the noise.
+none of its categories, and where it was bought, numbers up to a power of two, or "yes" and "no" where all say "no". A
+fit follows the noise of such levels: one row in twenty without a value, in a column that has all. Where the released
+count is consistent with nobody, nobody is drawn there; people who are fewer than the noise can tell are lost with it.
 
 Guarantee: reads released tables and the public schema alone, so that all who know them choose the same.
 Edges: never fewer than two levels where there are two cells; noise 0 → as many levels as there may be. Of all columns
@@ -33,7 +33,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import OTHER, Categorical, Column, Integer
+from understudy.data.column import OTHER, Boolean, Categorical, Column, Integer
 from understudy.data.encoding.fine import is_bought, is_tree
 from understudy.data.schema import Schema, was_bought
 from understudy.models.tables.given_rules import Tie, blocks_of
@@ -217,7 +217,7 @@ def _levels_each(sizes: Sequence[int], width: int) -> int:
 
 
 _NONE = 2.0  # deviations: a count that lies no further above 0 is consistent with nobody
-_CHANCE = 0.05  # that of all columns of a table one is drawn without values, or as "(other)", by noise alone
+_CHANCE = 0.02  # that of all columns of a table one is drawn without values, or as "(other)", by noise alone
 _NEVER = 80.0  # so much lower are the log-odds of a level that is not drawn
 
 
@@ -238,11 +238,12 @@ def all_that_was_counted(gram: Tensor, noise: Tensor, sizes: Sequence[int]) -> t
 
 
 def levels_of_none(schema: Schema, sizes: Sequence[int], counts: Tensor, deviations: Tensor) -> list[list[int]]:
-    """Of each column the levels with nobody: missing, "(other)", and beyond the first and the last that were seen of
-    whole numbers with a level each, where bounds were bought. `counts` and their `deviations` are (width,).
+    """Of each column the levels with nobody: missing, "(other)", and where the schema was bought, "yes" or "no", and
+    beyond the first and the last that were seen of whole numbers with a level each. `counts` and their `deviations` are
+    (width,).
     """
     found, start, bought = [], 0, was_bought(schema)
-    surely = max(_NONE, NormalDist().inv_cdf(1 - _CHANCE / len(sizes)))
+    surely = max(_NONE, NormalDist().inv_cdf(1 - _CHANCE / (2 * len(sizes))))
     for column, size in zip(schema.columns, sizes, strict=True):
         count, sigma = counts[start : start + size], deviations[start : start + size]
         none = (count <= _NONE * sigma).tolist()
@@ -252,6 +253,8 @@ def levels_of_none(schema: Schema, sizes: Sequence[int], counts: Tensor, deviati
         if single and isinstance(column, Categorical) and OTHER in column.categories:
             other = column.categories.index(OTHER)
             levels += [other] * nobody[other]
+        if bought and isinstance(column, Boolean):
+            levels += [level for level in range(column.levels) if nobody[level]]
         if single and bought and isinstance(column, Integer):
             seen = [level for level in range(column.levels) if not none[level]]
             if seen:
