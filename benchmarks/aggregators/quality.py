@@ -34,7 +34,7 @@ from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
 from understudy.evaluate.utility.marginals import Marginals
-from understudy.models.device import pick_device
+from understudy.models.network import pick_device
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.counts import gram_matrix, mirrored, movable

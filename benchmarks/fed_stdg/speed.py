@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understudy.models.device import pick_device
 from understudy.models.kernels.autoencoders import Mmd
 from understudy.models.nets.autoencoder import LocalTraining
 from understudy.models.nets.rwae import Rwae
+from understudy.models.network import pick_device
 from understudy.privacy.noise.rng import FastRng
 
 

@@ -36,7 +36,7 @@ from understudy.api.train import train
 from understudy.data.encoding.population import Population
 from understudy.data.images import Images, ImageSchema
 from understudy.generators.classifier import Classifier
-from understudy.models.device import pick_device
+from understudy.models.network import pick_device
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
 

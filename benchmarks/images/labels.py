@@ -27,7 +27,7 @@ from learners import accuracy
 from common.grid import Grid, by_text, grid_options
 from understudy.api.train import train
 from understudy.data.images import Images, ImageSchema
-from understudy.models.device import pick_device
+from understudy.models.network import pick_device
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
 

@@ -47,7 +47,7 @@ from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Categorical, Schema
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
-from understudy.models.device import pick_device
+from understudy.models.network import pick_device
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import SecureRng

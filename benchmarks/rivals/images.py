@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from common.rows import said, write
-from understudy.models.device import pick_device
+from understudy.models.network import pick_device
 
 HERE, QUICK = Path(__file__).parent, quick()
 PEOPLE = {

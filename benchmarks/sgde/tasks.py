@@ -25,7 +25,7 @@ from understudy.data.schema import Schema
 from understudy.models.cohort.classifier import LeNet
 from understudy.models.cohort.classifier import LogisticRegression as Linear
 from understudy.models.cohort.training import ClassifierTraining
-from understudy.models.device import pick_device
+from understudy.models.network import pick_device
 from understudy.privacy.noise.rng import FastRng
 
 HERE = Path(__file__).parent

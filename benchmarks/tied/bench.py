@@ -38,7 +38,7 @@ from understudy.api.train import train
 from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Ordinal, Real, Schema
 from understudy.data.series import Series, SeriesSchema
-from understudy.models.device import pick_device
+from understudy.models.network import pick_device
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
 

@@ -27,7 +27,7 @@ import torch
 from common.options import options, quick
 from common.rows import read, said, write
 from understudy.data.schema import Boolean, Categorical, Schema
-from understudy.models.device import pick_device
+from understudy.models.network import pick_device
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.base import Progress
 from understudy.protocols.gans import verti_gan

@@ -13,7 +13,7 @@ from evidence_cases import two_holders
 from understudy.evidence.folder import write_evidence
 from understudy.evidence.signing import verify_folder
 from understudy.network.status import Status
-from understudy.privacy.accounts.guessing import in_words
+from understudy.privacy.accounts.budget import guesses_in_words
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runtime.identity import Invitation
 
@@ -59,7 +59,7 @@ def test_a_hub_writes_the_evidence_of_a_real_run_once_and_says_who_signed(tmp_pa
     with visitor(hub(tmp_path, state="done")) as operator:
         stated = json.loads((out / "privacy.json").read_text())["person"]["right_guesses"]
         page = operator.get()
-        assert in_words(max(stated.values())) in words_of(page)
+        assert guesses_in_words(max(stated.values())) in words_of(page)
         assert '<meter min="50" max="100"' in page.text
         assert operator.client.post("runs/gram-2/evidence").status_code == 415, "without the word of the form"
         assert not (out / "evidence").exists()
@@ -169,7 +169,7 @@ def test_nothing_is_signed_that_was_not_shown_or_that_another_page_asks_for(
 
 def test_the_sentence_and_the_meter_stand_wherever_a_price_stands(home: Path) -> None:
     with Ledger(home / "clinic.ledger") as book:
-        sentence = in_words(book.guesses())
+        sentence = guesses_in_words(book.guesses())
     with visitor(home) as steward:
         for page in ("", "ledger"):
             answer = steward.get(page)
@@ -177,4 +177,4 @@ def test_the_sentence_and_the_meter_stand_wherever_a_price_stands(home: Path) ->
             assert '<meter min="50" max="100"' in answer.text
     busy = holder(home.parent.parent / "busy")
     with visitor(busy) as steward, Ledger(busy / "clinic.ledger") as book:
-        assert in_words(book.guesses("gram-0")) in steward.see("runs")
+        assert guesses_in_words(book.guesses("gram-0")) in steward.see("runs")

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from understudy.models.device import first_weights, sent
+from understudy.models.network import first_weights, sent
 
 
 def test_first_weights_follow_from_their_seed_and_disturb_no_other_draw():

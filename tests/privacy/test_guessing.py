@@ -7,8 +7,7 @@ from dp_accounting import GaussianDpEvent
 from scipy.stats import norm
 
 from understudy.privacy.accounts.accounting import PureDp, epsilon
-from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.guessing import in_words, right_guesses
+from understudy.privacy.accounts.budget import Budget, guesses_in_words, right_guesses
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 
 
@@ -29,12 +28,12 @@ def test_a_randomized_answer_is_guessed_with_its_own_odds(price: float) -> None:
 def test_what_costs_nothing_is_a_coin_and_what_has_no_price_is_known() -> None:
     assert right_guesses(lambda _: 0.0) == pytest.approx(0.5, abs=1e-5)
     assert right_guesses(lambda _: math.inf) == 1
-    assert "100 of 100" in in_words(1.0)
+    assert "100 of 100" in guesses_in_words(1.0)
 
 
 def test_words_round_up() -> None:
-    assert "54 of 100" in in_words(0.5301)
-    assert "53 of 100" in in_words(0.53)
+    assert "54 of 100" in guesses_in_words(0.5301)
+    assert "53 of 100" in guesses_in_words(0.53)
 
 
 def test_two_parties_who_hold_the_same_people_are_guessed_more_often_than_one() -> None:
@@ -47,4 +46,4 @@ def test_two_parties_who_hold_the_same_people_are_guessed_more_often_than_one() 
     assert two == pytest.approx(norm.cdf(math.sqrt(2) / 8), abs=1e-3)
     body = PrivacyStatement(parties=(stated("a"),)).to_dict()
     assert body["person"]["right_guesses"]["server"] == one
-    assert in_words(one) in str(PrivacyStatement(parties=(stated("a"),)))
+    assert guesses_in_words(one) in str(PrivacyStatement(parties=(stated("a"),)))

@@ -35,7 +35,7 @@ def ledger_show(
     runs: Annotated[bool, option("One line for each run in place of its entries.", "--runs")] = False,
 ) -> None:
     """Show each entry: when, what, which run, its price and the total."""
-    from understudy.privacy.accounts.guessing import in_words
+    from understudy.privacy.accounts.budget import guesses_in_words
     from understudy.privacy.accounts.ledger import Ledger
 
     with Ledger(ledger) as book:
@@ -51,7 +51,7 @@ def ledger_show(
         (_as_table if out.width >= NARROW else _as_lines)(f"Ledger of {book.holder}", lines)
         if last and len(entries) > last:
             out.print(f"{len(entries) - last:,} earlier entries; --last 0 shows all.")
-        plain.print(f"{book.summary()}\nBy all of it together: {in_words(book.guesses())}")
+        plain.print(f"{book.summary()}\nBy all of it together: {guesses_in_words(book.guesses())}")
 
 
 def _as_table(title: str, rows: Iterable[tuple[str, ...]]) -> None:

@@ -31,8 +31,8 @@ from understudy.evaluate.utility.marginals import Marginals
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.device import first_weights
 from understudy.models.kernels.optimisers import Adam
+from understudy.models.network import first_weights
 
 Arrays = ArrayTable[Any]
 Labelled = tuple[NDArray[Any], Sequence[int] | NDArray[Any]]

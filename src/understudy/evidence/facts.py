@@ -18,8 +18,7 @@ from typing import Any
 from understudy.ground.check import known_keys, plain_names
 from understudy.ground.durable import load_toml
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
-from understudy.privacy.accounts.budget import ADJACENCY
-from understudy.privacy.accounts.guessing import in_words, stated_guesses
+from understudy.privacy.accounts.budget import ADJACENCY, guesses_in_words, stated_guesses
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report.artefacts import Artefacts, load_artefacts
 
@@ -103,7 +102,7 @@ class Facts:
 
     @property
     def guesses(self) -> str:
-        return in_words(stated_guesses(self.statement), self.statement["adjacency"])
+        return guesses_in_words(stated_guesses(self.statement), self.statement["adjacency"])
 
     @property
     def pure(self) -> bool:

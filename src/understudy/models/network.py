@@ -1,12 +1,14 @@
 """Networks as plain values describe them: those that draw rows, and those that are functions of one flat vector.
 
 A `Network` has latent points in and rows out. A `Flat` holds no weights: it says how the d numbers of a flat vector are
-to be read, so one vector is one model and a matrix (clients, d) is a model for every client of a cohort.
+to be read, so one vector is one model and a matrix (clients, d) is a model for every client of a cohort. And where
+tensors live, and the public seed of a network's first weights.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
@@ -73,13 +75,11 @@ class Network(Described, nn.Module):
         return self.rows(z)
 
 
-class Uniform(Protocol):
-    """All that `init` asks of a random generator: numbers in [0, 1)."""
+class Draws(Protocol):
+    """All that networks ask of a random generator."""
 
     def uniform(self, *shape: int) -> Tensor: ...
 
-
-class Draws(Uniform, Protocol):
     def normal(self, *shape: int) -> Tensor: ...
 
     def integers(self, high: int, *shape: int) -> Tensor: ...
@@ -126,7 +126,7 @@ class Flat(Described, ABC):
                 raise ConfigError(f"{name} has shape {tuple(named[name].shape)}, not (…, {shape}).")
         return torch.cat([named[name].flatten(-len(shape)) for name, shape in self.shapes.items()], dim=-1)
 
-    def init(self, rng: Uniform, *, dtype: torch.dtype = torch.float32) -> Tensor:
+    def init(self, rng: Draws, *, dtype: torch.dtype = torch.float32) -> Tensor:
         """Draw a global model M_1: every layer uniform in ±1/√fan-in, as `torch.nn` does by default."""
         parts = []
         for shape in self.shapes.values():
@@ -184,3 +184,35 @@ def dense_shapes(**layers: tuple[int, int]) -> Shapes:
     for name, shape in layers.items():
         shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
     return shapes
+
+
+def shapes_only() -> bool:
+    """Whether tensors are made without memory, for their shapes. Arithmetic on such loads a compiler: 2 s and 75 MB."""
+    return torch.get_default_device().type == "meta"
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """`auto`: a GPU when there is one, else the CPU; otherwise the device of that name."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device must be auto, cpu or cuda, not {name!r}.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device {name!r} was asked for, but this machine has no GPU that PyTorch can use.")
+    return device
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor there; to a GPU from pinned memory, since a copy from other memory waits for all that is queued."""
+    held = tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
+    return held.to(device, non_blocking=True)
+
+
+@contextmanager
+def first_weights(seed: int) -> Iterator[None]:
+    """Inside, torch draws on the CPU from this public seed (`manual_seed` is slow); then as if nothing was drawn."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield

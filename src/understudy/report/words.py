@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from understudy.evaluate.figure import What
-from understudy.privacy.accounts.budget import shown
-from understudy.privacy.accounts.guessing import right_at
+from understudy.privacy.accounts.budget import right_at, shown
 
 SETS = {1: "Single columns", 2: "Pairs of columns"}
 SCOPES = {"": "", "within": ", one party", "cross": ", across parties"}

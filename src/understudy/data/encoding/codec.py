@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -23,28 +23,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import Binned, Column
+from understudy.data.column import Binned
 from understudy.data.encoding.values import Codes as Codes
 from understudy.data.encoding.values import Pieces, codes_of, cut, labels_of, values_of
 from understudy.data.schema import Schema
 from understudy.ground.errors import SchemaError
+
+if TYPE_CHECKING:
+    from understudy.data.reading.coded import Batch
 
 
 class Uniform(Protocol):
     """A source of numbers in [0, 1): all that decoding needs of a random generator."""
 
     def uniform(self, *shape: int) -> Tensor: ...
-
-
-class Uncoded(Protocol):
-    """Rows of a long table, whose levels come a column at a time (`data.reading.coded`)."""
-
-    @property
-    def columns(self) -> list[str]: ...
-
-    def __len__(self) -> int: ...
-
-    def codes(self, column: Column) -> Codes: ...
 
 
 @dataclass(frozen=True)
@@ -67,12 +59,12 @@ class Codec:
     def width(self) -> int:
         return sum(self.sizes)
 
-    def codes(self, frame: "pd.DataFrame | Uncoded") -> Codes:
+    def codes(self, frame: "pd.DataFrame | Batch") -> Codes:
         """The level of every cell, (rows, columns); of many rows, one column lies after the other."""
         codes = self._by_column(frame).T
         return np.ascontiguousarray(codes) if isinstance(frame, pd.DataFrame) else codes
 
-    def _by_column(self, frame: "pd.DataFrame | Uncoded") -> Codes:
+    def _by_column(self, frame: "pd.DataFrame | Batch") -> Codes:
         """The same, (columns, rows): one column after the other is quick to write."""
         if absent := [name for name in self.schema.names if name not in frame.columns]:
             raise SchemaError(f'the table has no column "{absent[0]}". Nothing was encoded.')

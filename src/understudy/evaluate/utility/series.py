@@ -30,8 +30,8 @@ from understudy.evaluate.figure import Better, Figure, What
 from understudy.evaluate.utility.marginals import bootstrap, shuffled
 from understudy.ground.check import positive, whole
 from understudy.ground.errors import ConfigError
-from understudy.models.device import first_weights
 from understudy.models.kernels.optimisers import Adam
+from understudy.models.network import first_weights
 
 Series = NDArray[np.floating[Any]]
 """(series, steps, channels)"""

@@ -26,7 +26,7 @@ from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.cohort.classifier import Classifier, Dense
 from understudy.models.kernels.clients import Replayed, descend_in_span
 from understudy.models.kernels.optimisers import Adam
-from understudy.models.network import Uniform
+from understudy.models.network import Draws
 
 Batch = tuple[Tensor, ...]  # what each client holds: one entry per client on axis 0
 
@@ -168,7 +168,7 @@ def _row_weights(model: Classifier, params: Tensor, x: Tensor, y: Tensor, mask: 
 
 
 def learned(
-    network: Classifier, inputs: Callable[[Tensor], Tensor], codes: Tensor, rng: Uniform, *, epochs: int = 4
+    network: Classifier, inputs: Callable[[Tensor], Tensor], codes: Tensor, rng: Draws, *, epochs: int = 4
 ) -> Tensor:
     """One classifier's weights (d,) after Adam, batch by batch, on rows whose features `inputs` gives."""
     whole(epochs=epochs)

@@ -6,7 +6,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
-from understudy.models.device import shapes_only
+from understudy.models.network import shapes_only
 
 
 class BlockSoftmax(nn.Module):

@@ -25,7 +25,7 @@ from understudy.models.cohort.training import Batch
 from understudy.models.kernels.autoencoders import SeriesByHand
 from understudy.models.kernels.lstm import lstm
 from understudy.models.nets.autoencoder import Autoencoder
-from understudy.models.network import Network, Shapes, Uniform, check_weights, filled
+from understudy.models.network import Draws, Network, Shapes, check_weights, filled
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Rwae(Autoencoder):
             "output.weight": (hidden, self.channels), "output.bias": (self.channels,),
         }  # fmt: skip
 
-    def init(self, rng: Uniform, *, dtype: torch.dtype = torch.float32) -> Tensor:
+    def init(self, rng: Draws, *, dtype: torch.dtype = torch.float32) -> Tensor:
         """Kernels uniform in ±√(6/(before + after)); biases 0, but 1 at the forget gates."""
         parts = []
         for name, shape in self.shapes.items():

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.device import shapes_only
-from understudy.models.network import Network
+from understudy.models.network import Network, shapes_only
 
 _MOST_PARAMETERS = 1 << 26  # 512 MiB of doubles: a description from elsewhere cannot ask for more
 

@@ -27,9 +27,8 @@ from understudy.ground.errors import BudgetExceeded, ConfigError, LedgerError, P
 from understudy.ground.html import grid, line
 from understudy.privacy.accounts import entries as booked
 from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon
-from understudy.privacy.accounts.budget import AGAINST, Budget, shown, shown_left
+from understudy.privacy.accounts.budget import AGAINST, Budget, right_guesses, shown, shown_left
 from understudy.privacy.accounts.events import event_to_json
-from understudy.privacy.accounts.guessing import right_guesses
 from understudy.privacy.accounts.ledger_store import Store
 
 _REMEMBERED = 64  # spends known to fit the budget

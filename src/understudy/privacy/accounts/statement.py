@@ -35,9 +35,8 @@ from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError
 from understudy.ground.html import pre
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, epsilon
-from understudy.privacy.accounts.budget import ADJACENCY, Budget, rehearsed, shown
+from understudy.privacy.accounts.budget import ADJACENCY, Budget, guesses_in_words, rehearsed, right_guesses, shown
 from understudy.privacy.accounts.events import describe, event_to_json, together
-from understudy.privacy.accounts.guessing import in_words, right_guesses
 
 _version = cache(version)
 AGAINST = {"outsider": "an outsider who sees the release", "server": "the server", "another_party": "another party"}
@@ -242,7 +241,7 @@ class PrivacyStatement:
         prices = [[AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom()]
         prices += [[who, shown(price)] for who, price in self._pooled()]
         lines += _aligned([["against", "ε"], *prices])
-        lines += [f"  {in_words(max(map(self.guesses, self._whom())), self.adjacency)}"]
+        lines += [f"  {guesses_in_words(max(map(self.guesses, self._whom())), self.adjacency)}"]
         if self.assumed:
             lines += ["", "Assumed", *(f"  - {text}" for text in self.assumed)]
         lines += ["", "Outside ε", *(f"  - {text}" for text in self.outside)]

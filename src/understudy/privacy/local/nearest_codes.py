@@ -14,7 +14,6 @@ of `near` of them it is, each is named with the same chance, and each other one 
 import hashlib
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache, cached_property
 
 import numpy as np
@@ -24,7 +23,7 @@ from scipy.special import bdtr, ndtr, ndtri
 from torch import Tensor
 
 from understudy.ground.check import in_range, whole
-from understudy.privacy.local.reporter import GRAIN, LocalMechanism, check_epsilon, exact_odds, kept_share
+from understudy.privacy.local.reporter import GRAIN, NamingMechanism, check_epsilon
 from understudy.privacy.noise import Rng
 from understudy.privacy.noise.ciphers import BLOCK, keystream, keystream_at
 
@@ -36,7 +35,7 @@ Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NearestCodes(LocalMechanism):
+class NearestCodes(NamingMechanism):
     """A report names one of `codes` codewords, of which `near` are nearest to a person's vector.
 
     Guarantee: ε-LDP: whatever other vector stood in its place, no report is more than e^ε times likelier (`odds` is
@@ -63,15 +62,9 @@ class NearestCodes(LocalMechanism):
         most = max(one.length for one in tried)
         return next(one for one in tried if one.length >= _NEARLY * most)
 
-    @cached_property
-    def kept_reports(self) -> int:
-        """How many of 2⁶² reports name a near codeword."""
-        return kept_share(self.near, self.codes, self.epsilon)
-
     @property
-    def odds(self) -> Fraction:
-        """How much likelier a near codeword is named than another one."""
-        return exact_odds(self.kept_reports, self.near, self.codes)
+    def favoured(self) -> tuple[int, int]:
+        return self.near, self.codes
 
     @cached_property
     def length(self) -> float:

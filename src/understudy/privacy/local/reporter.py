@@ -11,9 +11,11 @@ members of a class relabels the result: all outcomes of one pattern are equally 
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -120,17 +122,28 @@ class MeanMechanism(LocalMechanism):
         return Report(dims=self.dims, values=values, indices=indices, scale=scale)
 
 
-def kept_share(named: int, options: int, epsilon: float) -> int:
-    """How many of 2⁶² reports name one of so many of the options, so that each is e^ε times likelier than another.
-    Rounded down, from two floats below `exp`, whose last digit may be wrong.
-    """
-    lift = Fraction(math.nextafter(math.nextafter(math.exp(epsilon), 0), 0))
-    return math.floor(named * lift / (named * lift + options - named) * GRAIN)
+class NamingMechanism(LocalMechanism, ABC):
+    """A report names one of many options, or some, of which a few are each e^ε times likelier than the others."""
 
+    @property
+    @abstractmethod
+    def favoured(self) -> tuple[int, int]:
+        """How many are likelier, and of how many."""
 
-def exact_odds(kept: int, named: int, options: int) -> Fraction:
-    """How much likelier one of the named options is than another, exactly, where `kept` of 2⁶² reports name one."""
-    return Fraction(kept * (options - named), (GRAIN - kept) * named)
+    @cached_property
+    def kept_reports(self) -> int:
+        """How many of 2⁶² reports name a favoured option, or hold the person's own. Rounded down, from two floats below
+        `exp`, whose last digit may be wrong.
+        """
+        named, options = self.favoured
+        lift = Fraction(math.nextafter(math.nextafter(math.exp(self.epsilon), 0), 0))
+        return math.floor(named * lift / (named * lift + options - named) * GRAIN)
+
+    @property
+    def odds(self) -> Fraction:
+        """How much likelier a favoured option is than another, exactly: at most e^ε."""
+        (named, options), kept = self.favoured, self.kept_reports
+        return Fraction(kept * (options - named), (GRAIN - kept) * named)
 
 
 def cohort(updates: Tensor, dims: int | None = None) -> Tensor:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from understudy.ground.check import in_range, whole
-from understudy.privacy.local.reporter import GRAIN, LocalMechanism, exact_odds, kept_share
+from understudy.privacy.local.reporter import GRAIN, NamingMechanism
 from understudy.privacy.noise import Rng
 
 MOST_CELLS = 1 << 16
@@ -30,7 +30,7 @@ _DRAWN = 1 << 22  # keys in work at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubsetSelection(LocalMechanism):
+class SubsetSelection(NamingMechanism):
     """Reports on one of `cells` cells.
 
     Guarantee: ε-LDP: whatever other cell stood in its place, no report is more than e^ε times likelier (`odds` is
@@ -51,15 +51,9 @@ class SubsetSelection(LocalMechanism):
         """s, the cells that a report names."""
         return max(1, round(self.cells / (1 + math.exp(self.epsilon))))
 
-    @cached_property
-    def kept_reports(self) -> int:
-        """How many of 2⁶² reports hold the person's own cell."""
-        return kept_share(self.size, self.cells, self.epsilon)
-
     @property
-    def odds(self) -> Fraction:
-        """How much likelier a report is for a cell that it names than for another one."""
-        return exact_odds(self.kept_reports, self.size, self.cells)
+    def favoured(self) -> tuple[int, int]:
+        return self.size, self.cells
 
     @property
     def lift(self) -> float:

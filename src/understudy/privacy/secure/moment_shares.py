@@ -30,7 +30,7 @@ from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError
 from understudy.privacy.noise.ciphers import BLOCK
 from understudy.privacy.secure.ring import FIELD, SEED, Field, Numbers
-from understudy.privacy.secure.table_shares import REPEATS, Bytes, Uploads, Words, deal_first, first_dealt, second_dealt
+from understudy.privacy.secure.table_shares import REPEATS, Bytes, Uploads, Words, deal_first, second_dealt
 
 Whole = NDArray[np.int64]
 
@@ -188,10 +188,6 @@ def second_moments(vectors: Vectors, seeds: Bytes, field: Field = FIELD) -> Mome
     for row, seed in zip(words, seeds, strict=True):
         row[:] = field.uniform(seed.tobytes(), _STREAM, vectors.words)
     return MomentShare(False, second_dealt(seeds, vectors.blocks, field), words)
-
-
-def first_moments(vectors: Vectors, seeds: Bytes, words: Words, c: Words, field: Field = FIELD) -> MomentShare:
-    return MomentShare(True, first_dealt(seeds, c, vectors.blocks, field), words)
 
 
 def _weighed(bits: Numbers) -> Numbers:

@@ -196,12 +196,6 @@ def second_share(cells: Cells, keys: Bytes, seeds: Bytes, corrections: Words, fi
     return Share(False, second_dealt(seeds, cells.blocks, field), keys, lines, bits, corrections)
 
 
-def first_share(
-    cells: Cells, keys: Bytes, seeds: Bytes, lines: Seeds, bits: Truths, corrections: Words, c: Words, field: Field
-) -> Share:  # fmt: skip
-    return Share(True, first_dealt(seeds, c, cells.blocks, field), keys, lines, bits, corrections)
-
-
 def deal_first(seeds: Bytes, second: Dealt, blocks: int, field: Field) -> tuple[Numbers, Dealt]:
     """κ, and what the first gets beside what the second has: C = a² − κa + b."""
     one, two, three = own = _dealt_numbers(seeds, 3, blocks, field)

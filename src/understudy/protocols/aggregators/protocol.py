@@ -41,7 +41,7 @@ from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
-from understudy.models.device import pick_device
+from understudy.models.network import pick_device
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

@@ -141,16 +141,10 @@ class Format(Form):
     def first(self, rows: Bytes) -> table_shares.Share:
         keys, corrections, _, seeds, lines, bits, c = self.cut(rows)
         n, levels = len(rows), self.cells.levels
-        return table_shares.first_share(
-            self.cells,
-            keys,
-            seeds,
-            np.ascontiguousarray(lines).view("<u8").reshape(n, levels, 2),
-            np.unpackbits(bits, axis=1, count=levels).astype(np.bool_),
-            self.in_field(corrections),
-            self.in_field(c),
-            self.field,
-        )
+        own = np.ascontiguousarray(lines).view("<u8").reshape(n, levels, 2)
+        signs = np.unpackbits(bits, axis=1, count=levels).astype(np.bool_)
+        dealt = table_shares.first_dealt(seeds, self.in_field(c), self.cells.blocks, self.field)
+        return table_shares.Share(True, dealt, keys, own, signs, self.in_field(corrections))
 
     def second_share(self, keys: Bytes, both: Bytes, seeds: Bytes) -> table_shares.Share:
         return table_shares.second_share(self.cells, keys, seeds, self.in_field(both), self.field)
@@ -182,7 +176,8 @@ class MomentFormat(Form):
 
     def first(self, rows: Bytes) -> moment_shares.MomentShare:
         _, _, _, seeds, words, c = self.cut(rows)
-        return moment_shares.first_moments(self.cells, seeds, self.in_field(words), self.in_field(c), self.field)
+        dealt = table_shares.first_dealt(seeds, self.in_field(c), self.cells.blocks, self.field)
+        return moment_shares.MomentShare(True, dealt, self.in_field(words))
 
     def second_share(self, keys: Bytes, both: Bytes, seeds: Bytes) -> moment_shares.MomentShare:
         return moment_shares.second_moments(self.cells, seeds, self.field)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from understudy.ground.errors import PrivacyError
 from understudy.ground.padding import pays
-from understudy.models.device import sent
 from understudy.models.kernels.optimisers import RmsProp
 from understudy.models.nets.gan import BranchedGenerator, Critic, ImageCritic
+from understudy.models.network import sent
 from understudy.privacy.gradients.critic import formed_critic_gradient, private_critic_gradient
 from understudy.privacy.gradients.limits import coarse
 from understudy.privacy.noise import FastRng, Normals, Rng

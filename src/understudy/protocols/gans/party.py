@@ -13,8 +13,8 @@ from torch import Tensor
 from understudy.data.kinds import IMAGES, SERIES, TABLE, AnySchema, Rows, kind_of
 from understudy.ground.errors import PartyError
 from understudy.ground.settings import Declared, setting
-from understudy.models.device import first_weights, pick_device
 from understudy.models.nets.gan import BranchedGenerator, Critic, ImageCritic, Output, Values, width_of
+from understudy.models.network import first_weights, pick_device
 from understudy.privacy.accounts.accounting import DpEvent, Spend, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger, Receipt

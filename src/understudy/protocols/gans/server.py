@@ -12,9 +12,9 @@ from torch import Tensor
 from understudy.data.kinds import AnySchema, side_by_side
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import PartyError
-from understudy.models.device import first_weights
 from understudy.models.kernels.optimisers import RmsProp
 from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.network import first_weights
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.gradients.limits import WEIGHT, sound
 from understudy.protocols.core import Parties, Watcher, public_values, settled

@@ -27,9 +27,9 @@ from torch import Tensor
 from understudy.data.schema import Schema
 from understudy.ground.errors import MessageError
 from understudy.ground.settings import NOT_NEGATIVE, setting
-from understudy.models.device import first_weights, pick_device, sent
 from understudy.models.kernels.optimisers import RmsProp, along
 from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.network import first_weights, pick_device, sent
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients.critic import require_sound
 from understudy.privacy.gradients.limits import honest, within_limits

@@ -25,8 +25,8 @@ import torch
 from torch.nn.utils import parameters_to_vector
 
 from understudy.data.kinds import AnySchema, Rows
-from understudy.models.device import pick_device
 from understudy.models.nets.gan import densify
+from understudy.models.network import pick_device
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Parties, Watcher
 from understudy.protocols.core.alignment import align_people

@@ -16,7 +16,7 @@ from understudy.answers.rules import with_rules
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.levels import Levels
 from understudy.generators.parts import GeneratorParts
-from understudy.models.device import pick_device
+from understudy.models.network import pick_device
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.given_rules import Ruled
 from understudy.models.tables.loss import Triple

@@ -24,9 +24,9 @@ from understudy.data.kinds import IMAGES, Rows, population_of
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import NOT_NEGATIVE, WHOLE, between, setting
-from understudy.models.device import pick_device
 from understudy.models.nets.autoencoder import Autoencoder, LocalTraining, fit
 from understudy.models.nets.wae import ImageWae, TableWae, paper_sizes
+from understudy.models.network import pick_device
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Parties
 from understudy.protocols.core.common_rule import common_rule

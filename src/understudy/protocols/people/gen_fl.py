@@ -31,8 +31,8 @@ from understudy.ground.errors import MessageError, PartyError, PrivacyError
 from understudy.ground.pack import Value
 from understudy.ground.settings import POSITIVE, TRUTH, WHOLE, between, choice, setting
 from understudy.models.cohort.classifier import Dense, LogisticRegression, Mlp
-from understudy.models.device import pick_device, sent
 from understudy.models.nets.cgan import ConditionalGan
+from understudy.models.network import pick_device, sent
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Spend, calibrate, epsilon, flatten
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.gradients.limits import WEIGHT, sound_weights, within_limits

@@ -21,10 +21,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.models.cohort.classifier import Dense
-from understudy.models.device import sent
 from understudy.models.kernels.optimisers import Adam
 from understudy.models.kernels.taps import Taps
 from understudy.models.nets.cgan import ConditionalGan
+from understudy.models.network import sent
 from understudy.privacy.gradients.dp_sgd import clipped_sums, private_sums
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 

@@ -25,7 +25,7 @@ from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, PrivacyError
 from understudy.ground.pack import Value
-from understudy.models.device import pick_device
+from understudy.models.network import pick_device
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.local.reporter import cohort
 from understudy.privacy.noise import FastRng

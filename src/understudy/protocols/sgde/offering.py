@@ -98,7 +98,7 @@ class Networks(Offering):
         return self.pooled.decoder(self.schema, self.requirements.target, recipe.latent, channels=recipe.channels)
 
     def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
-        from understudy.models.device import pick_device
+        from understudy.models.network import pick_device
         from understudy.protocols.sgde.training import fit
 
         recipe, target, device = self.recipe, self.requirements.target, pick_device(self.recipe.device)

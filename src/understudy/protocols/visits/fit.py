@@ -17,7 +17,7 @@ from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitLayout, VisitSchema
 from understudy.data.visits.reading import number_bounds
 from understudy.generators.parts import GeneratorParts
-from understudy.models.device import pick_device
+from understudy.models.network import pick_device
 from understudy.models.tables.given_rules import Tie
 from understudy.models.visits.chains import MixtureOfChains
 from understudy.models.visits.fit import VisitTables, VisitTies, fit_visits

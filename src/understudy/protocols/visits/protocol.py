@@ -229,7 +229,7 @@ class VisitStudy(Study[Rows]):
 
     def check_fit(self, **more: Any) -> None:
         from understudy.answers.rules import with_rules
-        from understudy.models.device import pick_device
+        from understudy.models.network import pick_device
         from understudy.protocols.visits.fit import check_fit
 
         check_fit(self.config, with_rules(self.schema, self.config.rules))

@@ -16,7 +16,7 @@ from understudy.evidence.signing import envelopes_in
 from understudy.ground.durable import read_json
 from understudy.ground.errors import ArtefactError
 from understudy.network.status import FILE, GONE, party_word, read_status, served
-from understudy.privacy.accounts.guessing import stated_guesses
+from understudy.privacy.accounts.budget import stated_guesses
 from understudy.runtime.identity import Authority
 from understudy.services.console.holder import HolderHome
 

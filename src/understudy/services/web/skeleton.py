@@ -26,7 +26,7 @@ from starlette.types import Message as Part
 
 from understudy.ground.check import readable
 from understudy.ground.errors import ConfigError, ExchangeError
-from understudy.privacy.accounts.guessing import in_words, right_at
+from understudy.privacy.accounts.budget import guesses_in_words, right_at
 from understudy.report import words
 from understudy.services.web.doors import MOST, Doors, DoorsServer, protocol_for
 from understudy.services.web.limits import Limits, Rate, loopback
@@ -171,7 +171,7 @@ def templates(folder: Path, filters: Mapping[str, Callable[..., Any]], **known: 
         finalize=lambda value: readable(value) if type(value) is str else value,
     )  # fmt: skip
     environment.filters |= {"size": words.size, **filters}
-    environment.globals |= {"words": words, "in_words": in_words, "right_at": right_at, **known}
+    environment.globals |= {"words": words, "in_words": guesses_in_words, "right_at": right_at, **known}
     return environment
 
 

@@ -27,7 +27,7 @@ from understudy.data.kinds import NoRows
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.ground.errors import ConfigError
-from understudy.models.device import pick_device
+from understudy.models.network import pick_device
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
