@@ -48,6 +48,7 @@ from common.splits import cramers_v, random_columns
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.evaluate.attacks.neighbours import neighbourhood
+from understudy.evaluate.utility.distance import Attacked
 from understudy.evaluate.utility.fidelity import evaluate_tables
 from understudy.runs.federation import Federation
 from understudy.runs.registry import PROTOCOLS
@@ -207,9 +208,8 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     figures = {figure.name: figure.value for figure in found.figures}
     figures |= {figure.name.replace("tstr", "trtr"): figure.best for figure in found.figures if "tstr" in figure.name}
     codec = Codec(table.schema)
-    attack = neighbourhood(
-        *(codec.codes(frame) for frame in (table.train, table.test, made.iloc[:10_000])), seed=cell.seed
-    )
+    codes = (codec.codes(frame) for frame in (table.train, table.test, made.iloc[:10_000]))
+    attack = neighbourhood(Attacked.of(*codes), seed=cell.seed)
     guessed = attack["acc"]
     figures |= {"mia_acc": guessed.attack.value, "mia_control": guessed.control.value}
     width = {"people": len(table.train), "width": codec.width, "delta": "" if cell.epsilon is None else DELTA}

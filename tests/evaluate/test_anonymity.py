@@ -5,9 +5,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.evaluate.attacks.anonymity import inference, linkability
-from understudy.evaluate.utility.distance import Space
+from understudy.evaluate.attacks.anonymity import inference as inference_of
+from understudy.evaluate.attacks.anonymity import linkability as linkability_of
+from understudy.evaluate.utility.distance import Attacked, Space
 from understudy.ground.errors import ConfigError
+
+
+def linkability(train, holdout, synthetic, *more, space=None, **settings):
+    return linkability_of(Attacked.of(train, holdout, synthetic, space), *more, **settings)
+
+
+def inference(train, holdout, synthetic, *more, space=None, **settings):
+    return inference_of(Attacked.of(train, holdout, synthetic, space), *more, **settings)
+
 
 pytestmark = pytest.mark.usefixtures("few_draws")
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from understudy.data.kinds import TABLE
 from understudy.data.schema import Boolean, Ordinal, Schema
 from understudy.evaluate.audit import auditing
-from understudy.evaluate.audit.audit_file import audit_run_file, plain_case
+from understudy.evaluate.audit.audit_file import CASES, Subject, audit_run_file
 from understudy.evaluate.audit.auditing import (
     AuditResult,
     Case,
@@ -411,9 +411,8 @@ def test_the_worlds_differ_in_one_person_alone() -> None:
 def test_any_protocol_can_be_audited_as_it_is() -> None:
     schemas = {"clinic": SCHEMA, "insurer": Schema(columns=(Boolean(name="insured"),))}
     config = verti_gan.Config(**{**vars(TINY), "batch": 40})
-    case = plain_case(
-        verti_gan.PROTOCOL, config, schemas, dict.fromkeys(schemas, Budget(1.0, DELTA)), target="insurer", people=20
-    )
+    budgets = dict.fromkeys(schemas, Budget(1.0, DELTA))
+    case = CASES["plain"](Subject(verti_gan.PROTOCOL, config, schemas, budgets, "insurer", 20, Path()))
     assert len(case.parties(True, 0)["clinic"].table.frame) == 20  # type: ignore[attr-defined]
     assert len(case.parties(False, 0)["clinic"].table.frame) == 19  # type: ignore[attr-defined]
     result = audit_protocol(case, trials=21, seconds=0.001)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Real, Schema
 from understudy.evaluate.utility import distance
-from understudy.evaluate.utility.distance import UNIT, Rows, Space, lacking, tables
+from understudy.evaluate.utility.distance import UNIT, Attacked, Rows, Space
 from understudy.ground.errors import ConfigError
 
 SCHEMA = Schema(
@@ -84,18 +84,18 @@ def test_a_part_of_a_space_keeps_its_columns():
 def test_tables_that_do_not_fit_are_refused():
     good = np.zeros((2, 3), int)
     with pytest.raises(ConfigError, match="different numbers of columns"):
-        tables(None, train=good, synthetic=good[:, :2])
+        Attacked.of(good, good, good[:, :2])
     with pytest.raises(ConfigError, match="synthetic: codes must be"):
-        tables(None, train=good, synthetic=good - 1)
+        Attacked.of(good, good, good - 1)
     with pytest.raises(ConfigError, match="codes must be"):
-        tables(None, train=good.astype(float))
+        Attacked.of(good.astype(float), good, good)
     with pytest.raises(ConfigError, match=r"need \[6, 6, 6\]"):
-        tables(Space.hamming([2, 2, 2]), train=good + 5)
+        Attacked.of(good + 5, good, good, Space.hamming([2, 2, 2]))
 
 
 def test_what_is_lacking_is_said():
-    empty = np.zeros((0, 2), int)
-    assert lacking({"train": empty}) == "the train table has 0 rows and 1 are needed."
-    assert lacking({"train": np.zeros((3, 0), int)}) == "there are no columns."
-    assert lacking({"train": np.zeros((3, 2), int)}, train=4).startswith("the train table has 3 rows")
-    assert lacking({"train": np.zeros((3, 2), int)}) == ""
+    empty, bare, three = np.zeros((0, 2), int), np.zeros((3, 0), int), np.zeros((3, 2), int)
+    assert Attacked.of(empty, three, three).lacking() == "the train table has 0 rows and 1 are needed."
+    assert Attacked.of(bare, bare, bare).lacking() == "there are no columns."
+    assert Attacked.of(three, three, three).lacking(train=4).startswith("the train table has 3 rows")
+    assert Attacked.of(three, three, three).lacking() == ""

@@ -4,9 +4,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.evaluate.attacks import rates as chance
-from understudy.evaluate.attacks.neighbours import OUTLYING, SCORES, _scores, neighbourhood
-from understudy.evaluate.utility.distance import Space
+from understudy.evaluate.attacks.neighbours import OUTLYING, SCORES, _scores
+from understudy.evaluate.attacks.neighbours import neighbourhood as neighbourhood_of
+from understudy.evaluate.utility.distance import Attacked, Space
 from understudy.ground.errors import ConfigError
+
+
+def neighbourhood(train, holdout, synthetic, *more, space=None, **settings):
+    return neighbourhood_of(Attacked.of(train, holdout, synthetic, space), *more, **settings)
+
 
 pytestmark = pytest.mark.usefixtures("few_draws")
 

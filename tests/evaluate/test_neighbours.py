@@ -3,7 +3,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.evaluate.attacks.neighbours import FIGURES, neighbours
+from understudy.evaluate.attacks.neighbours import FIGURES
+from understudy.evaluate.attacks.neighbours import neighbours as neighbours_of
+from understudy.evaluate.utility.distance import Attacked
+
+
+def neighbours(train, holdout, synthetic, *more, space=None, **settings):
+    return neighbours_of(Attacked.of(train, holdout, synthetic, space), *more, **settings)
+
 
 pytestmark = pytest.mark.usefixtures("few_draws")
 

@@ -10,10 +10,16 @@ from typer.testing import CliRunner
 
 from understudy.cli import app
 from understudy.data.visits import VisitCodes, VisitLayout, read_visits
-from understudy.evaluate.attacks.neighbours import neighbourhood
+from understudy.evaluate.attacks.neighbours import neighbourhood as neighbourhood_of
 from understudy.evaluate.other_rows import attack_people
+from understudy.evaluate.utility.distance import Attacked
 from understudy.evaluate.utility.visits import evaluate_visits, flat, table_figures, total_figures
 from visit_cases import clinic, frames, random_codes
+
+
+def neighbourhood(train, holdout, synthetic, *more, space=None, **settings):
+    return neighbourhood_of(Attacked.of(train, holdout, synthetic, space), *more, **settings)
+
 
 pytestmark = pytest.mark.usefixtures("short_training")
 

@@ -13,11 +13,16 @@ from understudy.evaluate.attacks.anonymity import (
     matches,
     multivariate,
     random_predicates,
-    singling_out,
     univariate,
 )
+from understudy.evaluate.attacks.anonymity import singling_out as singling_out_of
 from understudy.evaluate.attacks.rates import wilson
-from understudy.evaluate.utility.distance import Space
+from understudy.evaluate.utility.distance import Attacked, Space
+
+
+def singling_out(train, holdout, synthetic, *more, space=None, **settings):
+    return singling_out_of(Attacked.of(train, holdout, synthetic, space), *more, **settings)
+
 
 pytestmark = pytest.mark.usefixtures("few_draws")
 

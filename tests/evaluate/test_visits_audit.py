@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.visits import Visits, counts, reading
-from understudy.evaluate.audit.audit_file import audit_run_file
+from understudy.evaluate.audit.audit_file import CASES, Subject, audit_run_file
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
-from understudy.evaluate.audit.joint_canary import JointAudit, joint_case
+from understudy.evaluate.audit.joint_canary import JointAudit
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import Rng
@@ -90,5 +90,6 @@ def test_a_run_file_of_visits_is_audited_at_a_party_with_events(
     file, config = RunFile.load(tmp_path / "run.toml"), visits.Config()
     result = audit_run_file(file, visits.PROTOCOL, config, party=party, people=3, trials=10)
     assert result.passed
+    subject = Subject(visits.PROTOCOL, config, schemas, dict.fromkeys(schemas, LOOSE), "registry", 3, tmp_path)
     with pytest.raises(ConfigError, match="nobody holds people with events"):
-        joint_case(VisitStudy, config, schemas, dict.fromkeys(schemas, LOOSE), "registry", 3, alone=True)
+        CASES["joint-alone"](subject)

@@ -26,10 +26,9 @@ from understudy.evaluate.attacks.neighbours import neighbourhood, neighbours
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.holdings import Loss, Outsiders, People, read_rows, with_bounds
 from understudy.evaluate.utility.association import Pair
-from understudy.evaluate.utility.distance import Space
+from understudy.evaluate.utility.distance import Attacked, Space
 from understudy.evaluate.utility.downstream import MODELS
 from understudy.evaluate.utility.fidelity import Evaluation, evaluate_tables
-from understudy.evaluate.utility.marginals import Codes
 from understudy.evaluate.utility.second_opinion import second_opinion
 from understudy.evaluate.utility.values import Numbers, column_means, table_values
 from understudy.evaluate.utility.yardstick import Yardstick
@@ -66,34 +65,26 @@ def attack_tables(
     for name in (*(owners or ()), *(secrets or ())):
         if name not in names:
             raise ConfigError(f'there is no column "{name}" in the schema.{nearest(name, names)}')
-    codec, space = Codec(schema), Space.gower(schema)
-    tables = _codes(codec, train), _codes(codec, holdout), _codes(codec, synthetic)
-    closer, closeness = neighbours(*tables, space=space, most=LOOKED_AT, seed=seed)
-    attacks = [neighbourhood(*tables, targets=targets, score=score, seed=seed) for score in ("share", "nearest")]
-    attacks += [neighbourhood(*tables, targets=targets, outliers=share, seed=seed) for share in (0, 0.5, 1)]
+    frames = (rows if isinstance(rows, pd.DataFrame) else rows.frame for rows in (train, holdout, synthetic))
+    codes = [Codec(schema).codes(frame) for frame in frames]
+    plain, tables = Attacked.of(*codes), Attacked.of(*codes, Space.gower(schema))
+    closer, closeness = neighbours(tables, most=LOOKED_AT, seed=seed)
+    attacks = [neighbourhood(plain, targets=targets, score=score, seed=seed) for score in ("share", "nearest")]
+    attacks += [neighbourhood(plain, targets=targets, outliers=share, seed=seed) for share in (0, 0.5, 1)]
     attacks += [closer]
-    attacks += [singling_out(*tables, space=space, columns=k, predicates=targets, seed=seed) for k in (1, 3)]
-    attacks += _links(tables, space, [(owners or {}).get(name) for name in names], targets, seed)
+    attacks += [singling_out(tables, columns=k, predicates=targets, seed=seed) for k in (1, 3)]
+    attacks += _links(tables, [(owners or {}).get(name) for name in names], targets, seed)
     if secrets is None:
         drawn = np.random.default_rng([seed, 2]).permutation(len(names))[:MOST_SECRETS]
         secrets = [names[j] for j in sorted(drawn.tolist())]
     attacks += [
-        replace(
-            inference(*tables, names.index(name), space=space, targets=targets, seed=seed),
-            what=What("inference", column=name),
-        )
+        replace(inference(tables, names.index(name), targets=targets, seed=seed), what=What("inference", column=name))
         for name in secrets
     ]
     return Leakage(attacks=judge(attacks), closeness=closeness)
 
 
-def _codes(codec: Codec, table: Rows) -> Codes:
-    return codec.codes(table if isinstance(table, pd.DataFrame) else table.frame)
-
-
-def _links(
-    tables: tuple[Codes, Codes, Codes], space: Space, owners: Sequence[str | None], targets: int, seed: int
-) -> list[Attack]:
+def _links(tables: Attacked, owners: Sequence[str | None], targets: int, seed: int) -> list[Attack]:
     """Each party's columns linked to those of all others; two parties are one pair."""
     parties = [party for party in dict.fromkeys(owners) if party is not None]
     if len(parties) < 2:
@@ -102,7 +93,7 @@ def _links(
     for party in parties if len(parties) > 2 else parties[:1]:
         left = [j for j, owner in enumerate(owners) if owner == party]
         right = [j for j, owner in enumerate(owners) if owner not in (party, None)]
-        attack = linkability(*tables, left, right, space=space, targets=targets, seed=seed)
+        attack = linkability(tables, left, right, targets=targets, seed=seed)
         results.append(replace(attack, what=What("linkability", part=party)) if len(parties) > 2 else attack)
     return results
 

@@ -26,6 +26,7 @@ from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.neighbours import neighbourhood
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility import visits
+from understudy.evaluate.utility.distance import Attacked
 from understudy.evaluate.utility.downstream import SCORES, between, classification_scores
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
@@ -258,5 +259,5 @@ def attack_people(
         first, *others = (visits.flat(*one)[0] for one in zip(kinds, layouts, most, strict=True))
         return np.concatenate([first, *(other[:, len(layouts[0].people) :] for other in others)], axis=1)
 
-    train, outside, made = map(rows, (real, holdout, drawn))
-    return judge([neighbourhood(train, outside, made, score=score, seed=seed) for score in ("share", "nearest")])
+    tables = Attacked.of(*map(rows, (real, holdout, drawn)))
+    return judge([neighbourhood(tables, score=score, seed=seed) for score in ("share", "nearest")])

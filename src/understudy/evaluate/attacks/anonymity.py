@@ -36,7 +36,7 @@ from scipy.sparse import csr_array
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Floats, Lots, Rate, effective, luck, more, wilson
 from understudy.evaluate.figure import What
-from understudy.evaluate.utility.distance import BLOCK, Distances, Rows, Space, lacking, tables
+from understudy.evaluate.utility.distance import BLOCK, Attacked, Distances, Rows, Space
 from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
@@ -88,27 +88,17 @@ def distinct(predicates: Predicates) -> Predicates:
     return predicates[np.sort(np.unique(flat, axis=0, return_index=True)[1])]
 
 
-def singling_out(
-    train: Codes,
-    holdout: Codes,
-    synthetic: Codes,
-    *,
-    space: Space | None = None,
-    columns: int = 3,
-    predicates: int = 1000,
-    seed: int = 0,
-) -> Attack:
+def singling_out(tables: Attacked, *, columns: int = 3, predicates: int = 1000, seed: int = 0) -> Attack:
     """Attack with up to `predicates` predicates over `columns` columns each; 1 is the univariate attack."""
     whole(columns=columns, predicates=predicates)
     what = What("singling_out", part="univariate" if columns == 1 else str(columns))
-    space, given = tables(space, train=train, holdout=holdout, synthetic=synthetic)
-    train, holdout, synthetic = given.values()
-    if reason := lacking(given):
+    train, holdout, space = tables.train, tables.holdout, tables.space
+    if reason := tables.lacking():
         return Attack.absent(what, reason)
     if columns > train.shape[1]:
         return Attack.absent(what, f"{columns} columns are needed and the table has {train.shape[1]}.")
     rng = np.random.default_rng([seed, 0])
-    table = np.unique(synthetic, axis=0)
+    table = np.unique(tables.synthetic, axis=0)
     if columns == 1:
         guesses = univariate(table, space)
         guesses = guesses[rng.permutation(len(guesses))[:predicates]]
@@ -117,7 +107,7 @@ def singling_out(
     if not len(guesses):
         return Attack.absent(what, f"no predicate over {columns} columns fits exactly one synthetic row.")
     people = min(len(train), len(holdout))
-    inside, outside = (table[rng.permutation(len(table))[:people]] for table in (train, holdout))
+    inside, outside = _targets(tables, people, rng)
     tried, naive = len(guesses), random_predicates(table, space, columns, len(guesses), rng)
     measure = Measure(
         "success",
@@ -220,29 +210,24 @@ def _order(space: Space) -> tuple[NDArray[np.bool_], Ints]:
 
 
 def linkability(
-    train: Codes,
-    holdout: Codes,
-    synthetic: Codes,
+    tables: Attacked,
     left: Sequence[int],
     right: Sequence[int],
     *,
-    space: Space | None = None,
     neighbours: int = 1,
     targets: int = 1000,
     seed: int = 0,
 ) -> Attack:
     """Link people's columns `left` to their columns `right`, say those of two parties, by column number."""
     whole(neighbours=neighbours, targets=targets)
-    space, given = tables(space, train=train, holdout=holdout, synthetic=synthetic)
-    train, holdout, synthetic = given.values()
-    _in_table([*left, *right], train.shape[1])
-    if reason := lacking(given) or ("" if left and right else "one of the two sides has no columns."):
+    synthetic, space = tables.synthetic, tables.space
+    _in_table([*left, *right], len(space.sizes))
+    if reason := tables.lacking() or ("" if left and right else "one of the two sides has no columns."):
         return Attack.absent(What("linkability"), reason)
     rng = np.random.default_rng([seed, 0])
     sides = [(list(side), Rows(synthetic[:, side], space.take(side))) for side in (left, right)]
     count = min(neighbours, len(synthetic))
-
-    inside, outside = (table[rng.permutation(len(table))[:targets]] for table in (train, holdout))
+    inside, outside = _targets(tables, targets, rng)
     people = np.concatenate([inside, outside])
     one, other = (
         _nearest(rows, people[:, side], count, [seed, 1, number]) for number, (side, rows) in enumerate(sides)
@@ -256,25 +241,16 @@ def linkability(
 
 
 def inference(
-    train: Codes,
-    holdout: Codes,
-    synthetic: Codes,
-    secret: int,
-    known: Sequence[int] | None = None,
-    *,
-    space: Space | None = None,
-    targets: int = 1000,
-    seed: int = 0,
+    tables: Attacked, secret: int, known: Sequence[int] | None = None, *, targets: int = 1000, seed: int = 0
 ) -> Attack:
     """Guess people's level in column `secret` from the columns `known` (all others), by column number."""
     whole(targets=targets)
-    space, given = tables(space, train=train, holdout=holdout, synthetic=synthetic)
-    train, holdout, synthetic = given.values()
-    known = [j for j in range(train.shape[1]) if j != secret] if known is None else list(known)
-    _in_table([secret, *known], train.shape[1])
+    synthetic, space = tables.synthetic, tables.space
+    known = [j for j in range(len(space.sizes)) if j != secret] if known is None else list(known)
+    _in_table([secret, *known], len(space.sizes))
     if secret in known:
         raise ConfigError(f"column {secret} is both known and secret. Nothing was attacked.")
-    if reason := lacking(given) or ("" if known else "nothing is known except the secret."):
+    if reason := tables.lacking() or ("" if known else "nothing is known except the secret."):
         return Attack.absent(What("inference"), reason)
     rng = np.random.default_rng([seed, 0])
     rows, answers = Rows(synthetic[:, known], space.take(known)), synthetic[:, secret]
@@ -289,11 +265,16 @@ def inference(
 
         return np.concatenate([*rows.each(people[:, known], share)])
 
-    inside, outside = (table[rng.permutation(len(table))[:targets]] for table in (train, holdout))
+    inside, outside = _targets(tables, targets, rng)
     naive = _mean(shares[inside[:, secret]])
     measure = _measure(right(inside), right(outside), naive, seed)
     note = f"1 column from {len(known)}, nearest of {len(synthetic):,} synthetic rows"
     return Attack(what=What("inference"), measures=(measure,), note=note, control=len(outside))
+
+
+def _targets(tables: Attacked, most: int, rng: np.random.Generator) -> list[Codes]:
+    """Training people and held-out ones, so many of each by lot."""
+    return [table[rng.permutation(len(table))[:most]] for table in (tables.train, tables.holdout)]
 
 
 def _nearest(rows: Rows, people: Codes, count: int, seed: list[int]) -> Ints:

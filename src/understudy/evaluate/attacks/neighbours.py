@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from understudy.evaluate.attacks.attack import Attack, Measure, ranking
 from understudy.evaluate.attacks.rates import Floats, Rate, effective, exact, luck, more, sums
 from understudy.evaluate.figure import Figure, What
-from understudy.evaluate.utility.distance import Distances, Rows, Space, lacking, tables
+from understudy.evaluate.utility.distance import Attacked, Distances, Rows, Space
 from understudy.evaluate.utility.marginals import Codes
 from understudy.ground.check import in_range, one_of, whole
 
@@ -49,15 +49,7 @@ FIGURES = ("dcr", "dcr_p5", "nndr", "nndr_p5")
 
 
 def neighbourhood(
-    train: Codes,
-    holdout: Codes,
-    synthetic: Codes,
-    *,
-    space: Space | None = None,
-    targets: int = 1000,
-    outliers: float | None = None,
-    score: str = "share",
-    seed: int = 0,
+    tables: Attacked, *, targets: int = 1000, outliers: float | None = None, score: str = "share", seed: int = 0
 ) -> Attack:
     """Attack up to `targets` training rows and as many held-out ones; `outliers`: their share among the targets."""
     whole(targets=targets)
@@ -65,10 +57,9 @@ def neighbourhood(
     in_range(0, 1, outliers=outliers or 0)
     odd_ones = None if outliers is None else round(100 * outliers)
     what = What("mia", part="" if score == "share" else score, outliers=odd_ones)
-    space, given = tables(space, train=train, holdout=holdout, synthetic=synthetic)
-    train, holdout, synthetic = given.values()
-    if reason := lacking(given, holdout=2):
+    if reason := tables.lacking(holdout=2):
         return Attack.absent(what, reason)
+    train, holdout, synthetic, space = tables.train, tables.holdout, tables.synthetic, tables.space
     rng = np.random.default_rng([seed, 0])
     odd = np.split(_outlying(np.concatenate([train, holdout]), space, rng), [len(train)])
     count = min(targets, len(holdout) // 2, *(_most(mask, outliers) for mask in odd))
@@ -149,18 +140,15 @@ class _Look:
         return Rate(*((s / train) / (s / train + (1 - s) / holdout) for s in (rate.value, rate.low, rate.high)))
 
 
-def neighbours(
-    train: Codes, holdout: Codes, synthetic: Codes, *, space: Space | None = None, most: int = 5_000, seed: int = 0
-) -> tuple[Attack, tuple[Figure, ...]]:
+def neighbours(tables: Attacked, *, most: int = 5_000, seed: int = 0) -> tuple[Attack, tuple[Figure, ...]]:
     """Whether synthetic rows are closer to training rows than to held-out ones, and how close against unseen rows."""
     whole(most=most)
-    space, given = tables(space, train=train, holdout=holdout, synthetic=synthetic)
-    train, holdout, synthetic = given.values()
-    if reason := lacking(given, train=2, holdout=2):
+    train, holdout, synthetic = tables.train, tables.holdout, tables.synthetic
+    if reason := tables.lacking(train=2, holdout=2):
         absent = tuple(Figure.absent(What(name), reason, better="higher") for name in FIGURES)
         return Attack.absent(What("closer_to_train"), reason), absent
     rng = np.random.default_rng([seed, 0])
-    pool = Rows(np.concatenate([train, holdout]), space)
+    pool = Rows(np.concatenate([train, holdout]), tables.space)
     drawn, held = (np.sort(rng.choice(len(rows), min(most, len(rows)), replace=False)) for rows in (synthetic, holdout))
     fake = _look(synthetic[drawn], pool, len(train))
     real = _look(holdout[held], pool, len(train), themselves=len(train) + held)

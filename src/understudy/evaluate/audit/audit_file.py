@@ -20,7 +20,7 @@ from understudy.evaluate.audit.auditing import UNREAD, AuditResult, Case, audit_
 from understudy.evaluate.audit.bounds import NoGaussianError
 from understudy.evaluate.audit.canaries import ROUNDS, VertiGanAudit, cut_down
 from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
-from understudy.evaluate.audit.joint_canary import AggregatorsAudit, joint_case
+from understudy.evaluate.audit.joint_canary import AggregatorsAudit, JointAudit
 from understudy.ground.check import one_of, whole
 from understudy.ground.durable import read_json
 from understudy.ground.errors import ConfigError
@@ -31,42 +31,6 @@ from understudy.protocols.protocol import Protocol
 
 ASSUMED_RATE = 0.1
 PEOPLE = 40
-
-
-def plain_case(
-    protocol: Protocol,
-    config: Any,
-    schemas: Mapping[str, Schema],
-    budgets: Mapping[str, Budget],
-    *,
-    target: str,
-    people: int = PEOPLE,
-) -> Case:
-    """Any protocol as it is, searched by a linear rule over all that the target was paid for.
-
-    Where parties hold the same people, the canary is missing from all of them, otherwise from the target alone.
-    Edges: the worlds differ by one in the number of people, and in whatever a protocol derives from that public
-    number; a protocol whose noise is small against this needs a case of its own.
-    """
-    one_of(schemas, target=target)
-    whole(people=people)
-    tables = {name: TABLE.made_up(schema, people) for name, schema in schemas.items()}
-    public = {name: table.schema for name, table in tables.items()}
-
-    def build(name: str, gone: bool, seed: int) -> Party:
-        rows = tables[name].take(np.arange(int(gone), people))
-        return protocol.build(name, rows, **seat(name, budgets[name], seed))
-
-    together = isinstance(build(target, False, 0), AlignedParty)
-    return Case(
-        target=target,
-        parties=lambda present, trial: {
-            name: build(name, not present and (together or name == target), len(tables) * trial + number)
-            for number, name in enumerate(tables)
-        },
-        train=lambda parties: protocol.train(config, parties, public),
-        notes=(f"{people} people, the protocol as it is", UNREAD),
-    )
 
 
 class RunFile(typing.Protocol):
@@ -136,14 +100,54 @@ def _in_few_rounds(of: Subject) -> Any:
 
 
 def _plain(of: Subject) -> Case:
-    return plain_case(of.protocol, _in_few_rounds(of), of.tables, of.budgets, target=of.target, people=of.few)
+    """Any protocol as it is, searched by a linear rule over all that the target was paid for.
+
+    Where parties hold the same people, the canary is missing from all of them, otherwise from the target alone.
+    Edges: the worlds differ by one in the number of people, and in whatever a protocol derives from that public
+    number; a protocol whose noise is small against this needs a case of its own.
+    """
+    config, tables = _in_few_rounds(of), {name: TABLE.made_up(schema, of.few) for name, schema in of.tables.items()}
+    public = {name: table.schema for name, table in tables.items()}
+
+    def build(name: str, gone: bool, seed: int) -> Party:
+        rows = tables[name].take(np.arange(int(gone), of.few))
+        return of.protocol.build(name, rows, **seat(name, of.budgets[name], seed))
+
+    together = isinstance(build(of.target, False, 0), AlignedParty)
+    return Case(
+        target=of.target,
+        parties=lambda present, trial: {
+            name: build(name, not present and (together or name == of.target), len(tables) * trial + number)
+            for number, name in enumerate(tables)
+        },
+        train=lambda parties: of.protocol.train(config, parties, public),
+        notes=(f"{of.few} people, the protocol as it is", UNREAD),
+    )
 
 
 def _joint(of: Subject, *, alone: bool = False) -> Case:
-    """Joint releases of the record's study."""
-    if of.protocol.study is None:
+    """Joint releases of the record's study; what the run would refuse is refused. `alone`: as if the target were the
+    only holder.
+    """
+    if (study := of.protocol.study) is None:
         raise ConfigError(f"{of.protocol.name} names no study of joint releases. Nothing was audited.")
-    return joint_case(of.protocol.study, _in_few_rounds(of), of.schemas, of.budgets, of.target, of.few, alone=alone)
+    config, schemas = _in_few_rounds(of), of.schemas
+    whole_study = study(config, schemas)
+    if alone or whole_study.grid.partition == "rows":
+        if "most_holders" in of.protocol.settings:
+            config = replace(config, most_holders=1)
+        schemas = {of.target: of.schema}
+        try:
+            study(config, schemas)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{of.target} alone cannot be audited: {error} Name another party. Nothing was audited."
+            ) from None
+    else:
+        schemas = {name: replace(schema, person=None) for name, schema in schemas.items()}
+    return JointAudit(
+        study=study, config=config, schemas=schemas, budgets=of.budgets, target=of.target, people=of.few
+    ).case()
 
 
 # How a protocol is audited (`Protocol.audit`).

@@ -17,7 +17,7 @@ discloses, differs by one between the worlds.
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -181,33 +181,6 @@ def counted(found: Found, rows: Mapping[str, Any], people: int) -> dict[str, dic
             products[name] = {(g, h): torch.from_numpy(vectors[g].T @ vectors[h]) for g, h in product.pairs}
         counted[name] = parts | stage.across(products)
     return counted
-
-
-def joint_case(
-    study: type[Study[Any]],
-    config: Any,
-    schemas: Mapping[str, Any],
-    budgets: Mapping[str, Budget],
-    target: str,
-    people: int,
-    *,
-    alone: bool = False,
-) -> Case:
-    """The case of this party; what the run would refuse is refused. `alone`: as if the target were the only holder."""
-    whole = study(config, schemas)
-    if alone or whole.grid.partition == "rows":
-        if any(one.name == "most_holders" for one in fields(config)):
-            config = replace(config, most_holders=1)
-        schemas = {target: schemas[target]}
-        try:
-            study(config, schemas)
-        except ConfigError as error:
-            raise ConfigError(
-                f"{target} alone cannot be audited: {error} Name another party. Nothing was audited."
-            ) from None
-    else:
-        schemas = {name: replace(schema, person=None) for name, schema in schemas.items()}
-    return JointAudit(study=study, config=config, schemas=schemas, budgets=budgets, target=target, people=people).case()
 
 
 # Two aggregators

@@ -134,23 +134,31 @@ class Rows:
         return np.concatenate([*self.each(targets, lambda distances, _: distances.min(axis=1))])
 
 
-def tables(space: Space | None, **given: Codes) -> tuple[Space, dict[str, Codes]]:
-    """The tables, checked against each other and against the space; without one, Hamming's."""
-    found = checked(nothing="Nothing was attacked.", **given)
-    needed = np.max([codes.max(axis=0, initial=0) + 1 for codes in found.values()], axis=0).astype(int)
-    space = Space.hamming(needed.tolist()) if space is None else space
-    if len(space.sizes) != len(needed) or (needed > space.sizes).any():
-        raise ConfigError(
-            f"the columns are said to have {list(space.sizes)} levels and need {needed.tolist()}. Nothing was attacked."
-        )
-    return space, found
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """What an attack is about: rows that were trained on, rows that were not, and synthetic ones, in one space."""
 
+    train: Codes
+    holdout: Codes
+    synthetic: Codes
+    space: Space
 
-def lacking(given: dict[str, Codes], **least: int) -> str:
-    """Why the tables cannot be compared: no columns, or fewer rows in one than `least` says (1); or nothing."""
-    for name, codes in given.items():
-        if not codes.shape[1]:
+    @classmethod
+    def of(cls, train: Codes, holdout: Codes, synthetic: Codes, space: Space | None = None) -> "Attacked":
+        """The tables, checked against each other and against the space; without one, Hamming's."""
+        found = checked(nothing="Nothing was attacked.", train=train, holdout=holdout, synthetic=synthetic)
+        needed = np.max([codes.max(axis=0, initial=0) + 1 for codes in found.values()], axis=0).astype(int)
+        space = Space.hamming(needed.tolist()) if space is None else space
+        if len(space.sizes) != len(needed) or (needed > space.sizes).any():
+            sizes = f"the columns are said to have {list(space.sizes)} levels and need {needed.tolist()}"
+            raise ConfigError(f"{sizes}. Nothing was attacked.")
+        return cls(**found, space=space)
+
+    def lacking(self, **least: int) -> str:
+        """Why the tables cannot be compared: no columns, or fewer rows in one than `least` says (1); or nothing."""
+        if not self.train.shape[1]:
             return "there are no columns."
-        if len(codes) < (needed := least.get(name, 1)):
-            return f"the {name} table has {len(codes)} rows and {needed} are needed."
-    return ""
+        for name in ("train", "holdout", "synthetic"):
+            if (rows := len(getattr(self, name))) < (needed := least.get(name, 1)):
+                return f"the {name} table has {rows} rows and {needed} are needed."
+        return ""
