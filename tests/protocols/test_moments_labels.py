@@ -20,8 +20,7 @@ from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, MessageError, SchemaError
 from understudy.models.moments.fit import centres
-from understudy.models.moments.labels import Labels
-from understudy.models.moments.released import COUNT
+from understudy.models.moments.released import COUNT, Labels
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import Crowd, needed_multipliers
 from understudy.protocols.joint.messages import Propose

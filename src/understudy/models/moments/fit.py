@@ -29,7 +29,7 @@ from torch import Tensor
 
 from understudy.data.encoding.frame import UNIT, Frame
 from understudy.models.moments.gaussians import CellGaussians
-from understudy.models.moments.labels import Labels, Released, by_labels
+from understudy.models.moments.released import Labels, Released, by_labels
 
 _PRICE = 2.0  # of a group of levels beside 2 ln(channels)
 

@@ -25,9 +25,8 @@ from torch.nn import functional
 
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.softmax import BlockSoftmax
 from understudy.models.kernels.taps import SLOPE, Taps, dense_parameters, drawn_uniform, perceptron
-from understudy.models.network import Network, check_weights, each_whole, filled
+from understudy.models.network import BlockSoftmax, Network, check_weights, each_whole, filled
 
 ENCODER, DECODER = (64, 32), (64, 128)  # Table II, tabular data
 _MOST_LAYERS = 16  # of images

@@ -26,8 +26,7 @@ from torch.nn import functional
 from understudy.ground.check import in_range, one_of, whole
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.padding import padded, pays
-from understudy.models.kernels.softmax import BlockSoftmax
-from understudy.models.network import Network, check_weights, each_whole
+from understudy.models.network import BlockSoftmax, Network, check_weights, each_whole
 
 _WIDE = 1_000  # Table 2 halves the width up to 566 and takes 0.35 of it from 1,500 on
 # Of the generator's branch, coarse to fine; the critic's are the same from fine to coarse.

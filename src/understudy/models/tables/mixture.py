@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.softmax import BlockSoftmax
-from understudy.models.network import MOST_COMPONENTS, MOST_WEIGHTS, Network, each_whole
+from understudy.models.network import MOST_COMPONENTS, MOST_WEIGHTS, BlockSoftmax, Network, each_whole
 from understudy.models.tables.given_rules import Ruled
 
 _LAST = 1 - 2.0**-30  # of [0, 1): a component's number may be added without rounding up to the next

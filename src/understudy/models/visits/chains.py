@@ -26,8 +26,7 @@ from understudy.data.visits import VisitCodes
 from understudy.data.visits.counts import AHEAD
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.softmax import BlockSoftmax
-from understudy.models.network import MOST_WEIGHTS, Network, each_whole, shapes_only
+from understudy.models.network import MOST_WEIGHTS, BlockSoftmax, Network, each_whole, shapes_only
 from understudy.models.tables.given_rules import Ruled, Rules, put
 from understudy.models.tables.mixture import latin
 

@@ -3,7 +3,7 @@
 What Gram is for tables, this is for what has no columns. Rows become vectors of whole numbers by a public transform
 (`data.encoding.frame`); three small sets of sums over people are released, each about what the one before it gave
 (`stages`); everything after is free (`models/moments/fit.py`). Labels beside the rows are optional: one, or several,
-which are drawn with the row (`models/moments/labels.py`).
+which are drawn with the row (`models/moments/released.py`).
 
 Sources: private moments in a basis that no row chose are the idea of DP-MERF (Harder, Adamczewski, Park, AISTATS 2021);
 noise by Canonne, Kamath, Steinke 2020; sums by Bonawitz et al. 2017 (`privacy/secure/sums.py`); noise on second moments
@@ -25,8 +25,7 @@ from understudy.data.schema import Grid
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.ground.settings import TRUTH, Takes, between, setting, whole_to
-from understudy.models.moments.labels import Labels
-from understudy.models.moments.released import COUNT, SCALE
+from understudy.models.moments.released import COUNT, SCALE, Labels
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.forecast import Error
 from understudy.protocols.core.settings import JointConfig, OverRows

@@ -25,7 +25,7 @@ from understudy.data.encoding.frame import UNIT, Frame, on_diagonal, packed
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
 from understudy.models.moments import released
-from understudy.models.moments.labels import Labels
+from understudy.models.moments.released import Labels
 from understudy.privacy.secure.moments import LARGEST, Whole, bounded, cell_moments, cell_sums
 from understudy.protocols.moments.rows import Rows, Sums, even, of_all
 
