@@ -51,8 +51,8 @@ reference: for-tests ## write docs/settings.md from the protocols' own settings
 tables: for-tests ## make tables [NAME=critic]: the READMEs' tables, from the CSV files beside them
 	@$(BIN)/python benchmarks/common/readme.py $(NAME)
 
-plot: for-tests ## the README's plot, docs/quality.svg, from the CSV file of benchmarks/joint
-	@$(BIN)/python benchmarks/joint/plot.py
+plot: for-tests ## the README's plot, docs/quality.svg, and that of benchmarks/rivals, from their CSV files
+	@$(BIN)/python benchmarks/joint/plot.py && $(BIN)/python benchmarks/rivals/plot.py
 
 picture: for-tests ## the README's picture of a report, docs/report.png, from a run of the demo; needs Chromium
 	@$(BIN)/python docs/picture.py

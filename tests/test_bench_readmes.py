@@ -28,10 +28,13 @@ def test_every_table_and_every_marked_figure_is_that_of_its_csv_file(readme: Mod
         assert not readme.unused(said, tables), name
 
 
-def test_the_plot_of_the_readme_is_that_of_its_csv_file(load_bench: Callable[..., ModuleType]) -> None:
-    plot = load_bench("joint", "plot")
+@pytest.mark.parametrize(("bench", "page"), [("joint", BENCHMARKS.parent), ("rivals", BENCHMARKS / "rivals")])
+def test_the_plot_of_a_readme_is_that_of_its_csv_file(
+    load_bench: Callable[..., ModuleType], bench: str, page: Path
+) -> None:
+    plot = load_bench(bench, "plot")
     assert plot.OUT.read_text() == plot.drawn(), "make plot"
-    assert f"](docs/{plot.OUT.name})" in (BENCHMARKS.parent / "README.md").read_text()
+    assert f"]({plot.OUT.relative_to(page).as_posix()})" in (page / "README.md").read_text()
 
 
 def test_what_the_readme_says_of_the_plot_is_what_it_shows(load_bench: Callable[..., ModuleType]) -> None:

@@ -15,6 +15,7 @@ spent, is gone on with by the same command. `--only` takes texts that must all b
     AIM (dpmm), MST (dpmm)  by dpmm, its settings; all data in one place
     AIM (pgm), MST (pgm)    the authors' scripts of private-pgm on mbi, their settings; all data in one place
     Tab-PE                  private evolution, its authors' settings; all data in one place
+    FLAIM                   AugFLAIM by its authors' code, its settings; three holders of rows
     real, independent       the rows themselves, and every column shuffled by itself: neither is private
 
 Rivals get codes and the number of levels of each column, which are the declared bins and levels of the schema; ours
@@ -82,7 +83,9 @@ RIVALS: dict[str, tuple[str, bool]] = {  # the adapter, and whether equal noise 
     "AIM (dpmm)": ("dpmm", True),
     "MST (pgm)": ("private_pgm", True),
     "AIM (pgm)": ("private_pgm", True),
+    "FLAIM": ("flaim", True),
 }
+OVER_ROWS = ("FLAIM",)  # rivals that have three holders of rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +124,8 @@ def cells(datasets: list[str], seeds: int) -> Iterator[Cell]:
                     yield Cell(method=method, holding=holding, noise="own", **head)
             for method, (_, equal) in RIVALS.items():
                 for noise in ("own", "equal") if equal else ("own",):
-                    yield Cell(method=method, holding=PLACE, noise=noise, **head)
+                    holding = HOLDINGS[2] if method in OVER_ROWS else PLACE
+                    yield Cell(method=method, holding=holding, noise=noise, **head)
 
 
 def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,9 @@ from common.markdown import once, table
 
 HERE = Path(__file__).parent
 OURS = ("one holder", "two of columns", "three of rows")
-COUNTED = ("one holder", "one holder, people public", "two of columns")
-HEADS = {
-    "one holder": "ours, one holder",
-    "two of columns": "ours, two of columns",
-    "three of rows": "ours, three of rows",
-}
+COUNTED = ("one holder", "one holder, people public", "two of columns", "three of rows")
+SHOWN = (*COUNTED, "one holder, no target", "two of columns, no target")
+LARGEST = 24  # losses that the first page shows
 FIGURES = {  # name, digits, whether more is better, how much better is not yet a difference
     "avd1": ("1-way", 3, False, 0.0),
     "avd2": ("2-way", 3, False, 0.0),
@@ -50,6 +47,10 @@ def rivals() -> list[str]:
     return [who for who in dict.fromkeys(rows().who) if not who.startswith(OURS) and who not in ("real", "independent")]
 
 
+def head(who: str) -> str:
+    return f"ours, {who}" if who.startswith(OURS) else who
+
+
 def wide(figure: str) -> pd.DataFrame:
     """A line for each table, ε and seed, a column for each method."""
     done = rows()[rows().outcome == "ok"]
@@ -73,16 +74,16 @@ def counts() -> str:
             cells = []
             for figure in SAID:
                 gap = ahead(figure, ours, theirs)
-                cells.append(f"{int((gap < -FIGURES[figure][3]).sum())} of {len(gap)}" if len(gap) else "–")
+                cells.append(f"{int((gap < -FIGURES[figure][3]).sum())}/{len(gap)}" if len(gap) else "–")
             if any(cell != "–" for cell in cells):
-                lines.append([HEADS.get(ours, f"ours, {ours}"), theirs, *cells])
+                lines.append([head(ours), theirs, *cells])
     names = once(line[0] for line in lines)
     body = [[name, *line[1:]] for name, line in zip(names, lines, strict=True)]
     return table(("ours, target named", "lost to", *(FIGURES[figure][0] for figure in SAID)), body, "llr")
 
 
-def losses(figures: tuple[str, ...] = FIRST) -> str:
-    """Where the best rival is better than ours by one holder or two, the largest difference first; the first seed."""
+def losses(figures: tuple[str, ...] = FIRST, most: int | None = None) -> str:
+    """Where the best rival is better than one of ours, the largest difference first; the first seed."""
     lines = []
     for figure in figures:
         name, digits, more, least = FIGURES[figure]
@@ -90,7 +91,7 @@ def losses(figures: tuple[str, ...] = FIRST) -> str:
         others = first[[who for who in rivals() if who in first and not who.endswith("equal noise")]]
         for key, line in others.iterrows():
             seen = line.dropna()
-            ours = first.loc[key].reindex(OURS[:2])
+            ours = first.loc[key].reindex(OURS)
             if seen.empty:
                 continue
             best = seen.idxmax() if more else seen.idxmin()
@@ -99,14 +100,14 @@ def losses(figures: tuple[str, ...] = FIRST) -> str:
                 said = ["" if pd.isna(value) else bare(value, digits) for value in (*ours, seen[best])]
                 lines.append((gap, [str(key[0]), f"{key[1]:g}", name, *said, str(best)]))
     ordered = [line for _, line in sorted(lines, key=lambda pair: -pair[0])]
-    heads = ("table", "ε", "figure", *(HEADS[holding] for holding in OURS[:2]), "best rival", "which")
-    return table(heads, ordered, "lrlrrrl")
+    heads = ("table", "ε", "figure", *map(head, OURS), "best rival", "which")
+    return table(heads, ordered[:most], "lrlrrrrl")
 
 
 def cells() -> str:
     """2-way distance and AUC of every cell of the first seed."""
     found, lines = rows()[rows().epsilon.notna() & (rows().seed == 0)], []
-    heads = [who for who in (*COUNTED, *rivals()) if (found.who == who).any()]
+    heads = [who for who in (*SHOWN, *rivals()) if (found.who == who).any()]
     for key, part in found.groupby(KEY, sort=False):
         said = []
         for who in heads:
@@ -119,9 +120,7 @@ def cells() -> str:
             else:
                 said.append(f"{bare(done.avd2.mean())} / {bare(done.boosting_auc.mean())}")
         lines.append([str(key[0]), f"{key[1]:g}", *said])
-    return table(
-        ("table", "ε", *(HEADS.get(who, f"ours, {who}" if who in COUNTED else who) for who in heads)), lines, "lr"
-    )
+    return table(("table", "ε", *map(head, heads)), lines, "lr")
 
 
 def costs() -> str:
@@ -131,7 +130,7 @@ def costs() -> str:
     for who, part in found.groupby("who", sort=False):
         done, over = part[part.outcome == "ok"], part.outcome.str.startswith("over")
         lines.append([
-            HEADS.get(str(who), str(who)), str(len(part)), f"{done.seconds.median():.1f}", f"{done.seconds.max():,.0f}",
+            head(str(who)), str(len(part)), f"{done.seconds.median():.1f}", f"{done.seconds.max():,.0f}",
             f"{done.peak_mb.max():,.0f}", str(int(over.sum())),
         ])  # fmt: skip
     heads = ("method", "cells", "CPU seconds, median", "most", "MB, most", "over the limit")
@@ -139,6 +138,6 @@ def costs() -> str:
 
 
 TABLES = {
-    "losses": losses, "more losses": lambda: losses(SAID[len(FIRST) :]), "counts": counts, "cells": cells,
-    "costs": costs,
+    "losses": lambda: losses(most=LARGEST), "all losses": losses, "more losses": lambda: losses(SAID[len(FIRST) :]),
+    "counts": counts, "cells": cells, "costs": costs,
 }  # fmt: skip

@@ -21,6 +21,7 @@ SOURCES = {
     "dpsynth": ["dpsynth"],
     "private_pgm": ["private-pgm/mechanisms", "private-pgm/src"],  # its scripts want mbi as it was at their commit
     "tab_pe": ["DPSDA"],
+    "flaim": ["flaim"],
 }
 
 
