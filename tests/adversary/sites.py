@@ -186,7 +186,7 @@ def _told_alike(line: Channel) -> bytes:
 def _critic(sites: Sites, real: Any) -> Any:
     def gradient(layers: Any, rows: Tensor, *rest: Any, **settings: Any) -> Any:
         clip, noise, batch = (settings[key] for key in ("clip_norm", "noise_multiplier", "expected_batch"))
-        config, people = sites.holder.config, len(sites.holder.aligned)
+        config, people = sites.holder.config, sites.holder.aligned.rows
         sites.use(sampled(config.batch / people, noise))
 
         def total(mask: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ def aligned(party: Any, order: Tensor) -> list[int]:
     party.answer(MaskOwn(salt=bytes(32), people={"clinic": PEOPLE, "made up": GUESSED}))
     party.answer(MaskOther(owner="made up", masked=guesses(0)))
     party.answer(Found(positions=order))
-    return [int(one) for one in party.aligned["id"]]
+    return [int(one) for one in party.aligned.frame["id"]]
 
 
 def guesses(first: int) -> Tensor:
@@ -76,7 +76,7 @@ def test_a_person_stays_with_one_teacher_whatever_order_a_server_asks_for_later(
     train = vd_gan_pate.Teachers.train
 
     def watched(teachers: Any, *drawn: Any) -> None:
-        for person, teacher in zip(party.aligned["id"], party.assigned.tolist(), strict=True):
+        for person, teacher in zip(party.aligned.frame["id"], party.assigned.tolist(), strict=True):
             taught[int(person)].add(teacher)
         train(teachers, *drawn)
 
@@ -148,7 +148,7 @@ def test_another_order_of_the_people_hides_no_participation(tmp_path: Path) -> N
         run.party.answer(Keep(round=1))
         run.party.answer(Return(round=1))
     except MessageError:
-        run.ids = [int(one) for one in run.party.aligned["id"]]
+        run.ids = [int(one) for one in run.party.aligned.frame["id"]]
     run.round(other)
     assert run.paid >= max(run.taken.values())
 

@@ -141,7 +141,7 @@ def people_are_drawn_as_often_as_paid_for() -> None:
     party = begun_party()
     event = next(iter(party.ledger.spend()))
     assert isinstance(event, PoissonSampledDpEvent)
-    rate, people = event.sampling_probability, len(party.aligned)
+    rate, people = event.sampling_probability, party.aligned.rows
     drawn = [len(batch) for _ in range(200) for batch in party.batches(party._drawn_by(b""))]
     chances = len(drawn) * people
     assert abs(sum(drawn) - chances * rate) < 6 * (chances * rate * (1 - rate)) ** 0.5

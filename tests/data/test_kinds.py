@@ -81,7 +81,7 @@ def test_rows_come_back_from_their_numbers(name: str) -> None:
     schema = SCHEMAS[name]
     kind = kind_of(schema)
     rows = kind.made_up(schema, 4)
-    numbers = kind.encode(rows, kind.roster(rows).frame)
+    numbers = kind.encode(rows, kind.roster(rows))
     assert numbers.shape == (4, kind.width(schema))
     drawn = kind.decode(schema, numbers, FastRng(0), "argmax")
     if isinstance(drawn, pd.DataFrame):

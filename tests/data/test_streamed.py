@@ -15,13 +15,14 @@ import torch
 from test_cli import Run
 from understudy.api.train import train
 from understudy.data.column import Binned
+from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.fine import fine_schema
 from understudy.data.reading import databases, files
 from understudy.data.reading.sources import TableSource
 from understudy.data.reading.writing import write_table
 from understudy.data.samples import toy
 from understudy.data.schema import Integer, Schema
-from understudy.data.table import StreamedTable, Table, check_table, open_table, read_table
+from understudy.data.table import StreamedTable, Table, TakenTable, check_table, open_table, read_table
 from understudy.evaluate import holdings
 from understudy.evaluate.holdings import own_rows, raw_rows
 from understudy.ground.errors import AlignmentError, PartyError, SchemaError
@@ -147,18 +148,48 @@ def test_holders_of_long_and_of_short_tables_count_together(tmp_path: Path, monk
     pd.testing.assert_frame_equal(*made)
 
 
-def test_columns_at_several_holders_are_read_whole(tmp_path: Path) -> None:
-    names = SCHEMA.names
-    parts = {"a": list(names[::2]), "b": list(names[1::2])}
+@pytest.mark.parametrize("size", [7, 64, 10**6])
+@pytest.mark.parametrize("grid", [False, True])
+def test_columns_at_several_holders_are_never_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, grid: bool
+) -> None:
+    monkeypatch.setattr(files, "BATCH", size)
+    frame = FRAME.assign(id=[n if n < 70 else f"p{n}é" for n in FRAME["id"]] if grid else FRAME["id"]).astype(
+        {"id": str}
+    )
+    one, other = list(SCHEMA.names[::2]), list(SCHEMA.names[1::2])
+    cuts = {"a": (one, slice(None)), "b": (other, slice(0, 80)), "c": (other, slice(80, 145))}
+    cuts = cuts if grid else {"a": (one, slice(10, None)), "b": (other, slice(None, None, -1))}
+    schemas = {name: SCHEMA.select(columns) for name, (columns, _) in cuts.items()}
     made = []
     for long in (True, False):
-        tables: dict[str, Any] = {name: FRAME[["id", *columns]] for name, columns in parts.items()}
-        schemas = {name: SCHEMA.select(columns) for name, columns in parts.items()}
+        tables: dict[str, Any] = {name: frame[["id", *columns]][some] for name, (columns, some) in cuts.items()}
         if long:
-            tables["a"] = kept(tmp_path, "parquet", tables["a"], schemas["a"])
-        federation = Federation.rehearsal(tables, schemas, budget=BUDGET, seed=3)
-        made.append(train("gram", federation, run="r", **SMALL).generator.sample(50, seed=1))
-    pd.testing.assert_frame_equal(*made)
+            for name in tables:
+                (tmp_path / name).mkdir()
+                tables[name] = kept(tmp_path / name, "parquet", tables[name], schemas[name])
+        with monkeypatch.context() as held:
+            if long:
+                held.delattr(StreamedTable, "frame")
+                held.delattr(TakenTable, "frame")
+            federation = Federation.rehearsal(tables, schemas, budget=BUDGET, seed=3)
+            made.append(train("gram", federation, run="r", **SMALL).generator)
+    pd.testing.assert_frame_equal(*(one.sample(50, seed=1) for one in made))
+    assert made[0].card == made[1].card
+
+
+def test_people_who_changed_places_since_they_were_aligned_are_not_taken_for_others(tmp_path: Path) -> None:
+    table, order = open_table(source := kept(tmp_path, "parquet"), SCHEMA), [5, 149, 0]
+    assert table.people.tolist() == FRAME["id"].tolist()
+    taken = table.take(order)
+    assert taken.encoded(Codec(SCHEMA).codes).tolist() == Codec(SCHEMA).codes(FRAME)[order].tolist()
+    pd.testing.assert_frame_equal(taken.frame, read_table(FRAME, SCHEMA).take(order).frame)
+    for changed in (FRAME[::-1], FRAME[1:], pd.concat([FRAME, FRAME.assign(id=FRAME["id"] + 1000)])):
+        changed.to_parquet(source.table, index=False)
+        with pytest.raises(PartyError, match="cannot be read again"):
+            taken.encoded(Codec(SCHEMA).codes)
+        with pytest.raises(SchemaError, match="its people are others by now, or in another order"):
+            _ = table.people
 
 
 @pytest.mark.parametrize("kind", KINDS)

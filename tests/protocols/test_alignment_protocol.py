@@ -55,7 +55,7 @@ def holder(name, ids=None, *, person="id", seed=None, folder=None, rng=None):
 
 
 def orders(parties):
-    return {name: party.aligned["id"].tolist() for name, party in parties.items()}
+    return {name: party.aligned.frame["id"].tolist() for name, party in parties.items()}
 
 
 @pytest.mark.parametrize("names", [("clinic", "insurer"), ("clinic", "insurer", "lab")])
@@ -67,7 +67,7 @@ def test_every_party_ends_with_its_rows_in_one_order(names):
     assert all(order == found["clinic"] for order in found.values())
     assert set(found["clinic"]) == shared
     for name, party in parties.items():
-        assert [HELD[name][row] for row in party.aligned[f"{name}_row"]] == found[name]
+        assert [HELD[name][row] for row in party.aligned.frame[f"{name}_row"]] == found[name]
 
 
 def rebuilt(seed=None):
@@ -233,7 +233,7 @@ def test_tables_without_people_match_row_by_row_if_they_are_equally_long():
     parties = {name: holder(name, range(4), person=None) for name in HELD}
     line = LocalParties(parties)
     assert align_people(line) == 4
-    assert all(party.aligned.iloc[:, -1].tolist() == [0, 1, 2, 3] for party in parties.values())
+    assert all(party.aligned.frame.iloc[:, -1].tolist() == [0, 1, 2, 3] for party in parties.values())
     assert {row["ask"] for row in line.transcript.rows()} == {"alignment.introduce", "alignment.found"}
     parties["lab"] = holder("lab", range(3), person=None)
     with pytest.raises(AlignmentError, match="clinic has 4 rows, insurer has 4 rows, lab has 3 rows"):
@@ -261,7 +261,7 @@ def test_a_kept_state_brings_the_rows_back_but_not_to_another_table(tmp_path):
     again = {name: holder(name, folder=tmp_path / name) for name in HELD}
     LocalParties(again).ask(Return(round=3))
     assert orders(again) == orders(parties)
-    assert np.array_equal(again["lab"].aligned.columns, parties["lab"].aligned.columns)
+    assert np.array_equal(again["lab"].aligned.frame.columns, parties["lab"].aligned.frame.columns)
     shorter = holder("lab", [2, 5, 6], folder=tmp_path / "lab")
     with pytest.raises(ArtefactError, match="lab: the saved state is about 4 people, the table has 3"):
         shorter.answer(Return(round=3))

@@ -70,7 +70,7 @@ def test_everybodys_row_follows_its_person_through_the_alignment() -> None:
     clinic, radiology = parties["clinic"], parties["radiology"]
     assert isinstance(clinic, verti_gan.VertiGanParty)
     assert isinstance(radiology, verti_gan.VertiGanParty)
-    order = clinic.aligned["id"].to_numpy()
+    order = clinic.aligned.frame["id"].to_numpy()
     place = {person: number for number, person in enumerate(ids)}
     marks = (radiology.encoded().view(40, 4, 4)[:, 0, 3] * 255).round().long().tolist()
     assert marks == [place[person] % 250 for person in order]
@@ -190,8 +190,8 @@ def test_a_table_is_its_own_roster_and_arrays_keep_their_places() -> None:
     assert TABLE.roster(held) is held
     rows = images(5, people=[9, 8, 7, 6, 5])
     people = IMAGES.roster(rows)
-    picked = people.take([3, 0]).frame
-    assert picked["id"].tolist() == [6, 9]
+    picked = people.take([3, 0])
+    assert picked.people.tolist() == [6, 9]
     assert torch.equal(IMAGES.encode(rows, picked), torch.from_numpy(rows.values[[3, 0]]).flatten(1))
 
 

@@ -256,7 +256,7 @@ def test_a_dealer_that_takes_its_masks_off_a_blinded_share_still_sees_uniform_nu
     widths = [Codec(schema).width for schema in schemas.values()]
     first = first.view(*widths)
     own = ring.words(first) - ring.uniform(agree.seeds["holder 1"], 2**64 - 1, *first.shape)
-    aligned = parties["holder 1"].aligned
+    aligned = parties["holder 1"].aligned.frame
     y = Codec(schemas["holder 1"]).encode(aligned).numpy() > 0
     r = ring.uniform(agree.seeds["holder 1"], 0, len(y), first.shape[0])
     other = next(ask for name, ask, _ in seen.log if isinstance(ask, Agree) and name == "holder 1")

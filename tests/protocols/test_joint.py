@@ -136,7 +136,7 @@ class Numbers(Study[Any]):
         return VectorPricing(1, 1, (1.0,) * len(self.releases))
 
     def rows(self, holding: Any) -> Any:
-        frame = holding.rows.frame if holding.aligned is None else holding.aligned
+        frame = holding.rows.frame if holding.aligned is None else holding.aligned.frame
         rows = frame[list(holding.rows.schema.names)].to_numpy(dtype=np.float64).view(Rows)
         rows.group = self.grid.group_of(holding.name)
         return rows
@@ -517,7 +517,7 @@ def test_rows_that_were_masked_before_all_went_back_are_not_multiplied_with_late
         return ring.uniform(mask_seed(agree.seeds[peer], agree.keys, told), 0, 40, width)
 
     r, s_before, s = mask("one", "two", 2, 2), mask("two", "one", 1, 1), mask("two", "one", 2, 1)
-    rows = X[server.parties["one"].aligned["id"].to_numpy()]
+    rows = X[server.parties["one"].aligned.frame["id"].to_numpy()]
     x = ring.words(rows[:, :2])
     for guess in range(10):  # of one person's number, by a server that knows all others
         y = ring.words(np.concatenate([[[guess]], rows[1:, 2:3]]))

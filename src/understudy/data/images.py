@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from understudy.data.arrays import NO_CLASS, ArraySchema, ArrayTable, Codes, Given
 from understudy.data.column import Real
 from understudy.data.reading.files import Source
-from understudy.data.table import cell_reader, id_reader, read_columns
+from understudy.data.reading.judged import cell_reader, id_reader, read_columns
 from understudy.ground.errors import ConfigError, SchemaError
 
 _MOST_PIXELS = 1 << 20

@@ -38,7 +38,7 @@ from understudy.data.arrays import NO_CLASS, ArraySchema, ArrayTable, Codes
 from understudy.data.column import Categorical, Real
 from understudy.data.reading.cells import Fault, days, floats
 from understudy.data.reading.files import Source
-from understudy.data.table import Reader, cell_reader, id_reader, read_columns
+from understudy.data.reading.judged import Reader, cell_reader, id_reader, read_columns
 from understudy.ground.check import positive, repeated
 from understudy.ground.errors import SchemaError
 

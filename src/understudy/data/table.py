@@ -7,7 +7,8 @@ or 1/0; dates are ISO days.
 
 A table that is longer than memory is checked when it is opened and read in batches whenever it is needed. A protocol
 that only adds up over rows (`gram`, where holders have different people, and of one holder) walks over `batches` and
-holds one of them at a time: of a table that is held there is one. Any other asks for `frame`, and so reads all of it.
+holds one of them at a time: of a table that is held there is one. One that needs every row at its place (`gram` over
+columns, `dplt`, `tied`) holds what it makes of them (`encoded`), and any other asks for `frame`, which is all of it.
 
 Guarantee: a `Table` from `read_table` or `open_table` fits its schema in every cell and has one row per person, or,
 where the caller allows several (`one_row_each=False`), says of every row whose it is. Both are checked at every reading
@@ -20,26 +21,33 @@ is refused, never the other way round.
 """
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
-from itertools import repeat
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.data.reading.cells import NOT_NULLABLE, Fault, read_cells, read_ids
 from understudy.data.reading.coded import Batch, Marks
-from understudy.data.reading.files import Raw, Source, batches_of, is_long, open_source
+from understudy.data.reading.files import Raw, Source, batches_of, is_long
+from understudy.data.reading.judged import (
+    LISTED,
+    Reader,
+    Violation,
+    judged,
+    read_columns,
+    readers_of,
+    scan,
+    violations,
+    wanted,
+)
 from understudy.data.reading.sources import ALL, Part, TableSource, source_at
-from understudy.data.schema import Column, Integer, Real, Schema
-from understudy.ground.check import nearest
-from understudy.ground.errors import SchemaError
+from understudy.data.schema import Schema
+from understudy.ground.errors import PartyError, SchemaError
 
-LISTED = '; "understudy schema check" lists all'
+_AGAIN = "the table cannot be read again as it was when it was opened."
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +91,10 @@ class Table:
         """Where the same rows can be read again."""
         return self.frame
 
+    def encoded(self, encode: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
+        """What `encode` makes of the rows, in their order; of a long table batch by batch (`code_batches`)."""
+        return encode(self.frame)
+
     def take(self, rows: ArrayLike) -> "Table":
         """The table with these rows alone, in this order."""
         return Table(self.frame.iloc[np.asarray(rows)].reset_index(drop=True), self.schema, self.source)
@@ -93,10 +105,14 @@ class Table:
 
 
 class StreamedTable(Table):
-    """A long table, or a part of it; `rows` and `repeated` as when it was opened. Under a key `marks` has its ids."""
+    """A long table, or a part of it; `rows` and `repeated` as when it was opened. Under a key `marks` has its ids.
+
+    Once it was asked for its `people`, every reading has to find the same ones in the same order.
+    """
 
     def __init__(self, origin: TableSource, schema: Schema, part: Part = ALL, key: str | None = None) -> None:
         own = {"origin": origin, "schema": schema, "source": origin.name, "part": part, "key": key, "marks": Marks()}
+        own["known"] = None
         for name, value in own.items():
             object.__setattr__(self, name, value)  # as a frozen dataclass does
 
@@ -105,6 +121,7 @@ class StreamedTable(Table):
     part: Part
     key: str | None
     marks: Marks
+    known: tuple[str, bytes] | None  # a key, and a digest of the people's marks under it
 
     @cached_property
     def _counted(self) -> tuple[int, int]:
@@ -140,17 +157,54 @@ class StreamedTable(Table):
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        return read_table(self.origin, self.schema, one_row_each=False).frame
+        frame, marks = read_table(self.origin, self.schema, one_row_each=False).frame, self._marks()
+        if self.schema.person is not None:
+            marks.note(frame[self.schema.person], len(frame))
+            self._require_same(marks)
+        return frame
 
     def batches(self) -> Iterator[pd.DataFrame]:
         """All rows, in order, a batch at a time. SchemaError at the end where a person came twice."""
         for batch in self.code_batches():
             yield pd.DataFrame({name: batch[name] for name in batch.columns})
 
+    @property
+    def people(self) -> NDArray[Any]:
+        """The same, from the column of ids alone; texts have numpy's own type."""
+        if (person := self.schema.person) is None:
+            return np.arange(self.rows)
+        marks, text = self._marks(), np.dtypes.StringDType()
+        ids = (batch[person].to_numpy() for batch in self.uncoded(marks, [person]))
+        parts = [own if own.dtype == np.int64 else own.astype(text) for own in ids]
+        kind = np.int64 if all(part.dtype == np.int64 for part in parts) else text
+        self._require_same(marks)
+        object.__setattr__(self, "known", (marks.key, marks.order.digest()))
+        return np.concatenate([part.astype(kind, copy=False) for part in parts])
+
+    def take(self, rows: ArrayLike) -> Table:
+        return TakenTable(self, np.asarray(rows))
+
+    def encoded(self, encode: Callable[[Any], NDArray[Any]], places: NDArray[Any] | None = None) -> NDArray[Any]:
+        """The same; `places`: of every row where it goes, or −1 where it goes nowhere."""
+        places, start = np.arange(self.rows) if places is None else places, 0
+        found: NDArray[Any] | None = None
+        try:
+            for batch in self.code_batches():
+                made, at = encode(batch), places[start : start + len(batch)]
+                found = np.empty((places.max() + 1, *made.shape[1:]), made.dtype) if found is None else found
+                start += len(batch)
+                found[at[at >= 0]] = made[: len(at)][at >= 0]
+            if found is None or start != len(places):
+                raise SchemaError(f"{self.source} has {start:,} rows by now, not {len(places):,}.")
+        except SchemaError as error:  # which may quote rows, where a server waits for an answer
+            raise PartyError(f"{_AGAIN} Nothing was charged or sent.") from error
+        return found
+
     def code_batches(self) -> Iterator[Batch]:
-        marks = Marks(self.key)
+        marks = self._marks()
         yield from self.uncoded(marks)
         self.require_one_row_each(marks.repeated)
+        self._require_same(marks)
         object.__setattr__(self, "marks", marks if self.key else Marks())
 
     def require_one_row_each(self, repeated: int) -> None:
@@ -160,9 +214,17 @@ class StreamedTable(Table):
                 "person has one row. Nothing was read further."
             )
 
-    def uncoded(self, marks: Marks) -> Iterator[Batch]:
-        """All rows as they came, a batch at a time; who they are is noted."""
+    def _marks(self) -> Marks:
+        return Marks(self.known[0] if self.known else self.key)
+
+    def _require_same(self, marks: Marks) -> None:
+        if self.known is not None and self.known[1] != marks.order.digest():
+            raise SchemaError(f"{self.source}: its people are others by now, or in another order.")
+
+    def uncoded(self, marks: Marks, columns: Sequence[str] | None = None) -> Iterator[Batch]:
+        """All rows as they came, a batch at a time, or these columns of them; who they are is noted."""
         readers, hint = readers_of(self.schema, one_row_each=False), f" in the same part of it{LISTED}"
+        readers = readers if columns is None else {name: readers[name] for name in columns}
         for raw in _parts(self.origin, readers, long=True, part=self.part):
             judged(replace(raw, columns={}), readers, hint)
 
@@ -175,23 +237,36 @@ class StreamedTable(Table):
                 yield Batch(raw.columns, len(raw.numbers), judge)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Violation:
-    """One way in which a table does not fit its schema. `error=False` marks a mere notice."""
+class TakenTable(Table):
+    """Some rows of a long table in an order of their own, read again when they are needed."""
 
-    source: str
-    column: str | None
-    row: int | None
-    value: object
-    reason: str
-    error: bool = True
+    def __init__(self, whole: StreamedTable, order: NDArray[Any]) -> None:
+        for name, value in {"whole": whole, "order": order, "schema": whole.schema, "source": whole.source}.items():
+            object.__setattr__(self, name, value)
 
-    def __str__(self) -> str:
-        where = self.source if self.column is None else f'{self.source}, column "{self.column}"'
-        if self.row is None:
-            return f"{where}: {self.reason}"
-        what = f"row {self.row:,}" if self.value is None else f"value {_show(self.value)} at row {self.row:,}"
-        return f"{where}: {what} {self.reason}"
+    whole: StreamedTable
+    order: NDArray[Any]
+
+    @property
+    def rows(self) -> int:
+        return len(self.order)
+
+    @property
+    def people(self) -> NDArray[Any]:
+        found: NDArray[Any] = self.whole.people[self.order]
+        return found
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        return self.whole.frame.iloc[self.order].reset_index(drop=True)
+
+    def encoded(self, encode: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
+        places = np.full(self.whole.rows, -1)
+        places[self.order] = np.arange(self.rows)
+        return self.whole.encoded(encode, places)
+
+    def take(self, rows: ArrayLike) -> Table:
+        return TakenTable(self.whole, self.order[np.asarray(rows)])
 
 
 def read_table(source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True) -> Table:
@@ -219,27 +294,6 @@ def checked_part(told: bytes) -> bytes:
     source = TableSource(**asked["source"] | {"missing": tuple(asked["source"]["missing"])})
     part = StreamedTable(source, Schema.from_dict(asked["schema"]), (asked["number"], asked["of"]), asked["key"])
     return part.rows.to_bytes(8, "big") + part.marks.all.tobytes()
-
-
-def read_columns(
-    source: Source, readers: Mapping[str, "Reader"], name: str | None = None, *, hint: str = ""
-) -> tuple[Raw, dict[str, "pd.Series[Any]"]]:
-    """The columns that the readers name, each in its own type; other columns are not read.
-
-    The first cell that does not fit is a SchemaError, which says how many more there are.
-    """
-    raw = open_source(source, wanted(readers), name)
-    return raw, judged(raw, readers, hint)
-
-
-def judged(raw: Raw, readers: Mapping[str, "Reader"], hint: str = LISTED) -> dict[str, "pd.Series[Any]"]:
-    """The cells of a table or of a part of it, each in its column's type. SchemaError where one does not fit."""
-    cells, faults = scan(raw, readers)
-    if count := sum(fault.count for fault in faults if fault.error):
-        first = next(violations(raw.name, [fault for fault in faults if fault.error]))
-        more = f" (and {count - 1:,} more{hint})" if count > 1 else ""
-        raise SchemaError(f"{str(first).rstrip('.')}{more}. Nothing was read further.")
-    return cells
 
 
 def check_table(
@@ -275,73 +329,3 @@ def _parts(
     for raw in batches_of(source, wanted(readers), name, long=long, part=part):
         # A part without rows is of use for its header and its faults alone.
         yield raw if len(raw.numbers) or not long else replace(raw, columns={})
-
-
-def readers_of(schema: Schema, one_row_each: bool) -> dict[str, "Reader"]:
-    """How each column is read, the person first."""
-    person = {} if schema.person is None else {schema.person: id_reader(schema.person, one_row_each)}
-    return person | {column.name: cell_reader(column) for column in schema.columns}
-
-
-class Reader(NamedTuple):
-    """How one column is read: whether it holds numbers, and its cells and row numbers → values and faults."""
-
-    numeric: bool
-    read: Callable[["pd.Series[Any]", NDArray[np.int64]], tuple["pd.Series[Any]", list[Fault]]]
-
-
-def cell_reader(column: Column, gap: str = NOT_NULLABLE) -> Reader:
-    """Values of the declared kind; `gap` is said of an empty cell."""
-    plain = isinstance(column, Integer | Real) and column.form is None
-    return Reader(plain, partial(read_cells, column, gap=gap))
-
-
-def id_reader(name: str, one_row_each: bool) -> Reader:
-    return Reader(False, partial(read_ids, name, one_row_each=one_row_each))
-
-
-def wanted(readers: Mapping[str, Reader]) -> dict[str, bool]:
-    """The columns to read, and whether each holds numbers."""
-    return {name: reader.numeric for name, reader in readers.items()}
-
-
-def scan(raw: Raw, readers: Mapping[str, Reader]) -> tuple[dict[str, "pd.Series[Any]"], list[Fault]]:
-    """The cells in their own types (unusable where there is an error), and what is wrong with them."""
-    faults = [*_header_faults(raw, readers), *raw.faults]
-    cells: dict[str, pd.Series[Any]] = {}
-    for name, reader in readers.items():
-        if name in raw.columns:
-            cells[name], found = reader.read(raw.columns[name], raw.numbers)
-            faults += found
-    if raw.columns and not len(raw.numbers):
-        faults.append(Fault(reason="the table has no rows."))
-    return cells, faults
-
-
-def _header_faults(raw: Raw, declared: Mapping[str, Reader]) -> Iterator[Fault]:
-    for name in declared:
-        if name not in raw.header:
-            spare = [str(label) for label in raw.header if label not in declared]
-            yield Fault(column=name, reason=f"the header has no such column.{nearest(name, spare)}")
-        elif raw.header.count(name) > 1:
-            yield Fault(column=name, reason=f"appears {raw.header.count(name)} times in the header.")
-    for label in dict.fromkeys(raw.header):
-        if label not in declared:
-            yield Fault(column=str(label), reason="is not in the schema, and is not read.", error=False)
-
-
-def violations(name: str, faults: list[Fault]) -> Iterator[Violation]:
-    """One for each row that a fault holds for."""
-    for fault in faults:
-        rows = (None,) if fault.rows is None else fault.rows.tolist()
-        values = repeat(None, len(rows)) if fault.values is None else fault.values
-        for row, value in zip(rows, values, strict=True):
-            yield Violation(
-                source=name, column=fault.column, row=row, value=value, reason=fault.reason, error=fault.error
-            )
-
-
-def _show(value: object) -> str:
-    """A value as it stands in a message: numbers bare, text in quotes, nothing longer than a line."""
-    text = f"{value:.15g}" if isinstance(value, float) else str(value)[:40]
-    return f'"{text}"' if isinstance(value, str) and not re.fullmatch(r"[-+.\deE]+", text) else text

@@ -41,8 +41,9 @@ from understudy.data.kinds.kind import placed
 from understudy.data.kinds.kind import places as places
 from understudy.data.places import starts_of
 from understudy.data.reading.files import Source
+from understudy.data.reading.judged import Violation
 from understudy.data.schema import Grid, Schema, join
-from understudy.data.table import Table, Violation
+from understudy.data.table import Table
 from understudy.data.visits import SeveralVisits, TwoSources, Visits, VisitSchema, read_visits
 from understudy.data.visits.reading import number_bounds, two_sources
 from understudy.ground.check import known_keys, nearest, repeated

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from understudy.data.arrays import ArraySchema, ArrayTable
 from understudy.data.column import Integer
 from understudy.data.images import ImageSchema
+from understudy.data.reading.judged import Violation
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
-from understudy.data.table import Table, Violation, check_table, open_table
+from understudy.data.table import Table, check_table, open_table
 from understudy.data.visits import Visits, VisitSchema
 from understudy.ground.errors import PartyError, SchemaError
 
@@ -124,7 +125,7 @@ class Flat(Kind[S, R]):
         return math.prod(self.shape(schema))
 
     @abstractmethod
-    def encode(self, rows: R, aligned: pd.DataFrame, device: Any = "cpu") -> "Tensor":
+    def encode(self, rows: R, aligned: Table, device: Any = "cpu") -> "Tensor":
         """The rows that are left of the roster after alignment, in its order, as numbers in [0, 1]: (people, width)."""
 
     @abstractmethod
@@ -157,9 +158,9 @@ def placed(people: NDArray[Any], person: str | None, source: str) -> Table:
     return Table(frame=frame, schema=Schema(columns=(place,), person=person), source=source)
 
 
-def places(aligned: pd.DataFrame) -> NDArray[np.int64]:
+def places(aligned: Table) -> NDArray[np.int64]:
     """Of all but tables: which rows are left of the roster after alignment, in its order."""
-    return np.asarray(aligned[_PLACE].to_numpy(), dtype=np.int64)
+    return np.asarray(aligned.frame[_PLACE].to_numpy(), dtype=np.int64)
 
 
 class TableKind(Flat[Schema, Table]):
@@ -180,8 +181,8 @@ class TableKind(Flat[Schema, Table]):
     def shape(self, schema: Schema) -> tuple[int, ...]:
         return (sum(self.sizes(schema)),)
 
-    def encode(self, rows: Table, aligned: pd.DataFrame, device: Any = "cpu") -> "Tensor":
-        return _codec(rows.schema).encode(aligned, device)
+    def encode(self, rows: Table, aligned: Table, device: Any = "cpu") -> "Tensor":
+        return _codec(rows.schema).encode(aligned.frame, device)
 
     def decode(self, schema: Schema, numbers: "Tensor", rng: "Uniform", draw: str) -> pd.DataFrame:
         codec = _codec(schema)
@@ -251,7 +252,7 @@ class ArrayKind(Flat[A, ArrayTable[A]]):
     def sizes(self, schema: A) -> tuple[int, ...]:
         return schema.shape
 
-    def encode(self, rows: ArrayTable[A], aligned: pd.DataFrame, device: Any = "cpu") -> "Tensor":
+    def encode(self, rows: ArrayTable[A], aligned: Table, device: Any = "cpu") -> "Tensor":
         from torch import from_numpy
 
         return from_numpy(rows.values[places(aligned)]).flatten(1).to(device)

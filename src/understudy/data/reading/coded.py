@@ -5,6 +5,7 @@ Guarantee: levels are those of the values that `cells` reads, and a cell that it
 whatever is not plainly within its column's domain is left to it.
 """
 
+import hashlib
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -94,11 +95,15 @@ def _levels_of_words(column: Column, words: "pd.Index[Any]") -> Codes:
 
 
 class Marks:
-    """Who was there: a mark of 8 bytes for each id, under a key. Ids that are equal as text have one mark."""
+    """Who was there: a mark of 8 bytes for each id, under a key. Ids that are equal as text have one mark.
+
+    `order`: a digest of all that were noted, one after the other, whatever batches they came in.
+    """
 
     def __init__(self, key: str | None = None) -> None:
         self.key, self.rows = key or secrets.token_hex(8), 0
         self._marks: list[NDArray[np.uint64]] = []
+        self.order = hashlib.sha256()
 
     def note(self, ids: "pd.Series[Any] | None", rows: int) -> None:
         """So many rows, with these ids, if they have any.
@@ -121,6 +126,7 @@ class Marks:
             texts = ids[long].astype(str).str.normalize("NFC").to_numpy(object)
             marks = marks.copy()
             marks[long] = pd.util.hash_array(texts, hash_key=self.key, categorize=False)
+        self.order.update(np.ascontiguousarray(marks).data)
         self._marks.append(marks)
 
     def add(self, marks: NDArray[np.uint64], rows: int) -> None:

@@ -27,8 +27,9 @@ from understudy.data.column import Column
 from understudy.data.encoding.values import Codes, codes_of, numbers_of, typed
 from understudy.data.places import Places, starts_of, taken
 from understudy.data.reading.files import Source
+from understudy.data.reading.judged import id_reader, read_columns
 from understudy.data.reading.sources import SUFFIX, TableSource
-from understudy.data.table import Table, id_reader, read_columns, read_table
+from understudy.data.table import Table, read_table
 from understudy.data.visits.counts import VisitCodes
 from understudy.data.visits.schema import VisitSchema
 from understudy.ground.check import known_keys

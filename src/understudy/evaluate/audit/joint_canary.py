@@ -139,7 +139,7 @@ class JointAudit(SumsAudit):
 
     def _held(self, name: str, first: int, last: int) -> Holding:
         rows = self.rows(name, first, last)
-        roster = kind_of(rows.schema).roster(rows, several=True).frame if len(self.schemas) > 1 else None
+        roster = kind_of(rows.schema).roster(rows, several=True) if len(self.schemas) > 1 else None
         return Holding(name, rows, roster, SecureRng)
 
     def party(self, name: str, present: bool, seed: int) -> Party:

@@ -174,10 +174,10 @@ def match_grid(
             )
     by_tag = np.argsort(everyone[0])
     people, places = everyone[0][by_tag], [by_tag]
-    for tags in everyone[1:]:
-        at = np.searchsorted(people, tags)
+    for others in everyone[1:]:
+        at = np.searchsorted(people, others)
         at[at == len(people)] = 0
-        here = np.flatnonzero(people[at] == tags)
+        here = np.flatnonzero(people[at] == others)
         places.append(np.full(len(people), -1))
         places[-1][at[here]] = here
     common = np.stack(places)  # (groups, people): where each is among those of every group, or −1
@@ -229,10 +229,10 @@ def canonical_ids(ids: Iterable[object]) -> Ids:
         before = found.total()
         kinds = {type_: _kind(type_) for type_ in set(map(type, values))}
         if "" in kinds.values():
-            _refuse_first(values, lambda value, kinds=kinds: kinds[type(value)] == "", before)
+            _refuse_first(values, [kinds[type(value)] == "" for value in values], before)
         found.update(kinds[type(value)] for value in values)
-        if "text" in found and not all(_plain(value) for value in values if isinstance(value, str)):
-            _refuse_first(values, lambda value: isinstance(value, str) and not _plain(value), before)
+        if any(odd := [isinstance(value, str) and not _plain(value) for value in values]):
+            _refuse_first(values, odd, before)
         texts = (value if isinstance(value, str) else str(int(value)) for value in values)
         written = [unicodedata.normalize("NFC", text).encode() for text in texts]
         parts.append(b"".join(written))
@@ -275,8 +275,8 @@ def _plain(text: str) -> bool:
     return text != "" and text.isprintable() and text == text.strip()
 
 
-def _refuse_first(values: list[Any], bad: Callable[[Any], bool], before: int) -> NoReturn:
-    row, value = next((row, value) for row, value in enumerate(values, before) if bad(value))
+def _refuse_first(values: list[Any], bad: list[bool], before: int) -> NoReturn:
+    row, value = before + bad.index(True), values[bad.index(True)]
     if pd.api.types.is_scalar(value) and pd.isna(value):
         why = "is missing: every person needs an id"
     elif isinstance(value, str):

@@ -21,12 +21,11 @@ from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 import torch
 from dp_accounting.dp_event import GaussianDpEvent, NoOpDpEvent
 from torch import Tensor
 
-from understudy.ground.errors import AlignmentError, ArtefactError, PartyError
+from understudy.ground.errors import AlignmentError, ArtefactError, PartyError, SchemaError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -117,9 +116,9 @@ class AlignedParty(Party):
         self._mask: psi.IdMask | None = None
         self._waiting: dict[str, int] = {}  # whose sets are still to be masked, and their sizes
         self._rows: psi.Rows | None = None
-        self._aligned: pd.DataFrame | None = None
+        self._aligned: Table | None = None
 
-    @property
+    @cached_property
     def ids(self) -> str:
         """The form of the ids: integer, text or row-number."""
         return ROW_NUMBER if self.table.schema.person is None else self._named.kind
@@ -129,7 +128,7 @@ class AlignedParty(Party):
         """Who the rows are of. Of a long table that is looked at when it is asked for."""
         try:
             return psi.canonical_ids(self.table.people)
-        except AlignmentError as error:
+        except (AlignmentError, SchemaError) as error:
             if self.table.long:  # a server waits for the answer, and hears this
                 raise PartyError(
                     "an id of the long table cannot be matched: it begins or ends with a space, holds an invisible "
@@ -138,7 +137,7 @@ class AlignedParty(Party):
             raise AlignmentError(f"{self.table.source}: {error}") from error
 
     @property
-    def aligned(self) -> pd.DataFrame:
+    def aligned(self) -> "Table":
         """The rows of the shared people, in the order that all parties have them."""
         if self._aligned is None:
             raise PartyError(f"{self.name}: its people are not aligned yet. Nothing was computed or sent.")
@@ -164,7 +163,7 @@ class AlignedParty(Party):
         Guarantee: two holders find the same only if each place is one and the same person at both. A server that
         matched a person with somebody else would have both in a joint release twice, at the price of once.
         """
-        if not people or self.table.schema.person is None or not len(self.aligned) or self._rows is None:
+        if not people or self.table.schema.person is None or not self.aligned.rows or self._rows is None:
             return {}
         ids, found = self._named, dict[str, Any]()
         for start, stop, peers in people:
@@ -231,7 +230,7 @@ class AlignedParty(Party):
             self._take(self._mask.positions_to_rows(ask.positions.numpy()))
         else:
             raise self.unexpected(ask)
-        return Aligned(people=Public(len(self.aligned), "the size of the intersection (alignment; outside ε)"))
+        return Aligned(people=Public(self.aligned.rows, "the size of the intersection (alignment; outside ε)"))
 
     def _in_all(self) -> int:
         # The sizes are the server's word: one that no set may have makes no number that a bar cannot draw.
@@ -243,7 +242,7 @@ class AlignedParty(Party):
             self.watch(Progress(self._masked, self._to_mask, dict, "aligning"))
 
     def _take(self, rows: psi.Rows) -> None:
-        self._mask, self._rows, self._aligned = None, rows, self.table.take(rows).frame
+        self._mask, self._rows, self._aligned = None, rows, self.table.take(rows)
 
     def _fresh(self) -> bytes:
         # A seeded rehearsal repeats; otherwise the system's randomness, whatever generator makes the noise.

@@ -125,7 +125,7 @@ class GanParty(AlignedParty):
 
     def check(self) -> None:
         """Refuse settings that fit neither these people nor these columns."""
-        if (people := len(self.aligned)) < 2:
+        if (people := self.aligned.rows) < 2:
             raise PartyError(f"{self.name}: {people} shared people are too few to train on. Nothing was charged.")
 
     def open(self, begin: Any) -> None:
@@ -144,7 +144,7 @@ class GanParty(AlignedParty):
     def _begin(self, ask: Begin) -> Begun:
         self.open(ask)
         self.check()
-        people, budget, uses = len(self.aligned), self.budget, self.uses()
+        people, budget, uses = self.aligned.rows, self.budget, self.uses()
         budget.warn_of_delta(self.name, people)
         if self.config.private:
             self.noise_multiplier = calibrate(
@@ -222,14 +222,14 @@ class CriticParty(GanParty):
     @property
     def rate(self) -> float:
         """B/N: the chance of a person to be in a batch."""
-        return min(1.0, float(self.config.batch) / len(self.aligned))
+        return min(1.0, float(self.config.batch) / self.aligned.rows)
 
     def amplified(self, noise_multiplier: float) -> DpEvent:
         """What a step costs in the eyes of whoever does not know the batch."""
         return dp_event.PoissonSampledDpEvent(self.rate, dp_event.GaussianDpEvent(noise_multiplier))
 
     def batches(self, rng: Rng) -> list[Tensor]:
-        return poisson_samples(rng, len(self.aligned), self.rate, self.config.critic_steps)
+        return poisson_samples(rng, self.aligned.rows, self.rate, self.config.critic_steps)
 
     @property
     def critic_round(self) -> CriticRound:

@@ -231,7 +231,7 @@ class PateParty(VdGanParty):
 
     def check(self) -> None:
         super().check()
-        people, width, config = len(self.aligned), self.width, self.config
+        people, width, config = self.aligned.rows, self.width, self.config
         if config.teachers > people:
             raise PartyError(
                 f"{self.name}: {config.teachers:,} teachers are more than the {people:,} shared people. "
@@ -270,7 +270,7 @@ class PateParty(VdGanParty):
     def assigned(self) -> Tensor:
         """Each person's teacher: dealt once."""
         if self._assigned is None:
-            self._assigned = self.rng.integers(self.config.teachers, len(self.aligned))
+            self._assigned = self.rng.integers(self.config.teachers, self.aligned.rows)
         return self._assigned
 
     @property

@@ -85,7 +85,7 @@ class VertiGanParty(CriticParty):
         self.network = BranchedGenerator.from_description(begin.network).to(self.device)
         if self.network.widths != {self.name: self.width}:
             raise PartyError(f"{self.name}: the server's network does not fit this schema. Nothing was charged.")
-        self.participations = torch.zeros(len(self.aligned), dtype=torch.int64)
+        self.participations = torch.zeros(self.aligned.rows, dtype=torch.int64)
 
     # Algorithm 2, LocalUpdate
     def _round(self, ask: Round) -> Gradient:

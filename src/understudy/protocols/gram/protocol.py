@@ -177,11 +177,7 @@ class Gram(Study[Rows]):
         return Ring.holding(people + len(self.schemas) * _FAR * max(noise))
 
     def rows(self, holding: Holding) -> Rows:
-        table = holding.rows
-        if holding.aligned is not None:
-            from understudy.data.table import Table
-
-            table = Table(holding.aligned, table.schema, table.source)
+        table = holding.rows if holding.aligned is None else holding.aligned
         return Rows(table, self.layout, self.grid.group_of(holding.name))
 
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Stage[Rows]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,11 +17,13 @@ from understudy.protocols.gram.trees import Trees
 if TYPE_CHECKING:
     from understudy.data.table import Table
 
+_ROWS = 1 << 18  # that are looked at together
+
 
 class Rows:
-    """Rows in the common order, counted in batches that add up. Of a table that is held there is one batch, encoded
-    here, before anything is charged: SchemaError where a row does not fit. A long one is encoded at each count anew,
-    and so is a held one where bounds were found since.
+    """Rows in the common order, counted in batches that add up. What is held, and whatever is multiplied, is encoded
+    here, before anything is charged: SchemaError where a row does not fit. Of a long one its cells are held then, in a
+    byte or two each; one that is only counted is encoded at each count anew, and any where bounds were found since.
 
     Edges: rows of a long table that fit the schema no more, or a person who comes twice by now → PartyError, which
     names neither.
@@ -32,14 +35,11 @@ class Rows:
         self._held: tuple[Trees | None, Codes] | None = None
         if not table.long:
             self._cells(layout.tops.get(group) or self._trees(layout))
-        self._levels: tuple[Layout, Codes] | None = None
         self._counted: tuple[Layout, Tensor] | None = None
 
-    def codes(self, layout: Layout) -> Codes:
-        """The level of every cell, (people, columns), of rows that are held: no other are multiplied."""
-        if self._levels is None or self._levels[0].levels is not layout.levels:
-            self._levels = layout, self._on_levels(self._cells(self._trees(layout)), layout)
-        return self._levels[1]
+    def codes(self, layout: Layout, start: int, stop: int) -> Codes:
+        """The level of every cell of these people, (people, columns): of rows that are held."""
+        return self._on_levels(self._cells(self._trees(layout))[start:stop], layout)
 
     def matrix(self, layout: Layout) -> Tensor:
         """Σ x xᵀ over one-hot rows: counted once on the same levels, however many releases are made of it."""
@@ -53,16 +53,14 @@ class Rows:
 
     def code_batches(self, layout: Layout) -> Iterator[Codes]:
         """The level of every cell, in parts whose counts are to be added up."""
-        if self._held is not None:
-            yield self.codes(layout)
-            return
         for cells in self.cell_batches(self._trees(layout)):
             yield self._on_levels(cells, layout)
 
     def cell_batches(self, trees: Trees | None) -> Iterator[Codes]:
         """The cell of every value in these trees, or as it is declared, likewise."""
         if self._held is not None:
-            yield self._cells(trees)
+            cells = self._cells(trees)
+            yield from (cells[start : start + _ROWS] for start in range(0, len(cells), _ROWS))
             return
         try:
             for batch in self._table.code_batches():
@@ -79,7 +77,9 @@ class Rows:
     def _cells(self, trees: Trees | None) -> Codes:
         """Of rows that are held: encoded once for the same cells."""
         if self._held is None or (trees and trees.schema) != (self._held[0] and self._held[0].schema):
-            self._held = trees, self._encode(self._table.frame, trees)
+            sizes = Codec(self._table.schema).sizes if trees is None else trees.sizes
+            few = np.min_scalar_type(max(sizes))
+            self._held = trees, self._table.encoded(lambda rows: self._encode(rows, trees).astype(few))
         return self._held[1]
 
     def _encode(self, frame: Any, trees: Trees | None) -> Codes:

@@ -180,7 +180,7 @@ class Pairs(Stage[Rows]):
         return parts
 
     def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[Any]:
-        codes = rows.codes(self.layout)[start:stop]
+        codes = rows.codes(self.layout, start, stop)
         if not self.again:
             return one_hot(codes, self.layout.group_sizes[rows.group])
         return self._table_rows(codes, rows.group)

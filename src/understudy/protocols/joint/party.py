@@ -25,9 +25,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import count
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import pandas as pd
 from dp_accounting import ComposedDpEvent
 from dp_accounting.dp_event import NoOpDpEvent
 from torch import Tensor
@@ -60,6 +59,9 @@ from understudy.protocols.joint.parts import counted_in_parts, current_counter
 from understudy.protocols.joint.products import Chunk, Products, chunks_of, products_of
 from understudy.protocols.joint.session import Session, check_noise, refusing, told_alike, told_study
 from understudy.protocols.joint.stage import Choice, Holding, Stage, Study, Terms
+
+if TYPE_CHECKING:
+    from understudy.data.table import Table
 
 
 class JointParty(Party):
@@ -292,7 +294,7 @@ class JointParty(Party):
 
     @property
     def _people(self) -> int | None:
-        return None if (shared := self._shared_people()) is None else len(shared)
+        return None if (shared := self._shared_people()) is None else shared.rows
 
     # Over rows nobody is aligned
 
@@ -301,7 +303,7 @@ class JointParty(Party):
         """What a party is built with, besides its name and its ledger."""
         return ()
 
-    def _shared_people(self) -> pd.DataFrame | None:
+    def _shared_people(self) -> "Table | None":
         return None
 
     def _shared_with(self, chunks: list[Chunk]) -> dict[str, bytes]:
@@ -343,7 +345,7 @@ class AlignedJointParty(JointParty, AlignedParty):
     def _roster(study: type[Study[Any]], rows: Any) -> tuple[Any, ...]:
         return (study.roster(rows),)
 
-    def _shared_people(self) -> pd.DataFrame | None:
+    def _shared_people(self) -> "Table | None":
         return self.aligned if self.split else None
 
     def _shared_with(self, chunks: list[Chunk]) -> dict[str, bytes]:

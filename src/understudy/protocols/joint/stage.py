@@ -18,9 +18,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import combinations
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -32,6 +31,9 @@ from understudy.ground.pack import Value
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.joint.pricing import BlockSpec, Pricing
+
+if TYPE_CHECKING:
+    from understudy.data.table import Table
 
 Terms = dict[str, Any]  # what the server chose for a stage: plain values and tensors
 Shares = Mapping[str, Mapping[Groups, Tensor]]  # of products: by the stage that made them, and by two groups
@@ -113,7 +115,7 @@ class Holding:
 
     name: str
     rows: Any
-    aligned: pd.DataFrame | None
+    aligned: "Table | None"
     drawing: Callable[[], Rng]
 
     @property

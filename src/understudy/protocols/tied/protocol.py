@@ -183,7 +183,7 @@ class TiedStudy(Study[People]):
         def made() -> ArrayPeople | TablePeople:
             if held.schema.kind == "table":
                 codec = Codec(held.schema)
-                return TablePeople(codec.codes(aligned), codec.sizes)
+                return TablePeople(aligned.encoded(codec.codes), codec.sizes)
             return ArrayPeople.of(self.frames[group], held, holding.places)
 
         return People(group, made)

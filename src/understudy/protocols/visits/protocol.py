@@ -208,7 +208,7 @@ class VisitStudy(Study[Rows]):
             if aligned is None:
                 return held.codes(holding.drawing())  # type: ignore[no-any-return]
             if held.schema.kind == "table":
-                levels = Codec(held.schema).codes(aligned)
+                levels = aligned.encoded(Codec(held.schema).codes)
                 nobody = np.zeros(len(levels) + 1, dtype=np.int64)
                 return VisitCodes(levels, np.zeros((0, 0), dtype=np.int32), nobody)
             return held.take(holding.places).codes(holding.drawing())  # type: ignore[no-any-return]

@@ -1,0 +1,133 @@
+"""The cells of a table, or of a part of it, judged by how each column is read: values in their types, or what is wrong.
+
+Edges: messages quote the wrong value and are for the holder of the rows alone.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from understudy.data.reading.cells import NOT_NULLABLE, Fault, read_cells, read_ids
+from understudy.data.reading.files import Raw, Source, open_source
+from understudy.data.schema import Column, Integer, Real, Schema
+from understudy.ground.check import nearest
+from understudy.ground.errors import SchemaError
+
+LISTED = '; "understudy schema check" lists all'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violation:
+    """One way in which a table does not fit its schema. `error=False` marks a mere notice."""
+
+    source: str
+    column: str | None
+    row: int | None
+    value: object
+    reason: str
+    error: bool = True
+
+    def __str__(self) -> str:
+        where = self.source if self.column is None else f'{self.source}, column "{self.column}"'
+        if self.row is None:
+            return f"{where}: {self.reason}"
+        what = f"row {self.row:,}" if self.value is None else f"value {_show(self.value)} at row {self.row:,}"
+        return f"{where}: {what} {self.reason}"
+
+
+def read_columns(
+    source: Source, readers: Mapping[str, "Reader"], name: str | None = None, *, hint: str = ""
+) -> tuple[Raw, dict[str, "pd.Series[Any]"]]:
+    """The columns that the readers name, each in its own type; other columns are not read.
+
+    The first cell that does not fit is a SchemaError, which says how many more there are.
+    """
+    raw = open_source(source, wanted(readers), name)
+    return raw, judged(raw, readers, hint)
+
+
+def judged(raw: Raw, readers: Mapping[str, "Reader"], hint: str = LISTED) -> dict[str, "pd.Series[Any]"]:
+    """The cells of a table or of a part of it, each in its column's type. SchemaError where one does not fit."""
+    cells, faults = scan(raw, readers)
+    if count := sum(fault.count for fault in faults if fault.error):
+        first = next(violations(raw.name, [fault for fault in faults if fault.error]))
+        more = f" (and {count - 1:,} more{hint})" if count > 1 else ""
+        raise SchemaError(f"{str(first).rstrip('.')}{more}. Nothing was read further.")
+    return cells
+
+
+def readers_of(schema: Schema, one_row_each: bool) -> dict[str, "Reader"]:
+    """How each column is read, the person first."""
+    person = {} if schema.person is None else {schema.person: id_reader(schema.person, one_row_each)}
+    return person | {column.name: cell_reader(column) for column in schema.columns}
+
+
+class Reader(NamedTuple):
+    """How one column is read: whether it holds numbers, and its cells and row numbers → values and faults."""
+
+    numeric: bool
+    read: Callable[["pd.Series[Any]", NDArray[np.int64]], tuple["pd.Series[Any]", list[Fault]]]
+
+
+def cell_reader(column: Column, gap: str = NOT_NULLABLE) -> Reader:
+    """Values of the declared kind; `gap` is said of an empty cell."""
+    plain = isinstance(column, Integer | Real) and column.form is None
+    return Reader(plain, partial(read_cells, column, gap=gap))
+
+
+def id_reader(name: str, one_row_each: bool) -> Reader:
+    return Reader(False, partial(read_ids, name, one_row_each=one_row_each))
+
+
+def wanted(readers: Mapping[str, Reader]) -> dict[str, bool]:
+    """The columns to read, and whether each holds numbers."""
+    return {name: reader.numeric for name, reader in readers.items()}
+
+
+def scan(raw: Raw, readers: Mapping[str, Reader]) -> tuple[dict[str, "pd.Series[Any]"], list[Fault]]:
+    """The cells in their own types (unusable where there is an error), and what is wrong with them."""
+    faults = [*_header_faults(raw, readers), *raw.faults]
+    cells: dict[str, pd.Series[Any]] = {}
+    for name, reader in readers.items():
+        if name in raw.columns:
+            cells[name], found = reader.read(raw.columns[name], raw.numbers)
+            faults += found
+    if raw.columns and not len(raw.numbers):
+        faults.append(Fault(reason="the table has no rows."))
+    return cells, faults
+
+
+def _header_faults(raw: Raw, declared: Mapping[str, Reader]) -> Iterator[Fault]:
+    for name in declared:
+        if name not in raw.header:
+            spare = [str(label) for label in raw.header if label not in declared]
+            yield Fault(column=name, reason=f"the header has no such column.{nearest(name, spare)}")
+        elif raw.header.count(name) > 1:
+            yield Fault(column=name, reason=f"appears {raw.header.count(name)} times in the header.")
+    for label in dict.fromkeys(raw.header):
+        if label not in declared:
+            yield Fault(column=str(label), reason="is not in the schema, and is not read.", error=False)
+
+
+def violations(name: str, faults: list[Fault]) -> Iterator[Violation]:
+    """One for each row that a fault holds for."""
+    for fault in faults:
+        rows = (None,) if fault.rows is None else fault.rows.tolist()
+        values = repeat(None, len(rows)) if fault.values is None else fault.values
+        for row, value in zip(rows, values, strict=True):
+            yield Violation(
+                source=name, column=fault.column, row=row, value=value, reason=fault.reason, error=fault.error
+            )
+
+
+def _show(value: object) -> str:
+    """A value as it stands in a message: numbers bare, text in quotes, nothing longer than a line."""
+    text = f"{value:.15g}" if isinstance(value, float) else str(value)[:40]
+    return f'"{text}"' if isinstance(value, str) and not re.fullmatch(r"[-+.\deE]+", text) else text
