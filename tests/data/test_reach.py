@@ -105,7 +105,7 @@ def likelihood(counts: list[float], run: tuple[int, int], noise: float, total: f
 
 
 @given(st.lists(st.integers(-60, 300), min_size=1, max_size=9), st.integers(1, 40), st.integers(1, 900))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_run_is_the_likeliest_of_all_that_end_where_something_was_counted(
     counts: list[int], noise: int, total: int
 ) -> None:
