@@ -203,7 +203,7 @@ def short_fits() -> Iterator[None]:
     says otherwise.
     """
     from understudy.generators.generator import Generator
-    from understudy.models.moments import labels
+    from understudy.models.moments import released
     from understudy.models.tables import target as target_effects
     from understudy.models.tables.offered import added_grams
     from understudy.protocols.aggregators.protocol import Config as Aggregators
@@ -219,7 +219,7 @@ def short_fits() -> Iterator[None]:
             for name, value in defaults.items():
                 patch.setitem(function.__kwdefaults__, name, value)
         patch.setattr(target_effects, "_ROWS", 1_000)
-        patch.setattr(labels, "_STEPS", 20)
+        patch.setattr(released, "_STEPS", 20)
         yield
 
 
