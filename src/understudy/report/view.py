@@ -142,10 +142,8 @@ def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
         if found is None or found.median is None:
             continue
         figures = {figure.what.measure: figure for figure in found.figures}
-        words, spike = (
-            {"zero_share": "zeros", "negative_share": "negative"},
-            f"exactly {found.shown(found.spike or 0.0)}",
-        )
+        words = {"zero_share": "zeros", "negative_share": "negative"}
+        spike = f"exactly {found.shown(found.spike or 0.0)}"
         rows.append(
             {
                 "share": share,
