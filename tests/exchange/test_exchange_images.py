@@ -172,7 +172,7 @@ def test_a_file_of_labelled_images_is_read_whole_or_refused_in_words(tmp_path: P
     for arrays, said in (
         ({"images": x, "who": range(6)}, 'no array "half"'),
         ({"images": x, "half": y}, 'no array "who"'),
-        ({"images": x, "half": y[:5], "who": range(6)}, "beside 6 images"),
+        ({"images": x, "half": y[:5], "who": range(6)}, "6 rows have 5 labels"),
         ({"images": x[:, :5], "half": y, "who": range(6)}, "shape"),
         ({"images": x.astype(float) * 3, "half": y, "who": range(6)}, "outside the declared 0 to 255"),
         ({"images": x, "half": y + 1, "who": range(6)}, "declared classes"),

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.arrays import NO_CLASS, ArraySchema, ArrayTable, Codes, Given
+from understudy.data.arrays import NO_CLASS, ArraySchema, ArrayTable, Codes
 from understudy.data.column import Real
 from understudy.data.reading.files import Source
 from understudy.data.reading.judged import cell_reader, id_reader, read_columns
@@ -119,7 +119,7 @@ def read_images(source: Source | NDArray[Any], schema: ImageSchema, name: str | 
     if isinstance(source, np.ndarray):
         return Images.alone(source, schema, name)
     if isinstance(source, str | Path) and Path(source).suffix in (".npy", ".npz"):
-        values, people, labels = _load(Path(source), schema)
+        values, people, labels = load_images(Path(source), schema)
         return Images.from_array(values, schema, people, name or Path(source).name, labels)
     readers = {one: cell_reader(Real(name=one, low=schema.low, high=schema.high, bins=1), _GAP) for one in schema.names}
     if schema.person is not None:
@@ -148,10 +148,12 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise SchemaError(f"{path.name}: the file is damaged, or holds objects. Nothing was read.") from None
 
 
-def _load(path: Path, schema: ImageSchema) -> tuple[NDArray[Any], NDArray[Any] | None, Given]:
-    """The images in a file, and the person and the classes of each where the schema names them."""
+def load_images(
+    path: Path, schema: ImageSchema, *more: str
+) -> tuple[NDArray[Any], NDArray[Any] | None, dict[str, NDArray[Any]]]:
+    """The images in a file, the person of each where the schema names one, and the classes, of `more` columns, too."""
     arrays = load_arrays(path)
-    beside = [*filter(None, (schema.person, *(target.name for target in schema.targets)))]
+    beside = [*filter(None, (schema.person, *(target.name for target in schema.targets), *more))]
     labels: dict[str, Any] = {name: arrays.pop(name, None) for name in beside}
     values = arrays.get("images", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if missing := [key for key, array in ({"images": values} | labels).items() if array is None]:

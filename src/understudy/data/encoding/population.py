@@ -21,7 +21,7 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures, tensor
-from understudy.data.images import ImageSchema, load_arrays
+from understudy.data.images import ImageSchema, load_images
 from understudy.data.places import starts_of
 from understudy.data.table import Table
 from understudy.ground.check import whole
@@ -175,22 +175,9 @@ def _starts(sizes: NDArray[np.integer[Any]]) -> Tensor:
 def read_labelled_images(path: str | Path, schema: ImageSchema, *, target: str, labels: Sequence[Label]) -> Population:
     """The people of a .npz file, with images by this schema and, in the array `target`, the class of each."""
     path = Path(path)
-    arrays = load_arrays(path)
-    wanted = ("images", target) if schema.person is None else ("images", target, schema.person)
-    if missing := [name for name in wanted if name not in arrays]:
-        raise SchemaError(
-            f'{path.name} holds no array "{missing[0]}"; it holds {", ".join(sorted(arrays)) or "none"}. '
-            "Nothing was read."
-        )
-    count = len(arrays["images"])
-    for name in wanted[1:]:
-        if arrays[name].shape != (count,):
-            raise SchemaError(
-                f'{path.name}: "{name}" has the shape {arrays[name].shape} beside {count:,} images. Nothing was read.'
-            )
-    people = None if schema.person is None else arrays[schema.person]
-    pixels = schema.scaled(arrays["images"], path.name)
+    images, people, classes = load_images(path, schema, target)
+    pixels = schema.scaled(images, path.name)
     try:
-        return Population.from_arrays(pixels, arrays[target], classes=labels, people=people)
+        return Population.from_arrays(pixels, classes[target], classes=labels, people=people)
     except SchemaError as error:
         raise SchemaError(f"{path.name}: {error}") from None

@@ -308,17 +308,14 @@ def person_vectors(codes: VisitCodes, layout: VisitLayout, root: int, start: int
     Guarantee: in each column a person's numbers are no less than 0 and add up to `root`, or without events to 0; so the
     table that two columns' numbers make as a product adds up to root² at most.
     """
+    some = codes.take(np.arange(start, stop))
     found = np.zeros((stop - start, sum(layout.people) + sum(layout.events)), dtype=np.int64)
-    places = np.cumsum((0, *layout.people, *layout.events))
-    rows = np.arange(stop - start)
+    places, owner = np.cumsum((0, *layout.people, *layout.events)), some.owner
     for column in range(len(layout.people)):
-        found[rows, places[column] + codes.people[start:stop, column]] = root
-    numbers = codes.numbers[start:stop]
-    owner, events = np.repeat(rows, numbers), codes.events[codes.starts[start] : codes.starts[stop]]
-    order = np.arange(len(events)) - np.repeat(codes.starts[start:stop] - codes.starts[start], numbers)
-    weights = parts(order, numbers[owner], root).astype(np.int64)
+        found[np.arange(stop - start), places[column] + some.people[:, column]] = root
+    weights = parts(some.order, some.numbers[owner], root).astype(np.int64)
     for column in range(len(layout.events)):
-        np.add.at(found, (owner, places[len(layout.people) + column] + events[:, column]), weights)
+        np.add.at(found, (owner, places[len(layout.people) + column] + some.events[:, column]), weights)
     return found
 
 

@@ -10,7 +10,6 @@ Edges: one silo is a pool of one; what is drawn of it alone comes from a small f
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -97,9 +96,7 @@ def gram_shapes(sizes: Any, target: Any, noise: Any) -> dict[str, tuple[int, ...
 
 def of_column(sizes: Sequence[int], column: int) -> Tensor:
     """Which levels are of this column: (width,)."""
-    ends = list(accumulate(sizes))
-    at = torch.arange(ends[-1])
-    return (at >= ends[column] - sizes[column]) & (at < ends[column])
+    return torch.repeat_interleave(torch.tensor(sizes)) == column
 
 
 def added_grams(offers: Sequence[OfferedGram], *, components: int | None = None, steps: int = 800) -> MixtureOfProducts:

@@ -23,7 +23,7 @@ from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.gaussians import FrameValues
 from understudy.models.network import MOST_COMPONENTS, MOST_WEIGHTS, Network, each_whole
-from understudy.models.tables.bayes import one_hot
+from understudy.models.tables.bayes import invert, one_hot
 from understudy.models.tables.mixture import MixtureOfProducts
 
 _MOST_PARTS = 64
@@ -91,14 +91,9 @@ class TiedGaussians(Network):
         """The level of every column of every table: (n, columns)."""
         if self.table is None:
             return torch.zeros(len(z), 0, dtype=torch.int64)
-        odds, at, start = self.table.rows(z[:, :1]).double(), torch.special.ndtr(z.double()), 0
-        found = []
-        for column, size in enumerate(self.sizes):
-            heap = odds[:, start : start + size].cumsum(1)
-            below = heap < at[:, 1 + column, None] * heap[:, -1:]
-            found.append(below.sum(1).clamp(max=size - 1))
-            start += size
-        return torch.stack(found, 1)
+        odds = torch.split(self.table.rows(z[:, :1]).double(), list(self.sizes), 1)
+        uniform = torch.special.ndtr(z[:, 1 : 1 + len(odds)].double())
+        return torch.stack([invert(own, uniform[:, column]) for column, own in enumerate(odds)], 1)
 
     def raw(self, z: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Latent points (n, latent) → one-hot levels, and of each array its values before they are mapped."""

@@ -29,7 +29,7 @@ from understudy.privacy.accounts import entries as booked
 from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon
 from understudy.privacy.accounts.budget import AGAINST, Budget, right_guesses, shown, shown_left
 from understudy.privacy.accounts.events import event_to_json
-from understudy.privacy.accounts.ledger_store import Store
+from understudy.privacy.accounts.ledger_store import Store, add_budget, add_entry
 
 _REMEMBERED = 64  # spends known to fit the budget
 _REASON = 200  # letters of a reason
@@ -139,12 +139,12 @@ class Ledger:
             raise LedgerError(
                 f'{self.holder}: this ledger is open for the run "{self._run[0]}", not for "{run}". Nothing was sent.'
             )
-        with self._store.transaction(write=True):
+        with self._store.transaction(write=True) as sql:
             if once and self._store.has_entry(run, what):
                 said = f"once in a run, and it was: {what}. Nothing was charged or sent."
                 raise PrivacyError(f"{self.holder}: {said}")
             self._check(lines, ids)
-            entry = self._store.add_entry(run, what, None if ids is None else len(ids))
+            entry = add_entry(sql, run, what, None if ids is None else len(ids))
             self._store.add_lines(entry, run, lines, booked.people_json(ids))
         inside = event_to_json(event if insider is None else insider)
         uses = count if insider_count is None else insider_count
@@ -249,8 +249,8 @@ class Ledger:
             raise ConfigError(f"a reason is one line of at most {_REASON} letters. Nothing changed.")
         if self.real and budget.epsilon == math.inf:
             raise LedgerError(f"{self.holder}: a ledger in a file needs a finite budget. Nothing changed.")
-        with self._store.transaction(write=True):
-            self._store.add_budget(budget, reason.strip())
+        with self._store.transaction(write=True) as sql:
+            add_budget(sql, budget, reason.strip())
 
     def change_lifetime(self, *, epsilon: float, reason: str, delta: float | None = None) -> tuple[Budget, Budget]:
         """Set another budget, for a reason; what it was, and what it is."""

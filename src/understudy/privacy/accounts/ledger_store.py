@@ -193,12 +193,6 @@ class Store:
         found = self.connection.execute("SELECT 1 FROM entry WHERE run = ? AND what = ? LIMIT 1", (run, what))
         return found.fetchone() is not None
 
-    def add_entry(self, run: str, what: str, people: int | None) -> int:
-        return _add_entry(self.connection, run, what, people)
-
-    def add_budget(self, budget: Budget, reason: str) -> None:
-        _add_budget(self.connection, budget, reason)
-
     def add_lines(self, entry: int, run: str, lines: Mapping[tuple[DpEvent, str], int], people: str | None) -> None:
         sql = self.connection
         for (event, view), count in lines.items():
@@ -256,7 +250,7 @@ def _build(connection: sqlite3.Connection, holder: str, budget: Budget) -> None:
 
 def _begin(connection: sqlite3.Connection, holder: str, budget: Budget) -> None:
     connection.execute("INSERT INTO ledger VALUES (?, ?)", (str(uuid.uuid4()), holder))
-    _add_budget(connection, budget)
+    add_budget(connection, budget)
 
 
 @cache
@@ -267,14 +261,14 @@ def _blank() -> bytes:
         return connection.serialize()
 
 
-def _add_entry(connection: sqlite3.Connection, run: str, what: str, people: int | None) -> int:
+def add_entry(connection: sqlite3.Connection, run: str, what: str, people: int | None) -> int:
     values = (datetime.now(UTC).isoformat(timespec="seconds"), run, what, people)
     added = connection.execute("INSERT INTO entry (at, run, what, people) VALUES (?, ?, ?, ?)", values)
     return added.lastrowid or 0
 
 
-def _add_budget(connection: sqlite3.Connection, budget: Budget, reason: str = "") -> None:
-    entry = _add_entry(connection, "", f"budget: {budget}" + (f": {reason}" if reason else ""), None)
+def add_budget(connection: sqlite3.Connection, budget: Budget, reason: str = "") -> None:
+    entry = add_entry(connection, "", f"budget: {budget}" + (f": {reason}" if reason else ""), None)
     values = (entry, budget.epsilon, budget.delta, budget.against)
     connection.execute("INSERT INTO budget VALUES (?, ?, ?, ?)", values)
 

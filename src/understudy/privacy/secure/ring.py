@@ -97,22 +97,13 @@ class Ring:
         size = 32 if b.dtype == np.bool_ else 16
         for start in range(0, len(a), _BLOCK):
             rows = slice(start, start + _BLOCK)
-            right = list(self._limbs(b[rows], size))
-            for i, x in self._limbs(a[rows], size):
+            right = list(_limbs(b[rows], self.bits, size))
+            for i, x in _limbs(a[rows], self.bits, size):
                 for j, y in right:
                     if i + j < self.bits:
                         part = (x.T @ y).astype(np.uint64).astype(self.dtype)
                         total += part << self.dtype.type(i + j)
         return total
-
-    def _limbs(self, a: Words | Bits, size: int) -> Iterator[tuple[int, NDArray[np.float64]]]:
-        """a = Σ 2^shift · limb, with limbs of `size` bits as doubles."""
-        if a.dtype == np.bool_:
-            yield 0, a.astype(np.float64)
-            return
-        mask = self.dtype.type(2**size - 1)
-        for shift in range(0, self.bits, size):
-            yield shift, ((a >> self.dtype.type(shift)) & mask).astype(np.float64)
 
 
 @cache
@@ -156,9 +147,9 @@ class Field:
         if a.shape[1] > _MOST:
             raise ConfigError(f"a sum of {a.shape[1]:,} products is longer than {_MOST:,}.")
         width, prime = b.shape[1], np.uint64(self.prime)
-        right = np.hstack([limb for _, limb in _limbs(b)])
+        right = np.hstack([limb for _, limb in _limbs(b, 2 * _LIMB, _LIMB)])
         total = np.zeros((len(a), width), dtype=np.uint64)
-        for shift, limb in _limbs(a):
+        for shift, limb in _limbs(a, 2 * _LIMB, _LIMB):
             parts = (limb @ right).astype(np.uint64) % prime
             for more, part in ((0, parts[:, :width]), (_LIMB, parts[:, width:])):
                 total += part * np.uint64(2 ** (shift + more) % self.prime) % prime
@@ -181,6 +172,11 @@ class Field:
 FIELD = Field()
 
 
-def _limbs(a: NDArray[np.unsignedinteger[Any]]) -> list[tuple[int, NDArray[np.float64]]]:
-    mask = a.dtype.type(2**_LIMB - 1)
-    return [(0, (a & mask).astype(np.float64)), (_LIMB, (a >> a.dtype.type(_LIMB)).astype(np.float64))]
+def _limbs(a: Words | Bits, bits: int, size: int) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """a = Σ 2^shift · limb, with limbs of `size` bits as doubles."""
+    if a.dtype == np.bool_:
+        yield 0, a.astype(np.float64)
+        return
+    mask = a.dtype.type(2**size - 1)
+    for shift in range(0, bits, size):
+        yield shift, ((a >> a.dtype.type(shift)) & mask).astype(np.float64)
