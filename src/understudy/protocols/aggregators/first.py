@@ -13,17 +13,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.kinds import NoRows
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.accounting import Spend
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import SecureRng
-from understudy.protocols.aggregators.second import Check, Open, Release, Take
+from understudy.protocols.aggregators.host import CollectingParty, UploadParty
+from understudy.protocols.aggregators.second import Check, Open, Release, SecondAggregator, Take
 from understudy.protocols.aggregators.terms import Begin, Tally, Terms, Upload, as_tensor
-from understudy.protocols.core import Ask, Parties, Watcher, public_values, settled
+from understudy.protocols.core import Ask, Parties, Party, Watcher, public_values, settled
 from understudy.protocols.core.base import VIEWS
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present, remarks, two_steps
 from understudy.protocols.people.host import left_out
+from understudy.protocols.protocol import Protocol
 
 RELEASED = "released"  # what is saved
 ADJACENCY = "replace the content of one person's upload by nothing; that the person took part is public"
@@ -33,6 +37,24 @@ OUTSIDE = (
     "the schema: columns, levels and bounds are public",
     "the size and the timing of messages",
 )
+
+
+def protocol_of(terms: type[Terms], **more: Any) -> Protocol:
+    """The protocol of such terms: hosts upload, a party without rows is the second aggregator, or collects uploads."""
+
+    def party(name: str, rows: Any, ledger: Ledger, **given: Any) -> Party:
+        if not isinstance(rows, NoRows):
+            return UploadParty(name, rows, ledger, terms=terms, **given)
+        if rows.box is not None and not hasattr(terms.form, "decodes"):
+            raise ConfigError(f"{name}: uploads of tables alone are collected from devices. Nothing was charged.")
+        kind = SecondAggregator if rows.box is None else CollectingParty
+        return kind(name, rows, ledger, terms=terms, **given)
+
+    return Protocol(
+        name=terms.protocol, config=terms.settings, party=party,
+        parties=(UploadParty, SecondAggregator, CollectingParty), train=partial(train_by, terms), same_people=False,
+        audit="aggregators", **more,
+    )  # fmt: skip
 
 
 def train_by(
@@ -132,7 +154,7 @@ class FirstAggregator(Tally):
             }
             replies = self.hosts.ask({name: Upload(round=1, people=who) for name, who in places.items()})
             for name, reply in replies.items():
-                self._taken(reply.reports.value, len(places[name]))
+                self._take(reply.reports.value, len(places[name]))
             self.hosts.round = 1
         sums = self._second(Release(people=self.people, mark=self.mark)).sums.value
         theirs = self.plan.numbers(sums, (self.plan.cells.count,), self.plan.aggregator)
@@ -146,17 +168,14 @@ class FirstAggregator(Tally):
             "gone": self.hosts.gone,
         }
 
-    def _taken(self, uploads: Any, people: int) -> None:
+    def _take(self, uploads: Any, people: int) -> None:
         """A host's batch. Edges: not so many uploads → all of it is left out and counted, and the others' stay."""
+        plan, prime, other = self.plan, np.uint64(self.plan.field.prime), self.plan.aggregator
         try:
-            rows = self.plan.format.checked(uploads, people, self.plan.format.size)
+            rows = plan.format.checked(uploads, people, plan.format.size)
         except MessageError:
             self.refused += people
             return
-        self._batch(rows)
-
-    def _batch(self, rows: Any) -> None:
-        plan, prime, other = self.plan, np.uint64(self.plan.field.prime), self.plan.aggregator
         share = plan.format.first(rows)
         head = torch.from_numpy(np.ascontiguousarray(rows[:, : plan.format.head]))
         taken = self._second(Take(batch=self.batches, uploads=head))

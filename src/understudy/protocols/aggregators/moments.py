@@ -5,12 +5,9 @@ frame as a vector of whole numbers, and the products of its entries into two sha
 the server, one for a second aggregator that does not collude with it. Sources: as of `two-aggregators`; what is fitted
 is that of `moments` (`models/moments/offered.py`), without histograms, and without cells of a class.
 
-Guarantee: (ε, δ)-DP for the content of a person's upload, or nothing, against an outsider, the server, and the second
-aggregator, in one price that the person's ledger and the second aggregator's hold. A liar moves the sums by no more
-than an honest person can (`secure.sketch`).
-Edges: who takes part is known to both; either aggregator can spoil the sum. A person uploads once, of several rows one
-that is drawn in secret, without rows no class and zeros; who goes away before that costs the others nothing. More
-people than the sums can hold → ConfigError, before anybody is charged.
+Guarantee: that of `two-aggregators`. A liar moves the sums by no more than an honest person can (`secure.sketch`).
+Edges: of several rows a person uploads one that is drawn in secret, without rows no class and zeros. More people than
+the sums can hold → ConfigError, before anybody is charged.
 
 One release of counts and means of the classes and of second moments. A row is a vector q of whole numbers in the public
 frame of `moments`, ‖q‖ ≤ R. A person moves a count by 1 and a mean by q, and a count is released `weight` times:
@@ -23,7 +20,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,29 +28,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.frame import MOST_FEATURES, Frame, on_diagonal
 from understudy.data.encoding.population import Population
-from understudy.data.kinds import ARRAYS, ArraySchema, Family, NoRows, one_label
+from understudy.data.kinds import ARRAYS, ArraySchema, Family, one_label
 from understudy.generators.parts import GeneratorParts
-from understudy.ground.errors import ConfigError
 from understudy.ground.settings import TRUTH, between, setting, whole_to
 from understudy.models.moments.offered import fit_one_release
 from understudy.models.moments.released import Released, moments_sensitivity, read_moments
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.counts import noise_on
 from understudy.privacy.secure.moment_shares import Vectors
 from understudy.privacy.secure.moments import bounded, doubled, moments_event, needed_multipliers, noise_for
 from understudy.privacy.secure.sketch import MomentSketch
-from understudy.protocols.aggregators.first import train_by
-from understudy.protocols.aggregators.host import UploadParty
-from understudy.protocols.aggregators.second import SecondAggregator
+from understudy.protocols.aggregators.first import protocol_of
 from understudy.protocols.aggregators.terms import Look, Settings, Terms
 from understudy.protocols.aggregators.upload import Form, MomentFormat
-from understudy.protocols.protocol import Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,18 +168,5 @@ class MomentsPlan(Terms):
         return GeneratorParts(network.eval(), self.schema, card)
 
 
-def build_party(
-    name: str, rows: ArrayTable[Any] | NoRows, ledger: Ledger, **more: Any
-) -> UploadParty | SecondAggregator:
-    if not isinstance(rows, NoRows):
-        return UploadParty(name, rows, ledger, terms=MomentsPlan, **more)
-    if rows.box is not None:
-        raise ConfigError(f"{name}: uploads of tables alone are collected from devices. Nothing was charged.")
-    return SecondAggregator(name, rows, ledger, terms=MomentsPlan, **more)
-
-
-train = partial(train_by, MomentsPlan)
-PROTOCOL = Protocol(
-    name="shared-moments", paper=__doc__, config=Config, party=build_party, parties=(UploadParty, SecondAggregator),
-    train=train, same_people=False, kinds=("image", "series"), audit="aggregators",
-)  # fmt: skip
+PROTOCOL = protocol_of(MomentsPlan, paper=__doc__, kinds=("image", "series"))
+train = PROTOCOL.train

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -36,26 +36,21 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import Population
-from understudy.data.kinds import TABLE, Family, NoRows
+from understudy.data.kinds import TABLE, Family
 from understudy.data.schema import Schema
-from understudy.data.table import Table
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.models.network import pick_device
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 from understudy.privacy.secure.counts import Moved, mirrored, movable, noise_on, scaled, shared_noise, spend_of
 from understudy.privacy.secure.sketch import Sketch
 from understudy.privacy.secure.table_shares import Cells
-from understudy.protocols.aggregators.first import ADJACENCY, train_by
-from understudy.protocols.aggregators.host import CollectingParty, UploadParty
-from understudy.protocols.aggregators.second import SecondAggregator
+from understudy.protocols.aggregators.first import ADJACENCY, protocol_of
 from understudy.protocols.aggregators.terms import Look, Settings, Terms
 from understudy.protocols.aggregators.upload import Form, Format
 from understudy.protocols.gram.settings import PairsOfAll, again_share
-from understudy.protocols.protocol import Protocol
 
 if TYPE_CHECKING:
     from understudy.answers.release import Release as TableRelease
@@ -144,7 +139,8 @@ class Plan(Terms):
         near, power = [], []
         for one, other, table in self.cells.tables(np.zeros(self.cells.count)):
             near.append(one != other and target in (names[one], names[other]))
-            power.append(_by_size(table.size))
+            # few different numbers, the same on every machine
+            power.append(round(2**16 * math.exp2(-_POWER * round(math.log2(table.size)))) / 2**16)
         far = [each**-2 for each, with_target in zip(power, near, strict=True) if not with_target]
         middle = math.sqrt(math.fsum(far) / len(far))
         return [self._factor if flag else each * middle for each, flag in zip(power, near, strict=True)]
@@ -213,23 +209,5 @@ class Plan(Terms):
         return Release.from_tensors(Codec(self.schema), kept, about)
 
 
-def _by_size(cells: int) -> float:
-    """The noise of a table of so many cells over that of one cell; few different numbers, the same on every machine."""
-    octaves = round(math.log2(cells))
-    return round(2**16 * math.exp2(-_POWER * octaves)) / 2**16
-
-
-def build_party(
-    name: str, table: Table | Population | NoRows, ledger: Ledger, **more: Any
-) -> UploadParty | SecondAggregator:
-    if not isinstance(table, NoRows):
-        return UploadParty(name, table, ledger, terms=Plan, **more)
-    party = SecondAggregator if table.box is None else CollectingParty
-    return party(name, table, ledger, terms=Plan, **more)
-
-
-train = partial(train_by, Plan)
-PROTOCOL = Protocol(
-    name="two-aggregators", paper=__doc__, config=Config, party=build_party,
-    parties=(UploadParty, SecondAggregator, CollectingParty), train=train, same_people=False, audit="aggregators",
-)  # fmt: skip
+PROTOCOL = protocol_of(Plan, paper=__doc__)
+train = PROTOCOL.train

@@ -147,7 +147,7 @@ class SecondAggregator(Party):
         for place, key in enumerate(form.keys(rows)):
             opened[place] &= key.tobytes() not in self.seen
             self.seen.add(key.tobytes())
-        z, y, total = map(as_tensor, self._sketch(pair).look(share))
+        z, y, total = map(as_tensor, self.plan.sketch(self._coin(pair)).look(share))
         known = torch.from_numpy(opened)
         self.batch = {"number": ask.batch, "uploads": ask.uploads, "opened": known}
         self.batch |= {"z": z, "y": y, "total": total}
@@ -159,7 +159,7 @@ class SecondAggregator(Party):
         )
 
     def _check(self, ask: Check, pair: KeyPair, batch: Mapping[str, Any]) -> Checked:
-        plan, rows, sketch = self.plan, batch["uploads"].numpy(), self._sketch(pair)
+        plan, rows, sketch = self.plan, batch["uploads"].numpy(), self.plan.sketch(self._coin(pair))
         due, prime = (len(rows), plan.cells.blocks, REPEATS), np.uint64(plan.field.prime)
         *others, theirs = (plan.numbers(part, due, self.name) for part in (ask.z, ask.y, ask.sigma))
         share, _ = plan.format.second(rows, pair, self.context(pair))
@@ -220,9 +220,6 @@ class SecondAggregator(Party):
 
     def _coin(self, pair: KeyPair) -> bytes:
         return hmac.digest(pair.secret, b"understudy sketch " + self.context(pair), "sha256")
-
-    def _sketch(self, pair: KeyPair) -> Any:
-        return self.plan.sketch(self._coin(pair))
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
