@@ -38,15 +38,9 @@ class Outcome:
 
 
 def run_rounds(
-    total: int,
-    step: Callable[[int], None],
-    *,
-    done: int,
-    save: Callable[[], None],
-    every: int,
-    watch: Watcher | None,
+    total: int, step: Callable[[int], None], *, done: int, save: Callable[[], None], every: int, watch: Watcher | None,
     spent: Callable[[], Mapping[str, float]],
-) -> str:
+) -> str:  # fmt: skip
     """Take the rounds that are left; how it ended, in the words of a card.
 
     `step` asks and learns, and notes its round as done when it is: its numbers go from `done` + 1 to `total`. `save` is

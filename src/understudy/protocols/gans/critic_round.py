@@ -37,15 +37,9 @@ class CriticRound:
     """
 
     def __init__(
-        self,
-        config: Any,
-        network: BranchedGenerator,
-        name: str,
-        critic: Critic | ImageCritic,
-        rows: Tensor,
-        rng: Rng,
+        self, config: Any, network: BranchedGenerator, name: str, critic: Critic | ImageCritic, rows: Tensor, rng: Rng,
         noise_multiplier: float,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """As a protocol's config says; without privacy nothing is clipped."""
         self.critic: Any = critic
         self.network, self.name, self.rows, self.rng = network, name, rows, rng

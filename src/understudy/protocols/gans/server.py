@@ -28,14 +28,9 @@ class Server:
     """The generator, its optimiser and its public draws: post-processing of the parties' paid answers."""
 
     def __init__(
-        self,
-        config: Settings,
-        parties: Parties,
-        schemas: Mapping[str, AnySchema],
-        *,
-        checkpoint: Path | None,
+        self, config: Settings, parties: Parties, schemas: Mapping[str, AnySchema], *, checkpoint: Path | None,
         device: torch.device | str = "cpu",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.config, self.parties, self.device = config, parties, torch.device(device)
         self.schemas = {name: schemas[name] for name in parties.names}
         outputs = {name: output_of(schema) for name, schema in self.schemas.items()}

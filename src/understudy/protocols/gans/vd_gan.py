@@ -168,14 +168,9 @@ class DpSgdParty(VdGanParty, CriticParty):
 
 # Algorithm 3
 def train(
-    config: Settings,
-    parties: Parties,
-    schemas: Mapping[str, Schema],
-    *,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-) -> Outcome:
+    config: Settings, parties: Parties, schemas: Mapping[str, Schema], *, checkpoint: Path | None = None,
+    resume: bool = False, watch: Watcher | None = None,
+) -> Outcome:  # fmt: skip
     """Train one generator over the parties' columns, whichever way they judge its rows (`Server.run`)."""
     server = Server(config, parties, schemas, checkpoint=checkpoint, device=pick_device(config.device))
     network, settings = server.network, asdict(config)

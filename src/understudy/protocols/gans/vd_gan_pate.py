@@ -56,16 +56,9 @@ class Teachers:
     """
 
     def __init__(
-        self,
-        critic: Critic,
-        rows: Tensor,
-        assigned: Tensor,
-        teachers: int,
-        *,
-        batch: int,
-        penalty: float,
+        self, critic: Critic, rows: Tensor, assigned: Tensor, teachers: int, *, batch: int, penalty: float,
         learning_rate: float,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.batch, self.penalty, self.learning_rate, self.slope = batch, penalty, learning_rate, critic.slope
         assigned = assigned.to(rows.device)
         self.rows = rows[assigned.argsort(stable=True)]  # teacher by teacher

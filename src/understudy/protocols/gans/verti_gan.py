@@ -52,15 +52,9 @@ def party_classes() -> tuple[type[VertiGanParty], type[VertiGanParty]]:
 
 # Algorithm 1
 def train(
-    config: Config,
-    parties: Parties,
-    schemas: Mapping[str, AnySchema],
-    *,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-    align: Callable[[Parties], object] = align_people,
-) -> Outcome:
+    config: Config, parties: Parties, schemas: Mapping[str, AnySchema], *, checkpoint: Path | None = None,
+    resume: bool = False, watch: Watcher | None = None, align: Callable[[Parties], object] = align_people,
+) -> Outcome:  # fmt: skip
     server = Server(config, parties, schemas, checkpoint=checkpoint, device=pick_device(config.device))
     network, settings = server.network, asdict(config)
 

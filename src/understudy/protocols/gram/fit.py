@@ -114,18 +114,10 @@ class Chooser:
         if measured.triples:
             more["triples"] = [Triple(**{**one, "table": one["table"].to(device)}) for one in measured.triples]
         return fit_gram(
-            measured.gram.to(device),
-            codec.sizes,
-            noise=measured.loudness.to(device),
-            people=measured.people,
-            ties=rule_ties(codec),
-            target=None if config.target is None else self.schema.names.index(config.target),
-            components=config.components,
-            steps=config.steps,
-            rate=config.rate,
-            seed=config.seed,
-            **more,
-        )
+            measured.gram.to(device), codec.sizes, noise=measured.loudness.to(device), people=measured.people,
+            ties=rule_ties(codec), target=None if config.target is None else self.schema.names.index(config.target),
+            components=config.components, steps=config.steps, rate=config.rate, seed=config.seed, **more,
+        )  # fmt: skip
 
     def pairs(self, measured: Measured, besides: Tensor) -> Tensor:
         """The strongest pairs of columns besides these, (n, 2)."""

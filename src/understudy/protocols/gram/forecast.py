@@ -48,12 +48,9 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     expected = None
     if people is not None and pair:
         expected = Expectation(
-            people=people,
-            epsilon=least.epsilon,
-            single=max(first.values()),
-            pair=pair,
+            people=people, epsilon=least.epsilon, single=max(first.values()), pair=pair,
             levels=_levels(layout.joint.columns, layout.buys),
-        )
+        )  # fmt: skip
     widths, too_fine = _widths(layout, people, pair), _too_fine(layout, people, first, pair)
     takes, memory = _takes(config, layout, widths, people)
     largest = max(max(each.values()) for each in noise)
@@ -211,13 +208,9 @@ def _too_fine(layout: Layout, people: int | None, first: Mapping[Block, float], 
 
 
 def _warnings(
-    study: Any,
-    people: int | None,
-    largest: float,
-    expected: Expectation | None,
-    too_fine: Mapping[str, str],
+    study: Any, people: int | None, largest: float, expected: Expectation | None, too_fine: Mapping[str, str],
     memory: float,
-) -> Iterable[str]:
+) -> Iterable[str]:  # fmt: skip
     config = study.config
     if expected is not None and expected.poor:
         yield f"{expected} {MORE}"

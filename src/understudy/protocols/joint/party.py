@@ -71,16 +71,9 @@ class JointParty(Party):
     sure: ClassVar[float] = 0.99  # of what the run may cost: all of it is Gaussian noise, or pure
 
     def __init__(
-        self,
-        study: type[Study[Any]],
-        name: str,
-        rows: Any,
-        ledger: Ledger,
-        *,
-        budget: Budget,
-        agreed: Mapping[str, Any] | None = None,
-        **more: Any,
-    ) -> None:
+        self, study: type[Study[Any]], name: str, rows: Any, ledger: Ledger, *, budget: Budget,
+        agreed: Mapping[str, Any] | None = None, **more: Any,
+    ) -> None:  # fmt: skip
         super().__init__(*(name, *self._roster(study, rows), ledger), **more)
         rows.schema.require_public(f"the schema of {name}")
         self.budget, self.agreed = budget, dict(agreed or {})

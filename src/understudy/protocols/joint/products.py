@@ -109,15 +109,9 @@ class Products:
 
 
 def products_of(
-    name: str,
-    grid: Grid,
-    agree: Agree,
-    channels: Mapping[str, Channel],
-    product: Product,
-    vectors: Callable[[int, int], NDArray[Any]],
-    people: int,
-    about: bytes,
-) -> Products:
+    name: str, grid: Grid, agree: Agree, channels: Mapping[str, Channel], product: Product,
+    vectors: Callable[[int, int], NDArray[Any]], people: int, about: bytes,
+) -> Products:  # fmt: skip
     """A holder's side of a product: with whoever holds some of its people in a group that its own multiplies with."""
     ring, own = Ring(agree.bits), grid.group_of(name)
     step = _step(product, grid, agree)
@@ -235,15 +229,9 @@ def _dealt(secret: bytes, keys: Mapping[str, bytes], *whose: str) -> bytes:
 
 
 def multiply(
-    parties: Parties,
-    grid: Grid,
-    product: Product,
-    cells: Cells,
-    agree: Mapping[str, Agree],
-    secret: bytes,
-    about: bytes,
-    words: Inboxes,
-) -> tuple[Inboxes, Inboxes]:
+    parties: Parties, grid: Grid, product: Product, cells: Cells, agree: Mapping[str, Agree], secret: bytes,
+    about: bytes, words: Inboxes,
+) -> tuple[Inboxes, Inboxes]:  # fmt: skip
     """Relay what the holders of each cell send each other, chunk by chunk, and deal their masks.
 
     `words` come with the first ask of each holder. Returned are inboxes and corrections for the ask that is due next.

@@ -36,24 +36,16 @@ def family(study: type[Study[Any]], *, aligned: bool = True, **more: Any) -> Pro
     """The protocol of a study. `aligned`: columns may be split, so that people are aligned."""
     kind = AlignedJointParty if aligned else JointParty
     return Protocol(
-        name=study.family,
-        config=study.settings,
-        party=partial(kind, study),
-        parties=(kind,),
-        train=partial(train, study),
-        agreed=agree_on(study.settled),
-        study=study,
+        name=study.family, config=study.settings, party=partial(kind, study), parties=(kind,),
+        train=partial(train, study), agreed=agree_on(study.settled), study=study,
         **{"forecast": partial(forecast, study), **more},
-    )
+    )  # fmt: skip
 
 
 def forecast(
-    kind: type[Study[Any]],
-    config: Any,
-    schemas: Mapping[str, Any],
-    budgets: Mapping[str, Budget],
+    kind: type[Study[Any]], config: Any, schemas: Mapping[str, Any], budgets: Mapping[str, Budget],
     people: int | None = None,
-) -> Forecast:
+) -> Forecast:  # fmt: skip
     """What a run with these settings will release, and under which noise, with so many `people`: over rows those of all
     holders together, over columns those whom all share.
 
@@ -87,16 +79,9 @@ def forecast(
 
 
 def train(
-    kind: type[Study[Any]],
-    config: Any,
-    parties: Parties,
-    schemas: Mapping[str, Any],
-    *,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-    **more: Any,
-) -> Outcome:
+    kind: type[Study[Any]], config: Any, parties: Parties, schemas: Mapping[str, Any], *,
+    checkpoint: Path | None = None, resume: bool = False, watch: Watcher | None = None, **more: Any,
+) -> Outcome:  # fmt: skip
     """Make all releases, and fit to them what the study says.
 
     With a `checkpoint` folder each release is saved before anything else is asked or fitted; `resume=True` continues

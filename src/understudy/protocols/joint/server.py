@@ -28,15 +28,9 @@ SAVED = "released"
 
 
 def measure(
-    study: Study[Any],
-    parties: Parties,
-    *,
-    at_least: int | None = None,
-    chunk: int = 1 << 15,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    secret: bytes | None = None,
-) -> Found:
+    study: Study[Any], parties: Parties, *, at_least: int | None = None, chunk: int = 1 << 15,
+    checkpoint: Path | None = None, resume: bool = False, secret: bytes | None = None,
+) -> Found:  # fmt: skip
     """All releases, at the noise that the strictest budget needs.
 
     With a `checkpoint` folder each release is saved before anything else is asked; `resume=True` continues from there:

@@ -83,14 +83,9 @@ def _agreed(config: Config) -> dict[str, Any]:
 
 
 def train(
-    config: Config,
-    parties: Parties,
-    schemas: Mapping[str, AnySchema | Features],
-    *,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-) -> PoolOutcome:
+    config: Config, parties: Parties, schemas: Mapping[str, AnySchema | Features], *, checkpoint: Path | None = None,
+    resume: bool = False, watch: Watcher | None = None,
+) -> PoolOutcome:  # fmt: skip
     """Subscribe, push, pull. With a `checkpoint` folder a resumed run has its offers already, and nobody pays twice."""
     schemas = {name: schemas[name] for name in parties.names}
     requirements = requirements_of(config, schemas)

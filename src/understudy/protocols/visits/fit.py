@@ -61,14 +61,9 @@ def check_fit(config: Any, schema: VisitSchema | SeveralVisits) -> None:
         layout = VisitLayout.from_schema(part)
         with torch.device("meta"):
             MixtureOfChains(
-                layout.people,
-                layout.events,
-                number_bounds(part),
-                ordered=layout.ordered,
-                kinds=config.kinds,
-                chains=config.chains,
-                states=config.states,
-            )
+                layout.people, layout.events, number_bounds(part), ordered=layout.ordered, kinds=config.kinds,
+                chains=config.chains, states=config.states,
+            )  # fmt: skip
 
 
 def fitted(study: Any, found: Found, look: Callable[[], None]) -> tuple[GeneratorParts, int]:
