@@ -32,13 +32,13 @@ sys.path.append(str(Path(__file__).parents[1]))
 import numpy as np
 import torch
 
+from common.central import central
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from common.rows import said
 from common.windows import DATASETS, Data, load
 from understudy.api.train import train
 from understudy.evaluate.utility.series import coverage, median_distance, mmd, next_step_mae
-from understudy.generators.generator import Generator
 from understudy.models.nets.rwae import Rwae
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.people import fed_stdg
@@ -101,7 +101,7 @@ def _draw(job: dict[str, Any], data: Data) -> tuple[np.ndarray[Any, Any], dict[s
     common = {"seed": seed, "device": job["device"], "cohort": cohort, "checkpoint_every": 10**6}
     if method == "central":
         config = fed_stdg.Config(**common, reporter="none")
-        generator = Generator.of(fed_stdg.central(config, data.people, steps=10 * rounds))
+        generator = central(config, data.people, steps=10 * rounds)
         return _scaled(generator, data), {}
     settings = METHODS[method] | common | {"rounds": rounds, "cap": math.ceil(1.5 * rounds * cohort / people) + 10}
     if method.endswith("once"):

@@ -35,6 +35,7 @@ import numpy as np
 import pandas as pd
 from wae_tables import FILES, Data, load
 
+from common.central import central
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from understudy.api.train import train
@@ -44,7 +45,6 @@ from understudy.data.table import read_table
 from understudy.evaluate.utility.association import correlations
 from understudy.evaluate.utility.downstream import Examples, downstream
 from understudy.evaluate.utility.marginals import Marginals, shuffled
-from understudy.generators.generator import Generator
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.people import fed_wae
 from understudy.runs.federation import Federation
@@ -96,7 +96,7 @@ def draw(job: Job, data: Data) -> tuple[Drawn, dict[str, Any]]:
     shared = {"device": job["device"], "seed": seed}
     if method == "central":
         config = fed_wae.Config(reporter="none", **shared, **more)
-        generator = Generator.of(fed_wae.central(config, read_table(data.train, data.schema), steps=job["rounds"]))
+        generator = central(config, read_table(data.train, data.schema), steps=job["rounds"])
         return both(generator, size), {"rounds": job["rounds"]}
     people = len(data.train) // 2
     rows = data.train.iloc[: 2 * people].assign(person=np.repeat(np.arange(people), 2))

@@ -201,13 +201,9 @@ def test_without_privacy_the_decoder_learns_what_the_people_hold() -> None:
     table = Series.from_array(ramps, schema, np.arange(100) // 10)
     settings = SMALL | {"reporter": "none", "epsilon": None, "rounds": 6, "cohort": 10, "cap": 6, "epochs": 6}
     settings |= {"learning_rate": 0.05, "hidden": 8}
-    federated = train("fed-stdg", of(table), **settings).generator
-    central = Generator.of(fed_stdg.central(Config(**settings), table, steps=50, batch=50))
-    for generator in (federated, central):
-        drawn = generator.series(500, seed=0)
-        assert np.abs(drawn.mean(0) - ramps.mean(0)).max() < 0.2  # untrained: 0.4
-        assert (np.diff(drawn, axis=1) > 0).mean() > 0.9
-    assert central.card["privacy"]["guarantee"].startswith("none")
+    drawn = train("fed-stdg", of(table), **settings).generator.series(500, seed=0)
+    assert np.abs(drawn.mean(0) - ramps.mean(0)).max() < 0.2  # untrained: 0.4
+    assert (np.diff(drawn, axis=1) > 0).mean() > 0.9
 
 
 def test_liars_are_for_rehearsals_and_signs_hear_no_shouting(tmp_path: Path) -> None:

@@ -141,14 +141,6 @@ def test_people_with_rows_of_one_kind_alone_teach_both() -> None:
     assert 0.2 < (generator.sample(500, seed=1)["letter"] == "a").mean() < 0.8
 
 
-def test_the_central_reference_learns_it_and_says_that_it_protects_nobody() -> None:
-    frame, schema = easy(500)
-    config = Config(reporter="none", hidden=12, latent=2, learning_rate=0.03, device="cpu")
-    generator = Generator.of(fed_wae.central(config, read_table(frame, schema, one_row_each=False), steps=60, batch=32))
-    assert likeness(generator) > 0.7
-    assert generator.card["privacy"]["guarantee"].startswith("none")
-
-
 def test_liars_undo_it() -> None:
     frame, schema = easy(2000)
     poison = {"kind": "flip", "share": 0.6}

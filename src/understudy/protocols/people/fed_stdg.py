@@ -124,7 +124,6 @@ class FedStdgParty(FedWaeParty):
 # Algorithm 8, "Server executes"
 class FedStdg(FedWae):
     protocol = "fed-stdg"
-    central_steps = 10_000  # about the local steps of a run, seen from the model: 1000 rounds of 10 epochs
 
     def first_notes(self) -> dict[str, Any]:
         return {"waited": 0, "rates": [[1, self.config.step]]}
@@ -177,7 +176,7 @@ def _flags(reports: Any, people: int) -> Tensor:
     return flags
 
 
-train, central = FedStdg.train, FedStdg.central
+train = FedStdg.train
 PROTOCOL = Protocol(
     name="fed-stdg", paper=__doc__, config=Config, party=FedStdgParty, train=train, same_people=False,
     kinds=("table", "image", "series"), public_rows=True, audit="reports",

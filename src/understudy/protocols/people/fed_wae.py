@@ -24,7 +24,7 @@ from understudy.data.kinds import IMAGES, Rows, population_of
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import NOT_NEGATIVE, WHOLE, between, setting
-from understudy.models.nets.autoencoder import Autoencoder, LocalTraining, fit
+from understudy.models.nets.autoencoder import LocalTraining, fit
 from understudy.models.nets.wae import ImageWae, TableWae, paper_sizes
 from understudy.models.network import pick_device
 from understudy.privacy.noise import FastRng
@@ -85,7 +85,6 @@ class FedWae(ReportRounds):
     """Train one autoencoder and keep its decoder: `learn` is lines 6–9. `public`: nobody's rows, for `pretrain`."""
 
     protocol = "fed-wae"
-    central_steps: ClassVar[int] = 5000
 
     def __init__(self, config: Any, parties: Parties, schemas: Mapping[str, Any], public: Rows | None = None) -> None:
         read = {} if public is None else {"the public rows": public.schema}
@@ -100,7 +99,10 @@ class FedWae(ReportRounds):
         if not config.pretrain:
             return weights
         rows = self.rule.expand(self.uniform(rng) if public is None else population_of(public).rows)
-        return _fitted(config, network, weights, rows, rng, config.pretrain, 256)
+        return fit(
+            network, weights, rows, rng, steps=config.pretrain, batch=256, lr=config.learning_rate,
+            penalty=config.penalty, device=pick_device(config.device),
+        )  # fmt: skip
 
     def uniform(self, rng: FastRng) -> Tensor:
         """Rows drawn evenly from the schema, for who has no public ones."""
@@ -112,30 +114,8 @@ class FedWae(ReportRounds):
     def parts(self, found: Tensor, card: dict[str, Any]) -> GeneratorParts | ClassifierParts:
         return GeneratorParts(self.network.decoder(found), self.rule.schema, card)
 
-    @classmethod
-    def central(cls, config: Any, rows: Rows, *, steps: int | None = None, batch: int = 256) -> GeneratorParts:
-        """The reference without any privacy, for public rows: the same network, trained on all rows in one place."""
-        rule, rng, steps = (common_rule({"the rows": rows.schema}), FastRng(config.seed), steps or cls.central_steps)
-        network, data = config.network_for(rule), rule.expand(population_of(rows).rows)
-        weights = _fitted(config, network, network.init(rng), data, rng, steps, batch)
-        card = {
-            "protocol": cls.protocol,
-            "ended": f"after {steps} central steps",
-            "privacy": {"guarantee": "none: all rows lay in one place"},
-        }
-        return GeneratorParts(network.decoder(weights), rule.schema, card)
 
-
-def _fitted(
-    config: Any, network: Autoencoder, weights: Tensor, rows: Tensor, rng: FastRng, steps: int, batch: int
-) -> Tensor:
-    return fit(
-        network, weights, rows, rng, steps=steps, batch=batch, lr=config.learning_rate, penalty=config.penalty,
-        device=pick_device(config.device),
-    )  # fmt: skip
-
-
-train, central = FedWae.train, FedWae.central
+train = FedWae.train
 PROTOCOL = Protocol(
     name="fed-wae", paper=__doc__, config=Config, party=FedWaeParty, train=train, same_people=False,
     kinds=("table", "image", "series"), public_rows=True, audit="reports",

@@ -1,0 +1,22 @@
+"""The reference without any privacy, for public rows: the network of fed-wae or fed-stdg, trained in one place."""
+
+from typing import Any
+
+from understudy.data.kinds import Rows, population_of
+from understudy.generators.generator import Generator
+from understudy.generators.parts import GeneratorParts
+from understudy.models.nets.autoencoder import fit
+from understudy.models.network import pick_device
+from understudy.privacy.noise import FastRng
+from understudy.protocols.core.common_rule import common_rule
+
+
+def central(config: Any, rows: Rows, *, steps: int, batch: int = 256) -> Generator:
+    rule, rng = common_rule({"the rows": rows.schema}), FastRng(config.seed)
+    network, data = config.network_for(rule), rule.expand(population_of(rows).rows)
+    weights = fit(
+        network, network.init(rng), data, rng, steps=steps, batch=batch, lr=config.learning_rate,
+        penalty=config.penalty, device=pick_device(config.device),
+    )  # fmt: skip
+    card = {"ended": f"after {steps} central steps", "privacy": {"guarantee": "none: all rows lay in one place"}}
+    return Generator.of(GeneratorParts(network.decoder(weights), rule.schema, card))
