@@ -105,7 +105,7 @@ def test_a_person_at_two_holders_moves_the_released_counts_by_two() -> None:
         fed = federation(everywhere=everywhere, budget=free)
         config = gram.Config(private=False, fine=0.0)
         parties = LocalParties(fed.parties("gram", run="r", config=config))
-        seen.append(Measured.of(measure(Gram(config, fed.schemas), parties)))
+        seen.append(Measured.from_releases(measure(Gram(config, fed.schemas), parties)))
     assert (seen[1].gram - seen[0].gram).max() == 2
 
 
@@ -193,7 +193,7 @@ def test_over_a_grid_a_departing_server_counts_a_person_as_often_as_every_column
         fed = two_by_two(everywhere, free)
         config = gram.Config(private=False, fine=0.0)
         parties = LocalParties(fed.parties("gram", run="r", config=config))
-        seen.append(Measured.of(measure(Gram(config, fed.schemas), parties)))
+        seen.append(Measured.from_releases(measure(Gram(config, fed.schemas), parties)))
     assert (seen[1].gram - seen[0].gram).max() == 2
     with pytest.raises(ConfigError, match="so many holders or more"):
         released(two_by_two(2), most_holders=3)

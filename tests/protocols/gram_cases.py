@@ -209,7 +209,7 @@ class Released:
     def __init__(self, found: Found) -> None:
         self.record, self.partition = found.record, found.study.grid.partition
         self.sigmas, self.made = found.record.noise, found.record.made
-        self.measure = Measured.of(found)
+        self.measure = Measured.from_releases(found)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.measure if hasattr(self.measure, name) else self.record, name)

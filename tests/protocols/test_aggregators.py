@@ -685,7 +685,7 @@ def test_an_aggregator_must_be_named_and_all_have_the_same_columns() -> None:
     with pytest.raises(ConfigError, match="most_holders=2"):
         Plan.joint(replace(config, most_holders=2), {"a": SCHEMA, "second": SCHEMA})
     with pytest.raises(SchemaError, match="another schema"):
-        Plan.of(asdict(config), {"a": other.to_dict(), "second": SCHEMA.to_dict()}, "a", SCHEMA)
+        Plan.as_told(asdict(config), {"a": other.to_dict(), "second": SCHEMA.to_dict()}, "a", SCHEMA)
 
 
 def test_a_person_with_several_rows_uploads_one_of_them_drawn_anew_each_time() -> None:

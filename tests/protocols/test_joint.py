@@ -557,7 +557,7 @@ def agreed(inside: Mapping[str, Any], **to_last: Any) -> dict[str, Release]:
     """All are told the same, but for what the last is told besides: the first release, with everybody's greetings."""
     parties_, study = LocalParties(inside), study_of(ROWS)
     schemas = {name: rows.schema.to_dict() for name, rows in ROWS.items()}
-    begun = parties_.ask(Begin(family="numbers", config=study.told(), schemas=schemas))
+    begun = parties_.ask(Begin(family="numbers", config=study.told_settings(), schemas=schemas))
     keys = {name: reply.key.value for name, reply in begun.items()}
     needed = begun["host 0"].needed.value
     agree = Agree(keys=keys, noise=needed, bits=64, chunk=1, seeds={}, cells=[])
@@ -602,7 +602,7 @@ def test_a_party_put_back_to_before_a_release_is_not_paid_for_a_second_one_under
 def test_what_the_holder_knows_by_itself_and_its_own_schema_are_held_against_a_begin() -> None:
     one = parties(ROWS, seed=None, agreed={"private": False})["host 0"]
     schemas = {name: rows.schema.to_dict() for name, rows in ROWS.items()}
-    told = Begin(family="numbers", config=study_of(ROWS).told(), schemas=schemas)
+    told = Begin(family="numbers", config=study_of(ROWS).told_settings(), schemas=schemas)
     with pytest.raises(MessageError, match="private=True was asked for, and False was agreed to"):
         one.answer(told)
     with pytest.raises(MessageError, match="the settings lack private"):

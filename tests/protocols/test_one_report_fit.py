@@ -96,7 +96,7 @@ def joint(odds: torch.Tensor) -> torch.Tensor:
 def heard_of(one: ColumnSet, n: int = 40, epsilon: float = 1.0, seed: int = 0) -> Heard:
     mechanism = SubsetSelection(cells=one.cells, epsilon=epsilon)
     cells = torch.from_numpy(np.random.default_rng(seed).integers(0, one.cells, n))
-    return Heard.of(one, mechanism, mechanism(cells, SecureRng.from_seed(seed)))
+    return Heard.from_reports(one, mechanism, mechanism(cells, SecureRng.from_seed(seed)))
 
 
 @pytest.mark.parametrize("one", SETS)
@@ -142,7 +142,7 @@ def test_one_way_tables_are_the_likeliest_ones() -> None:
     mechanism = SubsetSelection(cells=4, epsilon=2.0)
     truth = torch.tensor([0.5, 0.3, 0.15, 0.05])
     cells = torch.from_numpy(np.random.default_rng(0).choice(4, 40_000, p=truth.double() / truth.double().sum()))
-    heard = Heard.of(one, mechanism, mechanism(cells, SecureRng.from_seed(0)))
+    heard = Heard.from_reports(one, mechanism, mechanism(cells, SecureRng.from_seed(0)))
     *_, found = one_ways([heard], (1, 1, 1, 4))
     assert (found - truth).abs().max() < 0.015
     term = _Term(heard, (1, 1, 1, 4), mechanism.lift)
@@ -181,7 +181,7 @@ def told(rows: torch.Tensor, sets: list[ColumnSet], epsilon: float) -> list[Hear
     out, rng = [], SecureRng.from_seed(2)
     for number, one in enumerate(sets):
         mechanism = SubsetSelection(cells=one.cells, epsilon=epsilon)
-        out.append(Heard.of(one, mechanism, mechanism(one.cell_of(rows[number :: len(sets)]), rng)))
+        out.append(Heard.from_reports(one, mechanism, mechanism(one.cell_of(rows[number :: len(sets)]), rng)))
     return out
 
 

@@ -36,7 +36,7 @@ def told(table: torch.Tensor, epsilon: float) -> list[Heard]:
     out, rng = [], SecureRng.from_seed(2)
     for number, one in enumerate(sets):
         mechanism = SubsetSelection(cells=one.cells, epsilon=epsilon)
-        out.append(Heard.of(one, mechanism, mechanism(one.cell_of(table[number::3]), rng)))
+        out.append(Heard.from_reports(one, mechanism, mechanism(one.cell_of(table[number::3]), rng)))
     return out
 
 

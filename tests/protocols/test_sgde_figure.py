@@ -69,15 +69,15 @@ def test_a_person_counts_once_with_the_first_row_and_moves_each_count_by_one_at_
     offer = made(people(200))[0].network
     assert isinstance(offer, OfferedMoments)
     x, y = halves(40, 3)
-    all_of = judging.judged(offer, SiloRows.of(Population.from_arrays(x, y, classes=2)).rows, POOL)
+    all_of = judging.judged(offer, SiloRows.from_held(Population.from_arrays(x, y, classes=2)).rows, POOL)
     assert all_of.tolist() == [40, 40]
     lies = np.concatenate([y, 1 - y])
     twice = Population.from_arrays(
         np.concatenate([x, x]), lies, classes=2, people=[f"p{n}" for n in [*range(40), *range(40)]]
     )
-    assert judging.judged(offer, SiloRows.of(twice).rows, POOL).tolist() == [40, 40]
+    assert judging.judged(offer, SiloRows.from_held(twice).rows, POOL).tolist() == [40, 40]
     fewer = Population.from_arrays(x[1:], np.where(np.arange(39) < 5, 1 - y[1:], y[1:]), classes=2)
-    assert judging.judged(offer, SiloRows.of(fewer).rows, POOL).tolist() == [34, 39]
+    assert judging.judged(offer, SiloRows.from_held(fewer).rows, POOL).tolist() == [34, 39]
 
 
 def test_series_are_judged_in_declared_units() -> None:

@@ -128,12 +128,12 @@ def test_the_epsilon_of_a_gaussian_in_closed_form_is_the_accountants() -> None:
 
 
 def in_frame(data: Population, frame: Frame) -> Rows:
-    return Rows.of(SiloRows.of(data).rows, frame)  # type: ignore[arg-type]
+    return Rows.framed(SiloRows.from_held(data).rows, frame)  # type: ignore[arg-type]
 
 
 def exact(data: Population) -> OfferedMoments:
     """The sums of a silo without noise."""
-    (offer,) = MomentSums(POOL, RECIPE, None).make(SiloRows.of(data).rows, SecureRng.from_seed(0))
+    (offer,) = MomentSums(POOL, RECIPE, None).make(SiloRows.from_held(data).rows, SecureRng.from_seed(0))
     assert isinstance(offer, OfferedMoments)
     return offer
 

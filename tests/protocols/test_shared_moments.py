@@ -274,7 +274,7 @@ def test_all_have_the_same_images_or_series_and_tables_are_another_protocols() -
         with pytest.raises(ConfigError, match=why):
             MomentsPlan.joint(config, schemas)
     with pytest.raises(SchemaError, match="another schema"):
-        MomentsPlan.of(asdict(config), dict.fromkeys(("a", "second"), other.to_dict()), "a", SCHEMA)
+        MomentsPlan.as_told(asdict(config), dict.fromkeys(("a", "second"), other.to_dict()), "a", SCHEMA)
     build: Callable[..., Any] = moments.PROTOCOL.build
     with pytest.raises(ConfigError, match="uploads of tables alone"):
         build("study", NoRows(SCHEMA, box=object()), None, run="r", budget=BUDGET)

@@ -345,7 +345,7 @@ def test_no_vector_is_longer_than_the_scale_whatever_a_server_asks_for(
 ) -> None:
     """The first person has two rows: what counts is their average, and the average of their squares."""
     table = Images.from_array(values * 255, IMAGE, np.array([0, 0, 1]))
-    held = ArrayPeople.of(Frame.from_schema(IMAGE, 10), table, np.arange(2))
+    held = ArrayPeople.at_places(Frame.from_schema(IMAGE, 10), table, np.arange(2))
     weights = np.where(on_diagonal(4).numpy(), 0.5, 1.0)
     for made in (
         held.joint(torch.from_numpy(centre), radius, scale),

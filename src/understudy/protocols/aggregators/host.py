@@ -51,7 +51,7 @@ class UploadParty(HostParty):
 
     def terms_told(self, ask: Begin, schema: AnySchema) -> Terms:
         """What the run is about, by the server's word, held to what is known here."""
-        self.plan = plan = self.terms.of(ask.config, ask.schemas, self.name, schema)
+        self.plan = plan = self.terms.as_told(ask.config, ask.schemas, self.name, schema)
         if len(ask.key) != 32 or plan.aggregator == self.name:
             raise PartyError(f"{self.name}: this is no aggregator, or its key is none. Nothing was charged or sent.")
         if plan.config.key not in ("", ask.key.hex()):

@@ -187,7 +187,7 @@ class SecondAggregator(Party):
             f"key {fingerprint({self.name: pair.public})}"
         )
         if self.ledger.spend(against="anyone", run=self.run):
-            sums = self._made()
+            sums = self._released_before()
             receipt = self.ledger.charge(plan.event, run=self.run, what=f"again, to the bit: {what}", people=())
         else:
             sums = as_tensor(plan.noisy(self.tally.total, self.rng))
@@ -198,7 +198,7 @@ class SecondAggregator(Party):
         self.seen, self.tally.total = set(), np.zeros_like(self.tally.total)
         return Released(sums=Paid(sums, receipt))
 
-    def _made(self) -> Tensor:
+    def _released_before(self) -> Tensor:
         """What was charged before, if it is on the disk and over the same people."""
         file = None if self.folder is None else self.folder / RELEASE
         kept = unpack(file.read_bytes()) if file is not None and file.exists() else None
@@ -212,7 +212,7 @@ class SecondAggregator(Party):
         return context_of(self.run, self.begun.config, self.begun.schemas, pair.public)
 
     def _plan(self, ask: Open) -> Terms:
-        self.plan = self.terms.of(ask.config, ask.schemas, self.name, self.schema)
+        self.plan = self.terms.as_told(ask.config, ask.schemas, self.name, self.schema)
         if self.plan.aggregator != self.name:
             raise PartyError(f"{self.name}: {self.plan.aggregator} is to aggregate. Nothing was sent.")
         self.tally = Tally(self.plan)

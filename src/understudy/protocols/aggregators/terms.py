@@ -90,7 +90,9 @@ class Terms(ABC):
         self.config, self.schema = config, schema
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], schemas: Mapping[str, Mapping[str, Any]], name: str, own: AnySchema) -> Self:
+    def as_told(
+        cls, config: Mapping[str, Any], schemas: Mapping[str, Mapping[str, Any]], name: str, own: AnySchema
+    ) -> Self:
         """By what a party was told. Edges: settings that are none, another schema than its own → an error."""
         told: dict[str, Any] = {party: schema_from(dict(schema)) for party, schema in schemas.items()}
         fits = name in told and cls.family.describes(own) and cls.family.describes(told[name])

@@ -42,7 +42,7 @@ class Error:
     least: float
     largest: float
 
-    def said(self, people: int | None) -> str:
+    def in_words(self, people: int | None) -> str:
         """In people, and in percentage points where their number is known."""
         counts = _between(self.least, self.largest, "")
         if people is None:
@@ -132,7 +132,7 @@ class Forecast:
         if self.errors:
             many = "" if self.people is None else f" with {self.people:,} people"
             lines += ["", f"Expected error{many}, one standard deviation of the noise"]
-            lines += aligned([[error.what, error.said(self.people)] for error in self.errors])
+            lines += aligned([[error.what, error.in_words(self.people)] for error in self.errors])
             if self.expected is not None:
                 lines.append(f"  {self.expected}")
             if self.people is None:

@@ -62,7 +62,7 @@ class AcrossTables(Gram):
         super().__init__(GramConfig(fine=0.0, private=config.private), schemas)
         self.whole_run = config
 
-    def told(self) -> dict[str, Any]:
+    def told_settings(self) -> dict[str, Any]:
         return asdict(self.whole_run)
 
 
@@ -153,7 +153,7 @@ class Coupling:
     def from_held(cls, config: Config, server: Server) -> "Coupling":
         """From what the server holds since the release, in this run or in one that is resumed."""
         study = AcrossTables(config, server.schemas)
-        measured = Measured.of(Found(study, Record(**server.held["measured"])))
+        measured = Measured.from_releases(Found(study, Record(**server.held["measured"])))
         tables = cast(dict[str, Schema], server.schemas)
         return cls(measured, tables, weight=config.coupling_weight, device=server.device)
 

@@ -57,7 +57,7 @@ class Measured:
         return torch.where(self.measured, self.noise, torch.inf)
 
     @classmethod
-    def of(cls, found: Found) -> "Measured":
+    def from_releases(cls, found: Found) -> "Measured":
         study: Any = found.study  # Gram, which chooses by this
         releases = [
             [scaled(found.noise(name), factor), cells] for name in found for factor, cells in study.spreads[name].moved
@@ -149,7 +149,7 @@ def fitted(
     study: Any, found: Found, privacy: PrivacyStatement, look: Callable[..., None]
 ) -> tuple[GeneratorParts, int]:
     """The mixture of all that was released, and how many people there are."""
-    measured, record = Measured.of(found), found.record
+    measured, record = Measured.from_releases(found), found.record
     network, codec = study.chooser.fit(measured, watch=look), study.chooser.codec(measured)
     schema = codec.schema
     # their number: disclosed by alignment, or what the noisy one-way tables say

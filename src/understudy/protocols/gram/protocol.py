@@ -226,7 +226,7 @@ class Gram(Study[Rows]):
             return {}
         from understudy.protocols.gram.fit import Measured
 
-        layout, target, so_far = self.layout, self.config.target, Measured.of(found)
+        layout, target, so_far = self.layout, self.config.target, Measured.from_releases(found)
         pairs, tables = layout.pairs_with(target), torch.empty(0, 2, dtype=torch.int64)
         if self.config.refined:
             pairs = torch.cat([pairs, self.chooser.pairs(so_far, pairs)])

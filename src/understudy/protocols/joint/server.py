@@ -43,7 +43,7 @@ def measure(
     nothing that a further release could be made of, it leaves what was released, too.
     """
     study.pricing.check_parties(len(parties.names))
-    config = study.told()
+    config = study.told_settings()
     plan = json.loads(json.dumps({key: config[key] for key in study.settled}))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     saved = store.measured(SAVED, plan) if store is not None and resume else None

@@ -161,7 +161,7 @@ class Study(ABC, Generic[R]):
 
         return kind_of(rows.schema).roster(rows, several=True) if cls.any_kind else rows
 
-    def told(self) -> dict[str, Any]:
+    def told_settings(self) -> dict[str, Any]:
         """The settings, as all holders are told them."""
         return asdict(self.config)
 

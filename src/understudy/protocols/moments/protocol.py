@@ -132,7 +132,7 @@ class Moments(Study[Callable[[], Rows]]):
 
     def rows(self, holding: Holding) -> Callable[[], Rows]:
         """In the frame: made when they are first counted, and kept."""
-        return cache(lambda: Rows.of(holding.rows, self.frame))
+        return cache(lambda: Rows.framed(holding.rows, self.frame))
 
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Any]]) -> Sums:
         """Whatever is told, a person moves the sums by as much: terms are held to what rows can have."""

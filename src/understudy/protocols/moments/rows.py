@@ -32,7 +32,7 @@ class Rows:
     crowd: Crowd
 
     @classmethod
-    def of(cls, table: ArrayTable[Any], frame: Frame) -> "Rows":
+    def framed(cls, table: ArrayTable[Any], frame: Frame) -> "Rows":
         """Images or series, person after person; without classes all are of one."""
         none = np.zeros(table.rows, dtype=np.int64)
         return cls(

@@ -281,7 +281,7 @@ class GenFl(Classifying):
         return reports
 
     @property
-    def asked(self) -> dict[str, Spend]:
+    def asked_spend(self) -> dict[str, Spend]:
         config, noise = self.config, needed_noise(self.config)
         return {
             name: flatten(config.report(noise), times) + flatten(config.making(noise), min(1, times))

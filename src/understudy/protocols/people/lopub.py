@@ -156,7 +156,7 @@ class _Run(Survey):
         return 1 + self.turns[self.done - 1][0]
 
     @property
-    def asked(self) -> dict[str, Spend]:
+    def asked_spend(self) -> dict[str, Spend]:
         return {name: {self.mechanism.event: self.times} for name in self.begun}
 
     def fit(self) -> Network:

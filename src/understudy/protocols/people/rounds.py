@@ -264,7 +264,7 @@ class ReportRounds(Rounds):
         return from_message(reports, self.form, people).total()
 
     @property
-    def asked(self) -> dict[str, Spend]:
+    def asked_spend(self) -> dict[str, Spend]:
         return {name: {self.event: times} for name, times in self.cohorts.most().items()}
 
     def card_extra(self) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class Run(ABC):
         run.open(checkpoint, resume=resume)
         run.ended = run_rounds(
             run.rounds, run.step, done=run.done, save=run.save, every=run.every, watch=watch,
-            spent=lambda: run.statement(run.asked).per_party(),
+            spent=lambda: run.statement(run.asked_spend).per_party(),
         )  # fmt: skip
         if run.done < cls.least:
             raise BudgetExceeded(run.ended)
@@ -113,7 +113,7 @@ class Run(ABC):
 
     @property
     @abstractmethod
-    def asked(self) -> dict[str, Spend]:
+    def asked_spend(self) -> dict[str, Spend]:
         """What each party's people paid at most, by what they were asked."""
 
     @abstractmethod
@@ -136,7 +136,7 @@ class Run(ABC):
     def privacy(self) -> PrivacyStatement:
         """What was paid, by the parties' ledgers; of those who are gone, what they were asked."""
         paid = settled(self.parties, at_least=0)
-        return self.statement(self.asked | {name: spends["anyone"] for name, spends in paid.items()})
+        return self.statement(self.asked_spend | {name: spends["anyone"] for name, spends in paid.items()})
 
     def statement(self, spends: Mapping[str, Spend]) -> PrivacyStatement:
         gone = {name: note for name, note in self.parties.gone.items() if name in self.begun}
@@ -265,7 +265,7 @@ class TwoRounds(Survey):
         self.answers, self.chosen = state["answers"], state["chosen"]
 
     @property
-    def asked(self) -> dict[str, Spend]:
+    def asked_spend(self) -> dict[str, Spend]:
         return {name: {PureDp(self.config.epsilon_total): 1} for name in self.begun}
 
     def turn(self, round: int) -> tuple[int, slice, dict[str, Tensor]]:

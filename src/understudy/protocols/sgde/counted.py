@@ -124,7 +124,7 @@ class MomentSums(_Sums):
     def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
         """Each release about what the first gave: a silo is alone, and knows no other centre."""
         blank, frame, classes = self.blank, self.blank.frame, self.blank.classes
-        held, d = MomentRows.of(rows, frame), frame.features
+        held, d = MomentRows.framed(rows, frame), frame.features
 
         def released(stage: First | Pooled | Within, number: int) -> Tensor:
             return released_alone(stage, lambda: held, blank.noise[number], rng)["sums"]

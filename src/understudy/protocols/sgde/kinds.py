@@ -211,7 +211,7 @@ class SiloRows:
     bounded: bool = True  # whether their schema says the bounds of a pixel
 
     @classmethod
-    def of(cls, data: Held) -> "SiloRows":
+    def from_held(cls, data: Held) -> "SiloRows":
         if not isinstance(data, Population):
             return cls(data, pooled(data.schema).labels_beside(data.schema))
         schema, values = image_schema(data.features), data.features.expand(data.rows).numpy()

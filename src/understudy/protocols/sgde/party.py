@@ -100,7 +100,7 @@ class SgdeParty(Party):
         self.terms = dict(agreed or {})
         if not isinstance(data, Population):
             data.schema.require_public(f"the schema of {name}")
-        self.silo = SiloRows.of(data)  # before anybody asks: a refusal that follows from rows is no answer
+        self.silo = SiloRows.from_held(data)  # before anybody asks: a refusal that follows from rows is no answer
         self.budget = budget
         self.subscribed: Subscribe | None = None
         self.pushed = False
@@ -196,7 +196,7 @@ class SgdeParty(Party):
             event, count=uses, run=self.run,
             what=f"{self.offering.words} of {len(required.labels)} classes, on disjoint people",
         )  # fmt: skip
-        networks = self._made()
+        networks = self._networks()
         price, delta = self.price
         said = rehearsed({self.name: self.rehearsal})
         more: dict[str, Any] = {"rehearsal": said} if said else {}
@@ -211,7 +211,7 @@ class SgdeParty(Party):
         self.pushed = True
         return Pushed(offers=Paid(offers, receipt), **paid)
 
-    def _made(self) -> Sequence[nn.Module]:
+    def _networks(self) -> Sequence[nn.Module]:
         """The networks, or lies: of swapped classes, or with weights drawn blindly. They have been paid for."""
         rows, required = self.silo.rows, self.requirements
         if self.poison == "flip":

@@ -180,13 +180,13 @@ class TiedStudy(Study[People]):
         assert aligned is not None  # each holder is a group
 
         @cache
-        def made() -> ArrayPeople | TablePeople:
+        def people() -> ArrayPeople | TablePeople:
             if held.schema.kind == "table":
                 codec = Codec(held.schema)
                 return TablePeople(aligned.encoded(codec.codes), codec.sizes)
-            return ArrayPeople.of(self.frames[group], held, holding.places)
+            return ArrayPeople.at_places(self.frames[group], held, holding.places)
 
-        return People(group, made)
+        return People(group, people)
 
     def ring(self, people: int | None, noise: Any) -> Ring:
         """That holds the people's products and all noise; the means are smaller."""

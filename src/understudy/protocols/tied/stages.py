@@ -71,7 +71,7 @@ class ArrayPeople:
     starts: moments.Places
 
     @classmethod
-    def of(cls, frame: Frame, table: ArrayTable[Any], places: moments.Places) -> "ArrayPeople":
+    def at_places(cls, frame: Frame, table: ArrayTable[Any], places: moments.Places) -> "ArrayPeople":
         """The people at these places among those who have rows, in this order."""
         have = np.flatnonzero(np.diff(table.starts))[places]
         starts, at = taken(table.starts, have)

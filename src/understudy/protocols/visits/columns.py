@@ -42,7 +42,7 @@ class Split:
     events: tuple[int, ...]  # the groups with events, in the order of the schema's parts
 
     @classmethod
-    def of(cls, schemas: Mapping[str, Any]) -> "Split":
+    def from_schemas(cls, schemas: Mapping[str, Any]) -> "Split":
         """As the schemas show it. Edges: a table without ids → ConfigError; events that are called alike, a column in
         two groups → SchemaError.
         """

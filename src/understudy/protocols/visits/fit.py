@@ -46,13 +46,13 @@ def fitted_ties(schema: VisitSchema | SeveralVisits, part: VisitSchema) -> Visit
     drawing.
     """
 
-    def left(columns: Sequence[Column]) -> tuple[Tie, ...]:
+    def ties_among(columns: Sequence[Column]) -> tuple[Tie, ...]:
         rules = about(schema.rules, [column.name for column in columns])
         return tuple(rule_ties(Codec(Schema(columns=tuple(columns), rules=rules)))) if rules else ()
 
     people, events = schema.person_schema.columns, part.event_schema.columns
     declared = () if part.people is None else part.people.columns
-    return VisitTies(both=left((*people, *events)), people=left(declared), events=left(events))
+    return VisitTies(both=ties_among((*people, *events)), people=ties_among(declared), events=ties_among(events))
 
 
 def check_fit(config: Any, schema: VisitSchema | SeveralVisits) -> None:

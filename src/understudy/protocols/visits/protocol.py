@@ -183,7 +183,7 @@ class VisitStudy(Study[Rows]):
                     f"{one} and {other} describe their rows differently: holders of the same columns need the same "
                     "schema, and no other holder may have one of its columns. Nothing was charged."
                 )
-        self.split = Split.of(schemas) if len(grid_of(schemas).groups) > 1 else None
+        self.split = Split.from_schemas(schemas) if len(grid_of(schemas).groups) > 1 else None
         first_of_all: VisitSchema = next(iter(visits.values()))
         self.schema: VisitSchema | SeveralVisits = (
             first_of_all if self.split is None else self.split.schema

@@ -39,7 +39,7 @@ def wide_columns(
             found, even = middles(column), is_bought(column) or type(column.bins) is int
             scale = float(found[0] if even else np.median(found))
             if off > _MOST * scale:
-                low, high, sd, least, half = map(_said, (column.low, column.high, off, off / _MOST, scale))
+                low, high, sd, least, half = map(_three_digits, (column.low, column.high, off, off / _MOST, scale))
                 told = (
                     f"it is cut evenly, {half} the middle of its first level"
                     if even
@@ -78,6 +78,6 @@ def middles(column: Binned) -> NDArray[np.float64]:
     return (edges[:-1] + last) / 2
 
 
-def _said(number: float) -> str:
+def _three_digits(number: float) -> str:
     """With three digits that count."""
     return f"{float(f'{number:.3g}'):,.15g}"

@@ -55,7 +55,7 @@ class Heard:
     times: Tensor
 
     @classmethod
-    def of(cls, about: ColumnSet, mechanism: SubsetSelection, named: Tensor) -> "Heard":
+    def from_reports(cls, about: ColumnSet, mechanism: SubsetSelection, named: Tensor) -> "Heard":
         if not len(named):
             return cls(about, mechanism, named, torch.zeros(0))
         different, times = np.unique(named.numpy(), axis=0, return_counts=True)

@@ -47,7 +47,7 @@ def fit_given_target(
     """Independent columns given the target, with these one-way tables. `ordered`: how many levels have an order."""
     ways = [_positive(way) for way in ways]
     shifts = [
-        _Shift.of(one, ways, target, ordered, liars)
+        _Shift.from_reports(one, ways, target, ordered, liars)
         for one in all_heard
         if one.reports and len(one.about.columns) == 2 and target in one.about.columns and one.about.listed is None
     ]
@@ -55,7 +55,7 @@ def fit_given_target(
     odds = [way.expand(components, -1) for way in ways]
     odds[target] = classes
     for shift, found in zip(shifts, _shrunk(shifts), strict=True):
-        odds[shift.column] = classes @ shift.given(found, ways[shift.column], ways[target])
+        odds[shift.column] = classes @ shift.table_given_target(found, ways[shift.column], ways[target])
     mixture = MixtureOfProducts(levels, components)
     with torch.no_grad():
         mixture.logits.copy_(torch.cat(odds, 1).clamp(min=_NOTHING).log())
@@ -86,11 +86,13 @@ class _Shift:
     back: tuple[Tensor, Tensor]
 
     @classmethod
-    def of(cls, heard: Heard, ways: Sequence[Tensor], target: int, ordered: Sequence[int], liars: float) -> "_Shift":
+    def from_reports(
+        cls, heard: Heard, ways: Sequence[Tensor], target: int, ordered: Sequence[int], liars: float
+    ) -> "_Shift":
         about = heard.about
         order = (0, 1) if about.columns[1] == target else (1, 0)
         one, other = (
-            _Side.of(ways[about.columns[k]], about.groups[k], ordered[about.columns[k]] if k == order[0] else 0)
+            _Side.from_table(ways[about.columns[k]], about.groups[k], ordered[about.columns[k]] if k == order[0] else 0)
             for k in order
         )
         # cells come in the order of the set's columns, ways in that of the two sides
@@ -101,7 +103,7 @@ class _Shift:
         sizes, axes = torch.linalg.eigh(curvature)
         return cls(about.columns[order[0]], axes.T @ slope, sizes.clamp(min=0), axes, (one.back, other.back))
 
-    def given(self, found: Tensor, way: Tensor, target: Tensor) -> Tensor:
+    def table_given_target(self, found: Tensor, way: Tensor, target: Tensor) -> Tensor:
         """The column's table for each level of the target, by the shift in its axes: (levels of the target, levels)."""
         even = torch.outer(way, target)
         parts = (self.axes @ found).view(*(side.shape[1] for side in self.back))
@@ -121,7 +123,7 @@ class _Side:
     back: Tensor
 
     @classmethod
-    def of(cls, way: Tensor, group: Tensor, ordered: int) -> "_Side":
+    def from_table(cls, way: Tensor, group: Tensor, ordered: int) -> "_Side":
         to_groups = torch.nn.functional.one_hot(group).double().T  # (groups, levels)
         law = _law(way, ordered)
         spread, axes = torch.linalg.eigh(to_groups @ law @ to_groups.T)

@@ -114,7 +114,7 @@ class _Run(TwoRounds):
             which = self.chosen[turn - 1].get(name, asks[turn][name].which)
             self.refused[stage] += _read(sent, which, mechanisms, named)
         return [
-            Heard.of(about, mechanism, torch.cat([torch.zeros(0, mechanism.size, dtype=torch.int64), *parts]))
+            Heard.from_reports(about, mechanism, torch.cat([torch.zeros(0, mechanism.size, dtype=torch.int64), *parts]))
             for about, mechanism, parts in zip(sets, mechanisms, named, strict=True)
         ]
 
