@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -23,6 +24,7 @@ from understudy.data.reading.writing import write_table
 from understudy.data.samples import toy
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import StreamedTable, Table, TakenTable, check_table, open_table, read_table
+from understudy.data.visits import read_visits, reading
 from understudy.evaluate import holdings
 from understudy.evaluate.holdings import own_rows, raw_rows
 from understudy.ground.errors import AlignmentError, PartyError, SchemaError
@@ -37,6 +39,7 @@ from understudy.protocols.gram.rows import Rows
 from understudy.protocols.gram.stages import FineTables, Spread
 from understudy.runs.federation import Federation
 from understudy.runtime.wire import spoken_bytes
+from visit_cases import clinic, frames
 
 FRAME, _all = toy(rows=150, seed=4)
 _toy = _all.select(["smoker", "age", "treated", "income"])
@@ -191,6 +194,30 @@ def test_people_who_changed_places_since_they_were_aligned_are_not_taken_for_oth
             taken.encoded(Codec(SCHEMA).codes)
         with pytest.raises(SchemaError, match="its people are others by now, or in another order"):
             _ = table.people
+
+
+@pytest.mark.parametrize("size", [7, 10**6])
+@pytest.mark.parametrize("people", [("people", "own"), ("people",), ()])
+def test_people_and_their_events_are_brought_together_from_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, people: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(files, "BATCH", size)
+    monkeypatch.setattr(reading, "_LOOK", size)
+    who, events = frames(40)
+    who, events = (own.assign(patient=[f"p{n}" if n > 20 else str(n) for n in own["patient"]]) for own in (who, events))
+    schema = clinic() if "own" in people else replace(clinic(), people=None)
+    held = {"events": events} | ({"people": who} if people else {})
+    for part in held:
+        (tmp_path / part).mkdir()
+    long = {part: kept(tmp_path / part, "parquet", own) for part, own in held.items()}
+    with monkeypatch.context() as context:
+        context.delattr(StreamedTable, "frame")
+        one = read_visits(long, schema)
+    other = read_visits(held, schema)
+    assert isinstance(open_table(long["events"], schema.events, one_row_each=False), StreamedTable)
+    for field in ("own", "events", "times", "starts", "people"):
+        np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
+    assert one.people.dtype == other.people.dtype
 
 
 @pytest.mark.parametrize("kind", KINDS)

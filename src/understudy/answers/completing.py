@@ -76,18 +76,15 @@ def complete(
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """A target that is there, for each row of a frame: its pieces, and the probability of each, (rows, pieces). `how`:
-    in which way that was found, which every answer says.
-    """
+    """A target that is there, for each row of a frame: its pieces, and the probability of each, (rows, pieces)."""
 
     frame: pd.DataFrame
     pieces: Pieces
     chances: NDArray[np.float64]
-    how: str
 
     @classmethod
     def of(
-        cls, frame: pd.DataFrame, target: str, levels: Levels, products: Products, cut: Mapping[int, Pieces], how: str
+        cls, frame: pd.DataFrame, target: str, levels: Levels, products: Products, cut: Mapping[int, Pieces]
     ) -> "Predicted":
         """From all that is known of each row besides."""
         place = levels.schema.columns.index(levels.schema.column(target))
@@ -98,13 +95,11 @@ class Predicted:
         chances = np.zeros((len(frame), pieces.there))
         for rows, chance in _posteriors(known, len(frame), products, model, {}):
             chances[rows] = (chance.exp() @ model.odds[place][:, : pieces.there]).numpy()
-        return cls(frame, pieces, chances / chances.sum(1, keepdims=True), how)
+        return cls(frame, pieces, chances / chances.sum(1, keepdims=True))
 
     def probabilities(self) -> pd.DataFrame:
         names = labels_of(self.pieces.column)[: self.pieces.there]
-        found = pd.DataFrame(self.chances, index=self.frame.index, columns=names)
-        found.attrs["answer"] = self.how
-        return found
+        return pd.DataFrame(self.chances, index=self.frame.index, columns=names)
 
     def mean(self) -> "pd.Series[float]":
         low, high = bounds(self.pieces)
@@ -115,9 +110,7 @@ class Predicted:
         return self._series(quantile_of(self.pieces, self.chances, q))
 
     def _series(self, values: NDArray[np.float64]) -> "pd.Series[float]":
-        found = pd.Series(values, index=self.frame.index, name=self.pieces.column.name)
-        found.attrs["answer"] = self.how
-        return found
+        return pd.Series(values, index=self.frame.index, name=self.pieces.column.name)
 
 
 def quantile_of(pieces: Pieces, chances: NDArray[np.float64], q: float) -> NDArray[np.float64]:

@@ -188,14 +188,16 @@ class StreamedTable(Table):
         """The same; `places`: of every row where it goes, or −1 where it goes nowhere."""
         places, start = np.arange(self.rows) if places is None else places, 0
         found: NDArray[Any] | None = None
+        marks = self._marks()
         try:
-            for batch in self.code_batches():
+            for batch in self.uncoded(marks):
                 made, at = encode(batch), places[start : start + len(batch)]
                 found = np.empty((places.max() + 1, *made.shape[1:]), made.dtype) if found is None else found
                 start += len(batch)
                 found[at[at >= 0]] = made[: len(at)][at >= 0]
-            if found is None or start != len(places):
-                raise SchemaError(f"{self.source} has {start:,} rows by now, not {len(places):,}.")
+            if found is None or start != len(places) or (self.known is None and marks.repeated != self.repeated):
+                raise SchemaError(f"{self.source} has other rows by now.")
+            self._require_same(marks)
         except SchemaError as error:  # which may quote rows, where a server waits for an answer
             raise PartyError(f"{_AGAIN} Nothing was charged or sent.") from error
         return found

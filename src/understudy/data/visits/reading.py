@@ -29,7 +29,7 @@ from understudy.data.places import Places, starts_of, taken
 from understudy.data.reading.files import Source
 from understudy.data.reading.judged import id_reader, read_columns
 from understudy.data.reading.sources import SUFFIX, TableSource
-from understudy.data.table import Table, read_table
+from understudy.data.table import Table, open_table
 from understudy.data.visits.counts import VisitCodes
 from understudy.data.visits.schema import VisitSchema
 from understudy.ground.check import known_keys
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from understudy.data.visits.schema import SeveralVisits
 
 TwoSources = Mapping[str, Source]  # "people" and "events"
+_LOOK = 1 << 18  # events whose ids are looked up together
 _SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".xlsx", ".parquet", SUFFIX)
 
 
@@ -126,14 +127,15 @@ class Visits:
 
 
 def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | None = None) -> Visits:
-    """Read both tables, or the one of events, and check every cell against the schema."""
+    """Read both tables, or the one of events, and check every cell against the schema. Of long ones only the levels,
+    times and owners of events are held."""
     tables = two_sources(source, schema)
     titles = {part: name if name is None or len(tables) == 1 else f"{name}, {part}" for part in tables}
-    events = read_table(tables["events"], schema.events, titles["events"], one_row_each=False)
+    events = open_table(tables["events"], schema.events, titles["events"], one_row_each=False)
     if schema.people is not None:
-        people = read_table(tables["people"], schema.people, titles["people"])
-        ids, owner = people.people, _owners(events, people.people, people.source)
-        own = _codes(schema.people.columns, people.frame)
+        people, columns = open_table(tables["people"], schema.people, titles["people"]), schema.people.columns
+        ids = people.people
+        owner, own = _owners(events, ids, people.source), people.encoded(lambda rows: _codes(columns, rows))
     else:
         if "people" in tables:
             reader = {schema.person: id_reader(schema.person, one_row_each=True)}
@@ -143,24 +145,29 @@ def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | No
         else:
             owner, ids = pd.factorize(events.people)
         own = np.zeros((len(ids), 0), dtype=np.int32)
-    times = None
-    if schema.clock is not None:
-        times = numbers_of(schema.clock, events.frame[schema.clock.name]).astype(np.int64)
+    parts, clock, declared = list[Places](), schema.clock, [c for c in schema.events.columns if c.name != schema.time]
+
+    def levels(rows: Any) -> Codes:
+        parts.extend([] if clock is None else [numbers_of(clock, rows[clock.name]).astype(np.int64)])
+        return _codes(declared, rows)
+
+    codes = events.encoded(levels)
+    times = None if clock is None else np.concatenate(parts)
     # both keep the file's order
     order = np.lexsort((owner,)) if times is None else np.lexsort((times, owner))
     starts = starts_of(np.bincount(owner, minlength=len(ids)))
     return Visits(
         own=own,
-        events=_codes((c for c in schema.events.columns if c.name != schema.time), events.frame)[order],
+        events=codes[order],
         times=None if times is None else times[order],
         starts=starts,
-        people=np.asarray(ids),
+        people=np.asarray(ids, dtype=None if ids.dtype == np.int64 else object),
         schema=schema,
         source=name or events.source,
     )
 
 
-def _codes(columns: Iterable[Column], frame: pd.DataFrame) -> Codes:
+def _codes(columns: Iterable[Column], frame: Any) -> Codes:
     none = np.zeros((len(frame), 0), dtype=np.int32)
     return np.column_stack([none, *(codes_of(column, frame[column.name]) for column in columns)])
 
@@ -169,8 +176,9 @@ def _owners(events: Table, ids: NDArray[Any], source: str) -> Places:
     """Whose each event is, as a place among the people."""
     whose = events.people
     if whose.dtype != ids.dtype:  # whole numbers in one table, text in the other
-        whose, ids = whose.astype(str), ids.astype(str)
-    owner = pd.Index(ids).get_indexer(pd.Index(whose))
+        whose, ids = (own.astype(np.dtypes.StringDType()) for own in (whose, ids))
+    index, starts = pd.Index(ids), range(0, len(whose), _LOOK)
+    owner = np.concatenate([index.get_indexer(pd.Index(whose[start : start + _LOOK])) for start in starts])
     if (nobody := owner < 0).any():
         at, count = int(nobody.argmax()), int(nobody.sum())
         more = f" (and {count - 1:,} more)" if count > 1 else ""
