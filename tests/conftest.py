@@ -205,7 +205,7 @@ def short_fits() -> Iterator[None]:
     from understudy.generators.generator import Generator
     from understudy.models.moments import released
     from understudy.models.tables import target as target_effects
-    from understudy.models.tables.offered import added_grams
+    from understudy.models.tables.offered import OfferedGram
     from understudy.protocols.aggregators.protocol import Config as Aggregators
     from understudy.protocols.gram.protocol import Config as Gram
     from understudy.protocols.people.one_report.party import Config as OneReport
@@ -213,7 +213,7 @@ def short_fits() -> Iterator[None]:
 
     few = {"components": 32, "steps": 20}
     changed = dict.fromkeys([config.__init__ for config in (Gram, Aggregators, OneReport, Tied)], few)
-    changed |= {added_grams: few, Generator.classifier: {"rows": 2_000}}
+    changed |= {OfferedGram.added: few, Generator.classifier: {"rows": 2_000}}
     with pytest.MonkeyPatch.context() as patch:
         for function, defaults in changed.items():
             for name, value in defaults.items():

@@ -20,7 +20,7 @@ from test_cli import Run
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
-from understudy.models.tables.offered import added_grams
+from understudy.models.tables.offered import OfferedGram
 from understudy.protocols.sgde import counted, recipe
 
 FEW = "\n[settings]\ncomponents = 32\nsteps = 20\n"  # how good rows are is not what this is about
@@ -208,7 +208,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(counted, "_likeliest", said)
     monkeypatch.setitem(recipe.Recipe.__init__.__kwdefaults__, "steps", 2)  # type: ignore[index]
-    monkeypatch.setitem(added_grams.__kwdefaults__, "steps", 20)
+    monkeypatch.setitem(OfferedGram.added.__kwdefaults__, "steps", 20)
     monkeypatch.setitem(Generator.classifier.__kwdefaults__, "rows", 500)
     monkeypatch.setitem(recipe.RECIPES, "image", replace(recipe.RECIPES["image"], steps=1, channels=(2, 2)))
 

@@ -18,7 +18,7 @@ from understudy.data.table import read_table
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.offered import OfferedGram, added_grams
+from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -44,7 +44,7 @@ POOL = Requirements(schema=SCHEMA, target="class", epsilon=4.0, delta=1e-5)
 @pytest.fixture(autouse=True)
 def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Enough for four columns, but for how strong a dependence is."""
-    monkeypatch.setitem(added_grams.__kwdefaults__, "steps", 60)
+    monkeypatch.setitem(OfferedGram.added.__kwdefaults__, "steps", 60)
 
 
 def rows(count: int, seed: int = 0) -> pd.DataFrame:
@@ -101,7 +101,7 @@ def test_the_counts_without_noise_are_those_of_the_rows_and_a_person_adds_one_to
 def test_a_pool_adds_the_counts_and_columns_depend_on_each_other_within_a_class(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(added_grams.__kwdefaults__, "steps", 200)
+    monkeypatch.setitem(OfferedGram.added.__kwdefaults__, "steps", 200)
     made = [offers(rows(400, seed), f"s{seed}", seed)[0] for seed in range(4)]
     generator = Generator.of(pool(made, POOL, {"protocol": "sgde"}))
     assert isinstance(generator.network, MixtureOfProducts)

@@ -27,7 +27,7 @@ from understudy.generators.kinds.arrays import labelled_images
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.models.moments.fit import centres
 from understudy.models.moments.gaussians import CellGaussians
-from understudy.models.moments.offered import VEIL, OfferedMoments, added
+from understudy.models.moments.offered import VEIL, OfferedMoments
 from understudy.models.pool import Pool
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
@@ -145,7 +145,7 @@ def test_sums_of_silos_about_their_own_centres_give_the_covariance_of_all_their_
     frame = parts[0].frame
     rows = np.concatenate([in_frame(silo, frame).coefficients for silo in silos])
     codes = np.concatenate([silo.codes.numpy() for silo in silos])
-    fit = added(parts)
+    fit = OfferedMoments.added(parts)
     for code in (0, 1):
         own = rows[codes == code]
         np.testing.assert_allclose(fit.means[code].numpy(), own.mean(0), atol=2.0)
@@ -207,7 +207,7 @@ def test_sums_of_other_settings_are_no_common_sum() -> None:
     both = Generator.of(pool([offer(silo="a"), *other], POOL, {}))
     assert [member["silo"] for member in both.card["members"]] == ["a", "b"]
     with pytest.raises(ConfigError, match="cannot be added"):
-        added([offer().network, other[0].network])  # type: ignore[list-item]
+        OfferedMoments.added([offer().network, other[0].network])  # type: ignore[list-item]
 
 
 @cache
@@ -487,7 +487,7 @@ def test_offers_of_upright_images_are_added_to_each_other_alone_and_draw_what_le
     said = np.asarray(together.classifier().predict(255 * x.rows.view(-1, 12, 12).numpy()))
     assert (said == x.codes.numpy()).mean() > 0.9
     with pytest.raises(ConfigError, match="another frame"):
-        added([one.network for one in sent])  # type: ignore[misc]
+        OfferedMoments.added([one.network for one in sent])  # type: ignore[misc]
     assert len(Generator.of(pool(sent, pool_of, {})).card["members"]) == 2
     lied = made[0].card | {"network": made[0].card["network"] | {"upright": False}}
     with pytest.raises((ArtefactError, ConfigError)):
@@ -504,6 +504,6 @@ def test_images_vary_by_more_than_noise_has_left_in_the_means_of_their_classes()
         for key in read[0][0]
     }
     marks = centres(first, sums[0].frame).marks  # type: ignore[arg-type]
-    fit = added(sums)  # type: ignore[arg-type]
+    fit = OfferedMoments.added(sums)  # type: ignore[arg-type]
     assert marks.max() > 0.5 * float(first["sums_noise"] / first["people"].max()) ** 2
     assert (fit.tail.double().square() >= 0.999 * VEIL * marks).all()

@@ -33,7 +33,7 @@ Edges: who has no events, or of those that follow one another too few, adds noth
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, combinations, combinations_with_replacement, product
+from itertools import combinations, combinations_with_replacement, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,11 +222,6 @@ class SeveralLayout(Blocks):
     @cached_property
     def people(self) -> tuple[int, ...]:
         return tuple(size for member in self.members for size in member.people)
-
-    @cached_property
-    def begins(self) -> tuple[int, ...]:
-        """Where each part's columns of people begin."""
-        return tuple(accumulate((len(member.people) for member in self.members), initial=0))
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:

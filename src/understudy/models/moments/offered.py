@@ -72,14 +72,36 @@ class OfferedMoments(InFrame):
 
     @staticmethod
     def added(offers: Sequence["OfferedMoments"]) -> CellGaussians:
-        return added(offers)
+        """One fit to the sums of several silos. They are of one frame and have the same classes: ConfigError if not."""
+        one = offers[0]
+        if any(other.alike != one.alike for other in offers):
+            raise ConfigError("moments in another frame, or of other classes, cannot be added.")
+        read = [offer.read() for offer in offers]
+        first = _summed([each[0] for each in read])
+        centre = centres(first, one.frame)
+        pooled, cells = _summed([each[1] for each in read]), _summed([each[2] for each in read])
+        for offer, each in zip(offers, read, strict=True):
+            people = each[0]["people"].clamp(min=0)
+            own = (people @ centre.means) / people.sum().clamp(min=1.0)
+            apart, beside = centre.means - own, offer.centre.double() - own
+            moved = beside[:, None] * beside - apart[:, :, None] * apart[:, None, :]  # (classes, d, d)
+            moved *= people[:, None, None]
+            pooled["moments"] += moved.sum(0)
+            cells["moments"] += moved
+        kept = directions(pooled, centre)
+        if one.frame.sides == 2:
+            kept = replace(kept, tail=kept.tail + VEIL * centre.marks)
+        cells["moments"] = kept.basis.T @ cells["moments"] @ kept.basis
+        network = fit_cells(one.frame, centre, kept, cells)
+        match_shades(network, first["shades"], float(first["shades_noise"]), float(centre.people.sum()))
+        return network.requires_grad_(False).eval()
 
     def aimed(self, z: Tensor, label: int, rng: Any) -> Tensor:
         return self.fit.aimed(z, label)
 
     @cached_property
     def fit(self) -> CellGaussians:
-        return added([self])
+        return self.added([self])
 
     @property
     def latent(self) -> int:  # type: ignore[override]
@@ -131,32 +153,6 @@ def middle(first: Released, frame: Frame) -> tuple[Tensor, int]:
     least = min(max(float(first["energy_noise"] / people), 1e-4 * most**2), most**2)
     spread = float((first["energy"] / people - centre.square().sum()).clamp(min=least, max=most**2))
     return centre.long(), max(1, round(RADIUS[frame.sides] * math.sqrt(spread)))
-
-
-def added(offers: Sequence[OfferedMoments]) -> CellGaussians:
-    """One fit to the sums of several silos. They are of one frame and have the same classes: ConfigError if not."""
-    one = offers[0]
-    if any(other.alike != one.alike for other in offers):
-        raise ConfigError("moments in another frame, or of other classes, cannot be added.")
-    read = [offer.read() for offer in offers]
-    first = _summed([each[0] for each in read])
-    centre = centres(first, one.frame)
-    pooled, cells = _summed([each[1] for each in read]), _summed([each[2] for each in read])
-    for offer, each in zip(offers, read, strict=True):
-        people = each[0]["people"].clamp(min=0)
-        own = (people @ centre.means) / people.sum().clamp(min=1.0)
-        apart, beside = centre.means - own, offer.centre.double() - own
-        moved = beside[:, None] * beside - apart[:, :, None] * apart[:, None, :]  # (classes, d, d)
-        moved *= people[:, None, None]
-        pooled["moments"] += moved.sum(0)
-        cells["moments"] += moved
-    kept = directions(pooled, centre)
-    if one.frame.sides == 2:
-        kept = replace(kept, tail=kept.tail + VEIL * centre.marks)
-    cells["moments"] = kept.basis.T @ cells["moments"] @ kept.basis
-    network = fit_cells(one.frame, centre, kept, cells)
-    match_shades(network, first["shades"], float(first["shades_noise"]), float(centre.people.sum()))
-    return network.requires_grad_(False).eval()
 
 
 def _summed(parts: Sequence[Released]) -> Released:

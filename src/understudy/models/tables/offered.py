@@ -59,8 +59,19 @@ class OfferedGram(Network):
         return self.sizes, self.target
 
     @staticmethod
-    def added(offers: Sequence["OfferedGram"]) -> MixtureOfProducts:
-        return added_grams(offers)
+    def added(offers: Sequence["OfferedGram"], *, components: int | None = None, steps: int = 800) -> MixtureOfProducts:
+        """One fit, of four components a level (64 to 512) if none are said. ConfigError where columns differ."""
+        one = offers[0]
+        components = components or max(64, min(4 * sum(one.sizes), 512))
+        if any(other.alike != one.alike for other in offers):
+            raise ConfigError("counts of other columns cannot be added.")
+        counts = torch.stack([offer.counts for offer in offers]).sum(0).double()
+        noise = torch.stack([offer.deviations.square() for offer in offers]).sum(0).sqrt()
+        with torch.enable_grad():  # a fit may be asked for while something is drawn
+            fitted = fit_gram(counts, one.sizes, noise=noise, components=components, steps=steps, seed=0)
+        if not math.isfinite(float(fitted.logits.sum())):
+            raise ConfigError("nothing can be fitted to these counts.")
+        return fitted.eval()
 
     def aimed(self, z: Tensor, label: int, rng: Any) -> Tensor:
         """As many latent points, of components that are each as likely as they have this class: (n, 1)."""
@@ -73,7 +84,7 @@ class OfferedGram(Network):
 
     @cached_property
     def fit(self) -> MixtureOfProducts:
-        return added_grams([self], **LOOK)
+        return self.added([self], **LOOK)
 
     def rows(self, z: Tensor) -> Tensor:
         return self.fit.rows(z)
@@ -97,18 +108,3 @@ def gram_shapes(sizes: Any, target: Any, noise: Any) -> dict[str, tuple[int, ...
 def of_column(sizes: Sequence[int], column: int) -> Tensor:
     """Which levels are of this column: (width,)."""
     return torch.repeat_interleave(torch.tensor(sizes)) == column
-
-
-def added_grams(offers: Sequence[OfferedGram], *, components: int | None = None, steps: int = 800) -> MixtureOfProducts:
-    """One fit, of four components a level (64 to 512) if none are said. ConfigError where silos have other columns."""
-    one = offers[0]
-    components = components or max(64, min(4 * sum(one.sizes), 512))
-    if any(other.alike != one.alike for other in offers):
-        raise ConfigError("counts of other columns cannot be added.")
-    counts = torch.stack([offer.counts for offer in offers]).sum(0).double()
-    noise = torch.stack([offer.deviations.square() for offer in offers]).sum(0).sqrt()
-    with torch.enable_grad():  # a fit may be asked for while something is drawn
-        fitted = fit_gram(counts, one.sizes, noise=noise, components=components, steps=steps, seed=0)
-    if not math.isfinite(float(fitted.logits.sum())):
-        raise ConfigError("nothing can be fitted to these counts.")
-    return fitted.eval()

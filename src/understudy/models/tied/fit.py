@@ -94,10 +94,6 @@ class Tied:
             kept[name] = directions(left, joint.centres[name])
         return cls(joint, mixture, lines, kept)
 
-    def leading(self, name: str, most: int) -> Tensor:
-        """The leading directions of what is left of an array: (features, k)."""
-        return self.kept[name].basis[:, :most]
-
     def radius(self, name: str, basis: Tensor) -> int:
         """Where people are pulled in to in a subspace, about the centre of all."""
         about = basis.T @ self.joint.second[name][0] @ basis / self.joint.people

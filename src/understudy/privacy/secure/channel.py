@@ -110,7 +110,7 @@ class Channel:
         said, heard = (self._said, self._heard) if self.first else (self._heard, self._said)
         seed = hmac.digest(self._pad, json.dumps([said.hex(), heard.hex(), about.hex()]).encode(), "sha256")
         words = ring.uniform(seed, stream, *shape)
-        return words if self.first else ring.negative(words)
+        return words if self.first else -words  # modulo 2^bits
 
     def _header(self, sender: str, receiver: str, number: int) -> bytes:
         return json.dumps([self._context.decode(), sender, receiver, number]).encode()

@@ -63,9 +63,6 @@ class Ring:
         array = numbers.numpy() if isinstance(numbers, Tensor) else numbers
         return array.astype(self.dtype)
 
-    def negative(self, words: Words) -> Words:
-        return np.asarray(~words + self.dtype.type(1))
-
     def signed(self, words: Words) -> Tensor:
         """The numbers between −2^(bits−1) and 2^(bits−1) that these words stand for: int64."""
         return torch.from_numpy(words.view(f"<i{self.bits // 8}").astype(np.int64))

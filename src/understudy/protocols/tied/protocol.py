@@ -272,7 +272,7 @@ class TiedStudy(Study[People]):
         if name == "joint":
             return {"centre": centre, "radius": {self.names[group]: one.radius for group, one in middles.items()}}
         tied = self.tied(found)
-        basis = {name: tied.leading(name, self.config.directions) for name in centre}
+        basis = {name: tied.kept[name].basis[:, : self.config.directions] for name in centre}
         return {
             "centre": centre,
             "radius": {name: tied.radius(name, own) for name, own in basis.items()},
