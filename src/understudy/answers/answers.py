@@ -18,8 +18,8 @@ from torch import Tensor
 
 from understudy.answers import bars, raking
 from understudy.answers.completing import Predicted, complete, known_cells
-from understudy.answers.products import Cells, Products, by_boxes, by_test, kept_rows, products_of
-from understudy.answers.question import Box, Levels, Question
+from understudy.answers.products import Products, by_boxes, by_test, kept_rows, products_of
+from understudy.answers.question import Box, Levels, Question, rows_of
 from understudy.answers.raking import Weights, by_value, cuts_of, rake, tests_of
 from understudy.answers.release import Noisy, Release, bias_of
 from understudy.answers.rule_boxes import rule_boxes
@@ -147,10 +147,10 @@ class Answers:
             probability, left = self.exact.cut(pieces).given(boxes)
             if left is None:
                 raise _nothing(where)
-            return _told(self._frame(left.draw(n, rng.uniform).numpy(), pieces, rng), "exact", probability)
+            return _told(rows_of(left.draw(n, rng.uniform).numpy(), pieces, self.levels, rng), "exact", probability)
         keep = by_test(question, rng) if boxes is None else by_boxes(boxes, rng)
         cells, share = kept_rows(n, self._endless(rng), pieces, keep)
-        return _told(self._frame(cells, pieces, rng), "by rejection", share)
+        return _told(rows_of(cells, pieces, self.levels, rng), "by rejection", share)
 
     def complete(self, frame: pd.DataFrame, draws: int, rng: Uniform) -> pd.DataFrame:
         products, pieces = self._in_pieces(rng, possible=True)
@@ -270,16 +270,6 @@ class Answers:
         while True:
             for rows in self.points(POINTS, rng):
                 yield Products.of_rows(rows, self.levels.sizes)
-
-    def _frame(self, drawn: Cells, pieces: Mapping[int, Pieces], rng: Uniform) -> pd.DataFrame:
-        """A table from the pieces of some columns and the levels of the others."""
-        codes = np.array(drawn, dtype=np.int32)
-        for j, own in pieces.items():
-            codes[:, j] = own.level[drawn[:, j]]
-        frame = self.levels.decode(codes, rng)
-        for j, own in pieces.items():
-            frame[own.column.name] = own.values(drawn[:, j], rng.uniform(len(drawn)).numpy())
-        return frame
 
 
 def _nothing(where: str | None) -> ConfigError:

@@ -30,6 +30,7 @@ from torch.nn import functional
 from understudy.answers.cases import ANYTHING, EVERYTHING, Case, Events, Split, TooManyCasesError
 from understudy.answers.drawn_people import Drawn, meets
 from understudy.answers.products import Products
+from understudy.answers.question import rows_of
 from understudy.answers.rules import refilled
 from understudy.answers.walks import EventSet, Network, Walks, each_given, kinds_of
 from understudy.data.conditions import Order, columns, parse, tests
@@ -237,20 +238,12 @@ class _Member:
 
 def _values(levels: Codec, drawn: Codes, pieces: Mapping[int, Pieces], rng: Uniform) -> pd.DataFrame:
     """A value of each piece, in an order that the levels' rules keep."""
-    codes = drawn.copy()
-    for j, own in pieces.items():
-        codes[:, j] = own.level[drawn[:, j]]
-
-    def values(rows: Places) -> pd.DataFrame:
-        frame = levels.decode(codes[rows], rng)
-        for j, own in pieces.items():
-            frame[own.column.name] = own.values(drawn[rows, j], rng.uniform(len(rows)).numpy())
-        return frame
-
-    found = values(np.arange(len(drawn)))
+    found = rows_of(drawn, pieces, levels, rng)
     said = [test for rule in levels.schema.rules if rule.condition is not None for test in tests(rule.condition)]
     ordered = any(isinstance(test, Order) for test in said)
-    return refilled(levels.schema, found, values, must=False) if ordered else found
+    if not ordered:
+        return found
+    return refilled(levels.schema, found, lambda rows: rows_of(drawn[rows], pieces, levels, rng), must=False)
 
 
 def _check_room(network: Network, cases: Sequence[Case]) -> None:

@@ -12,7 +12,7 @@ Edges: a condition that needs too many boxes has none (`boxes` is None), and can
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -86,12 +86,14 @@ class Question:
             return np.ones(len(next(iter(drawn.values()))), dtype=np.bool_)
         return self._each(self.condition, drawn)
 
-    def boxes(self, most: int) -> list[Box] | None:
-        """The condition as at most so many boxes that do not overlap, or None. It has no orders between columns."""
+    def boxes(self, most: int, parts: Callable[[Box, Orders], list[Box]] = lambda box, _: [box]) -> list[Box] | None:
+        """The condition as at most so many boxes that do not overlap, or None. `parts`: those that orders between
+        columns make of one; without it there are none.
+        """
         found: list[Box] = []
         try:
-            for box, _ in self.leaves(_LOOKED * most):
-                found.append(box)
+            for box, orders in self.leaves(_LOOKED * most):
+                found += parts(box, orders)
                 if len(found) > most:
                     return None
         except TooManyError:
@@ -143,6 +145,17 @@ class Question:
         assert not isinstance(condition, Order)
         j = self.place[condition.column]
         return np.asarray(holds(condition, self.pieces[j])[drawn[j]])
+
+
+def rows_of(drawn: Codes, pieces: Mapping[int, Pieces], levels: Levels, rng: Uniform) -> pd.DataFrame:
+    """A table from the pieces of some columns and the levels of the others."""
+    codes = np.array(drawn, dtype=np.int32)
+    for j, own in pieces.items():
+        codes[:, j] = own.level[drawn[:, j]]
+    frame = levels.decode(codes, rng)
+    for j, own in pieces.items():
+        frame[own.column.name] = own.values(drawn[:, j], rng.uniform(len(drawn)).numpy())
+    return frame
 
 
 class TooManyError(Exception):

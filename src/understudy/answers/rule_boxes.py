@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.answers.question import Box, Levels, Question, TooManyError
+from understudy.answers.question import Box, Levels, Orders, Question
 from understudy.data.column import Real
 from understudy.data.conditions import And, Condition, Order, columns, tests
 from understudy.data.encoding.values import Pieces
@@ -23,7 +23,6 @@ from understudy.data.schema import Schema
 from understudy.models.tables.given_rules import Tie
 
 _FITTED = 256  # boxes of a group of rules that a fit takes at most
-_STEPS = 64  # to find a box
 _FEW = 128  # pieces that an order tells apart
 
 
@@ -80,20 +79,17 @@ def _boxes(some: Sequence[Condition], levels: Levels, most: int) -> tuple[list[B
 
 
 def _at_most_boxes(some: Sequence[Condition], levels: Levels, most: int) -> list[Box] | None:
-    question, found = Question.of(And(tuple(some)), levels), list[Box]()
+    question = Question.of(And(tuple(some)), levels)
     pieces = pieces_of(question, levels)
-    try:
-        for box, orders in question.leaves(_STEPS * most):
-            own = [box]
-            for order, is_so in orders.items():
-                others = _order_boxes(order, is_so, pieces, levels.schema)
-                own = [one for a in own for b in others if (one := _times(a, b)) is not None]
-            found += own
-            if len(found) > most:
-                return None
-    except TooManyError:
-        return None
-    return found
+
+    def in_order(box: Box, orders: Orders) -> list[Box]:
+        own = [box]
+        for order, is_so in orders.items():
+            others = _order_boxes(order, is_so, pieces, levels.schema)
+            own = [one for a in own for b in others if (one := _times(a, b)) is not None]
+        return own
+
+    return question.boxes(most, in_order)
 
 
 def pieces_of(question: Question, levels: Levels) -> dict[int, Pieces]:

@@ -66,16 +66,13 @@ class Transcript:
         """The transcript as plain rows, in order, with prices where privacy is given; a rehearsal's say so."""
         first = {} if privacy is None or not privacy.rehearsal else {"rehearsal": privacy.rehearsal}
         parties = {} if privacy is None else {party.name: party for party in privacy.parties}
+        told = ("meaning", "count", "down_bytes", "up_bytes", "paid")
         return [
             {
                 **first,
                 "party": party,
                 "ask": kind,
-                "meaning": line.meaning,
-                "count": line.count,
-                "down_bytes": line.down_bytes,
-                "up_bytes": line.up_bytes,
-                "paid": line.paid,
+                **{name: getattr(line, name) for name in told},
                 **({"epsilon": line.price(parties[party])} if party in parties else {}),
             }
             for (party, kind), line in self.lines.items()

@@ -124,18 +124,12 @@ class Streams:
             read = within(context.read, self.limits.silence)  # one for the stream, and so one timer
             await self._sign(link, pem, context, read)
             await self._attend(link, pem, context, read)
-        except _Denied as denied:
-            self.log.write("refused", party=name, why=str(denied))
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(denied))
-        except _Slow:
-            self.log.write("refused", party=name, why="too many streams")
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams in a minute")
+        except _TurnedAway as why:
+            self.log.write(why.event, party=name, why=str(why))
+            await context.abort(why.status, str(why))
         except (MessageError, TimeoutError) as error:
             self.log.write("dropped", party=name, why=type(error).__name__)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "outside the protocol")
-        except _Silent:
-            self.log.write("left", party=name, why="nothing was heard from it")
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "nothing was heard")
         except EOFError:
             self.log.write("left", party=name)
         except asyncio.CancelledError:
@@ -159,20 +153,20 @@ class Streams:
         (pem,) = context.auth_context().get("x509_pem_cert", [b""])
         name, roster = common_name(pem), self.identity.roster
         if (why := roster.refusal(name, pem)) and not roster.may_enrol(name, pem):
-            raise _Denied(why)
+            raise _TurnedAway(why)
         visits, now = self._visits[name], time.monotonic()
         while visits and visits[0] < now - 60:
             visits.popleft()
         if len(visits) >= self.limits.joins:
-            raise _Slow
+            raise _TurnedAway("too many streams in a minute", grpc.StatusCode.RESOURCE_EXHAUSTED)
         visits.append(now)  # a refused visit does not count: who keeps knocking gets in again
         return name, pem
 
     def _admitted(self, name: str, pem: bytes) -> Link:
         if why := self.identity.roster.refusal(name, pem):
-            raise _Denied(why)
+            raise _TurnedAway(why)
         if (link := self.links.get(name)) is None:
-            raise _Denied("this party does not take part in the run")
+            raise _TurnedAway("this party does not take part in the run")
         return link
 
     async def _enrol(self, name: str, pem: bytes, request: bytes, context: Any) -> None:
@@ -180,7 +174,7 @@ class Streams:
         try:
             certificate = Authority(self.identity.folder).enrol(name, pem, request)
         except (PartyError, ConfigError) as error:
-            raise _Denied(str(error)) from None
+            raise _TurnedAway(str(error)) from None
         self.log.write("enrolled", party=name, certificate=fingerprint(certificate))
         await send(context.write, {"type": "certificate"}, certificate)
 
@@ -220,7 +214,7 @@ class Streams:
                     continue
                 if why := self.identity.roster.refusal(link.name, pem):
                     link.signed = ""
-                    raise _Denied(why)
+                    raise _TurnedAway(why)
                 await self._put(link, ask, context, read)
             if not self.over:
                 await self._leave(link, context)
@@ -258,7 +252,7 @@ class Streams:
             try:
                 head, body = await receive(read, limit=limit)
             except TimeoutError:
-                raise _Silent from None
+                raise _TurnedAway("nothing was heard", grpc.StatusCode.UNAVAILABLE, "left") from None
             if head["type"] != "beat":
                 return head, body
             beats += 1
@@ -282,13 +276,9 @@ class Streams:
             ask.turn.settle(link.name, Answer(status, body))
 
 
-class _Denied(Exception):  # noqa: N818
-    """This peer may not be here."""
+class _TurnedAway(Exception):  # noqa: N818
+    """This peer may not be here, comes too often, or its line is dead."""
 
-
-class _Silent(Exception):  # noqa: N818
-    """This peer's line is dead."""
-
-
-class _Slow(Exception):  # noqa: N818
-    """This peer comes too often."""
+    def __init__(self, why: str, status: Any = grpc.StatusCode.PERMISSION_DENIED, event: str = "refused") -> None:
+        super().__init__(why)
+        self.status, self.event = status, event
