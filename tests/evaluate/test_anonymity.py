@@ -12,11 +12,11 @@ from understudy.ground.errors import ConfigError
 
 
 def linkability(train, holdout, synthetic, *more, space=None, **settings):
-    return linkability_of(Attacked.of(train, holdout, synthetic, space), *more, **settings)
+    return linkability_of(Attacked.of(train, holdout, synthetic, space=space), *more, **settings)
 
 
 def inference(train, holdout, synthetic, *more, space=None, **settings):
-    return inference_of(Attacked.of(train, holdout, synthetic, space), *more, **settings)
+    return inference_of(Attacked.of(train, holdout, synthetic, space=space), *more, **settings)
 
 
 pytestmark = pytest.mark.usefixtures("few_draws")

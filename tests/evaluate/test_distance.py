@@ -90,7 +90,7 @@ def test_tables_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match="codes must be"):
         Attacked.of(good.astype(float), good, good)
     with pytest.raises(ConfigError, match=r"need \[6, 6, 6\]"):
-        Attacked.of(good + 5, good, good, Space.hamming([2, 2, 2]))
+        Attacked.of(good + 5, good, good, space=Space.hamming([2, 2, 2]))
 
 
 def test_what_is_lacking_is_said():

@@ -11,7 +11,7 @@ from understudy.ground.errors import ConfigError
 
 
 def neighbourhood(train, holdout, synthetic, *more, space=None, **settings):
-    return neighbourhood_of(Attacked.of(train, holdout, synthetic, space), *more, **settings)
+    return neighbourhood_of(Attacked.of(train, holdout, synthetic, space=space), *more, **settings)
 
 
 pytestmark = pytest.mark.usefixtures("few_draws")

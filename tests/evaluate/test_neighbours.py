@@ -9,7 +9,7 @@ from understudy.evaluate.utility.distance import Attacked
 
 
 def neighbours(train, holdout, synthetic, *more, space=None, **settings):
-    return neighbours_of(Attacked.of(train, holdout, synthetic, space), *more, **settings)
+    return neighbours_of(Attacked.of(train, holdout, synthetic, space=space), *more, **settings)
 
 
 pytestmark = pytest.mark.usefixtures("few_draws")

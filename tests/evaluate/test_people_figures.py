@@ -18,7 +18,7 @@ from visit_cases import clinic, frames, random_codes
 
 
 def neighbourhood(train, holdout, synthetic, *more, space=None, **settings):
-    return neighbourhood_of(Attacked.of(train, holdout, synthetic, space), *more, **settings)
+    return neighbourhood_of(Attacked.of(train, holdout, synthetic, space=space), *more, **settings)
 
 
 pytestmark = pytest.mark.usefixtures("short_training")

@@ -21,7 +21,7 @@ from understudy.evaluate.utility.distance import Attacked, Space
 
 
 def singling_out(train, holdout, synthetic, *more, space=None, **settings):
-    return singling_out_of(Attacked.of(train, holdout, synthetic, space), *more, **settings)
+    return singling_out_of(Attacked.of(train, holdout, synthetic, space=space), *more, **settings)
 
 
 pytestmark = pytest.mark.usefixtures("few_draws")

@@ -9,7 +9,7 @@ points. An answer says which of the two it is: `frame.attrs["answer"]`.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,8 +37,6 @@ _BARS = ("count", "released", "sd", "low", "high")
 
 # so many latent points, a source of them → their probabilities
 Points = Callable[[int, Any], Iterable[Tensor]]
-
-_Frame = TypeVar("_Frame", pd.DataFrame, "pd.Series[float]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,19 +158,11 @@ class Answers:
 
         filled = drawn(frame, draws)
         again = refilled(self.levels.schema, filled, lambda rows: drawn(frame.iloc[rows // draws], 1))
-        return self._said(again)
+        again.attrs["answer"] = self._how()
+        return again
 
-    def predict_proba(self, frame: pd.DataFrame, target: str, rng: Uniform) -> pd.DataFrame:
-        return self._said(self._predicted(frame, target, rng).probabilities(), [target])
-
-    def expectation(self, frame: pd.DataFrame, target: str, rng: Uniform) -> "pd.Series[float]":
-        return self._said(self._predicted(frame, target, rng).mean(), [target])
-
-    def quantile(self, frame: pd.DataFrame, target: str, q: float, rng: Uniform) -> "pd.Series[float]":
-        return self._said(self._predicted(frame, target, rng).quantile(q), [target])
-
-    def _predicted(self, frame: pd.DataFrame, target: str, rng: Uniform) -> Predicted:
-        return Predicted.of(frame, target, self.levels, *self._in_pieces(rng, [target]))
+    def predicted(self, frame: pd.DataFrame, target: str, rng: Uniform) -> Predicted:
+        return Predicted.of(frame, target, self.levels, *self._in_pieces(rng, [target]), how=self._how([target]))
 
     def table(self, names: Sequence[str], where: str | None, rows: float | None, rng: Uniform) -> pd.DataFrame:
         """The share of each combination of these columns' levels among the rows that meet the condition."""
@@ -184,7 +174,8 @@ class Answers:
         if clash := own & set(names):
             raise ConfigError(f'a table has a column "{clash.pop()}" of its own. Nothing was computed.')
         share, found, said = self._asked(places, where, rng, beside)
-        axes = [pd.Series(labels, dtype=_dtype(labels)) for labels in map(self.levels.labels, places)]
+        named = map(self.levels.labels, places)
+        axes = [pd.Series(labels, dtype="object" if None in labels else None) for labels in named]
         cells = np.unravel_index(np.arange(share.numel()), share.shape)
         frame = pd.DataFrame(
             {name: axis.take(cell).reset_index(drop=True) for name, axis, cell in zip(names, axes, cells, strict=True)}
@@ -223,10 +214,6 @@ class Answers:
         if not names or len(set(names)) < len(names):
             raise ConfigError(f"a table is of different columns, at least one, not {names!r}.")
         return [schema.columns.index(schema.column(name)) for name in names]
-
-    def _said(self, answer: _Frame, about: Sequence[str] = ()) -> _Frame:
-        answer.attrs["answer"] = self._how(about)
-        return answer
 
     def _how(self, about: Sequence[str] = ()) -> str:
         how = "exact" if self.exact is not None else f"by {self._points:,} draws"
@@ -285,7 +272,3 @@ def _weighed(box: Box, factors: Mapping[int, Tensor]) -> Box:
     """A box that allows pieces by their factors, the largest fully."""
     soft = {j: box.get(j, 1) * (factor / factor.max()).numpy() for j, factor in factors.items()}
     return {**box, **soft}
-
-
-def _dtype(labels: list[Any]) -> str | None:
-    return "object" if None in labels else None

@@ -76,15 +76,18 @@ def complete(
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """A target that is there, for each row of a frame: its pieces, and the probability of each, (rows, pieces)."""
+    """A target that is there, for each row of a frame: its pieces, and the probability of each, (rows, pieces). `how`:
+    in which way that was found, which every answer says.
+    """
 
     frame: pd.DataFrame
     pieces: Pieces
     chances: NDArray[np.float64]
+    how: str
 
     @classmethod
     def of(
-        cls, frame: pd.DataFrame, target: str, levels: Levels, products: Products, cut: Mapping[int, Pieces]
+        cls, frame: pd.DataFrame, target: str, levels: Levels, products: Products, cut: Mapping[int, Pieces], how: str
     ) -> "Predicted":
         """From all that is known of each row besides."""
         place = levels.schema.columns.index(levels.schema.column(target))
@@ -95,11 +98,13 @@ class Predicted:
         chances = np.zeros((len(frame), pieces.there))
         for rows, chance in _posteriors(known, len(frame), products, model, {}):
             chances[rows] = (chance.exp() @ model.odds[place][:, : pieces.there]).numpy()
-        return cls(frame, pieces, chances / chances.sum(1, keepdims=True))
+        return cls(frame, pieces, chances / chances.sum(1, keepdims=True), how)
 
     def probabilities(self) -> pd.DataFrame:
         names = labels_of(self.pieces.column)[: self.pieces.there]
-        return pd.DataFrame(self.chances, index=self.frame.index, columns=names)
+        found = pd.DataFrame(self.chances, index=self.frame.index, columns=names)
+        found.attrs["answer"] = self.how
+        return found
 
     def mean(self) -> "pd.Series[float]":
         low, high = bounds(self.pieces)
@@ -110,7 +115,9 @@ class Predicted:
         return self._series(quantile_of(self.pieces, self.chances, q))
 
     def _series(self, values: NDArray[np.float64]) -> "pd.Series[float]":
-        return pd.Series(values, index=self.frame.index, name=self.pieces.column.name)
+        found = pd.Series(values, index=self.frame.index, name=self.pieces.column.name)
+        found.attrs["answer"] = self.how
+        return found
 
 
 def quantile_of(pieces: Pieces, chances: NDArray[np.float64], q: float) -> NDArray[np.float64]:

@@ -10,13 +10,12 @@ Guarantee: reads the release and the fit alone.
 Edges: a count that is exact, or was not released, is none; without any, there are no tables.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
+from scipy.special import bdtrc
 from torch import Tensor
 from torch.nn import functional
 
@@ -59,14 +58,6 @@ class Missed:
         return {"fit": {**asdict(self), "said": f"{said}."}} | poor
 
 
-@lru_cache(maxsize=4096)
 def is_beyond_chance(many: int, some: int, level: float = _CHANCE) -> bool:
     """Whether as many of so many, each with a chance of 5 %, or more, are less likely than `level` themselves."""
-    if some <= _CHANCE * many:
-        return False
-    logs = (
-        math.lgamma(many + 1) - math.lgamma(k + 1) - math.lgamma(many - k + 1)
-        + k * math.log(_CHANCE) + (many - k) * math.log1p(-_CHANCE)
-        for k in range(some)
-    )  # fmt: skip
-    return 1 - math.fsum(map(math.exp, logs)) < level
+    return some > 0 and float(bdtrc(some - 1, many, _CHANCE)) < level

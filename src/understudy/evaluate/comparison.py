@@ -67,7 +67,7 @@ def attack_tables(
             raise ConfigError(f'there is no column "{name}" in the schema.{nearest(name, names)}')
     frames = (rows if isinstance(rows, pd.DataFrame) else rows.frame for rows in (train, holdout, synthetic))
     codes = [Codec(schema).codes(frame) for frame in frames]
-    plain, tables = Attacked.of(*codes), Attacked.of(*codes, Space.gower(schema))
+    plain, tables = Attacked.of(*codes), Attacked.of(*codes, space=Space.gower(schema))
     closer, closeness = neighbours(tables, most=LOOKED_AT, seed=seed)
     attacks = [neighbourhood(plain, targets=targets, score=score, seed=seed) for score in ("share", "nearest")]
     attacks += [neighbourhood(plain, targets=targets, outliers=share, seed=seed) for share in (0, 0.5, 1)]

@@ -5,11 +5,9 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from understudy.evidence.catalogue import croissant, dcat, validate_croissant
+from understudy.evidence.catalogue import croissant, dcat, deployment_entry, validate_croissant
 from understudy.evidence.checklists import checklist_page, checklists
-from understudy.evidence.deployment import deployment_entry
 from understudy.evidence.facts import NOTHING, About, Facts, read_facts
 from understudy.evidence.signing import SIGNATURES
 from understudy.ground.errors import ArtefactError
@@ -60,7 +58,7 @@ def _write_files(facts: Facts, folder: Path) -> None:
     answers = checklists(facts)
     texts: dict[str, str] = {
         "deployment.yaml": yaml.safe_dump(deployment_entry(facts), allow_unicode=True, sort_keys=False, width=100),
-        "checklist.json": _json([answer.to_dict() for answer in answers]),
+        "checklist.json": json.dumps([answer.to_dict() for answer in answers], indent=1, ensure_ascii=False) + "\n",
         "checklist.html": checklist_page(answers, facts.title),
         "README.md": _readme(facts, [answer.question for answer in answers if answer.open]),
     }
@@ -73,10 +71,6 @@ def _write_files(facts: Facts, folder: Path) -> None:
             validate_croissant(folder / "croissant.json")
         except ValueError as error:
             raise ArtefactError(f"{error}. {NOTHING}") from error
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 def _readme(facts: Facts, questions: list[str]) -> str:

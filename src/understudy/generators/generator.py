@@ -91,15 +91,15 @@ class Generator(GeneratorParts):
 
         `seed` matters to networks that are no mixture, which are represented by draws.
         """
-        return self._ask().predict_proba(frame, target, FastRng(seed))
+        return self._ask().predicted(frame, target, FastRng(seed)).probabilities()
 
     def expectation(self, frame: pd.DataFrame, target: str, *, seed: int | None = None) -> "pd.Series[float]":
         """The mean of a numeric column, for each row, as `predict_proba`."""
-        return self._ask().expectation(frame, target, FastRng(seed))
+        return self._ask().predicted(frame, target, FastRng(seed)).mean()
 
     def quantile(self, frame: pd.DataFrame, target: str, q: float, *, seed: int | None = None) -> "pd.Series[float]":
         """The value below which a numeric column lies with probability `q`, for each row, as `predict_proba`."""
-        return self._ask().quantile(frame, target, q, FastRng(seed))
+        return self._ask().predicted(frame, target, FastRng(seed)).quantile(q)
 
     def table(
         self, *columns: str, where: str | None = None, rows: float | None = None, seed: int | None = None

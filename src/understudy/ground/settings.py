@@ -50,14 +50,11 @@ class Declared:
     """A config all of whose fields are settings."""
 
     def __post_init__(self) -> None:
-        for name, field in fields_of(type(self)).items():
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            name = field.name
             if (value := getattr(self, name)) is not None or field.default is not None:
                 takes, _ = declared(type(self), name)
                 object.__setattr__(self, name, takes.taken(name, value))
-
-
-def fields_of(config: Any) -> dict[str, "dataclasses.Field[Any]"]:
-    return {field.name: field for field in dataclasses.fields(config)}
 
 
 def declared(config: Any, name: str) -> tuple[Takes, str]:

@@ -30,7 +30,7 @@ def _serve(grid: Any, config: Mapping[str, Any]) -> None:
     resume = (file.path(file.out) / "contract.json").exists()
     made = offer(file, roster.name, resume=resume)
     parties = FlowerParties(
-        grid, made.contract, roster, kinds=made.messages, patience=float(config.get("patience", 3600.0))
+        grid, made.contract, roster, kinds=made.protocol.messages, patience=float(config.get("patience", 3600.0))
     )
     parties.wait(float(config.get("wait", 3600.0)))
     made.note()

@@ -22,7 +22,7 @@ from understudy.data.kinds import PublicSchema
 from understudy.ground.durable import own_folder, replace, replace_json, sync_all
 from understudy.ground.errors import ArtefactError, ConfigError, ContractRefused
 from understudy.network.status import Prices, Status, note_served
-from understudy.protocols.core import Message, Progress, Watcher
+from understudy.protocols.core import Watcher
 from understudy.protocols.protocol import Protocol
 from understudy.runs.registry import file_of_rows, protocol_named
 from understudy.runs.result import Result
@@ -45,10 +45,6 @@ class Offer:
     out: Path
     more: Mapping[str, Any]
     at_least: int | None = None  # how many parties suffice, where the people are not the same
-
-    @property
-    def messages(self) -> tuple[type[Message], ...]:
-        return self.protocol.messages
 
     def note(self) -> None:
         """What stays beside the artefacts: from now on the folder holds this run."""
@@ -122,7 +118,6 @@ def serve_file(
     wait: float = 7 * 86_400.0,
     linger: float = 10.0,
     changed: Callable[[], RunFile | None] | None = None,
-    watch: Watcher | None = None,
     ready: Callable[[GrpcParties, Status], None] | None = None,
 ) -> tuple[Result, Path]:
     """Carry out a run file whose holders are elsewhere; its artefacts lie in the folder that is returned.
@@ -140,8 +135,8 @@ def serve_file(
     while True:
         made = offer(file, identity.roster.name, resume=resume)
         parties = GrpcParties(
-            made.contract, identity, kinds=made.messages, listen=listen, patience=patience, away=away, linger=linger,
-            log=AuditLog(made.out / "audit.jsonl"),
+            made.contract, identity, kinds=made.protocol.messages, listen=listen, patience=patience, away=away,
+            linger=linger, log=AuditLog(made.out / "audit.jsonl"),
         )  # fmt: skip
         made.note()  # now that the port is ours
         note_served(identity.folder, made.contract.run, made.out)
@@ -155,7 +150,7 @@ def serve_file(
                     parties.wait(wait, at_least=made.at_least, refused=_hold(status, changed))
                     made.begin()
                     status.say(state="training", error="")
-                    result = made.train(parties, resume=resume, watch=_both(Prices(status), watch))
+                    result = made.train(parties, resume=resume, watch=Prices(status))
                     status.say(state="done", epsilon=dict(result.privacy.per_party()))
                 # a party that hears of the end deletes what it could repeat: so all is on the disk here
                 sync_all(made.out)
@@ -204,12 +199,3 @@ def _contract(
             "Use the run file as it was, or choose another `out`. Nothing was sent."
         )
     return contract
-
-
-def _both(first: Watcher, second: Watcher | None) -> Watcher:
-    def watch(progress: Progress) -> None:
-        first(progress)
-        if second is not None:
-            second(progress)
-
-    return watch

@@ -173,14 +173,13 @@ class WatchedLog(AuditLog):
 
 @dataclass(kw_only=True)
 class Traffic:
-    """One run at one holder: asks that came and answers that went, with their bytes; times are texts (UTC)."""
+    """One run at one holder: asks that came and answers that went, with their bytes; `last`: when (UTC), as text."""
 
     asks: int = 0
     answers: int = 0
     refusals: int = 0
     down: int = 0
     up: int = 0
-    began: str = ""
     last: str = ""
     ended: bool = False
 
@@ -207,7 +206,7 @@ def _traffic(log: Path, size: int) -> dict[str, Traffic]:
             line = json.loads(text)
             event = line["event"]
             if event in ("contract accepted", "contract resumed"):
-                run = found.setdefault(line["run"], Traffic(began=line["at"]))
+                run = found.setdefault(line["run"], Traffic())
             elif event == "contract refused":
                 run = None
             if run is not None:

@@ -55,14 +55,14 @@ def mark(figure: Figure, near: float = 0.0) -> Mark:
 def number_mark(numbers: Numbers) -> Mark:
     """The worst mark of a column's numbers, by how far they stand beyond what real rows reach."""
     judged = [f for f in numbers.figures if f.what.measure in ("ks", "zero_share", "negative_share", "spike_share")]
-    return worst([_not_off(figure.value, beyond(figure)) for figure in judged])
+    return worst([not_off(figure.value, beyond(figure)) for figure in judged])
 
 
 def column_mark(shares: Shares) -> Mark:
     """The worse of the marks of a column's levels and of its numbers and gaps."""
     figure = shares.figure
-    marks = [_not_off(figure.value, mark(figure, NEAR))] if figure is not None else []
-    return _not_off(shares.off, worst([*marks, *([raw_mark(shares)] if shares.numbers is not None else [])]))
+    marks = [not_off(figure.value, mark(figure, NEAR))] if figure is not None else []
+    return not_off(shares.off, worst([*marks, *([raw_mark(shares)] if shares.numbers is not None else [])]))
 
 
 def raw_mark(shares: Shares) -> Mark:
@@ -71,14 +71,14 @@ def raw_mark(shares: Shares) -> Mark:
     """
     if shares.numbers is None:
         figure = shares.figure
-        return "unknown" if figure is None else _not_off(max(shares.off, figure.value or 0.0), beyond(figure))
+        return "unknown" if figure is None else not_off(max(shares.off, figure.value or 0.0), beyond(figure))
     real, made = (0.0 if part is None else float(part[-1]) for part in (shares.real, shares.synthetic))
     gaps = abs(real - made) if shares.column.nullable else 0.0
     found = worst([number_mark(shares.numbers), beyond(Figure(What("missing"), value=gaps, floor=0.0))])
-    return _not_off(shares.off, found)
+    return not_off(shares.off, found)
 
 
-def _not_off(value: float | None, found: Mark) -> Mark:
+def not_off(value: float | None, found: Mark) -> Mark:
     """The mark, which is never good for what differs by more than `OFF`."""
     return "partly" if found == "good" and (value or 0.0) > OFF else found
 
@@ -95,11 +95,6 @@ def dependence_mark(figure: Figure) -> Mark:
     if figure.value is None or figure.floor is None or figure.ceiling is None:
         return "unknown"
     return mark(figure) if figure.ceiling - figure.floor > SLACK else beyond(figure)
-
-
-def raw_dependence_mark(figure: Figure) -> Mark:
-    """The same, but never good for what differs by more than `OFF`."""
-    return _not_off(figure.value, dependence_mark(figure))
 
 
 def worst(marks: Sequence[Mark]) -> Mark:

@@ -119,14 +119,13 @@ def _of_all_holders(
 def _held(source: Any, own: Schema | VisitSchema, key: str) -> dict[str, pd.DataFrame]:
     """A holder's people, and their events if it has any."""
     if VISITS.describes(own):
-        parts = {part: _keyed(rows, own.person, key) for part, rows in visit_tables(source, own).items()}
+        parts = {
+            part: rows.rename(columns={own.person: key}).assign(**{key: rows[own.person].astype(str)})
+            for part, rows in visit_tables(source, own).items()
+        }
         return {"people": parts["events"][[key]].drop_duplicates()} | parts
     table = read_table(source, own)
     return {"people": table.frame[list(own.names)].assign(**{key: table.people.astype(str)})}
-
-
-def _keyed(frame: pd.DataFrame, person: str, key: str) -> pd.DataFrame:
-    return frame.rename(columns={person: key}).assign(**{key: frame[person].astype(str)})
 
 
 def people_shares(

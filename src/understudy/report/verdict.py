@@ -31,8 +31,8 @@ from understudy.report.marks import (
     beyond,
     dependence_mark,
     mark,
+    not_off,
     place,
-    raw_dependence_mark,
     raw_mark,
     without_dependence,
     words_of,
@@ -205,7 +205,7 @@ def columns_finding(shares: Sequence[Shares], subject: str) -> Finding:
 
 def memory(figures: Sequence[Figure]) -> Finding:
     """What is said of columns and themselves some events later, by the numbers as they came."""
-    marked = worst([raw_dependence_mark(figure) for figure in figures])
+    marked = worst([not_off(figure.value, dependence_mark(figure)) for figure in figures])
     furthest = max(figures, key=lambda figure: figure.value or 0.0)
     name = figure_name(furthest.what)
     detail = f"Furthest off, by ranks: {name}: {furthest.note}."

@@ -12,7 +12,6 @@ from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import Shares
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.association import Matrix, Pair
-from understudy.evaluate.utility.values import Numbers
 from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report import plots
@@ -143,6 +142,8 @@ def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
         if found is None or found.median is None:
             continue
         figures = {figure.what.measure: figure for figure in found.figures}
+        words = {"zero_share": "zeros", "negative_share": "negative"}
+        spike = f"exactly {found.shown(found.spike or 0.0)}"
         rows.append(
             {
                 "share": share,
@@ -152,18 +153,13 @@ def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
                 "moved": number(figures["wasserstein"].value),
                 "quantiles": [(found.shown(real), found.shown(made)) for real, made in found.quantiles],
                 "shares": [
-                    (_share_word(found, name), f"{percent(real)} %", f"{percent(made)} %")
+                    (words.get(name, spike), f"{percent(real)} %", f"{percent(made)} %")
                     for name, (real, made) in found.shares.items()
                     if max(real, made) >= 0.005
                 ],
             }
         )
     return rows
-
-
-def _share_word(found: Numbers, name: str) -> str:
-    words = {"zero_share": "zeros", "negative_share": "negative"}
-    return words.get(name) or f"exactly {found.shown(found.spike or 0.0)}"
 
 
 def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:

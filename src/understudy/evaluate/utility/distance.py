@@ -144,7 +144,7 @@ class Attacked:
     space: Space
 
     @classmethod
-    def of(cls, train: Codes, holdout: Codes, synthetic: Codes, space: Space | None = None) -> "Attacked":
+    def of(cls, train: Codes, holdout: Codes, synthetic: Codes, *, space: Space | None = None) -> "Attacked":
         """The tables, checked against each other and against the space; without one, Hamming's."""
         found = checked(nothing="Nothing was attacked.", train=train, holdout=holdout, synthetic=synthetic)
         needed = np.max([codes.max(axis=0, initial=0) + 1 for codes in found.values()], axis=0).astype(int)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import Tensor, nn
+from torch import nn
 
 from understudy.data.kinds import AnySchema
 from understudy.generators.generator import Generator
@@ -92,17 +92,14 @@ class OfferFile:
         description = self.card["network"]
         try:
             state = load_file(self.path)
-            if strange := [name for name, value in state.items() if not _all_finite(value)]:
+            floats = {name: value for name, value in state.items() if value.is_floating_point()}
+            if strange := [name for name, value in floats.items() if not torch.isfinite(value).all()]:
                 raise ArtefactError(f'weights "{strange[0]}" hold values that are not finite.')
             network = network_class(description["kind"]).from_description(description)
             network.load_state_dict(state)
         except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, SafetensorError) as error:
             raise ArtefactError(f"this file is not an offered generator: {_words(error)}") from None
         return Generator(network.eval(), self.schema, self.card)
-
-
-def _all_finite(value: Tensor) -> bool:
-    return not value.is_floating_point() or bool(torch.isfinite(value).all())
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -151,7 +151,7 @@ class DoorsServer(Server):
 class DoorsProtocol(H11Protocol):
     """HTTP/1.1 that tells the doors when something is asked, and stops reading after a refusal."""
 
-    doors: Doors  # set by `protocol_for`
+    doors: Doors  # of a class for each server
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._place = transport.get_extra_info("socket").fileno()
@@ -201,7 +201,3 @@ class _Lingering:
 
     def is_closing(self) -> bool:
         return self._closing or self._transport.is_closing()
-
-
-def protocol_for(doors: Doors) -> type[DoorsProtocol]:
-    return type("Protocol", (DoorsProtocol,), {"doors": doors})

@@ -28,7 +28,7 @@ from understudy.ground.check import readable
 from understudy.ground.errors import ConfigError, ExchangeError
 from understudy.privacy.accounts.budget import guesses_in_words, right_at
 from understudy.report import words
-from understudy.services.web.doors import MOST, Doors, DoorsServer, protocol_for
+from understudy.services.web.doors import MOST, Doors, DoorsProtocol, DoorsServer
 from understudy.services.web.limits import Limits, Rate, loopback
 
 MOST_JSON = 1 << 20  # of a request that carries no file
@@ -101,7 +101,7 @@ def service(
     app.state.strangers = Rate(limits.rate / 10, max(1, limits.burst // 10))
 
     async def refused(request: Request, error: Exception) -> Response:
-        person = page is not None and for_people(request)
+        person = page is not None and "text/html" in request.headers.get("accept", "")
         headers: dict[str, str] = {}
         match error:
             case ExchangeError():
@@ -132,10 +132,6 @@ def service(
         return Health(ok=True, version=version("understudy"))
 
     return app
-
-
-def for_people(request: Request) -> bool:
-    return "text/html" in request.headers.get("accept", "")
 
 
 def caller_address(request: Request) -> str:
@@ -271,8 +267,9 @@ def server_behind_doors(
             f"on {host} {secret} could be read on the network: give a certificate and its key, "
             "or say that a proxy in front speaks TLS; a try-out without them listens on 127.0.0.1."
         )
+    protocol = type("Protocol", (DoorsProtocol,), {"doors": doors})
     config = uvicorn.Config(  # the doors are made for the sockets of asyncio
-        app, http=protocol_for(doors), loop="asyncio", ws="none", host=host, port=port, ssl_certfile=certificate,
+        app, http=protocol, loop="asyncio", ws="none", host=host, port=port, ssl_certfile=certificate,
         ssl_keyfile=key, log_level="warning", access_log=False, server_header=False, proxy_headers=proxied,
         timeout_keep_alive=round(doors.idle), timeout_graceful_shutdown=patience, limit_concurrency=doors.most + 1,
     )  # fmt: skip
