@@ -10,12 +10,14 @@ import pytest
 import torch
 
 from understudy.api.train import train
+from understudy.data.array_folder import ArrayFolder
 from understudy.data.encoding.frame import UNIT, Frame
 from understudy.data.images import Images, ImageSchema
+from understudy.data.reading import files
 from understudy.data.samples import sines, toy
 from understudy.data.series import Series
 from understudy.generators.generator import Generator
-from understudy.ground.errors import ConfigError, MessageError, PartyAway, PrivacyError, SchemaError
+from understudy.ground.errors import ConfigError, MessageError, PartyAway, PartyError, PrivacyError, SchemaError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import Crowd
 from understudy.protocols.core.base import Ask
@@ -468,3 +470,42 @@ def test_a_person_at_two_holders_is_priced_as_such() -> None:
 def test_settings_out_of_range_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         moments.Config(**bad)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_long_folder_of_files_is_released_as_the_rows_that_are_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    (pixels, labels), schema = signs(150), replace(SCHEMA, person="writer") if several else SCHEMA
+    who = np.arange(150) // 3
+    for number, some in enumerate(np.split(np.arange(150), [3, 24, 90])):
+        beside = {"writer": who[some]} if several else {}
+        np.savez(tmp_path / f"{number}.npz", images=pixels[some], sign=labels[some].astype(str), **beside)
+    made = []
+    for long in (0, 10**9):
+        monkeypatch.setattr(files, "LONG", long)
+        federation = Federation.rehearsal({"one": tmp_path}, {"one": schema}, budget=AMPLE, seed=7)
+        held = federation.holders["one"].table
+        assert held.long == (not long)
+        assert (held.rows, len(held.ids)) == (150, 50 if several else 150)
+        with monkeypatch.context() as context:
+            if not long:
+                context.delattr(ArrayFolder, "values")
+            made.append(train("moments", federation, run="r", norms=0.1, **SMALL).generator)
+    assert made[0].card == made[1].card
+    one, other = (generator.network.state_dict() for generator in made)
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    whole = Images.from_array(pixels, schema, who if several else None, labels=labels)
+    assert np.array_equal(held.values, whole.values)
+    monkeypatch.setattr(files, "LONG", 0)
+    opened = schema.read(tmp_path)
+    np.savez(tmp_path / "3.npz", images=pixels[:60], sign=labels[:60].astype(str), writer=who[:60])
+    if several:
+        with pytest.raises(SchemaError, match="20 people have rows in two files"):
+            schema.read(tmp_path)
+    (tmp_path / "3.npz").write_bytes(b"other")
+    with pytest.raises(PartyError, match="is not as it was when the folder was opened"):
+        list(opened.parts())
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(SchemaError, match="files, and no others"):
+        schema.read(tmp_path)

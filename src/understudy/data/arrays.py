@@ -15,7 +15,7 @@ SchemaError that names the file and the row.
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -260,6 +260,7 @@ class ArrayTable(Generic[S]):
     source: str
     # (rows,), as places among the declared ones; of several columns among all combinations
     classes: Codes | None = field(repr=False, default=None)
+    long: ClassVar[bool] = False  # read part by part whenever rows are needed (`array_folder`)
 
     def __post_init__(self) -> None:
         if not len(self.values):
@@ -274,6 +275,10 @@ class ArrayTable(Generic[S]):
     @property
     def people(self) -> NDArray[Any]:
         return np.repeat(self.ids, np.diff(self.starts))
+
+    def parts(self) -> Iterator["ArrayTable[S]"]:
+        """All rows, in order, in parts of whole people, of which one is held at a time; here all at once."""
+        yield self
 
     def codes(self, label: str) -> Codes:
         assert self.classes is not None, "the schema has classes"

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from understudy.data.array_folder import SUFFIXES, read_folder
 from understudy.data.arrays import NO_CLASS, ArraySchema, ArrayTable, Codes
 from understudy.data.column import Real
 from understudy.data.reading.files import Source
@@ -115,10 +116,12 @@ Images = ArrayTable[ImageSchema]
 
 
 def read_images(source: Source | NDArray[Any], schema: ImageSchema, name: str | None = None) -> Images:
-    """Read an array, a .npy or .npz file, or a table of pixels. An array alone has no classes."""
+    """Read an array, a .npy or .npz file, a folder of these, or a table of pixels. An array alone has no classes."""
     if isinstance(source, np.ndarray):
         return Images.alone(source, schema, name)
-    if isinstance(source, str | Path) and Path(source).suffix in (".npy", ".npz"):
+    if isinstance(source, str | Path) and Path(source).is_dir():
+        return read_folder(Path(source), schema, name, lambda path: read_images(path, schema))
+    if isinstance(source, str | Path) and Path(source).suffix in SUFFIXES:
         values, people, labels = load_images(Path(source), schema)
         return Images.from_array(values, schema, people, name or Path(source).name, labels)
     readers = {one: cell_reader(Real(name=one, low=schema.low, high=schema.high, bins=1), _GAP) for one in schema.names}

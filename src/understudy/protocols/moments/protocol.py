@@ -14,7 +14,7 @@ outsider, and up to `colluding` other holders, who may pool what they know with 
 Edges: a person counts once, by the average of the person's rows. docs/secure_products.md says who sees what.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -84,7 +84,7 @@ class Config(FrameConfig, OverRows):
     )
 
 
-class Moments(Study[Callable[[], Rows]]):
+class Moments(Study[Callable[[], Iterable[Rows]]]):
     family: ClassVar = "moments"
     settings: ClassVar = Config
     settled: ClassVar = ("features", "upright", "norms", "shares", "colluding", "most_holders", "private")
@@ -130,9 +130,13 @@ class Moments(Study[Callable[[], Rows]]):
     def people_at(self, rows: Any) -> int:
         return len(rows.ids)
 
-    def rows(self, holding: Holding) -> Callable[[], Rows]:
-        """In the frame: made when they are first counted, and kept."""
-        return cache(lambda: Rows.framed(holding.rows, self.frame))
+    def rows(self, holding: Holding) -> Callable[[], Iterable[Rows]]:
+        """In the frame: made at the first count, and kept; of a long folder part by part, at each count anew."""
+
+        def parts() -> Iterator[Rows]:
+            return (Rows.framed(part, self.frame) for part in holding.rows.parts())
+
+        return parts if holding.rows.long else cache(lambda: [*parts()])
 
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Any]]) -> Sums:
         """Whatever is told, a person moves the sums by as much: terms are held to what rows can have."""

@@ -6,8 +6,9 @@ Guarantee: `Lengths.sums` are whole numbers that one person, with all rows, move
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,8 @@ class Rows:
         )
 
 
-class Sums(Stage[Callable[[], Rows]]):
-    """A release of one block, by all holders alike: sums over rows, which are made when they are first counted.
+class Sums(Stage[Callable[[], Iterable[Rows]]]):
+    """A release of one block, by all holders alike: sums over rows, in parts which are made when they are counted.
     Guarantee: one person, with all rows, moves `sums` by at most `sensitivity`, in terms of the noise's σ, where the
     entries that `diagonal` marks have √2·σ.
     """
@@ -65,8 +66,8 @@ class Sums(Stage[Callable[[], Rows]]):
     def blocks(self) -> Mapping[str, BlockSpec]:
         return {"sums": BlockSpec((0, 0), (self.size,), self.sensitivity, diagonal=self.diagonal)}
 
-    def count(self, rows: Callable[[], Rows]) -> dict[str, Tensor]:
-        return {"sums": self.sums(rows())}
+    def count(self, rows: Callable[[], Iterable[Rows]]) -> dict[str, Tensor]:
+        return {"sums": reduce(torch.add, map(self.sums, rows()))}
 
     def sums(self, rows: Rows) -> Tensor:
         return in_pieces(self._sums_of, rows)

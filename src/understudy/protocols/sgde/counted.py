@@ -127,7 +127,7 @@ class MomentSums(_Sums):
         held, d = MomentRows.framed(rows, frame), frame.features
 
         def released(stage: First | Pooled | Within, number: int) -> Tensor:
-            return released_alone(stage, lambda: held, blank.noise[number], rng)["sums"]
+            return released_alone(stage, lambda: [held], blank.noise[number], rng)["sums"]
 
         first = released(start := First(frame, classes), 0)
         centre, radius = middle(start.read_sums(first, blank.noise[0]), frame)
