@@ -77,12 +77,13 @@ class PartyPrivacy:
         whole(rounds=self.rounds)
 
     @classmethod
-    def stated(cls, name: str, info: Mapping[str, Any], outsider: Spend, insider: Spend, **more: Any) -> "PartyPrivacy":
-        """What was spent, with what the party stated when it began: budget (None: no limit), noise and people."""
+    def stated(cls, name: str, info: Mapping[str, Any], spent: Mapping[str, Spend], **more: Any) -> "PartyPrivacy":
+        """What was `spent`, in each view, with what the party stated: budget (None: no limit), noise and people."""
         budget = Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"])
         return cls(
-            name=name, budget=budget, outsider=outsider, insider=insider, noise=info["noise"]["generator"],
-            people=info.get("people"), rehearsal=tuple(info["noise"]["rehearsal"]), **more,
+            name=name, budget=budget, outsider=spent["outsider"], insider=spent["anyone"],
+            noise=info["noise"]["generator"], people=info.get("people"),
+            rehearsal=tuple(info["noise"]["rehearsal"]), **more,
         )  # fmt: skip
 
     def spend(self, against: str) -> Spend:

@@ -158,8 +158,10 @@ class FirstAggregator(Tally):
             self.hosts.round = 1
         sums = self._second(Release(people=self.people, mark=self.mark)).sums.value
         theirs = self.plan.numbers(sums, (self.plan.cells.count,), self.plan.aggregator)
-        field = self.plan.field
-        total = (self.plan.noisy(self.total, self._rng()) + theirs) % np.uint64(field.prime)
+        # secure, unless all of it is a rehearsal that is to be repeatable
+        seeded = all("seed" in info["noise"]["rehearsal"] for info in self.begun.values())
+        rng, field = SecureRng.from_seed(self.plan.config.seed) if seeded else SecureRng(), self.plan.field
+        total = (self.plan.noisy(self.total, rng) + theirs) % np.uint64(field.prime)
         return {
             "sums": field.signed(total),
             "people": self.people,
@@ -198,20 +200,12 @@ class FirstAggregator(Tally):
         name = self.plan.aggregator
         return self.parties.ask({name: ask})[name]
 
-    def _rng(self) -> SecureRng:
-        """Secure, unless all of it is a rehearsal that is to be repeatable."""
-        seeded = all("seed" in info["noise"]["rehearsal"] for info in self.begun.values())
-        return SecureRng.from_seed(self.plan.config.seed) if seeded else SecureRng()
-
 
 def statement_of(plan: Terms, saved: Mapping[str, Any], spends: Mapping[str, Mapping[str, Spend]]) -> PrivacyStatement:
     """What the run cost, by the hosts' and the second aggregator's ledgers: all for the one release."""
     asked = dict.fromkeys(VIEWS, plan.price)
     away = [name for name in saved["begun"] if name not in spends and name not in saved["gone"]]
-    parties = tuple(
-        PartyPrivacy.stated(name, info, *(spends.get(name, asked)[view] for view in VIEWS))
-        for name, info in saved["begun"].items()
-    )
+    parties = tuple(PartyPrivacy.stated(name, info, spends.get(name, asked)) for name, info in saved["begun"].items())
     names = f"the server and {plan.aggregator}"
     both = (
         f"everything against both aggregators together: {names} could put any upload together, and so could "

@@ -125,7 +125,11 @@ class Forecast:
     def __str__(self) -> str:
         holders = "1 holder" if len(self.budgets) == 1 else f"{len(self.budgets)} holders with {CUTS[self.cut]}"
         lines = [f"Plan of {self.protocol}: {holders}. No row was read, and nothing was charged."]
-        lines += ["", "Price", *aligned(self._prices()), f"  {self.person}"]
+        prices = [
+            (name, f"ε = {shown(self.price[name])} at δ = {one.delta:g}", f"of {one.epsilon:g} that the run may cost")
+            for name, one in self.budgets.items()
+        ]
+        lines += ["", "Price", *aligned(prices), f"  {self.person}"]
         if self.facts or self.stages:
             lines += ["", "What is released", *(f"  {fact}" for fact in self.facts)]
             lines += aligned([_row(stage) for stage in self.stages])
@@ -148,16 +152,6 @@ class Forecast:
         if self.warnings:
             lines += ["", *(f"! {warning}" for warning in self.warnings)]
         return "\n".join(lines)
-
-    def _prices(self) -> list[list[str]]:
-        return [
-            [
-                name,
-                f"ε = {shown(self.price[name])} at δ = {budget.delta:g}",
-                f"of {budget.epsilon:g} that the run may cost",
-            ]
-            for name, budget in self.budgets.items()
-        ]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -19,7 +19,6 @@ from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.gradients.limits import WEIGHT, sound
 from understudy.protocols.core import Parties, Watcher, public_values, settled
 from understudy.protocols.core.alignment import align_people
-from understudy.protocols.core.base import VIEWS
 from understudy.protocols.core.loop import Checkpoint, Outcome, run_rounds
 from understudy.protocols.gans.party import Begin, Settings, output_of
 
@@ -91,7 +90,7 @@ class Server:
         spends = settled(self.parties)
         return PrivacyStatement(
             parties=tuple(
-                PartyPrivacy.stated(name, info, *(spends[name][view] for view in VIEWS), rounds=max(1, self.done))
+                PartyPrivacy.stated(name, info, spends[name], rounds=max(1, self.done))
                 for name, info in self.begun.items()
             ),
             unguarded=self.unguarded,

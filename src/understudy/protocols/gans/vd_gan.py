@@ -15,7 +15,7 @@ What it can learn: each party's own joint distribution. Nothing in the loss ties
 cross-party dependence is not learned; evaluations show the two apart.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,7 +43,7 @@ from understudy.protocols.protocol import Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(gan_party.Settings):
+class Settings(gan_party.Settings, ABC):
     """What both kinds share. The thesis chose by grid search and names no values; those left out are VertiGAN's."""
 
     rows: int = setting(1000, within_limits("rows"), "synthetic rows that are judged in a round")
@@ -53,9 +53,9 @@ class Settings(gan_party.Settings):
         super().__post_init__()
         honest(warm_up=self.warm_up or 1)
 
+    @abstractmethod
     def uses(self, rounds: int) -> int:
         """How often the price has been paid after so many rounds."""
-        raise NotImplementedError
 
 
 class Round(gan_party.Round, kind="vd-gan.round"):
@@ -73,15 +73,8 @@ class VdGanParty(GanParty):
     messages: ClassVar[tuple[type[Message], ...]] = (*GanParty.messages, Begin, Round)
 
     @abstractmethod
-    def event(self, noise_multiplier: float) -> DpEvent:
-        """What one use costs with that much noise: the same to all, since batches are the party's secret."""
-
-    @abstractmethod
     def judge(self, synthetic: Tensor) -> Tensor:
         """Train on these rows (rows, width); ∇ of L_G = −D(x̃) at each, or its direction."""
-
-    def events(self, noise_multiplier: float) -> dict[str, DpEvent]:
-        return dict.fromkeys(VIEWS, self.event(noise_multiplier))
 
     def uses(self) -> dict[str, int]:
         return dict.fromkeys(VIEWS, self.config.uses(self.config.rounds))
@@ -129,21 +122,20 @@ class Config(Settings):
 class DpSgdParty(VdGanParty, CriticParty):
     """A critic trained by clipped and noised steps. Its opinion of public rows is post-processing.
 
-    Guarantee: that of `CriticParty`. Synthetic rows are public, so which of them meets a person must not follow from
-    the person's place in the batch: with one person less, all those behind would meet another, and the sum would move
-    by more than C. Each drawn person gets a synthetic row and a mixing weight by secret draws instead, independent of
-    all else. Given those, a person's clipped gradient depends on that person's row alone. The draws of all others are
-    distributed alike with and without the person, so hold them fixed in both worlds: the sums then differ by the
-    person's own gradient, of norm C at most, present at the sampling rate. That is the mechanism charged, whatever was
-    held fixed, and therefore on average over it too.
+    Guarantee: that of `CriticParty`, whose `CriticRound` pairs each drawn person with a synthetic row and a mixing
+    weight in secret. Given those, a person's clipped gradient depends on that person's row alone. The draws of all
+    others are distributed alike with and without the person, so hold them fixed in both worlds: the sums then differ by
+    the person's own gradient, of norm C at most, present at the sampling rate. That is the mechanism charged, whatever
+    was held fixed, and therefore on average over it too.
     Edges: warm-up steps see rows, so they are charged, with the first round.
     """
 
     config_type = Config
     config: Config
 
-    def event(self, noise_multiplier: float) -> DpEvent:
-        return self.amplified(noise_multiplier)
+    def events(self, noise_multiplier: float) -> dict[str, DpEvent]:
+        """The same to all, since batches are the party's secret."""
+        return dict.fromkeys(VIEWS, self.amplified(noise_multiplier))
 
     def open(self, begin: Begin) -> None:
         super().open(begin)

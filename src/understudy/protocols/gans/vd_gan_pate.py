@@ -36,6 +36,7 @@ from understudy.privacy.gradients.critic_kernel import FLAT
 from understudy.privacy.gradients.limits import within_limits
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.noise import Rng
+from understudy.protocols.core.base import VIEWS
 from understudy.protocols.gans.party import Begin
 from understudy.protocols.gans.vd_gan import Settings, VdGanParty, train
 from understudy.protocols.protocol import Protocol
@@ -241,8 +242,8 @@ class PateParty(VdGanParty):
                 "saved: take fewer or smaller ones. Nothing was charged."
             )
 
-    def event(self, noise_multiplier: float) -> DpEvent:
-        return self.config.vote(noise_multiplier).event
+    def events(self, noise_multiplier: float) -> dict[str, DpEvent]:
+        return dict.fromkeys(VIEWS, self.config.vote(noise_multiplier).event)
 
     # Algorithm 3, step 2, and Algorithm 4
     def judge(self, synthetic: Tensor) -> Tensor:

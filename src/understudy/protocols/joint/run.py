@@ -123,9 +123,7 @@ def statement(found: Found, parties: Parties) -> PrivacyStatement:
     outside = {"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[study.grid.partition]
     return PrivacyStatement(
         parties=tuple(
-            PartyPrivacy.stated(
-                name, info, *(paid.get(name, gone)[view] for view in VIEWS), rounds=max(1, releases), each=tuple(spends)
-            )
+            PartyPrivacy.stated(name, info, paid.get(name, gone), rounds=max(1, releases), each=tuple(spends))
             for name, info in record.begun.items()
         ),
         same_people=split,

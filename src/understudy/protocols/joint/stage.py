@@ -198,11 +198,11 @@ class Study(ABC, Generic[R]):
     def check_fit(self, **more: Any) -> None:
         """Refuse, before anything is paid for, what the fit would refuse; `more`: what else it takes."""
 
+    @abstractmethod
     def fit(self, found: Any, privacy: Any, look: Callable[..., None], **more: Any) -> tuple[Any, int]:
         """What is fitted to the releases (`generators.parts`), with what its card says of it besides what all say; and
         how many people there are. `look`: called now and then.
         """
-        raise NotImplementedError
 
     def foreseen(self, ahead: Any, said: Any) -> dict[str, Any]:
         """Further fields of a forecast, `ahead` being a `Found` of which nothing was released yet."""

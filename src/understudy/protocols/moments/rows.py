@@ -70,7 +70,16 @@ class Sums(Stage[Callable[[], Iterable[Rows]]]):
         return {"sums": reduce(torch.add, map(self.sums, rows()))}
 
     def sums(self, rows: Rows) -> Tensor:
-        return in_pieces(self._sums_of, rows)
+        """For some rows at a time where everybody has one: so memory does not grow with people."""
+        if not rows.crowd.single or len(rows.classes) <= _PIECE:
+            return self._sums_of(rows)
+        total = torch.zeros(self.size, dtype=torch.int64)
+        for start in range(0, len(rows.classes), _PIECE):
+            some = slice(start, start + _PIECE)
+            coefficients = rows.coefficients[some]
+            alone = Crowd.of(np.arange(len(coefficients) + 1))
+            total += self._sums_of(Rows(coefficients, rows.histograms[some], rows.classes[some], alone))
+        return total
 
     @abstractmethod
     def _sums_of(self, rows: Rows) -> Tensor: ...
@@ -113,18 +122,3 @@ def of_all(frame: Frame, q: Whole, rows: Rows) -> Tensor:
     shades = bounded(rows.histograms, most, SHADES)
     nowhere = np.zeros(len(q), dtype=np.int64)
     return cell_sums(np.concatenate([energy, shades], 1), nowhere, 1, rows.crowd).flatten()
-
-
-def in_pieces(count: Callable[[Rows], Tensor], rows: Rows) -> Tensor:
-    """The same whole numbers, for some rows at a time where everybody has one: so memory does not grow with people."""
-    if not rows.crowd.single or len(rows.classes) <= _PIECE:
-        return count(rows)
-    total: Tensor | None = None
-    for start in range(0, len(rows.classes), _PIECE):
-        some = slice(start, start + _PIECE)
-        coefficients = rows.coefficients[some]
-        alone = Crowd.of(np.arange(len(coefficients) + 1))
-        part = count(Rows(coefficients, rows.histograms[some], rows.classes[some], alone))
-        total = part if total is None else total.add_(part)
-    assert total is not None
-    return total

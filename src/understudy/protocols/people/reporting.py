@@ -5,6 +5,7 @@ values, and "none" the updates as they are, which only a rehearsal with an infin
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -149,7 +150,7 @@ class Reporting(Declared):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Reporting, PeopleApart):
+class Settings(Reporting, PeopleApart, ABC):
     """What a protocol's config adds to `Reporting`: how long, with how many, how people train. `global_rate`: γ."""
 
     rounds: int = setting(500, WHOLE, "rounds of training")
@@ -176,9 +177,9 @@ class Settings(Reporting, PeopleApart):
     def sign_step(self) -> float:
         return 1.0
 
+    @abstractmethod
     def network_for(self, rule: Any) -> Any:
-        """The network that is trained, for rows of this kind. Each protocol has its own."""
-        raise NotImplementedError
+        """The network that is trained, for rows of this kind."""
 
     def dims(self, network: Any) -> int:
         size: int = network.size

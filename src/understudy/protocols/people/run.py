@@ -25,6 +25,7 @@ from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError,
 from understudy.privacy.accounts.accounting import PureDp, Spend
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import Opening, Parties, Watcher, public_values, settled
+from understudy.protocols.core.base import VIEWS
 from understudy.protocols.core.common_rule import all_alike
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present, remarks, run_rounds
 from understudy.protocols.people.host import ADJACENCY, OUTSIDE, Call, HostParty, Reported, left_out
@@ -75,21 +76,16 @@ class Run(ABC):
         if saved is None:
             self.begun = public_values(self.parties.ask(self.opening()))
         else:
-            self._require_settings(state["config"])
             self.begun = state["begun"]
+            for name, value in asdict(self.config).items():  # the parties go on with those that they began with
+                if (before := state["config"].get(name)) != value:
+                    raise ArtefactError(
+                        f"The saved run has {name}={before!r}, not {value!r}. Resume it as it was. Nothing was charged."
+                    )
         self.hosted = {name: int(info["people"]) for name, info in self.begun.items()}
         self.plan_rounds()
         if saved is not None:
             self.restore(state)
-
-    def _require_settings(self, saved: Mapping[str, Any]) -> None:
-        """The parties go on with the settings that they began with, so the server must, too."""
-        for name, value in asdict(self.config).items():
-            if saved.get(name) != value:
-                raise ArtefactError(
-                    f"The saved run has {name}={saved.get(name)!r}, not {value!r}. Resume it as it was. "
-                    "Nothing was charged."
-                )
 
     @abstractmethod
     def opening(self) -> Opening:
@@ -142,8 +138,9 @@ class Run(ABC):
         gone = {name: note for name, note in self.parties.gone.items() if name in self.begun}
         return PrivacyStatement(
             parties=tuple(
-                PartyPrivacy.stated(name, info, spends[name], spends[name], rounds=self.rounds_of(name, spends[name]))
+                PartyPrivacy.stated(name, info, dict.fromkeys(VIEWS, own), rounds=self.rounds_of(name, own))
                 for name, info in self.begun.items()
+                for own in [spends[name]]
             ),
             same_people=False,
             most_holders=self.config.most_holders,

@@ -28,7 +28,6 @@ from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import Parties, Progress, Watcher, public_values, settled
 from understudy.protocols.core import settings as usual
-from understudy.protocols.core.base import VIEWS
 from understudy.protocols.core.common_rule import all_alike, common_features
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present
 from understudy.protocols.core.settings import PeopleApart
@@ -212,9 +211,7 @@ def _statement(state: Mapping[str, Any], parties: Present, config: Config) -> Pr
         remarks.append(f"what {name} has charged: it went away {when}")
     return PrivacyStatement(
         parties=tuple(
-            PartyPrivacy.stated(name, info, *(spends[name][view] for view in VIEWS))
-            for name, info in subscribed.items()
-            if name in spends
+            PartyPrivacy.stated(name, info, spends[name]) for name, info in subscribed.items() if name in spends
         ),
         same_people=False,
         most_holders=config.most_holders,

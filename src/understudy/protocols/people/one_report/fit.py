@@ -192,7 +192,9 @@ class _Term:
             return torch.cat([listed, (1 - listed.sum()).clamp(min=_TINY)[None]])
         if len(parts) == 1:
             return parts[0].mean(0)
-        cut = _middle(self.sizes)  # two halves, so that the sum over components is one product of matrices
+        # two halves, as even as can be, so that the sum over components is one product of matrices
+        sizes = self.sizes
+        cut = min(range(1, len(sizes)), key=lambda at: max(math.prod(sizes[:at]), math.prod(sizes[at:])))
         first, second = (reduce(_outer, half) for half in (parts[:cut], parts[cut:]))
         return (first.T @ second).flatten() / len(odds)
 
@@ -258,7 +260,3 @@ def noise_edge(
 
 def _outer(one: Tensor, other: Tensor) -> Tensor:
     return (one[:, :, None] * other[:, None, :]).flatten(1)
-
-
-def _middle(sizes: Sequence[int]) -> int:
-    return min(range(1, len(sizes)), key=lambda cut: max(math.prod(sizes[:cut]), math.prod(sizes[cut:])))
