@@ -38,12 +38,16 @@ LINES = {  # class and mark of a line: who it is, which methods, which holding
     "pe": ("Tab-PE", ("Tab-PE",), "one place"),
     "flaim": ("FLAIM, three holders of rows", ("FLAIM",), "three of rows"),
 }
-MEASURES = {  # figure: title, low, high, ticks, whether more is better
-    "boosting_auc": (
-        "AUC of boosting that learned from the synthetic rows: higher is better", 0.35, 1.0, (0.5, 0.75, 1.0), True,
-    ),
-    "avd2": ("2-way distance to the real rows, log scale: lower is better", 0.0015, 1, (0.01, 0.1, 1), False),
-}  # fmt: skip
+MEASURES = {  # figure: title, whether more is better
+    "boosting_auc": ("AUC of boosting that learned from the synthetic rows: higher is better", True),
+    "avd2": ("2-way distance to the real rows, log scale: lower is better", False),
+}
+SCALES = {  # figure, whether people are few: low, high, ticks
+    ("boosting_auc", True): (0.35, 1.0, (0.5, 0.75, 1.0)),
+    ("boosting_auc", False): (0.35, 1.0, (0.5, 0.75, 1.0)),
+    ("avd2", True): (0.03, 0.8, (0.05, 0.1, 0.2, 0.5)),
+    ("avd2", False): (0.0007, 0.4, (0.001, 0.01, 0.1)),
+}
 WIDTH, LEFT, TOP, PANEL_W, PANEL_H, GAP_X, GAP_Y, HEAD, ACROSS = 860, 48, 132, 186, 92, 14, 50, 34, 4
 BLOCK = math.ceil(len(TABLES) / ACROSS) * (PANEL_H + GAP_Y) + HEAD
 HEIGHT = TOP + 2 * BLOCK - 28
@@ -82,7 +86,7 @@ def values(dataset: str, figure: str) -> dict[str, list[tuple[float, float]]]:
     rows, lines = rows[rows.dataset == dataset], {}
     for who, (_, methods, holding) in LINES.items():
         part = rows[rows.method.isin(methods) & (rows.holding == holding)].groupby("epsilon")[figure]
-        best = (part.max() if MEASURES[figure][4] else part.min()).sort_index()
+        best = (part.max() if MEASURES[figure][1] else part.min()).sort_index()
         lines[who] = [(float(str(epsilon)), float(value)) for epsilon, value in best.items()]
     return lines
 
@@ -96,14 +100,16 @@ def mark(who: str, x: float, y: float) -> Markup:
 
 def panel(dataset: str, figure: str, left: float, top: float, *, first: bool) -> Iterator[Markup]:
     """One table and one figure: lines over ε, with marks."""
-    _, low, high, ticks, _ = MEASURES[figure]
+    low, high, ticks = SCALES[figure, "@" in dataset]
     scale = math.log if figure == "avd2" else float
 
     def across(epsilon: float) -> float:
         return left + 12 + (PANEL_W - 24) * math.log(epsilon / EPSILONS[0]) / math.log(EPSILONS[-1] / EPSILONS[0])
 
     def down(value: float) -> float:
-        return top + PANEL_H * (scale(high) - scale(min(max(value, low), high))) / (scale(high) - scale(low))
+        if not low <= value <= high:
+            raise ValueError(f"{dataset}, {figure}: {value} lies outside of the plot, {low} to {high}.")
+        return top + PANEL_H * (scale(high) - scale(value)) / (scale(high) - scale(low))
 
     for tick in ticks:
         yield tag("line", x1=left, x2=left + PANEL_W, y1=down(tick), y2=down(tick), class_="grid")

@@ -87,5 +87,5 @@ def synthesise(rows: pd.DataFrame, domain: dict[str, int], task: dict[str, Any])
     asked = WorkloadManager(num_marginals=64, seed=SEED).generate_workload(SimpleNamespace(df=rows, y=task["target"]))
     parts = np.array_split(np.random.default_rng(task["seed"]).permutation(len(rows)), HOLDERS)
     held = [Table(rows.iloc[part].reset_index(drop=True), domain, task["target"]) for part in parts]
-    made: pd.DataFrame = flaim._generate(held, asked)[1].df
+    made: pd.DataFrame = flaim._generate(held, asked)[1]
     return made.sample(len(rows), replace=len(made) < len(rows), random_state=task["seed"])
