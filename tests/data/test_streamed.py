@@ -18,6 +18,7 @@ from understudy.api.train import train
 from understudy.data.column import Binned
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.fine import fine_schema
+from understudy.data.kinds import NoRows
 from understudy.data.reading import databases, files
 from understudy.data.reading.sources import TableSource
 from understudy.data.reading.writing import write_table
@@ -218,6 +219,26 @@ def test_people_and_their_events_are_brought_together_from_batches(
     for field in ("own", "events", "times", "starts", "people"):
         np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
     assert one.people.dtype == other.people.dtype
+
+
+@pytest.mark.parametrize("protocol", ["one-report", "two-aggregators"])
+def test_simulations_of_people_are_those_of_the_whole_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    monkeypatch.setattr(files, "BATCH", 7)
+    schema = SCHEMA.select(["smoker", "treated"])
+    two = protocol == "two-aggregators"
+    more = {"aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "least_people": 5} if two else {}
+    source, made = kept(tmp_path, "parquet", FRAME.assign(id=[f"p{n // 2}" for n in FRAME["id"]])), []
+    for long in (0, 10**9):
+        monkeypatch.setattr(files, "LONG", long)
+        tables: dict[str, Any] = {"one": source} | ({"second": NoRows(schema)} if two else {})
+        federation = Federation.rehearsal(tables, {"one": schema}, budget=Budget(8.0, 1e-5), seed=3, same_people=False)
+        with monkeypatch.context() as context:
+            if not long:
+                context.delattr(StreamedTable, "frame")
+            made.append(train(protocol, federation, run="r", components=8, steps=5, **more).generator)
+    pd.testing.assert_frame_equal(*(one.sample(50, seed=1) for one in made))
 
 
 @pytest.mark.parametrize("kind", KINDS)

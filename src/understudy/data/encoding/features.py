@@ -102,17 +102,19 @@ class TableFeatures:
 
     def rows(self, source: Source | Table) -> Tensor:
         """Levels by their number, numbers scaled, NaN where a number is missing: float32 (rows, columns)."""
-        frame = self._read(source, self._columns)
+        return torch.from_numpy(self._read(source, self._columns).encoded(self._numbers))
+
+    def _numbers(self, frame: Any) -> NDArray[np.float32]:
         out = np.empty((len(frame), len(self._columns)), dtype=np.float32)
         for place, column in enumerate(self._columns):
             cells = frame[column.name]
             out[:, place] = _scaled(column, cells) if isinstance(column, Binned) else codes_of(column, cells)
-        return torch.from_numpy(out)
+        return out
 
     def codes(self, source: Source | Table) -> Tensor:
         column = self.schema.column(self.target)
-        cells = self._read(source, (column,))[column.name]
-        return torch.from_numpy(codes_of(column, cells).astype(np.int64))
+        codes = self._read(source, (column,)).encoded(lambda frame: codes_of(column, frame[column.name]))
+        return torch.from_numpy(codes.astype(np.int64))
 
     def expand(self, rows: Tensor) -> Tensor:
         starts = torch.tensor(self._starts[:-1])
@@ -137,10 +139,10 @@ class TableFeatures:
         slots = (1 + c.nullable if isinstance(c, Binned) else c.size for c in self._columns)
         return tuple(accumulate(slots, initial=0))
 
-    def _read(self, source: Source | Table, columns: tuple[Column, ...]) -> pd.DataFrame:
+    def _read(self, source: Source | Table, columns: tuple[Column, ...]) -> Table:
         if not isinstance(source, Source):
-            return source.frame
-        return read_table(source, replace(self.schema, columns=columns, person=None)).frame
+            return source
+        return read_table(source, replace(self.schema, columns=columns, person=None))
 
 
 @dataclass(frozen=True)
@@ -263,7 +265,7 @@ class Slots(_Unlabelled):
 
     def rows(self, source: Table) -> Tensor:
         """The level of every cell: int32 (rows, columns)."""
-        return torch.from_numpy(self.codec.codes(source.frame))
+        return torch.from_numpy(source.encoded(self.codec.codes))
 
     def expand(self, rows: Tensor) -> Tensor:
         sizes = self.codec.sizes

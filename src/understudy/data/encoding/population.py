@@ -50,7 +50,8 @@ class Population:
     def from_table(cls, table: Table, target: str) -> Self:
         """The people of a table, in the order in which they first come; without a person column, its rows."""
         features = TableFeatures(table.schema, target)
-        return cls.grouped(features, features.rows(table), features.codes(table), table.people)
+        people = table.people  # first: a long table's have to be the same ones at every reading that follows
+        return cls.grouped(features, features.rows(table), features.codes(table), people)
 
     @classmethod
     def from_arrays(
@@ -88,6 +89,7 @@ class Population:
     def grouped(cls, features: Features, rows: Tensor, codes: Tensor, people: NDArray[Any]) -> Self:
         """Bring each person's rows together; where they are already, nothing is copied."""
         who, ids = pd.factorize(people)
+        ids = ids.astype(object) if ids.dtype.kind == "T" else ids
         if (missing := who < 0).any():
             raise SchemaError(f"row {int(missing.argmax()) + 1:,} belongs to no person. Nothing was read further.")
         if (np.diff(who) < 0).any():

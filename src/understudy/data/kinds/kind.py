@@ -204,8 +204,8 @@ class TableKind(Flat[Schema, Table]):
     def population(self, rows: Table) -> "Population":
         from understudy.data.encoding.population import Population
 
-        rule = self.rule(rows.schema)
-        return Population.grouped(rule, rule.rows(rows), rule.codes(rows), rows.people)
+        rule, people = self.rule(rows.schema), rows.people  # people first: see `Population.from_table`
+        return Population.grouped(rule, rule.rows(rows), rule.codes(rows), people)
 
     def made_up(self, schema: Schema, people: int, canary: int | None = 0) -> Table:
         here = np.arange(people) == (-1 if canary is None else canary)
