@@ -23,8 +23,7 @@ from understudy.privacy.noise import SecureRng
 from understudy.protocols.aggregators.host import CollectingParty, UploadParty
 from understudy.protocols.aggregators.second import Check, Open, Release, SecondAggregator, Take
 from understudy.protocols.aggregators.terms import Begin, Tally, Terms, Upload, as_tensor
-from understudy.protocols.core import Ask, Parties, Party, Watcher, public_values, settled
-from understudy.protocols.core.base import VIEWS
+from understudy.protocols.core import VIEWS, Ask, Parties, Party, Watcher, public_values, settled
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present, remarks, two_steps
 from understudy.protocols.people.host import left_out
 from understudy.protocols.protocol import Protocol

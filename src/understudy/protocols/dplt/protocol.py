@@ -57,7 +57,6 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteLaplaceNoise, Exponential, Rng, rounded_up
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import settings as usual
-from understudy.protocols.core.settings import OverColumns
 from understudy.protocols.dplt import tree
 from understudy.protocols.dplt.tree import Array, Edge, Grouping, Rows, Tables
 from understudy.protocols.joint import run
@@ -79,7 +78,7 @@ WEIGHTS = Takes("three weights", _check_weights, tuple)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(OverColumns):
+class Config(usual.OverColumns):
     plus: bool = setting(False, TRUTH, "DPLT+ in place of DPLT")
     group: int = setting(3, WHOLE, "binary attributes to a latent one")
     split: tuple[float, float, float] = setting((1.0, 1.0, 1.0), WEIGHTS, "ε's weights: attributes, correlations, tree")

@@ -20,10 +20,9 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.gradients.limits import LAYERS, within_limits
 from understudy.privacy.noise import Rng, poisson_samples
-from understudy.protocols.core import Ask, Message, Opening, Paid, Public, Reply
+from understudy.protocols.core import VIEWS, Ask, Message, Opening, Paid, Public, Reply
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.core.base import VIEWS
 from understudy.protocols.gans.critic_round import CriticRound
 
 T = TypeVar("T", bound=Tensor)

@@ -33,8 +33,7 @@ from understudy.models.network import first_weights, pick_device, sent
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients.critic import require_sound
 from understudy.privacy.gradients.limits import honest, within_limits
-from understudy.protocols.core import Message, Paid, Parties, Watcher
-from understudy.protocols.core.base import VIEWS
+from understudy.protocols.core import VIEWS, Message, Paid, Parties, Watcher
 from understudy.protocols.core.loop import Outcome
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans.party import Begin, CriticParty, GanParty, Gradient, split_like

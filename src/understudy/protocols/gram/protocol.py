@@ -31,7 +31,6 @@ from understudy.data.schema import Block, Grid
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise
-from understudy.privacy.secure.counts import scaled
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.rows import Rows
@@ -166,9 +165,8 @@ class Gram(Study[Rows]):
         return GramPricing(config.colluding, config.most_holders, moved, config, self.layout.buys, again)
 
     def check_noise(self, noise: Sequence[float], parties: int) -> None:
-        for number, (spread, sigma) in enumerate(zip(self.spreads.values(), noise, strict=True)):
-            blocks = {str(one): BlockSpec(one, (), 0.0, factor=own) for one, own in spread.factors.items()}
-            self.pricing.check(number, blocks, sigma, self.grid, parties)
+        for number, (name, sigma) in enumerate(zip(self.spreads, noise, strict=True)):
+            self.pricing.check(number, self._blocks(name), sigma, self.grid, parties)
             _ = DiscreteGaussianNoise(Fraction(sigma)) if sigma else None  # a scale that nobody has to round
 
     def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
@@ -259,14 +257,11 @@ class Gram(Study[Rows]):
 
     def deviations(self, found: Found, name: str) -> dict[Block, float]:
         """The standard deviation of the noise in each block of a release, which may still be due."""
-        sigma, factors = found.noise(name), self.spreads[name].factors
-        holders = {
-            block: [one for one in self.grid.holders(block) if one in found.record.begun] for block in self.grid.blocks
-        }
-        return {
-            block: self.pricing.deviation(scaled(sigma, factors[block]), len(present))
-            for block, present in holders.items()
-        }
+        return found.deviations_of(name, self._blocks(name))
+
+    def _blocks(self, name: str) -> dict[Any, BlockSpec]:
+        """Every block with the noise that it has in a release, whatever will be chosen of it."""
+        return {block: BlockSpec(block, (), 0.0, factor=own) for block, own in self.spreads[name].factors.items()}
 
     @cached_property
     def chooser(self) -> Any:

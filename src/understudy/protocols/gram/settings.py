@@ -8,7 +8,6 @@ from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import NONE_OR_MORE, POSITIVE, WHOLE, Declared, Takes, between, setting
 from understudy.protocols.core import settings as usual
-from understudy.protocols.core.settings import RULES, OverColumns, OverRows
 
 # the fine tables' share of the budget: towards 0 and 1 noise grows without end
 LEAST_FINE = 0.02
@@ -63,7 +62,7 @@ class PairsOfAll(Declared):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(PairsOfAll, OverRows, OverColumns):
+class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     """`fine`: where a number has no declared bins, or a list of categories is long, this share of the budget buys fine
     tables of all columns, and by them the levels on which pairs are measured (`data/encoding/fine.py`,
     `tables/merged_levels.py`). Bounds may then be far too wide.
@@ -99,7 +98,7 @@ class Config(PairsOfAll, OverRows, OverColumns):
         None, NONE_OR_MORE, "three-way tables of the target, chosen by the first release; 4 with many public people"
     )
     rules: tuple[dict[str, Any], ...] = setting(
-        (), RULES, "what every row keeps across holders, besides the rules of their schemas (`data/rules.py`)"
+        (), usual.RULES, "what every row keeps across holders, besides the rules of their schemas (`data/rules.py`)"
     )
 
     @property

@@ -2,26 +2,9 @@
 
 `messages` is what is said, `party` a holder's side (`session`: what it holds meanwhile), `server` the server's
 (`found`: what it knows so far), `products` those between holders, `pricing` what a release costs, `run` all from the
-plan to what comes out. `stage` is what a family writes:
-
-    class Means(Stage[Rows]):                           # one release, the same object on both sides
-        blocks      {"sums": BlockSpec(groups=(0, 0), shape=(20,), sensitivity=1.0)}
-        count       rows → {"sums": int64 tensor}       # at a holder, without noise
-        read        noisy sums → what they say
-
-    class Averages(Study[Rows]):                        # one run: its settings and everybody's schemas
-        family, settings, settled                       # name, Config, and what of it the releases depend on
-        grid        who holds the same columns: Grid((all,)) over rows
-        releases    {"means": "the means of all rows"}  # in their order, as ledgers name them
-        pricing     VectorPricing(colluding, most_holders, shares) or CellPricing(…)
-        rows        Holding → Rows
-        stage       (name, terms, noise, before) → Means, after it has checked the terms
-        terms       (name, found) → what the server chooses, by `found["…"]` of the releases before
-        fit         found → a generator, or a classifier, and how many people there are
-
-    PROTOCOL = run.family(Averages, aligned=False, paper=__doc__, same_people=False, audit="joint")
-
-`examples/dp_fedavg.py` is one in a file; `protocols/moments` is a larger one, over rows. Rules:
+plan to what comes out. `stage` is what a family writes: a `Stage` for each release and one `Study`, of which
+`run.family` makes the protocol. `examples/dp_fedavg.py` is one in a file; `protocols/moments` is a larger one, over
+rows. Rules:
 
 - A person moves block b by at most `sensitivity`, for every row and whatever terms are accepted: bound vectors in whole
   numbers after all that the server chose. That is all a family promises; keys, pads, the price, the ledger's entry, the

@@ -88,7 +88,7 @@ class Found(Mapping[str, Any]):
         """The standard deviation of the noise in each block of a release, beside a diagonal."""
         return self.deviations_of(name, self.stage(name).blocks)
 
-    def deviations_of(self, name: str, blocks: Mapping[str, BlockSpec]) -> dict[str, float]:
+    def deviations_of(self, name: str, blocks: Mapping[Any, BlockSpec]) -> dict[Any, float]:
         """The same of such blocks, also in a release that is still due."""
         study, pricing = self.study, self.study.pricing
         sigmas = pricing.sigmas([*study.releases].index(name), blocks, self.noise(name))

@@ -10,8 +10,7 @@ from typing import Any
 from understudy.privacy.accounts.accounting import DpEvent, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
-from understudy.protocols.core import Parties, Watcher, settled
-from understudy.protocols.core.base import VIEWS
+from understudy.protocols.core import VIEWS, Parties, Watcher, settled
 from understudy.protocols.core.forecast import Forecast
 from understudy.protocols.core.loop import Outcome, two_steps
 from understudy.protocols.joint.found import Found, Record

@@ -28,7 +28,6 @@ from understudy.ground.settings import TRUTH, Takes, between, setting, whole_to
 from understudy.models.moments.released import COUNT, SCALE, Labels
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.forecast import Error
-from understudy.protocols.core.settings import JointConfig, OverRows
 from understudy.protocols.joint import run
 from understudy.protocols.joint.found import Found, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
@@ -59,7 +58,7 @@ def three_shares(least: float, *, last: bool) -> Takes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrameConfig(JointConfig):
+class FrameConfig(usual.JointConfig):
     features: int = setting(300, whole_to(MOST_FEATURES), "the most coefficients to measure, the slowest first")
     norms: float = setting(
         0.0, Takes("0, or between 0.01 and 0.5", _norms), "share of the budget for a bound on norms; 0: the declared"
@@ -68,7 +67,7 @@ class FrameConfig(JointConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(FrameConfig, OverRows):
+class Config(FrameConfig, usual.OverRows):
     """`upright` is for what leans and lies each in its own way, as handwriting does (`data/encoding/upright.py`)."""
 
     upright: bool = setting(False, TRUTH, "images are first turned upright and centred, each by itself")

@@ -38,7 +38,6 @@ from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.gradients.limits import WEIGHT, sound_weights, within_limits
 from understudy.protocols.core import Ask, Paid, Reply
 from understudy.protocols.core import settings as usual
-from understudy.protocols.core.settings import PeopleApart
 from understudy.protocols.people.gen_fl_local import Descent, draw, fit_gan, local_models, ratio
 from understudy.protocols.people.host import Begin, Call, Hosting, HostParty, Round
 from understudy.protocols.people.rounds import Classifying, with_classes
@@ -55,7 +54,7 @@ MODELS = {"logistic": LogisticRegression, "mlp": Mlp}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(PeopleApart):
+class Config(usual.PeopleApart):
     """The paper's settings (Appendix E.2): 80 rounds of 30 of 50 clients, 5 local steps at 0.02, MLP of 512.
 
     A party builds this anew from what the server sends: its ranges (`gradients/limits.py`) hold whoever the server is.

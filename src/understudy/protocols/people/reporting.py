@@ -26,7 +26,6 @@ from understudy.privacy.local.reporter import Report, Reporter, check_clip, chec
 from understudy.privacy.local.selection import Naive, Proportional, Ps
 from understudy.privacy.noise import FastRng, Rng
 from understudy.protocols.core import settings as usual
-from understudy.protocols.core.settings import PeopleApart
 
 SELECTION = ("ps", "em-mds", "naive", "sub-mds", "proportional")
 MOST_CAP = 10**9
@@ -150,7 +149,7 @@ class Reporting(Declared):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Reporting, PeopleApart, ABC):
+class Settings(Reporting, usual.PeopleApart, ABC):
     """What a protocol's config adds to `Reporting`: how long, with how many, how people train. `global_rate`: γ."""
 
     rounds: int = setting(500, WHOLE, "rounds of training")

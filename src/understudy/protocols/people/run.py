@@ -24,8 +24,7 @@ from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import PureDp, Spend
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.protocols.core import Opening, Parties, Watcher, public_values, settled
-from understudy.protocols.core.base import VIEWS
+from understudy.protocols.core import VIEWS, Opening, Parties, Watcher, public_values, settled
 from understudy.protocols.core.common_rule import all_alike
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present, remarks, run_rounds
 from understudy.protocols.people.host import ADJACENCY, OUTSIDE, Call, HostParty, Reported, left_out

@@ -7,7 +7,7 @@ mechanism together, whose 1/z² is the sum of theirs. A figure of quality (`sums
 budget, that a person moves by 1 at most: its classifier is made of what is offered alone, which was paid for, and a
 row's class is said by itself, whoever else is there; in a batch, how a sum is rounded may depend on how many rows it is
 made for.
-Edges: a class without rows is noise alone; no count divides anything. A kind that is not for such rows → ConfigError.
+Edges: those of `offering`; a figure without two classes → ConfigError, above half of the budget → PrivacyError.
 """
 
 from collections import Counter
@@ -56,9 +56,20 @@ class _Sums(Offering):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        if self.recipe.quality_epsilon is not None:
-            assert self.budget is not None, "a recipe without noise has no figure"
-            self.figure = figure_noise(self.recipe.quality_epsilon, self.budget, self.requirements)
+        if (epsilon := self.recipe.quality_epsilon) is None:
+            return
+        assert self.budget is not None, "a recipe without noise has no figure"
+        if len(self.requirements.labels) < 2:
+            raise ConfigError(
+                "a figure of quality is how often classes are said right, and this pool has no two of them. "
+                "Nothing was charged."
+            )
+        if not epsilon <= self.budget.epsilon / 2:
+            raise PrivacyError(
+                f"a figure of ε={epsilon:g} leaves too little for the offer: all together may cost "
+                f"ε={self.budget.epsilon:g}, and the figure half of it. Nothing was charged."
+            )
+        self.figure = needed_noise(MOVED, Budget(epsilon, self.budget.delta))
 
     def describe(self) -> dict[str, Any]:
         return self.blank.describe()  # type: ignore[no-any-return]
@@ -154,21 +165,6 @@ def released_alone(stage: Stage[Any], rows: Any, sigma: float, rng: Rng) -> dict
 # A figure of quality
 
 
-def figure_noise(epsilon: float, budget: Budget, requirements: Requirements) -> float:
-    """The noise of a figure that costs this ε of the budget. PrivacyError above half of it; ConfigError: no classes."""
-    if len(requirements.labels) < 2:
-        raise ConfigError(
-            "a figure of quality is how often classes are said right, and this pool has no two of them. "
-            "Nothing was charged."
-        )
-    if not epsilon <= budget.epsilon / 2:
-        raise PrivacyError(
-            f"a figure of ε={epsilon:g} leaves too little for the offer: all together may cost "
-            f"ε={budget.epsilon:g}, and the figure half of it. Nothing was charged."
-        )
-    return needed_noise(MOVED, Budget(epsilon, budget.delta))
-
-
 def figure(
     offer: OfferedGram | OfferedMoments, data: Rows, requirements: Requirements, sigma: float, rng: Rng
 ) -> tuple[int, int]:
@@ -197,7 +193,6 @@ def judged(offer: OfferedGram | OfferedMoments, data: Rows, requirements: Requir
 @torch.no_grad()
 def _likeliest(classifier: ClassifierParts, rows: Tensor) -> Tensor:
     """The likeliest class of each row, by itself: (rows,)."""
-    each: list[Any] = [
-        classifier.network.forward(classifier.weights, classifier.features.expand(row[None])).argmax(1) for row in rows
-    ]
+    weights, expand = classifier.weights, classifier.features.expand
+    each: list[Any] = [classifier.network.forward(weights, expand(row[None])).argmax(1) for row in rows]
     return torch.cat([torch.zeros(0, dtype=torch.int64), *each])

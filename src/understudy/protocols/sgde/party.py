@@ -48,9 +48,6 @@ class Subscribe(Opening, kind="sgde.subscribe"):
     poison: str = "none"
 
 
-NO_FIGURE = Public(None, "no figure of quality was asked for")
-
-
 class Subscribed(Reply, kind="sgde.subscribed"):
     """What the silo's holder allows, its source of noise, and the (ε, δ) that its offers will have."""
 
@@ -67,7 +64,7 @@ class Pushed(Reply, kind="sgde.pushed"):
     """An offer for each class: its card and its weights. A figure of quality has a receipt of its own."""
 
     offers: Paid
-    quality: Paid | Public = NO_FIGURE
+    quality: Paid | Public = Public(None, "no figure of quality was asked for")
 
 
 class Pull(Ask, kind="sgde.pull"):
@@ -83,9 +80,8 @@ class Pulled(Reply, kind="sgde.pulled"):
 
 
 class SgdeParty(Party):
-    """A silo: rows with a class each, in a table or as images, or series with one or without. Guarantee: a push is
-    charged before a row is touched, once. `agreed` are the settings that the holder agreed to: a pool that asks for
-    others → MessageError, and nothing is charged.
+    """A silo: rows with a class each, in a table or as images, or series with one or without. `agreed` are the settings
+    that the holder agreed to: a pool that asks for others → MessageError, and nothing is charged.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (

@@ -30,7 +30,6 @@ from understudy.protocols.core import Parties, Progress, Watcher, public_values,
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.common_rule import all_alike, common_features
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present
-from understudy.protocols.core.settings import PeopleApart
 from understudy.protocols.protocol import Protocol
 from understudy.protocols.sgde.kinds import image_schema, pooled
 from understudy.protocols.sgde.offer import NETWORKS, Requirements, pushed_offers, unpack_offer
@@ -48,7 +47,7 @@ ROUNDS = 3  # subscribe, push, pull
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Recipe, PeopleApart):
+class Config(Recipe, usual.PeopleApart):
     """`epsilon` and `delta` are the most that the pool allows. The prices of a person's `most_holders` compose."""
 
     target: str | None = usual.target()

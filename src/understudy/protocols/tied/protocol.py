@@ -38,13 +38,12 @@ from understudy.privacy.secure.moments import block_multipliers, noise_for, one_
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.forecast import figure
-from understudy.protocols.core.settings import OverColumns
 from understudy.protocols.joint import run
 from understudy.protocols.joint.found import Found, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, block_name, expect
 from understudy.protocols.moments.protocol import FrameConfig, three_shares
-from understudy.protocols.moments.rows import Lengths, Sums
+from understudy.protocols.moments.rows import Lengths
 from understudy.protocols.moments.stages import (
     MOST_DIRECTIONS,
     First,
@@ -62,7 +61,7 @@ _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(FrameConfig, OverColumns):
+class Config(FrameConfig, usual.OverColumns):
     """The levels of a `target` are classes: of each array every class has its own covariance then."""
 
     target: str | None = usual.target()
@@ -199,25 +198,20 @@ class TiedStudy(Study[People]):
         return Ring.holding(max(most))
 
     def _multipliers(self, name: str, noise: float) -> list[float]:
-        if name == "joint":
-            return [*block_multipliers(noise, self.weights).values()]
-        return [*block_multipliers(noise, dict.fromkeys(self.frames, 1.0)).values()]
+        weights: Mapping[Any, float] = self.weights if name == "joint" else dict.fromkeys(self.frames, 1.0)
+        return [*block_multipliers(noise, weights).values()]
 
     def check_noise(self, noise: Any, parties: int) -> None:
         for number, (name, own) in enumerate(zip(self.releases, noise, strict=True)):
             if name in ("norms", "means"):
-                blocks = self._alone(name, self.frames).blocks
-                self.pricing.check(number, blocks, own, self.grid, parties)
+                self.pricing.check(number, self._alone(name, self.frames).blocks, own, self.grid, parties)
             else:
                 self.scale(name, own)
 
     # The stages
 
     def _alone(self, name: str, frames: Mapping[int, Frame]) -> Alone:
-        each: Mapping[int, Sums] = {
-            group: Lengths(frame) if name == "norms" else First(frame, 1) for group, frame in frames.items()
-        }
-        return Alone(each)
+        return Alone({g: Lengths(frame) if name == "norms" else First(frame, 1) for g, frame in frames.items()})
 
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[People]]) -> Stage[People]:
         match name:
@@ -284,16 +278,12 @@ class TiedStudy(Study[People]):
         from understudy.models.moments.released import bought_norm
 
         noise = found.deviations_of("means", self._alone("means", self.frames).blocks)
-        return {
-            self.names[group]: frame.norm
-            * bought_norm(
-                found["norms"][group],
-                numbers=frame.features,
-                classes=1,
-                noise=noise[block_name((group, group))] / SCALE,
-            )
-            for group, frame in self.frames.items()
-        }
+        norms = {}
+        for group, frame in self.frames.items():
+            off = noise[block_name((group, group))] / SCALE
+            share = bought_norm(found["norms"][group], numbers=frame.features, classes=1, noise=off)
+            norms[self.names[group]] = frame.norm * share
+        return norms
 
     def framed(self, found: Found) -> dict[int, Frame]:
         return self._pulled(found.record.terms["means"])

@@ -40,7 +40,6 @@ from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelectio
 from understudy.privacy.noise import Rng
 from understudy.protocols.core import Paid
 from understudy.protocols.core import settings as usual
-from understudy.protocols.core.settings import PeopleApart
 from understudy.protocols.people.host import Call, Hosting, HostParty, PassingOn, Reported, elsewhere
 from understudy.protocols.people.run import TableOpening, own_table
 
@@ -51,7 +50,7 @@ _MOST_COMBINATIONS = 1 << 62  # so that a combination has a number
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(PeopleApart):
+class Config(usual.PeopleApart):
     """Without `target` all pairs count alike; without `share` by `plan`'s rule. Prices of `most_holders` compose."""
 
     epsilon_total: float = setting(8.0, Takes("above 0", check_epsilon), "price of a person's report and of the run")
