@@ -61,7 +61,7 @@ class Answers:
         self, rng: Uniform, about: Sequence[str] = (), *, possible: bool = False
     ) -> tuple[Products, Mapping[int, Pieces]]:
         """The same in the pieces that rules cut, which some columns have then; rules on columns `about` come first."""
-        _, products, pieces = self._given(self._products(rng), about, possible=possible)
+        _, products, pieces = self._given_rules(self._products(rng), about, possible=possible)
         assert products is not None
         return products, pieces
 
@@ -71,7 +71,7 @@ class Answers:
             return self.exact
         return Products.of_rows(torch.cat(list(self.points(self._points, rng))), self.levels.sizes)
 
-    def _given(
+    def _given_rules(
         self,
         products: Products,
         about: Sequence[str] = (),
@@ -134,7 +134,7 @@ class Answers:
             raise _nothing(where)
         factors = rake(left, shares, self.levels.schema.names)
         frame = self._rows(n, [_weighed(box, factors) for box in boxes], question, rng, where)
-        return _told(frame, frame.attrs["answer"], probability)
+        return _with_answer(frame, frame.attrs["answer"], probability)
 
     def _rows(
         self, n: int, boxes: Sequence[Box] | None, question: Question, rng: Uniform, where: str | None
@@ -145,10 +145,11 @@ class Answers:
             probability, left = self.exact.cut(pieces).given(boxes)
             if left is None:
                 raise _nothing(where)
-            return _told(rows_of(left.draw(n, rng.uniform).numpy(), pieces, self.levels, rng), "exact", probability)
+            frame = rows_of(left.draw(n, rng.uniform).numpy(), pieces, self.levels, rng)
+            return _with_answer(frame, "exact", probability)
         keep = by_test(question, rng) if boxes is None else by_boxes(boxes, rng)
         cells, share = kept_rows(n, self._endless(rng), pieces, keep)
-        return _told(rows_of(cells, pieces, self.levels, rng), "by rejection", share)
+        return _with_answer(rows_of(cells, pieces, self.levels, rng), "by rejection", share)
 
     def complete(self, frame: pd.DataFrame, draws: int, rng: Uniform) -> pd.DataFrame:
         products, pieces = self._in_pieces(rng, possible=True)
@@ -173,7 +174,7 @@ class Answers:
         own = {"share", *_BARS} if beside is not None else {"share", "count"}
         if clash := own & set(names):
             raise ConfigError(f'a table has a column "{clash.pop()}" of its own. Nothing was computed.')
-        share, found, said = self._asked(places, where, rng, beside)
+        share, found, said = self._table_of(places, where, rng, beside)
         named = map(self.levels.labels, places)
         axes = [pd.Series(labels, dtype="object" if None in labels else None) for labels in named]
         cells = np.unravel_index(np.arange(share.numel()), share.shape)
@@ -199,7 +200,7 @@ class Answers:
         if self.release is None:
             raise ConfigError("this generator came without what was released. Nothing was computed.")
         places = self._places(names)
-        share, found, said = self._asked(places, where, rng, self.release)
+        share, found, said = self._table_of(places, where, rng, self.release)
         counts = share.numpy() * self.release.people * said.get("probability", 1.0)
         assert found is not None
         made = bars.figures(places, counts, found, self.levels, self.release)
@@ -221,7 +222,7 @@ class Answers:
         left = self._rules(about, count)[2] if self.levels.schema.rules else 0
         return f"{how}, but for {left} of the rules, which rows alone keep" if left else how
 
-    def _asked(
+    def _table_of(
         self, places: Sequence[int], where: str | None, rng: Uniform, release: Release | None
     ) -> tuple[Tensor, bars.Found | None, dict[str, Any]]:
         """The shares of a table, what was released of it or why nothing was, and how the answer was found."""
@@ -233,9 +234,9 @@ class Answers:
             raise ConfigError(
                 f"{where!r} ties too many columns for a table. Draw rows with it and count. Nothing was computed."
             )
-        every, left, pieces = self._given(products, about)
+        every, left, pieces = self._given_rules(products, about)
         if where is not None:
-            share, left, pieces = self._given(products, about, question.condition, len(boxes))
+            share, left, pieces = self._given_rules(products, about, question.condition, len(boxes))
             if left is None:
                 raise _nothing(where)
             said["probability"] = share / every
@@ -263,7 +264,7 @@ def _nothing(where: str | None) -> ConfigError:
     return ConfigError(f"nothing meets {where!r}: the model gives it the probability 0. Nothing was drawn.")
 
 
-def _told(frame: pd.DataFrame, answer: str, probability: float) -> pd.DataFrame:
+def _with_answer(frame: pd.DataFrame, answer: str, probability: float) -> pd.DataFrame:
     frame.attrs |= {"answer": answer, "probability": probability}
     return frame
 

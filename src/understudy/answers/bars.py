@@ -56,7 +56,7 @@ def released_table(
             own = own[..., None] & allowed
         mask |= own
     rest = tuple(range(len(places), len(places) + len(also)))
-    return found.of(mask).sum(rest) if rest else found.of(mask)
+    return found.where(mask).sum(rest) if rest else found.where(mask)
 
 
 def _whole_levels(allowed: Any, pieces: Pieces) -> Any:

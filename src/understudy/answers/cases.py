@@ -7,10 +7,10 @@ like. A *rule* is kept by every event with its person, and by every person, wher
 Each case settles all tests on people's columns that a condition, or a rule on both tables, makes: so cases do not
 overlap, and what is left of the condition and of these rules in each of them speaks of events alone. What is left of
 the condition is then told by kinds of events. Who has which kinds is settled first (`present`): of a kind that is not
-there the condition becomes what holds whatever its tests say. The rest is told kind by kind (`told`): the ways in which
-an event of the first kind can turn out leave conditions on the others. Where an event of set A leaves B, and all others
-leave nothing, one of A and one of B are wanted. Where one of A is enough, and others leave B, either one is of A, or
-none is and one of B is wanted. These do not overlap.
+there the condition becomes what holds whatever its tests say. The rest is told kind by kind (`asked_of_kinds`): the
+ways in which an event of the first kind can turn out leave conditions on the others. Where an event of set A leaves B,
+and all others leave nothing, one of A and one of B are wanted. Where one of A is enough, and others leave B, either one
+is of A, or none is and one of B is wanted. These do not overlap.
 
 Edges: what compares two columns of both tables, or speaks of the time itself, is in no case (`Split.later`): drawn
 people are held against it. So is what needs two different events of one kind, or falls into too many parts
@@ -116,7 +116,7 @@ class Split:
     def events(self) -> tuple[Codec, ...]:
         return tuple(Codec(replace(part.event_schema, rules=self._events(part))) for part in self.schema.parts)
 
-    def kept(self) -> tuple[Boxes, tuple[Boxes, ...]]:
+    def ruled_boxes(self) -> tuple[Boxes, tuple[Boxes, ...]]:
         return _boxes(self.people, ()), tuple(_boxes(levels, ()) for levels in self.events)
 
     def cases(self) -> Iterator[Case]:
@@ -138,13 +138,13 @@ class Split:
             rules: list[list[Condition | bool]] = [[] for _ in self.schema.parts]
             for place, rule in zip(places, needed, strict=True):
                 rules[place].append(rule)
-            for more, ways in self._told(wanted):
+            for more, ways in self._asked_of_kinds(wanted):
                 own = people if not more else _boxes(self.people, [*person, *more])
                 if own[0]:
                     each = zip(self.events, rules, ways, strict=True)
-                    yield Case(own, tuple(self._of(levels, kept, asked) for levels, kept, asked in each))
+                    yield Case(own, tuple(self._events_of(levels, kept, asked) for levels, kept, asked in each))
 
-    def _of(self, levels: Codec, kept: Sequence[Condition | bool], asked: Asked) -> Events:
+    def _events_of(self, levels: Codec, kept: Sequence[Condition | bool], asked: Asked) -> Events:
         """One kind of events: those that the rules leave, and of these what is asked."""
         wanted = asked.some is not None
         if any(rule is False for rule in kept):
@@ -158,14 +158,14 @@ class Split:
         hit, miss = (_boxes(levels, [*rules, one]) for one in (asked.some, Not(asked.some)))
         return Events(hit, miss, wanted=True, free=False)
 
-    def _told(self, wanted: Condition | bool) -> Iterator[tuple[list[Condition], list[Asked]]]:
+    def _asked_of_kinds(self, wanted: Condition | bool) -> Iterator[tuple[list[Condition], list[Asked]]]:
         """What is left of a condition, by kinds of events: who has which, and what is asked of each."""
         nothing = [Asked() for _ in self.schema.parts]
         if self.whatever(wanted):
             yield [], nothing
             return
         for there, left in present(wanted, self.schema):
-            for way in told(left, self.schema):
+            for way in asked_of_kinds(left, self.schema):
                 yield there, [way.get(place, none) for place, none in enumerate(nothing)]
 
     def _settled(self, asked: Condition | bool, kept: Sequence[Condition]) -> Iterator[_Settled]:
@@ -181,7 +181,7 @@ class Split:
             for so in (False, True):
                 known: dict[Test | Order, bool] = {test: so}
                 literal = test if so else Not(test)
-                heap.append(([*said, literal], _left(first, known), [_left(one, known) for one in rest]))
+                heap.append(([*said, literal], _left_of(first, known), [_left_of(one, known) for one in rest]))
 
     def whatever(self, condition: Condition | bool) -> bool:
         """Whether a condition on events holds whatever events are like."""
@@ -201,7 +201,7 @@ def _tests(condition: Condition | bool) -> list[Test]:
     return [test for test in found if not isinstance(test, Order)]
 
 
-def _left(condition: Condition | bool, known: Mapping[Test | Order, bool]) -> Condition | bool:
+def _left_of(condition: Condition | bool, known: Mapping[Test | Order, bool]) -> Condition | bool:
     return condition if isinstance(condition, bool) else left_of(condition, known)
 
 
@@ -234,7 +234,7 @@ def present(
             yield said, left
 
 
-def told(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -> Iterator[Mapping[int, Asked]]:
+def asked_of_kinds(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -> Iterator[Mapping[int, Asked]]:
     """What is asked of each kind of events, in ways that do not overlap, of people who have all of them."""
     if isinstance(condition, bool):
         if condition:
@@ -253,7 +253,7 @@ def told(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -> It
         raise TooManyCasesError
     for left, some in ways.items():
         asked = Asked(some=_any_of(some) if nothing else None, never=enough)
-        for way in told(left, schema):
+        for way in asked_of_kinds(left, schema):
             yield {**way, first: asked}
 
 

@@ -63,7 +63,7 @@ def people_where(
     if law.probability == 0:
         asked = repr(where) if where is not None else "the rules"
         raise ConfigError(f"nobody meets {asked}: the model gives it the probability 0. Nothing was drawn.")
-    found, kept = _kept(n, law, split, where, rng)
+    found, kept = _enough_people(n, law, split, where, rng)
     each = [
         declared(found.people, events, starts, part)
         for part, events, starts in zip(schema.parts, found.events, found.starts, strict=True)
@@ -97,7 +97,7 @@ def _law(network: Network, split: Split) -> tuple["PeopleLaw", float, bool]:
         return PeopleLaw(network, split, told=False) if rules is None else rules, given, False
 
 
-def _kept(n: int, law: "PeopleLaw", split: Split, where: str | None, rng: Uniform) -> tuple[Drawn, float]:
+def _enough_people(n: int, law: "PeopleLaw", split: Split, where: str | None, rng: Uniform) -> tuple[Drawn, float]:
     """So many people who keep and meet all, and the share of draws that do."""
     found, tried = law.draw(0, rng), 0
     have, asked = 0, n
@@ -126,11 +126,11 @@ class PeopleLaw:
             _check_room(network, cases)
         kinds, events = kinds_of(network), (EVERYTHING,) * len(network.each)
         if told:
-            people, events = split.kept()
+            people, events = split.ruled_boxes()
             kinds = each_given(kinds, *people, network.kinds)
         sets = [EventSet.of(member, *own) for member, own in zip(network.each, events, strict=True)]
         parts = [_Part(network, split, case, sets) for case in cases]
-        found = [(part, chance) for part in parts if (chance := part.given(kinds))]
+        found = [(part, chance) for part in parts if (chance := part.probability_given(kinds))]
         self.parts, self.chances = [part for part, _ in found], [chance for _, chance in found]
         self.probability = float(sum(self.chances))
 
@@ -157,7 +157,7 @@ class _Part:
         self.members = [_Member(*part) for part in parts]
         self.pieces = {at: self.levels.pieces(at) for at in self.last} | case.people[1]
 
-    def given(self, kinds: Products) -> float:
+    def probability_given(self, kinds: Products) -> float:
         """How likely the case is, after which it can be drawn."""
         cut = kinds.cut(self.pieces)
         kind, odds = torch.arange(len(kinds.weight)) % self.network.kinds, list(cut.odds)

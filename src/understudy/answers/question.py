@@ -84,7 +84,7 @@ class Question:
         """Which rows meet the condition, from the piece of each in every column that it speaks of."""
         if self.condition is None:
             return np.ones(len(next(iter(drawn.values()))), dtype=np.bool_)
-        return self._each(self.condition, drawn)
+        return self._rows_that_meet(self.condition, drawn)
 
     def boxes(self, most: int, parts: Callable[[Box, Orders], list[Box]] = lambda box, _: [box]) -> list[Box] | None:
         """The condition as at most so many boxes that do not overlap, or None. `parts`: those that orders between
@@ -136,12 +136,12 @@ class Question:
             parts[rest] = parts[rest] | mask if rest in parts else mask
         return parts
 
-    def _each(self, condition: Condition, drawn: Mapping[int, NDArray[np.integer]]) -> Mask:
+    def _rows_that_meet(self, condition: Condition, drawn: Mapping[int, NDArray[np.integer]]) -> Mask:
         if isinstance(condition, Not):
-            return ~self._each(condition.part, drawn)
+            return ~self._rows_that_meet(condition.part, drawn)
         if isinstance(condition, And | Or):
             join = np.logical_and if isinstance(condition, And) else np.logical_or
-            return np.asarray(join.reduce([self._each(part, drawn) for part in condition.parts]))
+            return np.asarray(join.reduce([self._rows_that_meet(part, drawn) for part in condition.parts]))
         assert not isinstance(condition, Order)
         j = self.place[condition.column]
         return np.asarray(holds(condition, self.pieces[j])[drawn[j]])

@@ -89,7 +89,7 @@ class Noisy:
     def sum(self, axis: int | tuple[int, ...]) -> "Noisy":
         return Noisy(self.counts.sum(axis), self.variance.sum(axis), self.whole)
 
-    def of(self, mask: NDArray[np.bool_]) -> "Noisy":
+    def where(self, mask: NDArray[np.bool_]) -> "Noisy":
         return Noisy(self.counts * mask, self.variance * mask, self.whole)
 
     def moved(self, axes: Sequence[int]) -> "Noisy":
@@ -236,7 +236,7 @@ class Release:
         return cls.from_tensors(levels, load_file(file), about)
 
 
-def kept(kind: str, columns: Tensor, deviation: Sequence[float], tables: Sequence[Tensor]) -> dict[str, Tensor]:
+def tensors_of(kind: str, columns: Tensor, deviation: Sequence[float], tables: Sequence[Tensor]) -> dict[str, Tensor]:
     """Tables of one kind as tensors of a release: columns (tables, k), the noise and the cells of each."""
     if not len(columns):
         return {}
@@ -326,6 +326,6 @@ def tables_of(gram: Tensor, noise: Tensor, wanted: Tensor, sizes: Sequence[int],
     diagonal = matrix.diagonal()
     ways = [torch.from_numpy(diagonal[starts[j] : ends[j]].copy()) for j in single.tolist()]
     pairs = [torch.from_numpy(matrix[starts[i] : ends[i], starts[j] : ends[j]].copy()) for i, j in double.tolist()]
-    return kept("ways", single[:, None], [deviation[starts[j], starts[j]] for j in single.tolist()], ways) | kept(
-        kind, double, [deviation[starts[i], starts[j]] for i, j in double.tolist()], pairs
-    )
+    of_ways = [deviation[starts[j], starts[j]] for j in single.tolist()]
+    of_pairs = [deviation[starts[i], starts[j]] for i, j in double.tolist()]
+    return tensors_of("ways", single[:, None], of_ways, ways) | tensors_of(kind, double, of_pairs, pairs)

@@ -239,7 +239,7 @@ def compare(
     if holdout is not None and known is not None:
         inside, outside = one_row_each(real, holdout, people, seed)
         outsiders = (Outsiders(inside=inside, outside=outside, schema=known), *outsiders)
-    groups = [narrow for group in outsiders if (narrow := group.only(evaluation.columns)) is not None]
+    groups = [narrow for group in outsiders if (narrow := group.in_columns(evaluation.columns)) is not None]
     leakages = attack_groups(groups, synthetic, owners=owners, target=target, seed=seed)
     attacks = tuple(attack for leakage in leakages.values() for attack in leakage.attacks)
     return Comparison(

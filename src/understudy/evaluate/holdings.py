@@ -67,7 +67,7 @@ class Outsiders:
     schema: Schema
     label: str = ""
 
-    def only(self, columns: Sequence[str]) -> "Outsiders | None":
+    def in_columns(self, columns: Sequence[str]) -> "Outsiders | None":
         names = [name for name in self.schema.names if name in columns]
         return replace(self, schema=self.schema.select(names)) if names else None
 

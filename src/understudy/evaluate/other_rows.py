@@ -98,7 +98,7 @@ def opened(source: Rows, schema: ArraySchema) -> ArrayTable[ArraySchema]:
     return found  # type: ignore[return-value]
 
 
-def together(tables: Sequence[ArrayTable[ArraySchema]]) -> ArrayTable[ArraySchema]:
+def one_table_of(tables: Sequence[ArrayTable[ArraySchema]]) -> ArrayTable[ArraySchema]:
     """The rows of several holders as those of one, each standing for itself."""
     values = np.concatenate([table.values for table in tables])
     known = [table.classes for table in tables if table.classes is not None]

@@ -18,7 +18,7 @@ from understudy.data.schema import Schema
 from understudy.evaluate.comparison import Comparison, compare, evaluate
 from understudy.evaluate.figure import Figure
 from understudy.evaluate.holdings import NOT_OPENED, open_holdings, read_rows
-from understudy.evaluate.other_rows import array_figures, opened, together
+from understudy.evaluate.other_rows import array_figures, one_table_of, opened
 from understudy.evaluate.utility.visits import visit_tables
 from understudy.ground.errors import ConfigError, UnderstudyError
 from understudy.report import view
@@ -126,7 +126,7 @@ def _of_tables(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -
 
 def _of_arrays(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -> Measured:
     _require_readable(sources, asked.databases)
-    real, drawn = together([opened(source, schema) for source in sources.values()]), cast(Any, run.synthetic)
+    real, drawn = one_table_of([opened(source, schema) for source in sources.values()]), cast(Any, run.synthetic)
     found = array_figures(real, drawn, schema, holdout=asked.holdout, epochs=3, steps=400)
     return Measured(arrays=real, figures=found)
 

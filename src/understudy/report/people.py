@@ -103,7 +103,7 @@ def _of_all_holders(
     key, people, events = schema.person, None, {}
     for names in grid_of(schemas).groups:
         own = schemas[names[0]]
-        held = [_held(sources[name], schemas[name], key) for name in names]
+        held = [_tables_held(sources[name], schemas[name], key) for name in names]
         parts = {part: pd.concat([one[part] for one in held], ignore_index=True) for part in held[0]}
         rows = parts["people"]
         if rows[key].duplicated().any():
@@ -116,7 +116,7 @@ def _of_all_holders(
     return ({} if schema.people is None else {"people": people}) | there
 
 
-def _held(source: Any, own: Schema | VisitSchema, key: str) -> dict[str, pd.DataFrame]:
+def _tables_held(source: Any, own: Schema | VisitSchema, key: str) -> dict[str, pd.DataFrame]:
     """A holder's people, and their events if it has any."""
     if VISITS.describes(own):
         parts = {

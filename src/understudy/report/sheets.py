@@ -163,12 +163,12 @@ def _counted(series: Mapping[str, NDArray[np.float32]], names: Sequence[str]) ->
         own = {which: rows[:, :, place].astype(float) for which, rows in series.items() if len(rows)}
         spectra = {which: np.abs(np.fft.rfft(rows)[:, 1:]).mean(0) for which, rows in own.items()}
         shares = {which: np.histogram(rows, BINS, (0, 1))[0] / rows.size for which, rows in own.items()}
-        found.append((f"{name}, slow to fast swings", _beside(spectra, f"amplitudes of {name}")))
-        found.append((f"{name}, values from low to high", _beside(shares, f"values of {name}")))
+        found.append((f"{name}, slow to fast swings", _curves(spectra, f"amplitudes of {name}")))
+        found.append((f"{name}, values from low to high", _curves(shares, f"values of {name}")))
     return found
 
 
-def _beside(curves: Mapping[str, NDArray[np.float64]], label: str) -> Markup:
+def _curves(curves: Mapping[str, NDArray[np.float64]], label: str) -> Markup:
     """Curves of one scale on one picture."""
     most = max((float(curve.max()) for curve in curves.values()), default=0.0) or 1.0
     paths = (tag("path", d=_path(curve / most), class_=which) for which, curve in curves.items())

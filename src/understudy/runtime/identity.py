@@ -221,14 +221,14 @@ class Authority:
 
     def invite(self, party: str, *, days: int = INVITED_DAYS) -> Path:
         """An invitation, good for so many days; a certificate that the party had before is refused from now on."""
-        invitation = self._made(party, days, once=True)
+        invitation = self._new_invitation(party, days, once=True)
         return invitation.save(self.folder / "invitations" / f"{party}.toml")
 
     renew = invite  # the same act: a fresh key, a fresh pin, and the old certificate is out
 
     def issue(self, party: str, *, days: int | None = None) -> Invitation:
         """An identity for a party that cannot reach the authority's server; who runs this can pose as that party."""
-        return self._made(party, days or self.days, once=False)
+        return self._new_invitation(party, days or self.days, once=False)
 
     def enrol(self, party: str, shown: bytes, request: bytes) -> bytes:
         """Exchange an invitation: the certificate for the key of a signing request. PartyError if it cannot be."""
@@ -265,7 +265,7 @@ class Authority:
     def server(self) -> ServerIdentity:
         return load_server(self.folder)
 
-    def _made(self, party: str, days: int, *, once: bool) -> Invitation:
+    def _new_invitation(self, party: str, days: int, *, once: bool) -> Invitation:
         plain_names({*self.roster.parties, party}, "party", nothing="Nothing was changed.")
         whole(days=days)
         own_folder(self.folder / "invitations")

@@ -31,8 +31,6 @@ synthetic rows may have one and the same nearest real row, and then they are no 
 effective number of trials, by the synthetic rows that fall to each real row.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -125,19 +123,12 @@ def _pick(odd: NDArray[np.bool_], count: int, share: float | None, rng: np.rando
 # Closeness
 
 
-@dataclass(frozen=True, eq=False)
-class _Look:
-    """Where rows stand to the real ones: the two nearest in train, and whom of all real ones they fall to."""
-
-    train: Floats  # (rows, 2)
-    weights: Floats  # (pool,)
-
-    def closer(self, train: int, holdout: int) -> Rate:
-        """The share that is closer to the training rows, ½ where nothing is memorised."""
-        trials = effective(len(self.train), self.weights)
-        share = min(1.0, float(self.weights[:train].sum() / self.weights.sum()))
-        rate = exact(share * trials, trials)
-        return Rate(*((s / train) / (s / train + (1 - s) / holdout) for s in (rate.value, rate.low, rate.high)))
+def _closer(rows: int, weights: Floats, train: int, holdout: int) -> Rate:
+    """The share of so many rows that is closer to the training rows, ½ where nothing is memorised."""
+    trials = effective(rows, weights)
+    share = min(1.0, float(weights[:train].sum() / weights.sum()))
+    rate = exact(share * trials, trials)
+    return Rate(*((s / train) / (s / train + (1 - s) / holdout) for s in (rate.value, rate.low, rate.high)))
 
 
 def neighbours(tables: Attacked, *, most: int = 5_000, seed: int = 0) -> tuple[Attack, tuple[Figure, ...]]:
@@ -150,31 +141,25 @@ def neighbours(tables: Attacked, *, most: int = 5_000, seed: int = 0) -> tuple[A
     rng = np.random.default_rng([seed, 0])
     pool = Rows(np.concatenate([train, holdout]), tables.space)
     drawn, held = (np.sort(rng.choice(len(rows), min(most, len(rows)), replace=False)) for rows in (synthetic, holdout))
-    fake = _look(synthetic[drawn], pool, len(train))
-    real = _look(holdout[held], pool, len(train), themselves=len(train) + held)
     t, h = len(train), len(holdout)
-    took_part = np.arange(t + h) < t
-    measures = (
-        Measure(
-            "share",
-            fake.closer(t, h),
-            real.closer(t, h - 1),
-            Rate.known(0.5),
-            luck(sums(fake.weights), took_part, seed=seed)[0],
-        ),
-        _copies(train, holdout, synthetic),
-    )
+    fake, weights = _look(synthetic[drawn], pool, t)
+    real, others = _look(holdout[held], pool, t, themselves=t + held)
+    by_luck = luck(sums(weights), np.arange(t + h) < t, seed=seed)[0]
+    shares = _closer(len(drawn), weights, t, h), _closer(len(held), others, t, h - 1)
+    measures = Measure("share", *shares, Rate.known(0.5), by_luck), _copies(train, holdout, synthetic)
     note = (
         f"{len(drawn):,} of {len(synthetic):,} synthetic rows against {t:,} training and "
         f"{h:,} held-out rows; control: {len(held):,} held-out rows"
     )
     closer = Attack(what=What("closer_to_train"), measures=measures, note=note, control=h)
-    ends = zip(FIGURES, _summary(fake.train), _summary(real.train), strict=True)
+    ends = zip(FIGURES, _summary(fake), _summary(real), strict=True)
     figures = (Figure(What(name), value=own, ceiling=end, better="higher") for name, own, end in ends)
     return closer, tuple(figures)
 
 
-def _look(rows: Codes, pool: Rows, train: int, themselves: NDArray[np.int64] | None = None) -> _Look:
+def _look(rows: Codes, pool: Rows, train: int, themselves: NDArray[np.int64] | None = None) -> tuple[Floats, Floats]:
+    """How far each row is from the two nearest training rows, (rows, 2), and how many fall to each real one."""
+
     def work(distances: Distances, part: slice) -> tuple[Floats, Floats]:
         here, beyond = np.arange(len(distances)), np.iinfo(distances.dtype).max
         if themselves is not None:
@@ -192,7 +177,7 @@ def _look(rows: Codes, pool: Rows, train: int, themselves: NDArray[np.int64] | N
     for block, falls in pool.each(rows, work):
         found.append(block)
         weights += falls
-    return _Look(np.concatenate(found), weights)
+    return np.concatenate(found), weights
 
 
 def _copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:

@@ -287,7 +287,7 @@ def blocks_of_release(
         for key, spec in without.stage(name).blocks.items():
             unit = torch.ones(spec.shape, dtype=torch.float64)
             unit += 0 if spec.diagonal is None else (math.sqrt(2) - 1) * spec.diagonal
-            sums, left = without.record.sums[name][key].double(), _left(without, name, key)
+            sums, left = without.record.sums[name][key].double(), _unknown_share(without, name, key)
             moved, noise = with_person.record.sums[name][key] - sums, sums - others[name][key].double()
             blocks[name, key] = Block(
                 (moved / unit).numpy().ravel(),
@@ -297,7 +297,7 @@ def blocks_of_release(
     return blocks
 
 
-def _left(found: Found, name: str, key: str) -> float:
+def _unknown_share(found: Found, name: str, key: str) -> float:
     """The share of the noise's variance that those who collude do not know."""
     holders = len(found.holders(found.stage(name).blocks[key]))
     return (holders - min(found.study.pricing.colluding, holders - 1)) / holders

@@ -100,10 +100,10 @@ class JointAudit(SumsAudit):
         """Searched by whoever sees what the server puts together."""
         if not self.config.private:
             raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
-        study = self.made()
+        study = self.new_study()
         if study.grid.partition == "grid":
             raise ConfigError("an audit is of rows or of columns; a grid needs ids, and these are made up.")
-        canary, others = self._seen(0, 1), self.others()
+        canary, others = self._rows_seen(0, 1), self.others()
         case = self.searched(
             lambda parties: measure(study, parties),
             lambda found: evidence(found, canary, others, self.people, self.stages),
@@ -117,7 +117,7 @@ class JointAudit(SumsAudit):
         others = self.others()
 
         def look(trial: int) -> tuple[dict[Key, Block], Spend]:
-            number, study, again = 2**20 * (seed + 1) + trial, self.made(), self.made()
+            number, study, again = 2**20 * (seed + 1) + trial, self.new_study(), self.new_study()
             without = measure(study, Seen(self.seats(False, number)))
             again.terms = lambda name, found: without.record.terms[name]  # type: ignore[method-assign]
             seats = self.seats(True, number)
@@ -126,18 +126,18 @@ class JointAudit(SumsAudit):
 
         return tightness(look, seconds=seconds)
 
-    def made(self) -> Study[Any]:
+    def new_study(self) -> Study[Any]:
         return self.study(self.config, self.schemas)
 
     def others(self) -> dict[str, Any]:
         """Everybody but the canary, as each holder's stages see them."""
-        return self._seen(1, self.people)
+        return self._rows_seen(1, self.people)
 
-    def _seen(self, first: int, last: int) -> dict[str, Any]:
-        study = self.made()
-        return {name: study.rows(self._held(name, first, last)) for name in self.schemas}
+    def _rows_seen(self, first: int, last: int) -> dict[str, Any]:
+        study = self.new_study()
+        return {name: study.rows(self._holding(name, first, last)) for name in self.schemas}
 
-    def _held(self, name: str, first: int, last: int) -> Holding:
+    def _holding(self, name: str, first: int, last: int) -> Holding:
         rows = self.rows(name, first, last)
         roster = kind_of(rows.schema).roster(rows, several=True) if len(self.schemas) > 1 else None
         return Holding(name, rows, roster, SecureRng)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from understudy.answers.missed import Missed
-from understudy.answers.release import Release, kept, tables_of
+from understudy.answers.release import Release, tables_of, tensors_of
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
 from understudy.data.encoding.codec import Codec
@@ -68,7 +68,7 @@ class Measured:
             counts, spread = tables.diagonal(levels)
             only = torch.eye(len(counts), dtype=torch.bool)
             matrices.append(Counts(counts.diag(), spread.diag(), only, []))
-            raw |= kept("fine", torch.arange(study.layout.columns)[:, None], tables.noise, tables.kept)
+            raw |= tensors_of("fine", torch.arange(study.layout.columns)[:, None], tables.noise, tables.kept)
         for name, kind in (("pairs", "pairs"), ("again", "pairs_again")):
             if name in found:
                 stage, counted = found.stage(name), found[name]
@@ -100,7 +100,7 @@ def _kept_tables(triples: list[dict[str, Any]]) -> dict[str, Tensor]:
     order = [sorted(range(3), key=one["columns"].__getitem__) for one in triples]
     columns = [[one["columns"][axis] for axis in axes] for one, axes in zip(triples, order, strict=True)]
     tables = [one["table"].permute(axes) for one, axes in zip(triples, order, strict=True)]
-    return kept("triples", torch.tensor(columns), [one["noise"] for one in triples], tables)
+    return tensors_of("triples", torch.tensor(columns), [one["noise"] for one in triples], tables)
 
 
 class Chooser:

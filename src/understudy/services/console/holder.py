@@ -46,10 +46,10 @@ class Offered:
 
     @property
     def about(self) -> str:
-        return protocol_named(self.contract.protocol).title if self._known else "This protocol is not known here."
+        return protocol_named(self.contract.protocol).title if self._is_known else "This protocol is not known here."
 
     @property
-    def _known(self) -> bool:
+    def _is_known(self) -> bool:
         """A protocol that is not would not be signed, but it can be read."""
         return self.contract.protocol in PROTOCOLS
 
@@ -73,7 +73,7 @@ class Offered:
     def settings(self) -> list[tuple[str, str, str, str]]:
         """Name, value, default and meaning; those that differ from their default first."""
         protocol, known, usual = self.contract.protocol, {}, {}
-        if self._known:
+        if self._is_known:
             known = {one.name: one for one in settings_of(protocol)}
             declared = protocol_named(protocol).settings
             usual = {name: json.dumps(one.default, default=str) for name, one in declared.items()}
