@@ -44,13 +44,15 @@ def of_file(path: Path, cores: int) -> dict[str, Any]:
     from understudy.data.encoding.fine import fine_schema, is_bought
     from understudy.data.reading import files, parquet
     from understudy.data.reading.sources import TableSource
-    from understudy.data.table import open_table
+    from understudy.data.reading.spread import Cores, counted_by
+    from understudy.data.table import StreamedTable, open_table
     from understudy.ground.processes import VARIABLE
     from understudy.protocols.gram.settings import Config
-    from understudy.protocols.joint.parts import Job, in_all_cores, merged
+    from understudy.protocols.joint.parts import Job, merged
 
     os.environ[VARIABLE] = str(cores)
     files.LONG = parquet.SPREAD = 0
+    spread = Cores(1 if cores == 1 else 4 * cores)
     own, source, key = schema(), TableSource(table=str(path)), bytes(32)
     columns = zip(own.columns, fine_schema(own).columns, strict=True)
     most = [(fine.size, LEVELS if is_bought(declared) else fine.size) for declared, fine in columns]
@@ -58,14 +60,15 @@ def of_file(path: Path, cores: int) -> dict[str, Any]:
 
     def counted(place: TableSource, name: str, rows: int | None) -> Any:
         stages = [["fine", {}, 10.0], ["pairs", {"groups": cells}, 10.0]][: 1 + (name == "pairs")]
-        told = {"one": own.to_dict()}
-        job = Job("r", "one", "understudy.protocols.gram.protocol:Gram", asdict(Config()), told, own.to_dict(),
-                  stages, cores, key)  # fmt: skip
-        return merged(job, in_all_cores(job, place), rows)
+        told, study = {"one": own.to_dict()}, "understudy.protocols.gram.protocol:Gram"
+        job = Job("r", "one", study, asdict(Config()), told, own.to_dict(), stages)
+        with counted_by(spread):
+            return merged(job.of_table(StreamedTable(place, own), key), spread, rows)
 
     counted(TableSource(table=str(path.with_name("small.parquet"))), "fine", None)  # everybody has imported everything
     marks = [time.perf_counter()]
-    rows = open_table(source, own).rows
+    with counted_by(spread):
+        rows = open_table(source, own).rows
     marks.append(time.perf_counter())
     sums = counted(source, "fine", rows)
     marks.append(time.perf_counter())

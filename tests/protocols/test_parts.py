@@ -1,29 +1,33 @@
 """Partial counts: they add up to what one process counts, and none is counted twice, left out or taken for another."""
 
 import json
+import re
 import stat
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
 from understudy.api.train import train
 from understudy.data.column import Binned
 from understudy.data.reading import files, parquet
+from understudy.data.reading.folder import InFolder, count_in_folder
 from understudy.data.reading.sources import TableSource
+from understudy.data.reading.spread import Task, answer_of, counted_by, opened, sealed
 from understudy.data.samples import toy
 from understudy.data.table import StreamedTable, open_table
 from understudy.ground import processes
 from understudy.ground.errors import ConfigError, PartyError, SchemaError
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.joint.folder import InFolder, count_in_folder
-from understudy.protocols.joint.parts import Job, counted_by, merged, part_of, sealed
+from understudy.protocols.joint.parts import merged
 from understudy.runs.federation import Federation
 
 FRAME, _all = toy(rows=150, seed=4)
@@ -37,15 +41,17 @@ pytestmark = pytest.mark.usefixtures("short_fits")
 
 @dataclass
 class Here:
-    """Parts are counted one after the other, in this process; jobs are kept, and `wrong` has a word at the end."""
+    """Parts are counted one after the other, in this process; tasks are kept, and `wrong` has a word at the end."""
 
     of: int = 4
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[Task] = field(default_factory=list)
     wrong: Any = None
 
-    def __call__(self, job: Job, source: TableSource) -> Iterable[bytes]:
+    def __call__(self, job: Task) -> Iterable[bytes]:
+        if "run" not in job.about:  # the table is opened
+            return [answer_of(job.to_bytes(), number) for number in range(job.of)]
         self.jobs.append(job)
-        parts = [part_of(job.to_bytes(), number, source) for number in range(job.of)]
+        parts = [answer_of(job.to_bytes(), number) for number in range(job.of)]
         return parts if self.wrong is None else self.wrong(job, parts)
 
 
@@ -65,10 +71,8 @@ def kept(path: Path, frame: pd.DataFrame = FRAME) -> TableSource:
 
 
 def run(source: Any, counter: Any = None, **more: Any) -> tuple[Any, Federation]:
-    federation = Federation.rehearsal({"one": source}, {"one": SCHEMA}, budget=BUDGET, seed=3)
-    if counter is None:
-        return train("gram", federation, run="r", **SMALL, **more).generator, federation
-    with counted_by(counter):
+    with nullcontext() if counter is None else counted_by(counter):
+        federation = Federation.rehearsal({"one": source}, {"one": SCHEMA}, budget=BUDGET, seed=3)
         return train("gram", federation, run="r", **SMALL, **more).generator, federation
 
 
@@ -124,10 +128,11 @@ def forged(whole: bytes, **head: Any) -> bytes:
     return mark + len(said).to_bytes(4, "big") + said + rest[size:]
 
 
-def resealed(job: Job, number: int, **other: Any) -> bytes:
-    """A part of another job, of the same rows."""
+def resealed(job: Task, number: int, key: bytes | None = None, of: int = 4, told: Any = None, **about: str) -> bytes:
+    """A part of another task, of the same rows."""
     counts = {"rows": 0, "marks": torch.empty(0, dtype=torch.int64), "sums": {}}
-    return sealed(replace(job, **other), number, counts)
+    other = replace(job, about=job.about | about, of=of, key=key or job.key, told=job.told | (told or {}))
+    return sealed(other, number, counts)
 
 
 WRONG = {
@@ -137,13 +142,10 @@ WRONG = {
     "part 3 of 4 came twice": lambda job, parts: [*parts[:3], parts[2]],
     "is of another run": lambda job, parts: [*parts[:3], resealed(job, 3, run="other")],
     "is of another holder": lambda job, parts: [*parts[:3], resealed(job, 3, holder="two")],
-    "is of another stage": lambda job, parts: [*parts[:3], resealed(job, 3, stages=[["again", {}, 1.0]])],
-    "is of another schema": lambda job, parts: [*parts[:3], resealed(job, 3, schema=job.schema | {"person": "x"})],
+    "is of another stage": lambda job, parts: [*parts[:3], resealed(job, 3, stage="again")],
+    "is of another schema": lambda job, parts: [*parts[:3], resealed(job, 3, schema="x")],
     "is of another number of parts": lambda job, parts: [*parts[:3], resealed(job, 3, of=5)],
-    "is of other terms": lambda job, parts: [
-        *parts[:3],
-        resealed(job, 3, stages=[[job.stage, {"groups": torch.zeros(3)}, 1.0]]),
-    ],
+    "is of other terms": lambda job, parts: [*parts[:3], resealed(job, 3, told={"config": {}})],
     "part 4 of 4 was changed, or sealed in another session": lambda job, parts: [
         *parts[:3],
         resealed(job, 3, key=bytes(32)),
@@ -171,39 +173,46 @@ def test_parts_that_are_not_all_of_one_count_are_refused_before_any_charge(
 ) -> None:
     counter = Here()
     counter.wrong = lambda job, parts: WRONG[why](job, parts) if len(counter.jobs) == stage + 1 else parts
-    federation = Federation.rehearsal({"one": source}, {"one": SCHEMA}, budget=BUDGET, seed=3)
-    with counted_by(counter), pytest.raises(PartyError, match=f"{why}.*Nothing was charged or sent"):
+    with counted_by(counter):
+        federation = Federation.rehearsal({"one": source}, {"one": SCHEMA}, budget=BUDGET, seed=3)
+    with pytest.raises(PartyError, match=f"{why}.*Nothing was charged or sent"):
         train("gram", federation, run="r", **SMALL)
     ledger = federation.holders["one"].ledger
     assert len([entry for entry in ledger.entries() if entry.run]) == stage  # of releases that came before
 
 
 @pytest.fixture
-def job(source: TableSource) -> Job:
+def job(source: TableSource) -> Task:
     counter = Here()
     run(source, counter)
     return counter.jobs[0]
 
 
-def test_no_id_counts_twice_however_its_rows_are_spread(job: Job, tmp_path: Path) -> None:
+def test_no_id_counts_twice_however_its_rows_are_spread(job: Task, tmp_path: Path) -> None:
     """A person with a row in two parts that an engine cut, be the ids written as text in one and as numbers in the
     other; or with two rows in one part.
     """
     halves = [FRAME[:75], FRAME[74:]]
     ids = [SCHEMA.person]
+    own = replace(job, of=2)
+
+    def counted(task: Task) -> Iterable[bytes]:
+        return [answer_of(task.to_bytes(), n, pa.Table.from_pandas(half)) for n, half in enumerate(tables)]
+
     for change in (lambda half: half, lambda half: half.assign(**{ids[0]: half[ids[0]].astype(str)})):
-        sources = [kept(tmp_path / "a.parquet", halves[0]), kept(tmp_path / "b.parquet", change(halves[1]))]
-        own = replace(job, of=2)
-        parts = [part_of(own.to_bytes(), number, place, cut=False) for number, place in enumerate(sources)]
+        tables = [halves[0], change(halves[1])]
         with pytest.raises(PartyError, match="an id is in two parts, or twice in one"):
-            merged(own, parts, None)
+            merged(own, counted, None)
+    tables = [FRAME[:75], FRAME[75:]]
+    assert merged(own, counted, len(FRAME))
     twice = kept(tmp_path / "c.parquet", pd.concat([FRAME, FRAME[3:4]]))
-    with pytest.raises(PartyError, match=r"cannot be read again as they were .* Nothing was charged or sent"):
-        part_of(replace(job, of=1).to_bytes(), 0, twice)
+    why = opened(job := replace(job, of=1), answer_of(job.to_bytes(), 0, twice))[1]["error"]
+    assert why[0] == "PartyError"
+    assert re.search(r"cannot be read again as they were .* Nothing was charged or sent", why[1])
 
 
-def test_a_server_that_calls_the_person_otherwise_does_not_switch_the_check_of_ids_off(job: Job) -> None:
-    assert job.schema["person"] == SCHEMA.person
+def test_a_server_that_calls_the_person_otherwise_does_not_switch_the_check_of_ids_off(job: Task) -> None:
+    assert job.told["schema"]["person"] == SCHEMA.person
 
 
 def test_noise_is_drawn_once_after_the_merge_and_after_the_entry(
@@ -225,16 +234,18 @@ def test_noise_is_drawn_once_after_the_merge_and_after_the_entry(
     assert order == ["parts", "entry", "noise", "parts", "entry", "noise"]
 
 
-def test_jobs_and_parts_tell_nothing_without_the_key_and_bind_what_they_are_of(job: Job, source: TableSource) -> None:
-    part = part_of(job.to_bytes(), 0, source)
+def test_jobs_and_parts_tell_nothing_without_the_key_and_bind_what_they_are_of(job: Task) -> None:
+    part = answer_of(job.to_bytes(), 0)
     assert job.key not in part
-    assert part != part_of(job.to_bytes(), 0, source)  # under another nonce
+    assert part != answer_of(job.to_bytes(), 0)  # under another nonce
     assert str(job.key) not in repr(job)
     head = json.loads(part[22 : 22 + int.from_bytes(part[18:22], "big")])
-    assert head.keys() == {"run", "holder", "stage", "of", "schema", "job", "part"}
-    assert Job.from_bytes(job.to_bytes()).about == job.about
-    with pytest.raises(PartyError, match="there is no part 5 of 4"):
-        part_of(job.to_bytes(), 4, source)
+    assert head.keys() == {"run", "holder", "stage", "of", "schema", "task", "part"}
+    assert Task.from_bytes(job.to_bytes()).head == job.head
+    with pytest.raises(PartyError, match="of other terms, or of none"):
+        opened(job, answer_of(job.to_bytes(), 4))
+    work = replace(job, work="understudy.ground.durable:read_text")
+    assert "there is no part" in opened(work, answer_of(work.to_bytes(), 0))[1]["error"][1]
 
 
 def test_a_part_of_a_table_reads_its_own_rows_alone(source: TableSource) -> None:
@@ -254,23 +265,26 @@ def test_machines_that_share_a_folder_count_the_same_and_leave_nothing_there(
 
     def count(number: int) -> None:
         while not over.is_set():
-            modes.update(stat.S_IMODE(file.stat().st_mode) for file in folder.glob("*.job"))
-            count_in_folder(folder, number, source.table)
+            modes.update(stat.S_IMODE(file.stat().st_mode) for file in folder.glob("*.task"))
+            if folder.is_dir():
+                count_in_folder(folder, number, 3)
             time.sleep(0.01)
 
     machines = [threading.Thread(target=count, args=[number]) for number in range(3)]
     for machine in machines:
         machine.start()
     try:
-        parts, _ = run(source, InFolder(folder, of=3, patience=60.0))
+        with InFolder(folder, of=3, patience=60.0) as spread:
+            parts, _ = run(source, spread)
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+            assert not list(folder.iterdir())
     finally:
         over.set()
         for machine in machines:
             machine.join()
     pd.testing.assert_frame_equal(whole.sample(50, seed=1), parts.sample(50, seed=1))
     assert modes == {0o600}
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert not list(folder.iterdir())
+    assert not folder.exists()
 
 
 def test_a_part_that_does_not_come_or_that_somebody_left_there_is_refused(source: TableSource, tmp_path: Path) -> None:
@@ -278,10 +292,10 @@ def test_a_part_that_does_not_come_or_that_somebody_left_there_is_refused(source
         run(source, InFolder(tmp_path, of=2, patience=0.1))
 
     class Left(InFolder):
-        def __call__(self, job: Job, source: TableSource) -> Iterable[bytes]:
+        def __call__(self, task: Task) -> Iterable[bytes]:
             for number in range(2):
-                (tmp_path / f"{job.about['job'][:32]}.part{number}").write_bytes(b"understudy part 1\n")
-            return super().__call__(job, source)
+                (tmp_path / f"{task.head['task'][:32]}.part{number}").write_bytes(b"understudy part 1\n")
+            return super().__call__(task)
 
     with pytest.raises(PartyError, match=r"no part of a count, or is cut off. Nothing was charged or sent"):
         run(source, Left(tmp_path, of=2, patience=5.0))

@@ -32,8 +32,8 @@ import pyarrow as pa
 from understudy.api.train import train
 from understudy.data.arrays import ArrayTable
 from understudy.data.kinds import TABLE, ArraySchema, load_schema, one_kind_of_row, read_rows
-from understudy.data.reading.files import Source, batches_of, is_long, open_source
-from understudy.data.reading.sources import TableSource, source_at
+from understudy.data.reading.files import Source, batches_of, described_source, is_long, is_of_engine, open_source
+from understudy.data.reading.sources import EngineFrame, TableSource, source_at
 from understudy.data.reading.writing import coarsen, coarsen_long
 from understudy.data.schema import BOUGHT, Boolean, Column, Schema, was_bought
 from understudy.data.table import Table, open_table, read_table
@@ -98,9 +98,13 @@ def synthesize(
     if protocol != "gram":
         settings = {key: value for key, value in settings.items() if value is not None}
     config = config_for(protocol, settings)
-    if hasattr(source, "__arrow_c_stream__") and not isinstance(source, pd.DataFrame):
+    if is_of_engine(source):
+        if declares is None:
+            raise ConfigError("of an engine's frame a schema is needed. Nothing was read or charged.")
+        source = described_source(source)
+    elif hasattr(source, "__arrow_c_stream__") and not isinstance(source, pd.DataFrame):
         source = pa.table(source).to_pandas()
-    unnamed = name is None and isinstance(source, pd.DataFrame)
+    unnamed = name is None and isinstance(source, pd.DataFrame | EngineFrame)
     name = name or _name(source)
     plain_name(holder=name, nothing="Nothing was read or charged.")
     home = None if folder is None else Path(folder)
@@ -187,7 +191,7 @@ def _book(path: Path, name: str, whole: Budget, lifetime: float | None) -> Ledge
 
 
 def _name(source: Source) -> str:
-    if isinstance(source, pd.DataFrame):
+    if isinstance(source, pd.DataFrame | EngineFrame):
         return "table"
     named = source_at(source)  # which refuses what is no table
     return (named.name if isinstance(source, TableSource) else Path(source).name).split(".")[0]
@@ -299,7 +303,7 @@ def _place(source: Source) -> dict[str, Any]:
     """Where a source lies and how it is read, for a run file; a frame is nowhere."""
     if isinstance(source, TableSource):
         return asdict(source.within(Path.cwd()))
-    return {"table": "" if isinstance(source, pd.DataFrame) else str(Path(source).resolve())}
+    return {"table": "" if isinstance(source, pd.DataFrame | EngineFrame) else str(Path(source).resolve())}
 
 
 def _note(

@@ -20,18 +20,18 @@ of a text under a key of this reading: two of n ids are taken for one with a pro
 is refused, never the other way round.
 """
 
-import json
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.data.reading.coded import Batch, Marks
-from understudy.data.reading.files import Raw, Source, batches_of, is_long
+from understudy.data.reading.files import Source, batches_of, described_source, is_long, open_source
 from understudy.data.reading.judged import (
     LISTED,
     Reader,
@@ -43,10 +43,17 @@ from understudy.data.reading.judged import (
     violations,
     wanted,
 )
-from understudy.data.reading.sources import ALL, Part, TableSource, source_at
+from understudy.data.reading.sources import ALL, EngineFrame, Part, TableSource
+from understudy.data.reading.written import Raw
 from understudy.data.schema import Schema
 from understudy.ground.errors import PartyError, SchemaError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from understudy.data.reading.spread import Piece, Spread, Task
+
+_DESCRIBED = (TableSource, EngineFrame)
 _AGAIN = "the table cannot be read again as it was when it was opened."
 
 
@@ -110,32 +117,54 @@ class StreamedTable(Table):
     Once it was asked for its `people`, every reading has to find the same ones in the same order.
     """
 
-    def __init__(self, origin: TableSource, schema: Schema, part: Part = ALL, key: str | None = None) -> None:
-        own = {"origin": origin, "schema": schema, "source": origin.name, "part": part, "key": key, "marks": Marks()}
-        own["known"] = None
-        for name, value in own.items():
+    def __init__(self, origin: Any, schema: Schema, part: Part = ALL, key: str | None = None) -> None:
+        from understudy.data.reading.spread import named_spread
+
+        title = origin.name if isinstance(origin, _DESCRIBED) else f"part {part[0] + 1} of {part[1]}"
+        own = {"origin": origin, "schema": schema, "source": title, "part": part, "key": key, "marks": Marks()}
+        for name, value in (own | {"named": named_spread(), "known": None, "seen": ()}).items():
             object.__setattr__(self, name, value)  # as a frozen dataclass does
 
     long: ClassVar[bool] = True
-    origin: TableSource
+    origin: "TableSource | EngineFrame | pa.Table"  # the last: a part that an engine has cut
     part: Part
     key: str | None
     marks: Marks
+    named: "Spread | None"
     known: tuple[str, bytes] | None  # a key, and a digest of the people's marks under it
+    seen: Any  # the rows, and how many have the id of an earlier one
 
     @cached_property
-    def _counted(self) -> tuple[int, int]:
+    def spread(self) -> "Spread | None":
+        """Who reads its parts at the same time, if somebody does; nobody, where it is a part itself."""
+        from understudy.data.reading.spread import spread_of
+
+        is_part = self.part != ALL or self.key is not None
+        return None if is_part else spread_of(self.origin, self.named, len(self.schema.names) + 1)
+
+    def task(self, *what: Any) -> "Task":
+        """What its parts are asked for: a function of this package, what it is told, what about, under which key."""
+        from understudy.data.reading.spread import task_of
+
+        return task_of(self.origin, self.spread, list(readers_of(self.schema, False)), *what)
+
+    @property
+    def _counted(self) -> Any:
+        if not self.seen:  # not `cached_property`, under whose lock a part in another thread would wait
+            object.__setattr__(self, "seen", self._looked_at())
+        return self.seen
+
+    def _looked_at(self) -> tuple[int, int]:
         """The rows, and how many have the id of an earlier one. Every cell is looked at."""
-        from understudy.data.reading.parquet import pieces_of
-
         marks = Marks(self.key)
-        if self.part == ALL and (of := pieces_of(self.origin, len(self.schema.names) + 1)) > 1:
-            from understudy.ground.processes import in_processes
+        if self.spread is not None:
+            from understudy.data.reading.spread import found_by
 
-            told = {"source": asdict(self.origin), "schema": self.schema.to_dict(), "of": of, "key": marks.key}
-            asks = [json.dumps(told | {"number": number}).encode() for number in range(of)]
-            for answer in in_processes("understudy.data.table:checked_part", asks):
-                marks.add(np.frombuffer(answer, np.uint64, offset=8), int.from_bytes(answer[:8], "big"))
+            if isinstance(self.origin, EngineFrame):
+                judged(open_source(self.origin, {}), readers_of(self.schema, one_row_each=False))
+            about, key = {"holder": self.source, "stage": "opening"}, secrets.token_bytes(32)
+            task = self.task("understudy.data.table:checked_part", self.schema.to_dict(), about, key)
+            marks, _ = found_by(self.spread, task)
             return marks.rows, marks.repeated
         for batch in self.uncoded(marks):
             for column in self.schema.columns:
@@ -227,7 +256,7 @@ class StreamedTable(Table):
         """All rows as they came, a batch at a time, or these columns of them; who they are is noted."""
         readers, hint = readers_of(self.schema, one_row_each=False), f" in the same part of it{LISTED}"
         readers = readers if columns is None else {name: readers[name] for name in columns}
-        for raw in _parts(self.origin, readers, long=True, part=self.part):
+        for raw in _parts(self.origin, readers, self.source, long=True, part=self.part):
             judged(replace(raw, columns={}), readers, hint)
 
             def judge(name: str, raw: Raw = raw) -> "pd.Series[Any]":
@@ -284,18 +313,19 @@ def open_table(source: Source, schema: Schema, name: str | None = None, *, one_r
     """The table, checked: held in memory, or where it is long, read in batches when it is needed."""
     if not _is_long(source, schema):
         return read_table(source, schema, name, one_row_each=one_row_each)
-    table = StreamedTable(source_at(source), schema)
+    table = StreamedTable(described_source(source), schema)
     if table.repeated and one_row_each:  # in this order: all of it is looked at
         table.require_one_row_each(table.repeated)
     return table
 
 
-def checked_part(told: bytes) -> bytes:
-    """What another process is asked for: the rows and the marks of a part whose every cell fits."""
-    asked = json.loads(told)
-    source = TableSource(**asked["source"] | {"missing": tuple(asked["source"]["missing"])})
-    part = StreamedTable(source, Schema.from_dict(asked["schema"]), (asked["number"], asked["of"]), asked["key"])
-    return part.rows.to_bytes(8, "big") + part.marks.all.tobytes()
+def checked_part(told: dict[str, Any], piece: "Piece") -> dict[str, Any]:
+    """What is found in a part when a table is opened: who is there, once every cell was looked at."""
+    from understudy.data.reading.spread import with_marks
+
+    part = StreamedTable(piece.source, Schema.from_dict(told), piece.part, piece.key)
+    _ = part.rows
+    return with_marks(part.marks)
 
 
 def check_table(

@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 
 from understudy.data.column import OTHER, Binned, Categorical, Column, Ordinal, Real, is_unbounded
 from understudy.data.reading.cells import distinct, floats, missing_words, numbers_in, texts
-from understudy.data.reading.files import Raw, Source, batches_of, is_long, open_source
+from understudy.data.reading.files import Source, batches_of, is_long, open_source
 from understudy.data.reading.judged import judged, readers_of, wanted
 from understudy.data.reading.sources import in_database
+from understudy.data.reading.written import Raw
 from understudy.data.schema import Grid, Schema, join, was_bought
 from understudy.data.table import Table
 from understudy.ground.errors import ConfigError, UnderstudyError

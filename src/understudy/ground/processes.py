@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
@@ -40,10 +40,10 @@ def process_count() -> int:
     return int(said)
 
 
-def in_processes(work: str, asks: Sequence[bytes]) -> list[bytes]:
+def in_processes(work: str, asks: Sequence[bytes]) -> Iterator[bytes]:
     """What `work`, "module:function" of this package, makes of each; as many at a time as there may be processes."""
     with _LOCK:
-        return _Workers.shared().map(work, asks)
+        yield from _Workers.shared().map(work, asks)
 
 
 class _Workers:
@@ -62,12 +62,12 @@ class _Workers:
             cls.held = os.getpid(), cls()
         return cls.held[1]
 
-    def map(self, work: str, asks: Sequence[bytes]) -> list[bytes]:
+    def map(self, work: str, asks: Sequence[bytes]) -> Iterator[bytes]:
         if self._end is not None:
             self._end.cancel()
         try:
             with ThreadPoolExecutor(max(1, min(process_count(), len(asks)))) as threads:
-                return list(threads.map(lambda ask: self._answer(work, ask), asks))
+                yield from threads.map(lambda ask: self._answer(work, ask), asks)
         finally:
             self._end = threading.Timer(_IDLE, self.close)
             self._end.daemon = True

@@ -43,8 +43,9 @@ from understudy.data.column import DEFAULT_BINS, OTHER, Binned
 from understudy.data.encoding.reach import bounded, reach
 from understudy.data.encoding.simplex import likely_run
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, texts
-from understudy.data.reading.files import PLAIN_NUMBERS, Raw, Source, as_they_came, batches_of, is_long, open_source
+from understudy.data.reading.files import PLAIN_NUMBERS, Source, as_they_came, batches_of, is_long, open_source
 from understudy.data.reading.forms import ISO_DAY
+from understudy.data.reading.written import Raw
 from understudy.data.schema import BOUGHT, Boolean, Categorical, Column, Date, Datetime, Real, Schema
 from understudy.ground.check import in_range, nearest, positive
 from understudy.ground.errors import ConfigError, SchemaError

@@ -16,10 +16,9 @@ because some row has no value has changed the file, and nothing here can tell. W
 
 import csv
 import gzip
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,17 +28,25 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
-from numpy.typing import NDArray
 
 from understudy.data.reading.cells import Fault
-from understudy.data.reading.sources import ALL, SUFFIX, Part, TableSource, source_at
-from understudy.data.reading.written import arrow_cells, as_declared, csv_cells
+from understudy.data.reading.sources import ALL, SUFFIX, EngineFrame, Part, TableSource, source_at
+from understudy.data.reading.written import (
+    Raw,
+    Want,
+    as_declared,
+    csv_cells,
+    numbered,
+    present,
+    raw_of_arrow,
+    raw_of_frame,
+)
 from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError
 
-# and whatever else speaks Arrow: a polars frame, a pyarrow table
-Source = str | Path | TableSource | pd.DataFrame
-Want = Mapping[str, bool] | None  # column → whether it holds numbers
+# and whatever else speaks Arrow: a polars frame, a pyarrow table; frames of `_ENGINES`
+Source = str | Path | TableSource | EngineFrame | pd.DataFrame
+_ENGINES = ("dask", "pyspark", "ray")
 
 PLAIN_NUMBERS = ("integer", "real")  # kinds whose cells are numbers, where no form is declared
 LONG = 20_000_000  # cells: of more, a table is read in parts
@@ -51,26 +58,12 @@ _BYTES = 8  # of a cell in a CSV file, about
 _PACKED = 4  # by how much one is shorter as .gz, about
 
 
-@dataclass(frozen=True, kw_only=True)
-class Raw:
-    """A source, or a part of it, as it stands: its header, the wanted columns that it has, and the number of each row.
-
-    Rows are numbered from 1, the header not counted.
-    """
-
-    name: str
-    header: list[Any]
-    columns: dict[str, "pd.Series[Any]"]
-    numbers: NDArray[np.int64]
-    faults: tuple[Fault, ...] = ()
-
-
 def as_they_came(
     source: Source, columns: Iterable[str], person: str | None, numbers: Iterable[str] = ()
 ) -> dict[str, bool]:
     """The columns to read, the person among them, as they came; `numbers` are read by the decimal comma that the
     source declares, if it does."""
-    commas = set(numbers) if not _in_memory(source) and source_at(source).decimal == "," else set()
+    commas = set(numbers) if getattr(described_source(source), "decimal", ".") == "," else set()
     return {column: column in commas for column in [*([person] if person else []), *columns]}
 
 
@@ -87,12 +80,15 @@ def batches_of(source: Source, want: Want, name: str | None = None, *, long: boo
     Edges: a batch of a long one may have no rows, and says what is wrong with others.
     """
     if isinstance(source, pd.DataFrame):
-        yield _from_frame(source, want, name or "the table")
+        yield raw_of_frame(source, want, name or "the table")
         return
     if _in_memory(source):
-        yield _from_arrow(source, want, name or "the table")
+        yield raw_of_arrow(source, want, name or "the table")
         return
-    described = source_at(source)
+    described = described_source(source)
+    if isinstance(described, EngineFrame):
+        yield from _from_engine(described, want, name or described.name, long)
+        return
     for raw in _parts(described, want, name or described.name, long, part):
         yield _declared(raw, described, want)
 
@@ -104,7 +100,9 @@ def is_long(source: Source, columns: int) -> bool:
     """
     if _in_memory(source):
         return False
-    described = source_at(source)
+    described = described_source(source)
+    if isinstance(described, EngineFrame):
+        return True
     if described.is_database:
         from understudy.data.reading.databases import count_rows
 
@@ -123,8 +121,22 @@ def is_long(source: Source, columns: int) -> bool:
     return False
 
 
-def _in_memory(source: Source) -> bool:
-    return isinstance(source, pd.DataFrame) or hasattr(source, "__arrow_c_stream__")
+def described_source(source: Any) -> Any:
+    """How a source is read again and again: a description of a file or a query, or an engine's frame; what is in memory
+    as it is."""
+    if is_of_engine(source):
+        from understudy.data.reading.engines import engine_of
+
+        return engine_of(source)
+    return source if _in_memory(source) else source_at(source)
+
+
+def is_of_engine(source: object) -> bool:
+    return isinstance(source, EngineFrame) or type(source).__module__.partition(".")[0] in _ENGINES
+
+
+def _in_memory(source: object) -> bool:
+    return isinstance(source, pd.DataFrame) or (hasattr(source, "__arrow_c_stream__") and not is_of_engine(source))
 
 
 def _declared(raw: Raw, source: TableSource, want: Want) -> Raw:
@@ -143,7 +155,7 @@ def _parts(source: TableSource, want: Want, name: str, long: bool, part: Part) -
         from understudy.data.reading.databases import query_batches, query_rows
 
         answers = query_batches(source) if long else iter([query_rows(source)])
-        yield from islice(_numbered(_from_answer(answer, want, name) for answer in answers), part[0], None, part[1])
+        yield from islice(numbered(_from_answer(answer, want, name) for answer in answers), part[0], None, part[1])
         return
     reader = _READERS.get(_suffix_of(source))
     if reader is None:
@@ -157,14 +169,6 @@ def _parts(source: TableSource, want: Want, name: str, long: bool, part: Part) -
             yield from _from_parquet(source, want, name, long, part)
         else:
             yield from islice(reader(source, want, name, long), part[0], None, part[1])
-
-
-def _numbered(parts: Iterable[Raw]) -> Iterator[Raw]:
-    """The same with rows numbered on from one part to the next."""
-    read = 0
-    for raw in parts:
-        yield replace(raw, numbers=raw.numbers + read)
-        read += len(raw.numbers)
 
 
 def _suffix_of(source: TableSource) -> str:
@@ -199,24 +203,20 @@ def _not(source: TableSource) -> str:
     return 'not UTF-8 (if it is of Windows, say encoding = "cp1252")'
 
 
-def _from_frame(frame: pd.DataFrame, want: Want, name: str) -> Raw:
-    header = list(frame.columns)
-    columns = {column: frame[column].reset_index(drop=True) for column in _present(header, want)}
-    return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(frame) + 1))
-
-
-def _from_arrow(source: Any, want: Want, name: str, coded: bool = False) -> Raw:
-    table = pa.table(source)
-    header = table.column_names
-    columns = arrow_cells(table.select(_present(header, want)), coded)
-    return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(table) + 1))
+def _from_engine(source: EngineFrame, want: Want, name: str, long: bool) -> Iterator[Raw]:
+    columns = present(source.header, want)
+    tables: Iterable[pa.Table] = source.tables(columns) if columns else [pa.table({})]
+    if not long:
+        tables = [pa.concat_tables(tables, promote_options="permissive")]
+    for raw in numbered(raw_of_arrow(table, None, name) for table in tables):
+        yield replace(raw, header=source.header)
 
 
 def _from_answer(found: Any, want: Want, name: str) -> Raw:
     if isinstance(found, pa.Table):
-        return _from_arrow(found, want, name)
+        return raw_of_arrow(found, want, name)
     header, cells = found
-    columns = {column: pd.Series(cells[header.index(column)], dtype=object) for column in _present(header, want)}
+    columns = {column: pd.Series(cells[header.index(column)], dtype=object) for column in present(header, want)}
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(cells[0]) + 1))
 
 
@@ -224,10 +224,10 @@ def _from_parquet(source: TableSource, want: Want, name: str, long: bool, part: 
     from understudy.data.reading import parquet
 
     header = parquet.header_of(source.table)
-    columns = _present(header, want)
+    columns = present(header, want)
     tables = parquet.long_tables(source.table, columns, part, BATCH) if long and columns else None
     for before, table in tables or [(0, parquet.whole_table(source.table, columns))]:
-        raw = _from_arrow(table, None, name, long)
+        raw = raw_of_arrow(table, None, name, long)
         yield replace(raw, header=header, numbers=raw.numbers + before)
 
 
@@ -247,13 +247,13 @@ def _from_excel(source: TableSource, want: Want, name: str, long: bool) -> Itera
         ) from None
     except BadZipFile:
         raise ValueError("no workbook") from None
-    yield _from_frame(frame, want, name)
+    yield raw_of_frame(frame, want, name)
 
 
 def _from_csv(source: TableSource, want: Want, name: str, long: bool) -> Iterator[Raw]:
     path, plain = Path(source.table), source.encoding == "utf-8"
     header, separator = _header(source, path, want)
-    include = _present(header, want)
+    include = present(header, want)
     nothing = Raw(name=name, header=header, columns={}, numbers=np.arange(0))
     if not include:
         yield nothing
@@ -335,12 +335,6 @@ def _separator(line: str, path: Path, want: Want) -> str:
         return len(cells) if not want else len(want.keys() & set(cells))
 
     return max(",;\t|", key=names)
-
-
-def _present(header: list[Any], want: Want) -> list[str]:
-    """The wanted columns that the header names once."""
-    times = Counter(header)
-    return [column for column in (header if want is None else want) if times[column] == 1]
 
 
 _READERS: dict[str, Callable[[TableSource, Want, str, bool], Iterator[Raw]]] = {

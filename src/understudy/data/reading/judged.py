@@ -15,7 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.reading.cells import NOT_NULLABLE, Fault, read_cells, read_ids
-from understudy.data.reading.files import Raw, Source, open_source
+from understudy.data.reading.files import Source, open_source
+from understudy.data.reading.written import Raw
 from understudy.data.schema import Column, Integer, Real, Schema
 from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError

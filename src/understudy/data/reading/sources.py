@@ -14,7 +14,8 @@ import codecs
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,28 @@ class TableSource:
     @classmethod
     def load(cls, path: Path) -> "TableSource":
         return cls.from_dict(load_toml(path, "the source"), path.name).within(path.parent)
+
+
+class EngineFrame(ABC):
+    """A table that an engine has, in `of` parts (`engines`)."""
+
+    name = "the table"
+
+    @property
+    @abstractmethod
+    def of(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def header(self) -> list[str]: ...
+
+    @abstractmethod
+    def __call__(self, task: Any) -> Iterator[bytes]:
+        """What workers answer to a task (`spread.Task`), each for a part."""
+
+    @abstractmethod
+    def tables(self, columns: list[str]) -> Iterator[Any]:
+        """All rows, brought here, as Arrow tables."""
 
 
 def source_at(place: Any) -> TableSource:

@@ -21,7 +21,8 @@ from understudy.data import column as kinds
 from understudy.data.column import OTHER, Binned, Boolean, Categorical, Column, Date, Datetime, Real
 from understudy.data.encoding.values import dtype
 from understudy.data.reading.cells import distinct, missing_words, numbers_in, texts
-from understudy.data.reading.files import Raw, Source, as_they_came, batches_of, open_source
+from understudy.data.reading.files import Source, as_they_came, batches_of, open_source
+from understudy.data.reading.written import Raw
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.ground.durable import own_file

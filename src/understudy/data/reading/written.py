@@ -1,7 +1,10 @@
-"""Cells as they are written: texts and numbers in Arrow's columns, words for no value, decimals after a comma."""
+"""Rows as they stand in a table, before anything is judged, and cells as they are written: texts and numbers in Arrow's
+columns, words for no value, decimals after a comma."""
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,48 @@ _WHOLE = {
     pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype(), pa.uint32(): pd.UInt32Dtype(),
     pa.uint64(): pd.UInt64Dtype(),
 }  # fmt: skip
+Want = Mapping[str, bool] | None  # column → whether it holds numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raw:
+    """A source, or a part of it, as it stands: its header, the wanted columns that it has, and the number of each row.
+
+    Rows are numbered from 1, the header not counted.
+    """
+
+    name: str
+    header: list[Any]
+    columns: dict[str, "pd.Series[Any]"]
+    numbers: NDArray[np.int64]
+    faults: tuple[Fault, ...] = ()
+
+
+def numbered(parts: Iterable[Raw]) -> Iterator[Raw]:
+    """The same with rows numbered on from one part to the next."""
+    read = 0
+    for raw in parts:
+        yield replace(raw, numbers=raw.numbers + read)
+        read += len(raw.numbers)
+
+
+def raw_of_frame(frame: pd.DataFrame, want: Want, name: str) -> Raw:
+    header = list(frame.columns)
+    columns = {column: frame[column].reset_index(drop=True) for column in present(header, want)}
+    return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(frame) + 1))
+
+
+def raw_of_arrow(source: Any, want: Want, name: str, coded: bool = False) -> Raw:
+    table = pa.table(source)
+    header = table.column_names
+    columns = arrow_cells(table.select(present(header, want)), coded)
+    return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(table) + 1))
+
+
+def present(header: list[Any], want: Want) -> list[str]:
+    """The wanted columns that the header names once."""
+    times = Counter(header)
+    return [column for column in (header if want is None else want) if times[column] == 1]
 
 
 def arrow_cells(table: pa.Table, coded: bool = False) -> dict[str, "pd.Series[Any]"]:

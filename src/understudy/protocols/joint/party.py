@@ -55,7 +55,7 @@ from understudy.protocols.joint.messages import (
     Swap,
     Swapped,
 )
-from understudy.protocols.joint.parts import counted_in_parts, current_counter
+from understudy.protocols.joint.parts import counted_in_parts
 from understudy.protocols.joint.products import Chunk, Products, chunks_of, products_of
 from understudy.protocols.joint.session import Session, check_noise, refusing, told_alike, told_study
 from understudy.protocols.joint.stage import Choice, Holding, Stage, Study, Terms
@@ -79,7 +79,6 @@ class JointParty(Party):
         self.budget, self.agreed = budget, dict(agreed or {})
         self.kind_of_study, self.held = study, rows
         self.paid: Spend = {}  # over all sessions
-        self.counter = current_counter()
         self.forget()
 
     def forget(self) -> None:

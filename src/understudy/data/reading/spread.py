@@ -1,0 +1,257 @@
+"""A long table in parts: what is asked of each, who answers, and what comes back, sealed.
+
+A holder's rows are cut into n parts, by row groups of a file or as an engine has them. A `Task` names what is done with
+each. Whoever has the rows of part i (a process here, a machine that shares a folder, an engine's worker) gives back
+`answer_of` the task: how many rows there are, a mark of 8 bytes for each id, and what was counted, without noise.
+`found_by` opens all n.
+
+An answer holds exact counts: it is the holder's alone. It is sealed under the task's key, and files of either are for
+their owner alone (`ground.durable`). An error is an answer, too, so that no engine's log repeats one that quotes rows.
+
+Guarantee: what is found is what one process would have found, or nothing. An answer that was changed, that is missing
+or there twice, of another run, stage, terms, schema or cut, is refused in words. Whoever does a part again, as engines
+do, gives the same counts.
+Edges: without ids, rows that were counted in two parts show by their number alone.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from understudy.data.reading.coded import Marks
+from understudy.data.reading.sources import EngineFrame, Part, TableSource
+from understudy.ground import errors
+from understudy.ground.errors import MessageError, PartyError, UnderstudyError
+from understudy.ground.pack import pack, unpack
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WORKS = ("understudy.data.table:checked_part", "understudy.protocols.joint.parts:counted_part")
+_MARK, _NONCE = b"understudy part 1\n", 12
+_LARGEST = 1 << 36  # bytes of an answer: 8 for every person, and the counts
+_WORDS = {"run": "run", "holder": "holder", "stage": "stage", "schema": "schema", "of": "number of parts"}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is done with one holder's rows in `of` parts. It has the key of the answers, and is the holder's alone."""
+
+    work: str  # one of `WORKS`
+    told: dict[str, Any]  # what it is given
+    about: dict[str, str]  # run, holder, stage, schema: what an answer has to say of itself
+    columns: list[str]  # that are read
+    of: int
+    key: bytes = field(repr=False)
+    source: dict[str, Any] | None = None  # where all rows are, unless an engine has them
+
+    @cached_property
+    def head(self) -> dict[str, Any]:
+        everything = {name: value for name, value in asdict(self).items() if name != "key"}
+        return self.about | {"of": self.of, "task": hashlib.sha256(pack(everything)).hexdigest()}
+
+    def to_bytes(self) -> bytes:
+        return pack(asdict(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Task":
+        try:
+            return cls(**unpack(data))  # type: ignore[arg-type]
+        except (MessageError, TypeError):
+            raise PartyError("a file is no task of a run. Nothing was counted.") from None
+
+    def refusal(self, why: str) -> PartyError:
+        """A server hears these words: they tell no number of people."""
+        return PartyError(f"{self.about['holder']}: {why} Nothing was charged or sent.")
+
+
+class Piece(NamedTuple):
+    """The rows of one part: where they are, which of these, and the key under which ids are marked."""
+
+    source: "TableSource | pa.Table"
+    part: Part
+    key: str
+
+
+class Spread(Protocol):
+    """Who answers a task for all parts, in whatever order. `of`: how many there are."""
+
+    @property
+    def of(self) -> int: ...
+
+    def __call__(self, task: Task) -> Iterable[bytes]: ...
+
+
+@dataclass
+class Cores:
+    """All parts, by processes of this machine at the same time."""
+
+    of: int
+
+    def __call__(self, task: Task) -> Iterable[bytes]:
+        from understudy.ground.processes import in_processes
+
+        asks = [number.to_bytes(8, "big") + task.to_bytes() for number in range(task.of)]
+        return in_processes("understudy.data.reading.spread:answered", asks)
+
+
+def spread_of(origin: Any, named: Spread | None, columns: int) -> Spread | None:
+    """Who reads a long table's parts: the engine that has them, who was named, or all cores, where that is worth it."""
+    from understudy.data.reading.parquet import pieces_of
+
+    if isinstance(origin, EngineFrame) or not isinstance(origin, TableSource):
+        return origin if isinstance(origin, EngineFrame) else None
+    if named is not None:
+        return named
+    of = pieces_of(origin, columns)
+    return Cores(of) if of > 1 else None
+
+
+def task_of(
+    origin: Any,
+    spread: Spread | None,
+    columns: list[str],
+    work: str,
+    told: dict[str, Any],
+    about: dict[str, str],
+    key: bytes,
+) -> Task:
+    source = asdict(origin.within(Path.cwd())) if isinstance(origin, TableSource) else None
+    return Task(work, told, about, columns, 1 if spread is None else spread.of, key, source)
+
+
+def answered(ask: bytes) -> bytes:
+    """What another process is asked for."""
+    return answer_of(ask[8:], int.from_bytes(ask[:8], "big"))
+
+
+def answer_of(task: bytes, number: int, rows: "TableSource | pa.Table | None" = None) -> bytes:
+    """Part `number`, from 0, of a task (`Task.to_bytes`), sealed. `rows`: an Arrow table of this part alone, as an
+    engine has cut it; or where all rows are, if not where the task says.
+    """
+    own = Task.from_bytes(task)
+    key = hmac.digest(own.key, b"understudy ids", "sha256").hex()[:16]
+    try:
+        if own.work not in WORKS or not 0 <= number < own.of:
+            raise own.refusal(f"there is no part {number + 1} of {own.of}.")
+        if rows is None:
+            rows = TableSource.from_dict({k: v for k, v in (own.source or {}).items() if v is not None}, "the task")
+        module, function = own.work.split(":")
+        piece = Piece(rows, (number, own.of), key)
+        found = getattr(import_module(module), function)(own.told, piece)
+    except UnderstudyError as error:
+        found = {"error": [type(error).__name__, str(error)]}
+    except Exception as error:  # its text may quote rows, and is not repeated
+        found = {"error": ["PartyError", str(own.refusal(f"a part could not be counted ({type(error).__name__})."))]}
+    return sealed(own, number, found)
+
+
+def with_marks(marks: Marks, **found: Any) -> dict[str, Any]:
+    """What was found in a part, with who was there."""
+    return found | {"rows": marks.rows, "marks": torch.from_numpy(marks.all.view(np.int64))}
+
+
+def sealed(task: Task, number: int, found: dict[str, Any]) -> bytes:
+    """An answer as a file has it: what it is of, in the clear, and what was found, which the task's key opens."""
+    head = json.dumps(task.head | {"part": number}, sort_keys=True).encode()
+    nonce = os.urandom(_NONCE)
+    body = ChaCha20Poly1305(task.key).encrypt(nonce, pack(found, limit=_LARGEST), head)
+    return b"".join((_MARK, len(head).to_bytes(4, "big"), head, nonce, body))
+
+
+def opened(task: Task, data: bytes) -> tuple[int, dict[str, Any]]:
+    """A part's number and what was found in it. Edges: it is not one of this task → PartyError."""
+    try:
+        if not data.startswith(_MARK):
+            raise ValueError
+        start = len(_MARK) + 4
+        size = int.from_bytes(data[start - 4 : start], "big")
+        head, rest = data[start : start + size], data[start + size :]
+        said = json.loads(head)
+        number = said.pop("part")
+        if not isinstance(said, dict) or type(number) is not int:
+            raise ValueError
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        raise task.refusal("a file is no part of a count, or is cut off.") from None
+    for key, word in _WORDS.items():
+        if said.get(key) != task.head.get(key):
+            raise task.refusal(f"a part that came is of another {word}.")
+    if said != task.head or not 0 <= number < task.of:
+        raise task.refusal("a part that came is of other terms, or of none.")
+    try:
+        found = unpack(ChaCha20Poly1305(task.key).decrypt(rest[:_NONCE], rest[_NONCE:], head), limit=_LARGEST)
+    except (InvalidTag, ValueError, MessageError):
+        raise task.refusal(f"part {number + 1} of {task.of} was changed, or sealed in another session.") from None
+    assert isinstance(found, dict)
+    return number, found
+
+
+def found_by(spread: Spread, task: Task) -> tuple[Marks, list[dict[str, Any]]]:
+    """Who is in all parts, and what was found in each. Edges: an error of a part is raised here."""
+    found: dict[int, dict[str, Any]] = {}
+    answers = iter(spread(task))
+    try:
+        for number, answer in (opened(task, one) for one in answers):
+            if number in found:
+                raise task.refusal(f"part {number + 1} of {task.of} came twice.")
+            if "error" in answer:
+                kind, text = answer["error"]
+                raise getattr(errors, kind, PartyError)(text)
+            found[number] = answer
+            _tell(len(found), task.of)
+    finally:
+        if isinstance(answers, Generator):
+            answers.close()  # now, whoever still holds it: others wait for processes, and files lie in a folder
+    if missing := [str(number + 1) for number in range(task.of) if number not in found]:
+        raise task.refusal(f"part {', '.join(missing[:8])} of {task.of} is missing.")
+    marks = Marks()
+    for answer in found.values():
+        marks.add(answer.pop("marks").numpy().view(np.uint64), answer.pop("rows"))
+    return marks, list(found.values())
+
+
+_NAMED: ContextVar[Spread | None] = ContextVar("who answers tasks", default=None)
+_watchers: list[Callable[[int, int], None]] = []  # of this process: parts are awaited in whichever thread
+
+
+@contextmanager
+def counted_by(spread: Spread) -> Iterator[None]:
+    """Long tables that are opened within have their parts checked and counted by this one."""
+    before = _NAMED.set(spread)
+    try:
+        yield
+    finally:
+        _NAMED.reset(before)
+
+
+def named_spread() -> Spread | None:
+    return _NAMED.get()
+
+
+@contextmanager
+def parts_watched(watch: Callable[[int, int], None]) -> Iterator[None]:
+    """It hears how many parts have come, of how many."""
+    _watchers.append(watch)
+    try:
+        yield
+    finally:
+        _watchers.remove(watch)
+
+
+def _tell(done: int, of: int) -> None:
+    for watch in _watchers:
+        watch(done, of)
