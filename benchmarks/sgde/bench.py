@@ -33,7 +33,7 @@ from common.options import quick
 from understudy.api.train import train
 from understudy.generators.kinds.arrays import labelled_images
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.sgde.recipe import RECIPES
+from understudy.protocols.sgde.offering import RECIPES
 from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent

@@ -24,7 +24,7 @@ from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.alignment import Found
 from understudy.protocols.gans import central_gan, vd_gan, vd_gan_pate, verti_gan
 from understudy.protocols.gans.party import Begin
-from understudy.protocols.sgde.recipe import Recipe
+from understudy.protocols.sgde.offering import Recipe
 from understudy.protocols.sgde.training import fit
 from understudy.runs.federation import Federation
 from understudy.runtime.wire import encode

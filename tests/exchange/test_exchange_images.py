@@ -26,9 +26,9 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde.offer import Requirements, offer_card
+from understudy.protocols.sgde.offering import Recipe
 from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.pool import pool
-from understudy.protocols.sgde.recipe import Recipe
 from understudy.services.exchange.serve import read_pool
 
 SIDE, HALF = 12, 6  # of an image, in pixels

@@ -29,8 +29,8 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.sgde.offering import Recipe
 from understudy.protocols.sgde.party import FIGURE, train_offers
-from understudy.protocols.sgde.recipe import Recipe
 from understudy.report.words import right_about
 from understudy.services.exchange import checker
 from understudy.services.exchange.offer_file import seal

@@ -38,9 +38,9 @@ from understudy.protocols.sgde import protocol as sgde
 from understudy.protocols.sgde import training as sgde_train
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements, unpack_offer
+from understudy.protocols.sgde.offering import Recipe
 from understudy.protocols.sgde.party import Push, Subscribe, train_offers
 from understudy.protocols.sgde.pool import suspicions
-from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.training import batches, fit
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile

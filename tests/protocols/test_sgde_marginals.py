@@ -23,9 +23,8 @@ from understudy.privacy.secure.counts import noise
 from understudy.protocols.sgde import offering
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.offering import levels
+from understudy.protocols.sgde.offering import Recipe, levels
 from understudy.protocols.sgde.party import train_offers
-from understudy.protocols.sgde.recipe import Recipe
 from understudy.runs.federation import Federation
 
 BUDGET = Budget(1.5, 1e-5)

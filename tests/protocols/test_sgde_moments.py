@@ -40,9 +40,9 @@ from understudy.protocols.moments.stages import First, Pooled, Within
 from understudy.protocols.sgde.counted import MomentSums
 from understudy.protocols.sgde.kinds import SiloRows
 from understudy.protocols.sgde.offer import Requirements, pack_offer, unpack_offer
+from understudy.protocols.sgde.offering import Recipe
 from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.pool import pool, suspicions
-from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.sums import gaussian_epsilon
 from understudy.runs.federation import Federation
 

@@ -30,8 +30,8 @@ from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde import counted as judging
 from understudy.protocols.sgde.counted import PairCounts
 from understudy.protocols.sgde.offer import pack_offer, unpack_offer
+from understudy.protocols.sgde.offering import Recipe
 from understudy.protocols.sgde.party import FIGURE, Push, SgdeParty, Subscribe, train_offers
-from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.sums import quality_of
 
 pytestmark = pytest.mark.usefixtures("short_fits")

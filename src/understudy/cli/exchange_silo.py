@@ -83,8 +83,8 @@ def train(
     from understudy.privacy.accounts.budget import Budget
     from understudy.protocols.sgde.kinds import pooled
     from understudy.protocols.sgde.offer import check_price
+    from understudy.protocols.sgde.offering import RECIPES
     from understudy.protocols.sgde.party import train_offers
-    from understudy.protocols.sgde.recipe import RECIPES
     from understudy.runs.federation import open_ledger
 
     with as_member(at, token_file, ca) as (client, name, silo):

@@ -1,4 +1,5 @@
-"""The kinds of offers that a silo makes: what each will be and what it costs, before a row is read; then the offer.
+"""How a silo of SGDE makes its offers, within what a pool requires, which is its own choice: what each will be and what
+it costs, before a row is read; then the offer.
 
     beta-vae    the paper's: a decoder for each class, trained under noise (`training`)
     marginals   one-way tables of each class, as decoders without hidden layers, for silos of some hundred rows: a
@@ -9,8 +10,8 @@
 
 The last three are not in the paper; the last two stand in `counted`.
 
-Guarantee, for add/remove one person. A person is one row, the first, of one class. Networks: that of `training`.
-Marginals: 1 in one cell for each of m columns, so m uses of `release_event(σ)`.
+Guarantee, for add/remove one person. A person is one row, the first, of one class. Marginals: 1 in one cell for each
+of m columns, so m uses of `release_event(σ)`.
 Edges: a class without rows is noise alone; no count divides anything. A kind that is not for such rows → ConfigError.
 """
 
@@ -18,27 +19,81 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar
 
 import torch
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 from torch import Tensor, nn
 
-from understudy.data.kinds import TABLE
+from understudy.data.kinds import IMAGES, SERIES, TABLE
 from understudy.ground.check import one_of
 from understudy.ground.errors import ConfigError
+from understudy.ground.settings import TRUTH, Declared, between, choice, setting, whole_to
+from understudy.models.moments.released import MOST_OFFERED
 from understudy.models.plan import plan_of
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.gradients.limits import LAYERS, within_limits
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.counts import needed_noise, noise, spend_of
+from understudy.protocols.core import settings as usual
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.recipe import Recipe, needed_multiplier
+from understudy.protocols.sgde.sums import ADDED, LEAST, MOST
 
+# Kind → where the class is, in `understudy.protocols.sgde`: one is loaded when a silo makes such offers.
+OFFERINGS = {
+    "beta-vae": "training.Networks", "marginals": "offering.Marginals", "moments": "counted.MomentSums",
+    "gram": "counted.PairCounts",
+}  # fmt: skip
 _LEAST = 0.2  # of σ: what a level has that nobody was counted at, so that no share is 0
+CHANNELS = (32, 64, 128)  # Table II, image data, divided by four
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Declared):
+    """How a silo trains. `rate` is a row's chance to be in a step's batch; it and `steps` are public."""
+
+    kind: str = setting("beta-vae", choice(*OFFERINGS), "networks or tables of each class, or sums that a pool adds")
+    latent: int = setting(4, within_limits("latent"), "size of the latent space; without it as in the paper")
+    channels: tuple[int, ...] = setting(CHANNELS, LAYERS, "channels of the layers for images")
+    beta: float = setting(1.0, within_limits("beta"), "weight of the latent term of the loss")
+    steps: int = setting(100, within_limits("steps"), "training steps of a generator")
+    rate: float = setting(0.25, within_limits("rate"), "probability that a row is used in a step")
+    clip_norm: float = setting(1.0, within_limits("clip_norm"), "the longest gradient of one person")
+    learning_rate: float = setting(0.01, within_limits("learning_rate"), "learning rate of a generator")
+    features: int = setting(128, whole_to(MOST_OFFERED), "kind moments: the most coefficients, slowest first")
+    upright: bool = setting(False, TRUTH, "kind moments: images are first turned upright")
+    quality_epsilon: float | None = setting(None, between(LEAST, MOST), "kinds gram, moments: ε of a quality figure")
+    private: bool = usual.private()
+    device: str = usual.device()
+    seed: int = usual.seed()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.upright and self.kind != "moments":
+            raise ConfigError(f'upright is for kind="moments" alone, not for kind="{self.kind}". Nothing was charged.')
+        if self.quality_epsilon is not None and (self.kind not in ADDED or not self.private):
+            raise ConfigError(
+                'a figure of quality is paid for under noise, and is for kind="gram" or kind="moments" alone: '
+                "without quality_epsilon there is none. Nothing was charged."
+            )
+
+    def spend(self, noise_multiplier: float) -> Counter[DpEvent]:
+        """What a silo's networks cost together: every step, the person of a row."""
+        if not noise_multiplier:
+            return Counter({NonPrivateDpEvent(): self.steps})
+        return Counter({PoissonSampledDpEvent(self.rate, GaussianDpEvent(noise_multiplier)): self.steps})
+
+
+RECIPES = {  # where a silo says nothing, by the kind of its rows
+    TABLE.name: Recipe(),
+    IMAGES.name: Recipe(latent=8, steps=200, learning_rate=0.002),
+    SERIES.name: Recipe(kind="moments"),
+}
 
 
 class Offering(ABC):
@@ -82,35 +137,6 @@ class Offering(ABC):
             )
 
 
-class Networks(Offering):
-    words = "a generator for each"
-
-    @cached_property
-    def multiplier(self) -> float:
-        return 0.0 if self.budget is None else needed_multiplier(self.recipe, self.budget)
-
-    @property
-    def spend(self) -> Counter[DpEvent]:
-        return self.recipe.spend(self.multiplier)
-
-    def describe(self) -> dict[str, Any]:
-        recipe = self.recipe
-        return self.pooled.decoder(self.schema, self.requirements.target, recipe.latent, channels=recipe.channels)
-
-    def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
-        from understudy.models.network import pick_device
-        from understudy.protocols.sgde.training import fit
-
-        recipe, target, device = self.recipe, self.requirements.target, pick_device(self.recipe.device)
-        first, codes = self.pooled.first_rows(rows, self.schema, target)
-        vae = self.pooled.vae(
-            self.schema, target, len(self.requirements.labels), recipe.latent, channels=recipe.channels,
-            seed=recipe.seed,
-        ).to(device)  # fmt: skip
-        fit(vae, first.to(device), codes, recipe, self.multiplier, rng)
-        return self.pooled.decoders(vae.to(torch.device("cpu")), self.schema, target)
-
-
 class Marginals(Offering):
     words = "counts of levels for each"
     for_tables, said = True, "tables: images have no levels"
@@ -147,13 +173,6 @@ def levels(rows: Tensor, codes: Tensor, classes: int, sigma: float, rng: Rng) ->
     counts = torch.zeros(classes, rows.shape[1], dtype=torch.int64).index_add_(0, codes, rows.cpu().long())
     noisy = counts + noise(Fraction(sigma), rng, *counts.shape)
     return noisy.clamp_(min=0).double() + _LEAST * max(sigma, 1.0)
-
-
-# Kind → where the class is, in `understudy.protocols.sgde`: one is loaded when a silo makes such offers.
-OFFERINGS = {
-    "beta-vae": "offering.Networks", "marginals": "offering.Marginals",
-    "gram": "counted.PairCounts", "moments": "counted.MomentSums",
-}  # fmt: skip
 
 
 def offering_class(kind: str) -> type[Offering]:

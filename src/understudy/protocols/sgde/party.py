@@ -32,8 +32,7 @@ from understudy.protocols.core import Ask, Message, Opening, Paid, Party, Public
 from understudy.protocols.sgde import offer as offered
 from understudy.protocols.sgde.kinds import Held, SiloRows, pooled
 from understudy.protocols.sgde.offer import Requirements, check_price, check_schema, offer_card
-from understudy.protocols.sgde.offering import offering_class
-from understudy.protocols.sgde.recipe import Recipe
+from understudy.protocols.sgde.offering import Recipe, offering_class
 from understudy.protocols.sgde.sums import ADDED, MOVED, check_noise, quality_of
 
 FIGURE = "a figure of quality: about how many of its people a classifier made of the offer is right"

@@ -33,9 +33,9 @@ from understudy.protocols.core.loop import Checkpoint, Outcome, Present
 from understudy.protocols.protocol import Protocol
 from understudy.protocols.sgde.kinds import image_schema, pooled
 from understudy.protocols.sgde.offer import NETWORKS, Requirements, pushed_offers, unpack_offer
+from understudy.protocols.sgde.offering import Recipe
 from understudy.protocols.sgde.party import LIES, LIMITS, Pull, Push, SgdeParty, Subscribe
 from understudy.protocols.sgde.pool import Suspicion, pool, suspicions
-from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.sums import ADDED
 
 OUTSIDE = (

@@ -10,20 +10,57 @@ Edges: a class without rows learns noise alone, and no-one can tell by the setti
 """
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from understudy.models.kernels.optimisers import Adam
 from understudy.models.kernels.taps import Taps
 from understudy.models.nets.beta_vae import BetaVae
+from understudy.models.network import pick_device
+from understudy.privacy.accounts.accounting import DpEvent, calibrate
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.dp_sgd import add_noise, clipped_sums
 from understudy.privacy.noise import Rng, poisson_samples
-from understudy.protocols.sgde.recipe import Recipe
+from understudy.protocols.sgde.offering import Offering, Recipe
 
 # numbers that the networks read at once: some 700 images of 28 × 28, which take 4 GB on the way
 _AT_ONCE = 1 << 19
+
+
+class Networks(Offering):
+    words = "a generator for each"
+
+    @cached_property
+    def multiplier(self) -> float:
+        return 0.0 if self.budget is None else needed_multiplier(self.recipe, self.budget)
+
+    @property
+    def spend(self) -> Counter[DpEvent]:
+        return self.recipe.spend(self.multiplier)
+
+    def describe(self) -> dict[str, Any]:
+        recipe = self.recipe
+        return self.pooled.decoder(self.schema, self.requirements.target, recipe.latent, channels=recipe.channels)
+
+    def make(self, rows: Any, rng: Rng) -> Sequence[nn.Module]:
+        recipe, target, device = self.recipe, self.requirements.target, pick_device(self.recipe.device)
+        first, codes = self.pooled.first_rows(rows, self.schema, target)
+        vae = self.pooled.vae(
+            self.schema, target, len(self.requirements.labels), recipe.latent, channels=recipe.channels,
+            seed=recipe.seed,
+        ).to(device)  # fmt: skip
+        fit(vae, first.to(device), codes, recipe, self.multiplier, rng)
+        return self.pooled.decoders(vae.to(torch.device("cpu")), self.schema, target)
+
+
+@lru_cache(maxsize=64)
+def needed_multiplier(recipe: Recipe, budget: Budget) -> float:
+    return calibrate(recipe.spend, epsilon=budget.epsilon, delta=budget.delta)
 
 
 def fit(vae: BetaVae, rows: Tensor, codes: Tensor, recipe: Recipe, noise_multiplier: float, rng: Rng) -> None:
