@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.evaluate.other_rows import SmallCnn, evaluate_images
+from understudy.evaluate.other_rows import class_probabilities, evaluate_images, small_cnn
 from understudy.evaluate.utility.downstream import SCORES
 from understudy.ground.errors import ConfigError
 
@@ -43,8 +43,8 @@ def test_the_real_images_themselves_give_the_real_score_and_rows_are_capped():
 @pytest.mark.parametrize("shape", [(3, 3), (1, 5, 7), (3, 28, 28), (3, 1, 1)])
 def test_images_of_any_size_and_colour_have_probabilities(shape):
     images = torch.rand(4, *(shape if len(shape) == 3 else (1, *shape)))
-    network = SmallCnn.trained(images, torch.tensor([0, 1, 2, 0]), classes=3, epochs=1)
-    chances = network.probabilities(images)
+    network = small_cnn(images, torch.tensor([0, 1, 2, 0]), classes=3, epochs=1)
+    chances = class_probabilities(network, images)
     assert chances.shape == (4, 3)
     assert chances.sum(axis=1) == pytest.approx(1)
 
@@ -54,7 +54,7 @@ def test_training_leaves_torchs_seed_alone():
     torch.manual_seed(1)
     before = torch.rand(1)
     torch.manual_seed(1)
-    SmallCnn.trained(images, labels, classes=2, epochs=1)
+    small_cnn(images, labels, classes=2, epochs=1)
     assert torch.rand(1) == before
 
 
