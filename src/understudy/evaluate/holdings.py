@@ -173,10 +173,8 @@ def _widened(column: Column, cells: "pd.Series[Any]") -> tuple[Column, dict[str,
     there = where[where >= 0]
     said: dict[str, int] = {}
     if not column.nullable and len(there) < len(where):
-        column, said["have no value, and the schema allows for none"] = (
-            replace(column, nullable=True),
-            len(where) - len(there),
-        )
+        column = replace(column, nullable=True)
+        said["have no value, and the schema allows for none"] = len(where) - len(there)
     if isinstance(column, Binned):
         column, more = _with_ends(column, numbers_in(column, seen)[there])
     elif isinstance(column, Categorical):

@@ -159,8 +159,8 @@ def evaluate_images(
 
 
 def small_cnn(images: Tensor, labels: Tensor, *, classes: int, epochs: int = 5, seed: int = 0) -> nn.Sequential:
-    """Two convolutions (16 and 32 maps of 3 × 3, halved by their maxima), 4 × 4 means, one hidden layer, trained by Adam
-    at 0.002 on batches of 64. Deterministic by the seed.
+    """Two convolutions (16 and 32 maps of 3 × 3, halved by their maxima), 4 × 4 means, one hidden layer; trained by
+    Adam at 0.002 on batches of 64. Deterministic by the seed.
     """
     with first_weights(seed):
         first = nn.Conv2d(images.shape[1], 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)

@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -254,10 +255,8 @@ def _numbers(value: object) -> list[float]:
 
 
 def table(rows: Sequence[Sequence[float]]) -> Numbers:
-    filled = np.zeros((len(rows), max(map(len, rows))))
-    for place, row in enumerate(rows):
-        filled[place, : len(row)] = row
-    return filled
+    """All rows, the shorter ones filled up with zeros."""
+    return np.array([*zip_longest(*rows, fillvalue=0.0)], dtype=float).reshape(-1, len(rows)).T
 
 
 def learned(present: Numbers, absent: Numbers) -> tuple[Numbers, Numbers]:
