@@ -86,7 +86,7 @@ def test_a_node_beside_data_that_is_not_above_the_noise_puts_nobody_far_out() ->
 def test_children_that_differ_by_noise_alone_have_nearly_the_same_and_a_spike_among_them_is_kept() -> None:
     even = torch.full((64,), 30)
     found = fine_table(noisy(even, 10, 0), 8, noise=40.0, total=30.0 * 64)
-    assert float((found - 30).std()) < 3
+    assert float((found - 30).std()) < 3.5
     spiked = even.clone()
     spiked[20] += 900
     found = fine_table(noisy(spiked, 10, 0), 8, noise=40.0, total=float(spiked.sum()))

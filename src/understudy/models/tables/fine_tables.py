@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.simplex import to_simplex
-from understudy.models.tables.smooth_law import clearly, smooth_law
+from understudy.models.tables.smooth_law import Counted, clearly, smooth_law
 
 _CLEAR = 3.0  # deviations of its noise by which a node's count stands out
 _ROUNDS = 3  # of looking for children that stand out of their siblings
@@ -58,12 +58,14 @@ def fine_table(
     ordered: bool = True,
     listed: bool = False,
     edges: Tensor | None = None,
+    also: Sequence[Counted] = (),
 ) -> Tensor:
     """The people in each leaf, `total` in all where that is known, but for a deviation `sure`, and last those without a
     value where `missing` was counted.
 
     `layers` are noisy counts as `layers_of` has them. Leaves without an order are taken as they were counted, or are
     `listed`: a long list. `edges` (leaves + 1,): the values between which ordered ones lie (without: evenly apart).
+    `also`: what else was counted of ordered ones.
     """
     top = layers[0].double() if missing is None else torch.cat([layers[0].double(), missing.double().reshape(1)])
     people = max(float(top.sum()) if total is None else total, 1.0)
@@ -75,7 +77,7 @@ def fine_table(
     absent = top[len(layers[0]) :].clamp(0, people)
     there = max(people - float(absent.sum()), 1.0)
     values = torch.arange(len(layers[-1]) + 1.0) if edges is None else edges
-    law = smooth_law(layers, fan, noise, there, values, sure)
+    law = smooth_law(layers, fan, noise, there, values, sure, also)
     return torch.cat([_without_ends(_by_counts(layers, fan, noise, there, law), _LOST * noise), absent])
 
 

@@ -33,7 +33,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import OTHER, Boolean, Categorical, Column, Integer
+from understudy.data.column import OTHER, Boolean, Categorical, Column, Integer, Real
 from understudy.data.encoding.fine import is_bought, is_tree
 from understudy.data.schema import Schema, was_bought
 from understudy.models.tables.given_rules import Tie, blocks_of
@@ -45,6 +45,7 @@ Groups = NDArray[np.int32]  # the level of each fine cell
 
 _SIGNAL = 1.0  # c: what a cell of two average levels holds, in deviations of its noise
 _SMALL = 0.25  # of n/L: with fewer people than this, neighbours are one level
+_THIN = 2.5  # deviations of a level's people by its pairs: what it holds at least, far out
 _RARE = 2.0  # σ: what a category must hold to be a level of its own
 _MOST_LEVELS = 128  # of one column
 MOST_WIDTH = 2048  # of all columns whose levels are bought
@@ -65,12 +66,18 @@ def bought_levels(columns: Sequence[Column], tables: Sequence[Tensor], *, people
     """The level of each fine cell of each column, by its fine table (the missing one last) and a pair's `noise`."""
     most = most_levels(columns)
     levels, groups = level_count(people, noise, most), []
+    least = _THIN * noise * math.sqrt(levels / max(len(columns) - 1, 1))  # what a level's pairs say together
     for column, table in zip(columns, tables, strict=True):
         if not is_bought(column):
             groups.append(np.arange(len(table), dtype=np.int32))
             continue
         held = table[: len(table) - column.nullable]
-        own = merged_neighbours(held, levels) if is_tree(column) else merged_rare(held, noise, most)
+        if is_tree(column):
+            own = _with_thin_ends(
+                merged_neighbours(held, levels), held.double().numpy(), least, most, _is_below(column)
+            )
+        else:
+            own = merged_rare(held, noise, most)
         groups.append(np.append(own, own.max() + 1).astype(np.int32) if column.nullable else own)
     return groups
 
@@ -96,6 +103,27 @@ def merged_neighbours(table: Tensor, levels: int) -> Groups:
     both = np.stack([run, turn.clip(min=0)])
     change = (np.diff(both, axis=1, prepend=both[:, :1]) != 0).any(axis=0)
     return _without_small(np.cumsum(change), weights, share * _SMALL, levels)
+
+
+def _is_below(column: Column) -> bool:
+    """Whether numbers far below zero may be a tail."""
+    return isinstance(column, Integer | Real) and column.low < 0
+
+
+def _with_thin_ends(groups: Groups, weights: NDArray[np.float64], least: float, most: int, below: bool) -> Groups:
+    """The last level, and the first one where a tail is `below`, in halves, and the outer half again, while each holds
+    so many people: where tails are long, more is told about them.
+    """
+    starts = np.diff(groups, prepend=0) > 0
+    for side in (1, -1) if below else (1,):
+        cells = np.flatnonzero(groups == (groups[-1] if side > 0 else 0))[::side]
+        while least > 0 and starts.sum() + 2 <= most and weights[cells].sum() >= 2 * least:
+            cut = int(np.searchsorted(np.cumsum(weights[cells]), weights[cells].sum() / 2)) + 1
+            if not weights[cells[cut:]].sum() >= least:
+                break
+            starts[cells[cut] if side > 0 else cells[cut] + 1] = True
+            cells = cells[cut:]
+    return np.cumsum(starts, dtype=np.int32)
 
 
 def _without_small(groups: NDArray[np.int64], weights: NDArray[np.float64], least: float, most: int) -> Groups:

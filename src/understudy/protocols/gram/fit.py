@@ -3,7 +3,7 @@ the mixture. All of it is free.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -150,6 +150,10 @@ def fitted(
 ) -> tuple[GeneratorParts, int]:
     """The mixture of all that was released, and how many people there are."""
     measured, record = Measured.from_releases(found), found.record
+    if measured.levels is not None:
+        beside = measured.loudness.fill_diagonal_(torch.inf)
+        by_pairs = all_that_was_counted(measured.gram, beside, measured.levels.sizes)
+        measured = replace(measured, levels=study.read_again(found, measured.levels, *by_pairs))
     network, codec = study.chooser.fit(measured, watch=look), study.chooser.codec(measured)
     schema = codec.schema
     # their number: disclosed by alignment, or what the noisy one-way tables say

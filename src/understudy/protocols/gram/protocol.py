@@ -18,7 +18,7 @@ over rows it may, with up to `colluding` of them. docs/secure_products.md says w
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -37,7 +37,7 @@ from understudy.protocols.gram.rows import Rows
 from understudy.protocols.gram.settings import AGAIN, again_share
 from understudy.protocols.gram.settings import Config as Config
 from understudy.protocols.gram.stages import FineTables, Pairs, Spread
-from understudy.protocols.gram.trees import Trees, TreesRead, runs_of
+from understudy.protocols.gram.trees import Trees, TreesRead, levels_counted, runs_of
 from understudy.protocols.joint import run
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec, CellPricing
@@ -240,6 +240,13 @@ class Gram(Study[Rows]):
             "fine tables", lambda: TreesRead.of(self.within(found).trees, sums, noise, found.record.people)
         )
         return made
+
+    def read_again(self, found: Found, levels: Levels, counts: Tensor, deviations: Tensor) -> Levels:
+        """The same levels, and where people are in each, by what pairs say of levels, too: (width,)."""
+        trees, (sums, noise) = self.within(found).trees, found["fine"]
+        also = levels_counted(levels, counts, deviations)
+        tables = TreesRead.of(trees, sums, noise, found.record.people, also).tables
+        return replace(levels, weights=[table.numpy() for table in tables])
 
     def within(self, found: Found) -> Layout:
         """The layout with the bounds that were found."""

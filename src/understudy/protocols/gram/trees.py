@@ -14,7 +14,7 @@ Edges: the number of nodes follows from the public schema, and is bounded there.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -33,8 +33,10 @@ from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
 from understudy.models.tables.fine_tables import even_but_for_spikes, fine_table, layer_sizes, layers_of
 from understudy.models.tables.merged_levels import bought_levels
+from understudy.models.tables.smooth_law import Counted
 
 _LOOKS = 3  # at which cells have people in them, and how many these are
+_FEW = 5.0  # deviations: in the last cell where people are
 _SPREAD = 2.0  # a level of many fine cells is known to about so many deviations of one count
 
 
@@ -156,9 +158,15 @@ class TreesRead:
 
     @classmethod
     def of(
-        cls, trees: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float], people: int | None
+        cls,
+        trees: Sequence[Trees],
+        sums: Sequence[Tensor],
+        noise: Sequence[float],
+        people: int | None,
+        also: Mapping[int, Sequence[Counted]] | None = None,
     ) -> "TreesRead":
-        """From every group's nodes and the deviation of their noise; `people` where their number is known."""
+        """From every group's nodes and the deviation of their noise; `people` where their number is known; `also` what
+        else was counted, by column."""
         split = [group.split(nodes.double()) for group, nodes in zip(trees, sums, strict=True)]
         each = [
             (one, sigma / math.sqrt(one.times)) for columns, sigma in zip(split, noise, strict=True) for one in columns
@@ -176,8 +184,9 @@ class TreesRead:
                 ordered=is_tree(own),
                 listed=is_bought(own) and not is_tree(own),
                 edges=torch.from_numpy(cell_edges(fine)),
+                also=() if also is None else also.get(j, ()),
             )
-            for (nodes, sigma), (own, fine) in zip(each, columns, strict=True)
+            for j, ((nodes, sigma), (own, fine)) in enumerate(zip(each, columns, strict=True))
         ]
         ends = {
             j: even_but_for_spikes(
@@ -204,12 +213,30 @@ class TreesRead:
         return torch.cat(counts), torch.cat(spread)
 
 
+def levels_counted(levels: Levels, counts: Tensor, deviations: Tensor) -> dict[int, list[Counted]]:
+    """What was counted of the levels of ordered columns, by column; `counts` and their `deviations` are (width,)."""
+    found, start = {}, 0
+    for place, (column, group, size) in enumerate(zip(levels.schema.columns, levels.groups, levels.sizes, strict=True)):
+        there = size - column.nullable
+        own, start = slice(start, start + there), start + size
+        if is_tree(column) and bool(deviations[own].isfinite().all()):
+            begins = torch.from_numpy(np.searchsorted(group[: len(group) - column.nullable], np.arange(there + 1)))
+            found[place] = [Counted(begins, counts[own].cpu(), deviations[own].cpu())]
+    return found
+
+
 def runs_of(tops: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float], people: int | None) -> Tensor:
-    """The run of public cells in which each column's people are, by every group's counts of them: (columns, 2)."""
+    """The run of public cells in which each column's people are, by every group's counts of them: (columns, 2).
+
+    Where the last one holds few, some may be in the next: that belongs to it.
+    """
     split = [group.split(nodes.double()) for group, nodes in zip(tops, sums, strict=True)]
     each = [(one, sigma) for columns, sigma in zip(split, noise, strict=True) for one in columns]
     total, sure = _total(each, [True] * len(each), people)
-    return torch.tensor([likely_run(one.layers[0], one.missing, sigma, total, sure) for one, sigma in each])
+    runs = torch.tensor([likely_run(one.layers[0], one.missing, sigma, total, sure) for one, sigma in each])
+    for run, (one, sigma) in zip(runs, each, strict=True):
+        run[1] += int(run[1] + 1 < len(one.layers[0]) and one.layers[0][run[1]] < _FEW * sigma)
+    return runs
 
 
 def _total(each: Sequence[tuple[Nodes, float]], ordered: Sequence[bool], people: int | None) -> tuple[float, float]:
