@@ -16,10 +16,9 @@ Whole numbers: masses are in parts of the block's own public unit U. Of n events
 ⌊U(t + 1)/n⌋ − ⌊Ut/n⌋ parts. These are at least 0 and add up to U, whatever n is.
 
 *Shares of the budget.* All cells have noise of one size, so that a block with a larger unit is measured more closely.
-Noise moves a kind's mean distance in proportion to the cells c of its tables over their unit; of all units whose
-squares add up to as much over all tables, those in proportion to ∛(c/T) make the sum over kinds the least, T being the
-number of the kind's tables. So units follow from public numbers (`weights`), within bounds. Of `later` and `far` both
-have the share of one, each unit by √½: what the second tells costs the other tables nothing.
+Noise moves a kind's mean distance in proportion to the cells c of its tables over their unit; at one price, units in
+proportion to ∛(c/T), T being the number of the kind's tables, make the sum over kinds the least (`weights`). Of `later`
+and `far` both have the share of one, each unit by √½: what the second tells costs the other tables nothing.
 
 *One person.* In a block the person's cells are no less than 0 and add up to its unit or, without events, to 0; so their
 squares add up to its square at most, and all of the person's vector has a length of at most the root of the sum of

@@ -26,17 +26,11 @@ So Gaussian accounting is exact to more digits than any ε has, where zCDP would
 *Several holders of the same people.* At holder h a person has a vector v_h of whole numbers with ‖v_h‖ ≤ R, whatever
 that person's row holds: the frequencies of an image about a mean, pulled in (`bounded`), or the one-hot levels of m
 columns, each `one` = ⌊R/√m⌋ in place of 1. Of several images v_h is the average, and v_h v_hᵀ below the average of
-theirs, each entry cut towards zero. Released is the matrix of all of them side by side, Σ v vᵀ over people, block by
-block:
-
-    within h        the upper triangle of Σ v_h v_hᵀ, by h alone
-    h with k        every cell of Σ v_h v_kᵀ, by both (`sums`)
-    h by class      of every class the upper triangle of Σ w_h w_hᵀ over its people, by h and the holder of the class:
-                    the product of the vector that holds the triangle of w_h w_hᵀ with the class's one-hot row
-
-A triangle moves by R²/√2 at most, as above; the cells of v_h v_kᵀ count as Σ_ij v_hi² v_kj² = ‖v_h‖² ‖v_k‖²: R² at
-most. By class a person moves the triangle of one class alone: R²/√2. With the same σ everywhere all blocks together
-would be the triangle of v vᵀ for v = (v_1, …, v_H), which moves by ‖v‖²/√2: nothing is counted twice.
+theirs, each entry cut towards zero. The triangle of Σ v_h v_hᵀ, by h alone, moves by R²/√2 at most, as above; all cells
+of Σ v_h v_kᵀ, by both (`sums`), count as Σ_ij v_hi² v_kj² = ‖v_h‖² ‖v_k‖²: R² at most. By class (the product of what
+holds the triangle of w_h w_hᵀ with the class's one-hot row) a person moves the triangle of one class alone: R²/√2. With
+the same σ everywhere all blocks together would be the triangle of v vᵀ for v = (v_1, …, v_H), which moves by ‖v‖²/√2:
+nothing is counted twice.
 
 *One price.* Let block b move by Δ_b and have noise σ_b = Δ_b·z/√w_b, with weights w_b that add up to 1. Divided by its
 σ_b each, all blocks are one vector that a person moves by √(Σ Δ_b²/σ_b²) = 1/z under noise of scale 1: one

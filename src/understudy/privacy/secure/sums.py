@@ -1,20 +1,19 @@
 """Sums of which the server sees the total alone, with noise that no holder knows enough of to take off; and products of
-two holders' rows in two shares that tell nothing alone.
+two holders' rows in two shares that tell nothing alone. Step by step, and who sees what: docs/secure_products.md.
 
-Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning" (CCS 2017), §4.0.1: every two
-holders share a random pad that one adds and the other takes off; the pads cancel in the sum of all and hide
-everything else. Kairouz, Liu, Steinke, "The distributed discrete Gaussian mechanism" (ICML 2021), Thm 9 and
-Cor. 10, for the noise.
-Paper → code: PRG(s_uv) → `Channel.pad`; n → parties.
-Differs from the papers: no shares of keys are kept for the case that a holder goes away. One that goes before the
-sum is asked for is left out and the pads are agreed anew; one that goes later ends the sum, since recovering its
-pads would let a server that lies about who went away unmask a holder's counts.
+Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning" (CCS 2017), §4.0.1, for the
+pads; Kairouz, Liu, Steinke, "The distributed discrete Gaussian mechanism" (ICML 2021), Thm 9 and Cor. 10, for the
+noise; Beaver, "Efficient multiparty protocols using circuit randomization" (CRYPTO 1991), for a matrix product.
+Paper → code: PRG(s_uv) → `Channel.pad`; n → parties; R, S → `Ring.uniform(seed, chunk)`; C₁ → the last stream of the
+first seed; C₂ → `Dealer.correction`.
+Differs from the papers: no shares of keys are kept for the case that a holder goes away; R, S and C₁ are expanded from
+32-byte seeds, people come in chunks whose masks are made when they are needed, and C₂ alone is sent as numbers, so that
+memory and the dealer's messages do not grow with people.
 
-Noise. Of M holders up to t (`colluding`) may pool what they know, also with the server: their shares protect nobody
-from them. Each holder adds a discrete Gaussian of scale σ/√(M − t). The M − t others' shares then add up to
-variance σ², and their sum is a discrete Gaussian of scale σ but for a factor of e^±τ in every probability, with
-τ ≤ 10 Σ_{k<n} exp(−2π²s²k/(k+1)) for n shares of scale s (Cor. 10; Thm 9 alone gives half of it: 5 for each of the
-n − 1 additions). Where fewer than t pool, the further shares are independent noise on top, which costs nothing.
+*Noise.* Of M holders up to t (`colluding`) may pool what they know. Each holder adds a discrete Gaussian of scale
+σ/√(M − t). The M − t others' shares then add up to variance σ², and their sum is a discrete Gaussian of scale σ but for
+a factor of e^±τ in every probability, with τ ≤ 10 Σ_{k<n} exp(−2π²s²k/(k+1)) for n shares of scale s (Cor. 10; Thm 9
+alone gives half of it: 5 for each of the n − 1 additions). Further shares are independent noise on top.
 *Price.* One person moves each of c cells by 1, and no other. Let P, Q be the c moved cells with and without that
 person under one discrete Gaussian of scale σ each, and P′, Q′ under sums of shares. As P′ ≤ e^(cτ)P, Q′ ≥ e^(−cτ)Q,
 
@@ -23,16 +22,6 @@ person under one discrete Gaussian of scale σ each, and P′, Q′ under sums o
 the sum is (ε + 2cτ, e^(cτ) δ)-DP where c discrete Gaussians are (ε, δ)-DP. With s ≥ 4 the exponents are below 10⁻⁵⁵ for
 a million cells and 100,000 holders: far below the rounding of any ε that is printed. Where t = M − 1, each share is
 the whole σ and no such term arises.
-
-*Products.* XᵀY of two holders' whole-number matrices over the same people: Beaver, "Efficient multiparty protocols
-using circuit randomization" (CRYPTO 1991), for a matrix product. A dealer (the server) gives the first holder R and C₁,
-the second S and C₂, uniform but for C₁ + C₂ = RᵀS. The holders tell each other X − R and Y − S. Then
-
-    second: (X − R)ᵀ Y + C₂        first: Rᵀ (Y − S) + C₁        together: XᵀY
-
-Paper → code: R, S → `Ring.uniform(seed, chunk)`; C₁ → the last stream of the first seed; C₂ → `Dealer.correction`.
-Differs from the paper: R, S and C₁ are expanded from 32-byte seeds, people come in chunks whose masks are made when
-they are needed, and C₂ alone is sent as numbers, so that memory and the dealer's messages do not grow with people.
 
 Guarantee: what a holder gets from the dealer and from the other is uniform and independent of the other's matrix.
 Edges: the dealer could unmask X − R and Y − S, so these travel under keys that it does not have (`channel`); a
