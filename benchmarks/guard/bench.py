@@ -117,7 +117,7 @@ def gram_fit() -> float:
 
 def moments() -> float:
     rows = np.random.default_rng(0).integers(-1000, 1000, (20_000, 64)).astype(float)
-    cells, crowd = np.arange(20_000) % 10, Crowd.of(np.arange(20_001))
+    cells, crowd = np.arange(20_000) % 10, Crowd.from_starts(np.arange(20_001))
     return race(lambda: cell_moments(rows, cells, 10, crowd), lambda: rows.T @ rows)
 
 

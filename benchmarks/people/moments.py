@@ -171,7 +171,7 @@ def features(data: Data, many: int) -> tuple[Array, Array]:
 
 def rows_of(data: Data, frame: Frame, places: NDArray[np.int64]) -> Rows:
     values = data.x[places].reshape(-1, *frame.shape)
-    alone = Crowd.of(np.arange(len(places) + 1))
+    alone = Crowd.from_starts(np.arange(len(places) + 1))
     return Rows(frame.coefficients(values), frame.histograms(values, 32), data.y[places], alone)
 
 

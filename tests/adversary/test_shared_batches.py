@@ -19,7 +19,7 @@ from understudy.data.samples import toy
 from understudy.ground.errors import MessageError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.events import together
+from understudy.privacy.accounts.events import spent_together
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise.rng import FastRng, poisson_samples
 from understudy.protocols.core.base import Progress
@@ -232,17 +232,17 @@ def test_whichever_steps_were_common_the_stated_price_is_no_less() -> None:
     one, other = step(0.1, 0.8), step(0.1, 1.2)
     merged = step(0.1, (0.8**-2 + 1.2**-2) ** -0.5)
     for mine, theirs, known in ((6, 4, 3), (5, 5, 4), (3, 0, 0)):
-        stated = epsilon(together([{one: mine}, {other: theirs}], steps=known), 1e-5)
+        stated = epsilon(spent_together([{one: mine}, {other: theirs}], steps=known), 1e-5)
         for common in range(known, min(mine, theirs) + 1):
             true = {merged: common, one: mine - common, other: theirs - common}
             assert epsilon(true, 1e-5) <= stated * 1.0001, (mine, theirs, common)
-    assert together([{one: 6}, {other: 6}], steps=6) == {merged: 6}
+    assert spent_together([{one: 6}, {other: 6}], steps=6) == {merged: 6}
 
 
 def test_different_noise_and_rates_are_bounded_by_the_least_noise_and_the_largest_rate() -> None:
     mine, theirs = {step(0.1, 0.8): 2, step(0.1, 0.9): 1, dp.GaussianDpEvent(5.0): 1}, {step(0.2, 1.2): 3}
     merged = step(0.2, (0.8**-2 + 1.2**-2) ** -0.5)
-    assert together([mine, theirs], steps=3) == {merged: 3, dp.GaussianDpEvent(5.0): 1}
+    assert spent_together([mine, theirs], steps=3) == {merged: 3, dp.GaussianDpEvent(5.0): 1}
 
 
 def test_who_knows_the_batches_is_priced_as_before() -> None:

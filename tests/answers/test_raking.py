@@ -59,8 +59,8 @@ def test_rows_like_a_frame_have_its_shares_in_every_column_it_has() -> None:
     frame = asked().sample(20_000, like=public, seed=2)
     codec = Codec(SCHEMA)
     for j, name in enumerate(("age", "sex", "smoker")):
-        own = np.bincount(codec.known(j, public[name]) + 1, minlength=SIZES[j] + 1) / len(public)
-        drawn = np.bincount(codec.known(j, frame[name]) + 1, minlength=SIZES[j] + 1) / len(frame)
+        own = np.bincount(codec.known_levels(j, public[name]) + 1, minlength=SIZES[j] + 1) / len(public)
+        drawn = np.bincount(codec.known_levels(j, frame[name]) + 1, minlength=SIZES[j] + 1) / len(frame)
         np.testing.assert_allclose(drawn, own, atol=0.01)
 
 

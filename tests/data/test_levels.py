@@ -123,6 +123,6 @@ def test_questions_see_fine_cells_with_their_share_of_a_level() -> None:
     assert np.array_equal(pieces.level, HOURS)
     assert np.allclose(np.bincount(pieces.level, weights=pieces.share), 1)
     assert pieces.share[[1, 3]].tolist() == [0.25, 0.75]
-    assert found.known(0, FRAME["hours"]).tolist() == [0, 0, 1, 2, 2, -1]
+    assert found.known_levels(0, FRAME["hours"]).tolist() == [0, 0, 1, 2, 2, -1]
     assert found.labels(0) == ["0 … 4", "5", "6 … 19", None]
     assert found.labels(2) == ["c0", "c1", "c2, c3, … (68 in all)"]

@@ -66,7 +66,7 @@ def people(rng: Any, sizes: list[int]) -> Rows:
     values = rng.choice([0.0, 1.0, 0.5, rng.random()], (count, 2, 3)).astype(np.float32)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     shades = FRAME.histograms(values, 32)
-    return Rows(FRAME.coefficients(values), shades, rng.integers(0, 2, count), Crowd.of(starts))
+    return Rows(FRAME.coefficients(values), shades, rng.integers(0, 2, count), Crowd.from_starts(starts))
 
 
 def without(rows: Rows, person: int) -> Rows:
@@ -77,7 +77,7 @@ def without(rows: Rows, person: int) -> Rows:
         rows.coefficients[stay],
         rows.histograms[stay],
         rows.classes[stay],
-        Crowd.of(np.concatenate([[0], np.cumsum(sizes)])),
+        Crowd.from_starts(np.concatenate([[0], np.cumsum(sizes)])),
     )
 
 
@@ -96,7 +96,10 @@ def test_rows_that_are_counted_some_at_a_time_give_the_same_numbers(
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e300, 5e-324, -0.0])
 def test_a_row_of_any_length_is_in_one_cell_of_norms(odd: float) -> None:
     rows = Rows(
-        np.array([[odd] * 6, [0.0] * 6]), np.zeros((2, 32)), np.zeros(2, dtype=np.int64), Crowd.of(np.arange(3))
+        np.array([[odd] * 6, [0.0] * 6]),
+        np.zeros((2, 32)),
+        np.zeros(2, dtype=np.int64),
+        Crowd.from_starts(np.arange(3)),
     )
     found = Lengths(FRAME).sums(rows).tolist()
     assert sum(found) == 2 * COUNT
@@ -120,7 +123,10 @@ def test_the_reach_of_second_moments_is_reached() -> None:
     """No bound below it would do: one long row moves them by all of it."""
     for stage in stages(np.random.default_rng(1))[2:3]:
         rows = Rows(
-            np.array([[1e5, 0, 0, 0, 0, 0]]), np.zeros((1, 32)), np.zeros(1, dtype=np.int64), Crowd.of(np.array([0, 1]))
+            np.array([[1e5, 0, 0, 0, 0, 0]]),
+            np.zeros((1, 32)),
+            np.zeros(1, dtype=np.int64),
+            Crowd.from_starts(np.array([0, 1])),
         )
         moved = (stage.sums(rows).double() / torch.where(stage.diagonal, math.sqrt(2), 1.0)).norm()
         assert moved >= 0.98 * stage.sensitivity
@@ -128,7 +134,7 @@ def test_the_reach_of_second_moments_is_reached() -> None:
 
 def test_a_person_with_many_rows_counts_once_by_their_average() -> None:
     rows = np.array([[3.0, 0], [6, 0], [0, 9], [5, 5]])
-    cells, crowd = np.array([0, 0, 1, 1]), Crowd.of(np.array([0, 3, 4]))
+    cells, crowd = np.array([0, 0, 1, 1]), Crowd.from_starts(np.array([0, 3, 4]))
     assert cell_sums(rows, cells, 2, crowd).tolist() == [[3, 0], [5, 8]]
     assert cell_moments(rows, cells, 2, crowd).tolist() == [[[15, 0], [0, 0]], [[25, 25], [25, 52]]]
 
@@ -139,7 +145,7 @@ def test_ten_thousand_equal_rows_of_a_person_are_one_row() -> None:
             np.tile([[900.0, -70, 5, 0, 0, 1]], (n, 1)),
             np.tile(np.arange(32) == 3, (n, 1)) * 6.0,
             np.ones(n, dtype=np.int64),
-            Crowd.of(np.array([0, n])),
+            Crowd.from_starts(np.array([0, n])),
         )
         for n in (1, 10_000)
     )

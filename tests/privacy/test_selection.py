@@ -175,7 +175,7 @@ def test_chosen_indices_point_where_the_sign_says():
 
 @pytest.mark.parametrize(("dims", "top"), [(6, 2), (6, 4), (6, 3)])
 def test_updates_without_any_difference_still_have_a_top_set_of_k(dims, top):
-    sets = TopSets.of(torch.zeros(20, dims), top)
+    sets = TopSets.from_scores(torch.zeros(20, dims), top)
     inside = torch.ones(20, top, dtype=torch.bool)
     members = sets.pick(inside, SecureRng.from_seed(1)).sort(1).values
     others = sets.pick(torch.zeros(20, dims - top, dtype=torch.bool), SecureRng.from_seed(2)).sort(1).values

@@ -99,7 +99,7 @@ def test_with_a_declared_norm_means_have_less_noise_and_longer_rows_are_pulled_i
             frame.coefficients(values[:1]),
             frame.histograms(values[:1], 32),
             np.zeros(1, np.int64),
-            Crowd.of(np.arange(2)),
+            Crowd.from_starts(np.arange(2)),
         )
         assert float(first.sums(black).double().norm()) <= first.sensitivity
         held = {"one": Images.from_array(pixels, schema)}

@@ -38,7 +38,7 @@ def rows_of(schema: ImageSchema, values: Any, codes: Any, starts: Any) -> Rows:
     frame, values = Frame.declared(schema, 2), np.asarray(values, dtype=np.float32)
     return Rows(
         frame.coefficients(values), frame.histograms(values, 32), np.asarray(codes, np.int64),
-        Crowd.of(np.asarray(starts)),
+        Crowd.from_starts(np.asarray(starts)),
     )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def test_no_person_moves_the_first_release_by_more_than_its_reach_and_one_moves_
         """By one person, who has all of these rows."""
         found = Rows(
             np.stack([row for row, _ in some]), np.repeat(even, len(some), 0),
-            np.array([place for _, place in some]), Crowd.of(np.array([0, len(some)])),
+            np.array([place for _, place in some]), Crowd.from_starts(np.array([0, len(some)])),
         )  # fmt: skip
         return float(stage.sums(found).double().norm())
 

@@ -144,7 +144,7 @@ def known_cells(frame: pd.DataFrame, levels: Levels, pieces: Mapping[int, Pieces
         raise SchemaError("the frame has two columns of one name. Nothing was drawn.")
     if strange := [name for name in frame.columns if name not in names and name != person]:
         raise SchemaError(f'there is no column "{strange[0]}".{nearest(strange[0], names)} Nothing was drawn.')
-    known = {j: levels.known(j, frame[name]) for j, name in enumerate(names) if name in frame.columns}
+    known = {j: levels.known_levels(j, frame[name]) for j, name in enumerate(names) if name in frame.columns}
     for j in known.keys() & pieces.keys():
         places = places_of(pieces[j], frame[names[j]]).astype(np.int32)
         known[j] = np.where(known[j] < 0, np.int32(-1), places)

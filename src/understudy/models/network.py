@@ -205,7 +205,7 @@ def pick_device(name: str = "auto") -> torch.device:
     return device
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def on_device(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor there; to a GPU from pinned memory, since a copy from other memory waits for all that is queued."""
     held = tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
     return held.to(device, non_blocking=True)

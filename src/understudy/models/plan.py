@@ -57,7 +57,7 @@ def plan_of(description: Mapping[str, Any]) -> Plan:
         raise ConfigError(f"no network of kind {kind!r:.60} is offered; known: {', '.join(PLANS)}.")
     keys, make = PLANS[kind]
     description = {key: value for key, value in UNSAID.items() if key in keys} | dict(description)
-    _known(description, ("kind", *keys), f"a {kind}")
+    _require_keys(description, ("kind", *keys), f"a {kind}")
     plan = make(*(description[key] for key in keys))
     if plan.numbers > MOST_NUMBERS:
         raise ConfigError(f"a row of this network takes {plan.numbers:,} numbers; at most {MOST_NUMBERS:,}.")
@@ -144,7 +144,7 @@ def _branched(latent: Any, common: Any, branches: Any) -> Plan:
 def _branch(names: str, stack: tuple[int, ...], branch: Any) -> Plan:
     """What one branch adds, after the common layers `stack`."""
     image = isinstance(branch, Mapping) and "shape" in branch
-    _known(branch, ("party", "hidden", "shape", "image") if image else ("party", "hidden", "blocks"), "a branch")
+    _require_keys(branch, ("party", "hidden", "shape", "image") if image else ("party", "hidden", "blocks"), "a branch")
     if not isinstance(branch["party"], str) or len(branch["party"]) > MOST_NAME:
         raise ConfigError(f"a party has a name of at most {MOST_NAME} letters.")
     if not image:
@@ -200,7 +200,7 @@ PLANS: dict[str, tuple[tuple[str, ...], Callable[..., Plan]]] = {
 UNSAID = {"upright": False}  # what a description need not say
 
 
-def _known(table: Any, keys: Sequence[str], what: str) -> None:
+def _require_keys(table: Any, keys: Sequence[str], what: str) -> None:
     if not isinstance(table, Mapping) or table.keys() != set(keys):
         raise ConfigError(f"{what} is described by {', '.join(keys)}, and nothing else.")
 

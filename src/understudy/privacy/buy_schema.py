@@ -105,7 +105,7 @@ def quote(kinds: Kinds, *, epsilon: float, delta: float, gaussian: bool = False)
     """
     positive(epsilon=epsilon)
     in_range(0, 0.5, delta=delta)
-    bought = [Asked.of(name, kind).kind for name, kind in kinds.items() if not isinstance(kind, Column)]
+    bought = [Asked.from_words(name, kind).kind for name, kind in kinds.items() if not isinstance(kind, Column)]
     looks = sum(_LOOKS[kind] for kind in bought)
     lists = sum(kind == _LISTED for kind in bought)
     if not looks:
@@ -160,7 +160,7 @@ def buy_schema(
     offer = quote(kinds, epsilon=epsilon, delta=delta, gaussian=gaussian)
     if offer is None:
         return plain
-    every = {c: Asked.of(c, kind) for c, kind in kinds.items() if not isinstance(kind, Column)}
+    every = {c: Asked.from_words(c, kind) for c, kind in kinds.items() if not isinstance(kind, Column)}
     bought = {c: asked for c, asked in every.items() if _LOOKS[asked.kind]}
     what = f"domains of {', '.join(bought)}"
     receipt = ledger.charge(offer.event, run=run, what=f"schema of {title}: {what}")

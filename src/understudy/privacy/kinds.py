@@ -48,7 +48,7 @@ class Asked:
     resolution: str = ""
 
     @classmethod
-    def of(cls, name: str, kind: str) -> "Asked":
+    def from_words(cls, name: str, kind: str) -> "Asked":
         """From words. ConfigError where there is no such kind, or it has no such form."""
         plain, _, form = kind.partition(" ") if isinstance(kind, str) else (kind, "", "")
         one_of(KINDS, **{f"kind of {name}": plain})
@@ -77,7 +77,9 @@ class Asked:
 def without_bounds(kinds: Kinds) -> dict[str, str | Column]:
     """The same, numbers and booleans as columns of which nothing has to be bought: `gram` finds where they are."""
     return {
-        name: replace(kind, name=name) if isinstance(kind, Column) else Asked.of(name, kind).column(name) or kind
+        name: replace(kind, name=name)
+        if isinstance(kind, Column)
+        else Asked.from_words(name, kind).column(name) or kind
         for name, kind in kinds.items()
     }
 

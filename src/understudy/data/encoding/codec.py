@@ -76,7 +76,7 @@ class Codec:
                 codes[j] = frame.codes(column)
         return codes
 
-    def known(self, j: int, values: "pd.Series[Any]") -> Codes:
+    def known_levels(self, j: int, values: "pd.Series[Any]") -> Codes:
         """The level of every value of column `j`, −1 where it is missing, whether or not it may be."""
         column = replace(self.schema.columns[j], nullable=True)
         codes = codes_of(column, values)

@@ -164,9 +164,9 @@ class Levels:
 
     # What questions need of it (`answers`)
 
-    def known(self, j: int, values: "pd.Series[Any]") -> Codes:
+    def known_levels(self, j: int, values: "pd.Series[Any]") -> Codes:
         """The level of every value of column `j`, −1 where it is missing, whether or not it may be."""
-        cells = self.fine.known(j, values)
+        cells = self.fine.known_levels(j, values)
         return np.where(cells < 0, np.int32(-1), self.groups[j][cells])
 
     def pieces(self, j: int, cuts: Iterable[float] = ()) -> Pieces:

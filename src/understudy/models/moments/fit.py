@@ -182,7 +182,7 @@ def directions(pooled: Released, centre: Centres) -> Directions:
     width = len(covariance)
     sizes = {min(width, round(_LEAST * _STEP**n)) for n in range(64)} if noise else {width}
     found = max(
-        (_kept(covariance, noise, size, MOST_TURNED if centre.poses else MOST_KEPT) for size in sorted(sizes)),
+        (_standing_out(covariance, noise, size, MOST_TURNED if centre.poses else MOST_KEPT) for size in sorted(sizes)),
         key=lambda one: float(one[0].sum()),
     )
     values, vectors = found
@@ -197,7 +197,7 @@ def directions(pooled: Released, centre: Centres) -> Directions:
     return Directions(basis, values, tail, centre.pull)
 
 
-def _kept(covariance: Tensor, noise: float, size: int, most: int) -> tuple[Tensor, Tensor]:
+def _standing_out(covariance: Tensor, noise: float, size: int, most: int) -> tuple[Tensor, Tensor]:
     """What stands out of the noise among the first so many features: eigenvalues, shrunk, and their directions."""
     edge = 2 * noise * math.sqrt(size)
     values, vectors = torch.linalg.eigh(covariance[:size, :size])

@@ -274,7 +274,7 @@ def _people(first: Released, labels: Labels, levels: Tensor) -> Tensor:
     found, noise = first["people"], float(first["people_noise"])
     total = max(float(found.sum()), 1.0)
     ways = [_shares(one / total) for one in torch.split(found @ levels, list(labels.sizes))]
-    apart = together([one[None] for one in ways])
+    apart = joint_odds([one[None] for one in ways])
     beside, free = found / total - apart, labels.combinations - 1 - sum(size - 1 for size in labels.sizes)
     kept = max(0.0, 1 - free * (noise / total) ** 2 / max(float(beside.square().sum()), 1e-300))
     return _shares(apart + kept * beside) * total
@@ -288,12 +288,12 @@ def _by_pairs(pairs: Tensor, noise: float, labels: Labels) -> Tensor:
     for place in labels.tables:
         deviations[place] = noise
     law = fit_gram(pairs, labels.sizes, noise=deviations, components=_COMPONENTS, steps=_STEPS, seed=0)
-    shares = together(torch.split(law.odds().detach().double(), list(labels.sizes), 1))
+    shares = joint_odds(torch.split(law.odds().detach().double(), list(labels.sizes), 1))
     totals = [float(pairs[place].sum()) for place in labels.tables]
     return shares * max(sum(totals) / len(totals), 1.0)
 
 
-def together(odds: Sequence[Tensor]) -> Tensor:
+def joint_odds(odds: Sequence[Tensor]) -> Tensor:
     """The odds of every combination, of (components, levels) of each label: independent in each component."""
     found = odds[0]
     for one in odds[1:]:

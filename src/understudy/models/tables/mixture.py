@@ -93,7 +93,7 @@ class MixtureOfProducts(Network):
         levels = latin(pick, odds, uniform)
         if self.target is not None and self.effects is not None:
             own = odds[self.target]
-            chance = said(self.terms(levels), self.effects.detach().cpu().double())
+            chance = odds_by_effects(self.terms(levels), self.effects.detach().cpu().double())
             kinds = torch.argsort(torch.argsort(own[:, -1]))[pick]  # rising with a component's own odds
             levels[:, self.target] = evenly(KEPT * own[pick] + (1 - KEPT) * chance, kinds, uniform)
         return levels[torch.argsort(uniform(n))]
@@ -141,7 +141,7 @@ def latin(pick: Tensor, odds: Sequence[Tensor], uniform: Callable[[int], Tensor]
     return levels
 
 
-def said(terms: Tensor, effects: Tensor) -> Tensor:
+def odds_by_effects(terms: Tensor, effects: Tensor) -> Tensor:
     """The odds of the target's levels in each row, by the sum of these of the `effects`: (n, terms) → (n, levels)."""
     scores = effects.new_zeros(len(terms), effects.shape[1])
     for some in terms.T:

@@ -11,7 +11,7 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, epsilon, flatten
 from understudy.privacy.accounts.budget import Budget, shown
 from understudy.privacy.accounts.events import Spend, describe
-from understudy.privacy.accounts.ledger_store import Priced, seen
+from understudy.privacy.accounts.ledger_store import Priced, spend_seen
 
 VIEWS = ("outsider", "insider")
 
@@ -80,9 +80,9 @@ def read_entries(rows: Iterable[tuple[Any, ...]], priced: list[Priced]) -> Itera
             if event is not None:
                 counts[event], totals[event] = count, total
         cost, after = (
-            dict.fromkeys(VIEWS, seen(uses, priced, VIEWS[0]))
+            dict.fromkeys(VIEWS, spend_seen(uses, priced, VIEWS[0]))
             if alike
-            else {view: seen(uses, priced, view) for view in VIEWS}
+            else {view: spend_seen(uses, priced, view) for view in VIEWS}
             for uses in (counts, totals)
         )
         yield Entry(number, when, run, what, people, 1, cost, after, budget)
@@ -138,7 +138,7 @@ def cost_seen(lines: Mapping[tuple[DpEvent, str], int], view: str) -> Counter[Dp
 
 def person_spend(priced: list[Priced], own: Mapping[int, int], view: str) -> Counter[DpEvent]:
     """A person's spend: what everyone was charged, and their own uses by event id."""
-    return seen({row.id: row.everyone + own.get(row.id, 0) for row in priced}, priced, view)
+    return spend_seen({row.id: row.everyone + own.get(row.id, 0) for row in priced}, priced, view)
 
 
 def highest_spends(spends: Iterable[Counter[DpEvent]]) -> list[Counter[DpEvent]]:

@@ -166,7 +166,7 @@ def is_sampled_gaussian(event: DpEvent) -> bool:
     return isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent)
 
 
-def together(spends: Sequence[Spend], *, steps: int) -> Counter[DpEvent]:
+def spent_together(spends: Sequence[Spend], *, steps: int) -> Counter[DpEvent]:
     """What parties spent together, where at least `steps` Poisson samples were common to all of them.
 
     Where the parties of a step draw one batch for all of them, a person is in all of their sums or in none. A step is

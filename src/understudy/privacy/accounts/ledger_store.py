@@ -273,7 +273,7 @@ def add_budget(connection: sqlite3.Connection, budget: Budget, reason: str = "")
     connection.execute("INSERT INTO budget VALUES (?, ?, ?, ?)", values)
 
 
-def seen(uses: Mapping[int, int], priced: list[Priced], view: str) -> Counter[DpEvent]:
+def spend_seen(uses: Mapping[int, int], priced: list[Priced], view: str) -> Counter[DpEvent]:
     """What uses by event id cost in the eyes of "outsider" or "insider"."""
     spend: Counter[DpEvent] = Counter()
     for row in priced:

@@ -137,7 +137,7 @@ def _folded(parts: Sequence[tuple[Any, int]]) -> Any:
         return reduce(lambda one, other: one.compose(other, _TAIL), (one.self_compose(times) for one, times in parts))
     parts = [(_dense(losses), times) for losses, times in parts]
     lists = [(losses._probs, times) for losses, times in parts]
-    low, high = _kept(lists)
+    low, high = _places_kept(lists)
     size = max(high - low + 1, *(len(masses) for masses, _ in lists))
     length = fft.next_fast_len(size, real=True)  # beyond it masses wrap around
     with np.errstate(divide="ignore"):
@@ -172,7 +172,7 @@ def _listed(masses: dict[int, float]) -> tuple[npt.NDArray[np.int64], Floats]:
     return np.fromiter(masses, np.int64, len(masses)), np.fromiter(masses.values(), np.float64, len(masses))
 
 
-def _kept(lists: Sequence[tuple[Floats, int]]) -> tuple[int, int]:
+def _places_kept(lists: Sequence[tuple[Floats, int]]) -> tuple[int, int]:
     """The places in lists that were folded so often beyond which at most `_TAIL` lies, by Chernoff's bound."""
     longest, last = max(len(masses) for masses, _ in lists), sum(n * (len(masses) - 1) for masses, n in lists)
     with np.errstate(all="ignore"):

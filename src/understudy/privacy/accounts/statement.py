@@ -36,7 +36,7 @@ from understudy.ground.errors import ConfigError
 from understudy.ground.html import pre
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, epsilon
 from understudy.privacy.accounts.budget import ADJACENCY, Budget, guesses_in_words, rehearsed, right_guesses, shown
-from understudy.privacy.accounts.events import describe, event_to_json, together
+from understudy.privacy.accounts.events import describe, event_to_json, spent_together
 
 _version = cache(version)
 AGAINST = {"outsider": "an outsider who sees the release", "server": "the server", "another_party": "another party"}
@@ -166,12 +166,12 @@ class PrivacyStatement:
         """Of all these parties, or any `most` of them; an insider's ε is at least an outsider's."""
         views = {"outsider", against}
         spends = [[party.round(v) if rounds else party.spend(v) for party in parties] for v in views]
-        return max(epsilon(self._together(spend, most), delta) for spend in spends)
+        return max(epsilon(self._joint_spend(spend, most), delta) for spend in spends)
 
-    def _together(self, spends: list[Spend], most: int | None) -> Counter[DpEvent]:
+    def _joint_spend(self, spends: list[Spend], most: int | None) -> Counter[DpEvent]:
         """All uses; or of each event as many as any `most` of the parties have together."""
         if self.common_steps is not None:
-            return together(spends, steps=self.common_steps)
+            return spent_together(spends, steps=self.common_steps)
         events = {event for spend in spends for event in spend}
         uses = {event: sorted((spend.get(event, 0) for spend in spends), reverse=True) for event in events}
         return Counter({event: sum(counts[:most]) for event, counts in uses.items()})

@@ -81,10 +81,10 @@ def clipped_sums(losses: Tensor, taps: Sequence[Tap], *, clip_norm: float, mask:
         return [_summed(read, torch.zeros_like(given)) for read, given in taps]
     deltas = torch.autograd.grad(losses.sum(), outputs)
     with torch.no_grad(), full(losses.device):
-        parts = [_Part.of(read, delta) for (read, _), delta in zip(taps, deltas, strict=True)]
+        parts = [_Part.from_factors(read, delta) for (read, _), delta in zip(taps, deltas, strict=True)]
         sound = torch.stack([part.longest for part in parts]).amax(0) <= FACTOR**2  # so written, NaN is not
         if losses.device.type != "cpu" or not bool(sound.all()):  # 0 · inf is not 0; a GPU is not asked
-            parts = [part.only(sound) for part in parts]
+            parts = [part.sound_alone(sound) for part in parts]
         weight = torch.ones_like(losses) if mask is None else mask.to(losses.dtype)
         if math.isfinite(clip_norm):
             norm = torch.stack([part.squared_norm() for part in parts]).sum(0).sqrt()
@@ -107,7 +107,7 @@ class _Part(NamedTuple):
     delta_square: Tensor
 
     @classmethod
-    def of(cls, read: Tensor | None, delta: Tensor) -> "_Part":
+    def from_factors(cls, read: Tensor | None, delta: Tensor) -> "_Part":
         square = _squares(delta)
         return cls(read, delta, torch.ones_like(square) if read is None else _squares(read), square)
 
@@ -116,7 +116,7 @@ class _Part(NamedTuple):
         """The larger of the two; NaN stays NaN."""
         return torch.maximum(self.read_square, self.delta_square)
 
-    def only(self, sound: Tensor) -> "_Part":
+    def sound_alone(self, sound: Tensor) -> "_Part":
         """Zeros in place of all that is not sound."""
         read = None if self.read is None else torch.where(sound[..., None, None], self.read, 0)
         squares = (torch.where(sound, square, 0) for square in (self.read_square, self.delta_square))

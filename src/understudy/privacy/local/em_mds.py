@@ -74,7 +74,7 @@ class EmMds(Selection):
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
         hits = categorical(self.law, len(scores), rng, scores.device)
         inside = torch.arange(self.chosen, device=scores.device) < hits[:, None]
-        return TopSets.of(scores, self.top).pick(inside, rng).sort(1).values
+        return TopSets.from_scores(scores, self.top).pick(inside, rng).sort(1).values
 
 
 class Plan(NamedTuple):

@@ -227,7 +227,7 @@ class TopSets:
     few_is_top: bool
 
     @classmethod
-    def of(cls, scores: Tensor, top: int) -> "TopSets":
+    def from_scores(cls, scores: Tensor, top: int) -> "TopSets":
         dims = scores.shape[1]
         few_is_top = 2 * top <= dims
         few = scores.topk(min(top, dims - top), dim=1, largest=few_is_top, sorted=False).indices

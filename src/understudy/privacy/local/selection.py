@@ -77,7 +77,7 @@ class Ps(Selection):
 
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
         inside = categorical(self.law, len(scores), rng, scores.device) == 1
-        return TopSets.of(scores, self.top).pick(inside[:, None], rng)
+        return TopSets.from_scores(scores, self.top).pick(inside[:, None], rng)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ class Naive(Selection):
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
         outside = float(self.single.law[0])
         inside = fine(rng, len(scores), self.chosen, device=scores.device) >= outside
-        return TopSets.of(scores, self.top).pick(inside, rng, repeat=True)
+        return TopSets.from_scores(scores, self.top).pick(inside, rng, repeat=True)
 
 
 class Proportional(Selection):

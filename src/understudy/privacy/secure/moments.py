@@ -99,7 +99,7 @@ class Crowd:
     sizes: Places  # (people,)
 
     @classmethod
-    def of(cls, starts: Places) -> "Crowd":
+    def from_starts(cls, starts: Places) -> "Crowd":
         """Person i has the rows starts[i] … starts[i + 1]."""
         sizes = np.diff(starts)
         return cls(np.repeat(np.arange(len(sizes)), sizes), sizes)

@@ -17,7 +17,7 @@ from understudy.ground.errors import PrivacyError
 from understudy.ground.padding import pays
 from understudy.models.kernels.optimisers import RmsProp
 from understudy.models.nets.gan import BranchedGenerator, Critic, ImageCritic
-from understudy.models.network import sent
+from understudy.models.network import on_device
 from understudy.privacy.gradients.critic import formed_critic_gradient, private_critic_gradient
 from understudy.privacy.gradients.limits import coarse
 from understudy.privacy.noise import FastRng, Normals, Rng
@@ -65,7 +65,7 @@ class CriticRound:
                 with coarse(self._wide):  # the clipped sum itself is taken in full
                     self._graph = _CapturedRound(self, work, len(batches), public)
             return self._graph(batches, public)
-        rows = [self.rows[sent(batch, self.device)] for batch in batches]
+        rows = [self.rows[on_device(batch, self.device)] for batch in batches]
         with coarse(self._wide):
             return work(rows, [None] * len(batches), public)
 

@@ -29,7 +29,7 @@ from understudy.ground.errors import MessageError
 from understudy.ground.settings import NOT_NEGATIVE, setting
 from understudy.models.kernels.optimisers import RmsProp, along
 from understudy.models.nets.gan import BranchedGenerator
-from understudy.models.network import first_weights, pick_device, sent
+from understudy.models.network import first_weights, on_device, pick_device
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients.critic import require_sound
 from understudy.privacy.gradients.limits import honest, within_limits
@@ -169,7 +169,7 @@ def train(
 
     def learn(round: int) -> None:
         z = torch.randn(config.rows, network.latent, generator=server.draws)
-        rows = network(sent(z, server.device))  # step 1
+        rows = network(on_device(z, server.device))  # step 1
         replies = parties.ask(  # steps 2 and 3
             {name: Round(round=round, rows=part.detach()) for name, part in rows.items()}
         )

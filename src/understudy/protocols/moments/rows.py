@@ -40,7 +40,7 @@ class Rows:
             frame.coefficients(table.values),
             frame.histograms(table.values, bins_of(frame)),
             none if table.classes is None else table.classes,
-            Crowd.of(table.starts),
+            Crowd.from_starts(table.starts),
         )
 
 
@@ -77,7 +77,7 @@ class Sums(Stage[Callable[[], Iterable[Rows]]]):
         for start in range(0, len(rows.classes), _PIECE):
             some = slice(start, start + _PIECE)
             coefficients = rows.coefficients[some]
-            alone = Crowd.of(np.arange(len(coefficients) + 1))
+            alone = Crowd.from_starts(np.arange(len(coefficients) + 1))
             total += self._sums_of(Rows(coefficients, rows.histograms[some], rows.classes[some], alone))
         return total
 

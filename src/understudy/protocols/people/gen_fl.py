@@ -32,7 +32,7 @@ from understudy.ground.pack import Value
 from understudy.ground.settings import POSITIVE, TRUTH, WHOLE, between, choice, setting
 from understudy.models.cohort.classifier import Dense, LogisticRegression, Mlp
 from understudy.models.nets.cgan import ConditionalGan
-from understudy.models.network import pick_device, sent
+from understudy.models.network import on_device, pick_device
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Spend, calibrate, epsilon, flatten
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.gradients.limits import WEIGHT, sound_weights, within_limits
@@ -221,9 +221,9 @@ class GenFlParty(HostParty):
         config, people = self.config, ask.people
         weights = sound_weights(ask.weights, self.network.size)
         assert weights is not None  # `check` has seen to it
-        x, y = (sent(part[people], self.device) for part in self.synthetic)
+        x, y = (on_device(part[people], self.device) for part in self.synthetic)
         changes = local_models(
-            self.network, sent(weights, self.device), self._rows(people) if config.share < 1 else None,
+            self.network, on_device(weights, self.device), self._rows(people) if config.share < 1 else None,
             (x, y) if config.share else None, config.share,
             self._descent(config.steps, self.noise, config.learning_rate), self.rng,
         )  # fmt: skip

@@ -24,7 +24,7 @@ from understudy.models.cohort.classifier import Dense
 from understudy.models.kernels.optimisers import Adam
 from understudy.models.kernels.taps import Taps
 from understudy.models.nets.cgan import ConditionalGan
-from understudy.models.network import sent
+from understudy.models.network import on_device
 from understudy.privacy.gradients.dp_sgd import clipped_sums, private_sums
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 
@@ -81,12 +81,12 @@ def fit_gan(
 ) -> None:
     """Train in place on the host's rows x (clients, rows, features). Noise is for the critic's real part alone."""
     device = gan.generator[0].device
-    x, y = sent(x, device), sent(y, device)
+    x, y = on_device(x, device), on_device(y, device)
     batch, rate = descent.batch, descent.learning_rate
     critic, generator = (Adam(part, lr=rate, betas=BETAS) for part in (gan.critic, gan.generator))
     real = functional.one_hot(y, gan.classes).float()
     for _ in range(descent.steps):
-        places, drawn = (sent(part, device) for part in poisson_batches(mask, descent.rate, rng))
+        places, drawn = (on_device(part, device) for part in poisson_batches(mask, descent.rate, rng))
         z, fake_y = _latent(gan, shares, batch, rng, device)
         taps = Taps()
         losses = gan.real_losses(_rows(x, places), _rows(real, places), taps)
@@ -118,20 +118,20 @@ def local_models(
 ) -> Tensor:  # fmt: skip
     """What local steps change for each client: (clients, d); `real` or `synthetic` None where `share` leaves it out."""
     device = weights.device
-    rows = None if real is None else (sent(real[0], device), sent(real[1], device), real[2])
+    rows = None if real is None else (on_device(real[0], device), on_device(real[1], device), real[2])
     clients = len(real[0]) if real is not None else len(synthetic[0]) if synthetic is not None else 0
     local = weights.expand(clients, -1).clone()
     for _ in range(descent.steps):
         change = torch.zeros_like(local)
         if rows is not None:
             x, y, mask = rows
-            places, drawn = (sent(part, device) for part in poisson_batches(mask, descent.rate, rng))
+            places, drawn = (on_device(part, device) for part in poisson_batches(mask, descent.rate, rng))
             taps = Taps()
             losses = _losses(network, local, _rows(x, places), y.gather(1, places), taps)
             change += (1 - share) * _flat(descent.real_sums(losses, taps, drawn, rng))
         if synthetic is not None:
             x, y = synthetic
-            places = sent(rng.integers(x.shape[1], clients, descent.batch), device)
+            places = on_device(rng.integers(x.shape[1], clients, descent.batch), device)
             taps = Taps()
             losses = _losses(network, local, _rows(x, places), y.gather(1, places), taps)
             change += share * _flat(clipped_sums(losses, taps, clip_norm=math.inf))
@@ -159,5 +159,5 @@ def _rows(x: Tensor, places: Tensor) -> Tensor:
 
 
 def _latent(gan: ConditionalGan, shares: Tensor, rows: int, rng: Rng, device: torch.device) -> tuple[Tensor, Tensor]:
-    y = sent(functional.one_hot(labels(shares, rows, rng), gan.classes).float(), device)
+    y = on_device(functional.one_hot(labels(shares, rows, rng), gan.classes).float(), device)
     return rng.normal(gan.clients, rows, gan.latent, device=device), y

@@ -55,7 +55,7 @@ class Numbers:
 
     def triangle(self) -> Tensor:
         """The upper triangle of the sum of v vᵀ over all people; of several rows the average of theirs."""
-        crowd = moments.Crowd.of(self.starts)
+        crowd = moments.Crowd.from_starts(self.starts)
         if crowd.single:
             return triangle(self.rows)
         return packed(moments.cell_moments(self.rows, np.zeros(len(self.rows), dtype=np.int64), 1, crowd)[0])
@@ -82,7 +82,7 @@ class ArrayPeople:
         """As the stages of moments count them, all of one class; `shaded`: with histograms of their values."""
         nowhere = np.zeros(len(self.values), dtype=np.int64)
         shades = self.frame.histograms(self.values, bins_of(self.frame)) if shaded else np.zeros((len(nowhere), 0))
-        return Rows(self.coefficients, shades, nowhere, moments.Crowd.of(self.starts))
+        return Rows(self.coefficients, shades, nowhere, moments.Crowd.from_starts(self.starts))
 
     def joint(self, centre: Tensor, radius: int, scale: int) -> Numbers:
         return Numbers(moments.bounded(self._about(centre), float(radius), scale), scale, self.starts)
