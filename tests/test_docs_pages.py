@@ -22,7 +22,7 @@ from understudy.generators.generator import Generator
 from understudy.protocols.gram.protocol import Config as Gram
 from understudy.protocols.tied.protocol import Config as Tied
 from understudy.protocols.visits.protocol import Config as Visits
-from understudy.runs.registry import config_for
+from understudy.runs.registry import protocol_named
 from understudy.runs.runfile import RunFile
 from understudy.runtime.contract import Policy
 
@@ -172,7 +172,7 @@ def test_a_source_is_read_as_its_page_says(understudy: Run, monkeypatch: pytest.
 
 def test_settings_and_limits_of_the_pages_are_ones() -> None:
     (body,) = map(tomllib.loads, text_of("one_report.md", "toml"))
-    config_for(body["protocol"], body["settings"])
+    protocol_named(body["protocol"]).configured(body["settings"])
     (limits,) = map(tomllib.loads, text_of("deploy.md", "toml"))
     policy = Policy(protocols=("verti-gan",), epsilon_run=1, epsilon_total=1, delta=1e-6, **limits)
     assert policy.settings["rounds"] == (1, 2000)

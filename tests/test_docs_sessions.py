@@ -21,7 +21,7 @@ from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
 from understudy.models.tables.offered import OfferedGram
-from understudy.protocols.sgde import counted, recipe
+from understudy.protocols.sgde import counted, offering
 
 FEW = "\n[settings]\ncomponents = 32\nsteps = 20\n"  # how good rows are is not what this is about
 
@@ -207,10 +207,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         return classifier.network.forward(classifier.weights, classifier.features.expand(rows)).argmax(1)
 
     monkeypatch.setattr(counted, "_likeliest", said)
-    monkeypatch.setitem(recipe.Recipe.__init__.__kwdefaults__, "steps", 2)  # type: ignore[index]
+    monkeypatch.setitem(offering.Recipe.__init__.__kwdefaults__, "steps", 2)  # type: ignore[index]
     monkeypatch.setitem(OfferedGram.added.__kwdefaults__, "steps", 20)
     monkeypatch.setitem(Generator.classifier.__kwdefaults__, "rows", 500)
-    monkeypatch.setitem(recipe.RECIPES, "image", replace(recipe.RECIPES["image"], steps=1, channels=(2, 2)))
+    monkeypatch.setitem(offering.RECIPES, "image", replace(offering.RECIPES["image"], steps=1, channels=(2, 2)))
 
 
 @pytest.mark.usefixtures("quick")

@@ -12,7 +12,7 @@ import pytest
 
 from test_cli import Run
 from understudy.data.schema import KINDS, Boolean, Categorical, Schema
-from understudy.runs.registry import PROTOCOLS, config_for, settings_of
+from understudy.runs.registry import PROTOCOLS, protocol_named, settings_of
 from understudy.runs.runfile import TOP, PartySection, RunFile
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -44,7 +44,7 @@ def test_ranges_are_those_that_a_config_keeps() -> None:
     values = {one.name: one.values for one in settings_of("gram")}
     assert values["scouting"] == "between 0.05 and 0.95"
     assert values["steps"] == "a whole number of at least 1"
-    config_for("gram", {"scouting": 0.95})
+    protocol_named("gram").configured({"scouting": 0.95})
     assert {one.name: one.values for one in settings_of("verti-gan")}["sampling"] == "private, shared"
 
 
@@ -76,7 +76,7 @@ def test_every_kind_and_key_of_a_schema_stands_in_its_page() -> None:
 @pytest.mark.parametrize("text", EXAMPLES, ids=lambda text: text.split('"')[1])
 def test_the_run_files_of_the_page_are_run_files(text: str) -> None:
     file = RunFile.from_dict(tomllib.loads(text), folder=Path())
-    config_for(file.protocol, file.settings)
+    protocol_named(file.protocol).configured(file.settings)
 
 
 def test_the_example_of_a_run_file_is_one_and_has_settings(understudy: Run) -> None:

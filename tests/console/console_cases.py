@@ -18,7 +18,7 @@ from understudy.network.decisions import Queue
 from understudy.network.status import Status, WatchedLog, note_served
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.runs.registry import config_for
+from understudy.runs.registry import protocol_named
 from understudy.runtime.contract import Contract, columns_of, digest_of
 from understudy.runtime.identity import Authority
 from understudy.services.console.app import server_for
@@ -31,7 +31,8 @@ MINE, THEIRS = (SCHEMA.select(names) for names in (["colour", "smoker", "age"], 
 
 def contract(run: str = "gram-1", *, epsilon: float = 1.5, protocol: str = "gram", **settings: Any) -> Contract:
     return Contract(
-        federation="joint study", run=run, protocol=protocol, settings=asdict(config_for(protocol, settings)),
+        federation="joint study", run=run, protocol=protocol,
+        settings=asdict(protocol_named(protocol).configured(settings)),
         schemas={"clinic": digest_of(MINE), "insurer": digest_of(THEIRS)},
         columns={"clinic": columns_of(MINE), "insurer": columns_of(THEIRS)},
         budgets=dict.fromkeys(("clinic", "insurer"), Budget(epsilon, 1e-6)),

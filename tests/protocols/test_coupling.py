@@ -84,7 +84,7 @@ def test_a_server_cannot_talk_a_holder_into_a_coupling(protocol: str) -> None:
     """Who deals masks to a party that it made up could take them off and read the rows."""
     tables, schemas = strangers()
     federation = Federation.rehearsal({"a": tables["a"]}, {"a": schemas["a"]}, budget=Budget(2.0, 1e-4))
-    settled_on = registry.config_for(protocol, {})
+    settled_on = registry.protocol_named(protocol).configured({})
     for config in (None, settled_on):
         party = federation.parties(protocol, run="r", config=config)["a"]
         with pytest.raises(MessageError, match="not expected"):

@@ -13,7 +13,7 @@ from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.protocol import Config
-from understudy.runs.registry import config_for
+from understudy.runs.registry import protocol_named
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
@@ -85,12 +85,12 @@ def test_a_run_file_has_rules_across_holders_and_a_protocol_without_them_refuses
     party = {"table": "t.csv", "schema": "s.toml", "epsilon": BUDGET.epsilon, "delta": BUDGET.delta}
     body = {"protocol": "gram", "out": "o", "rules": [ACROSS], "parties": {"one": party}}
     file = RunFile.from_dict(body, folder=Path())
-    assert config_for("gram", file.settings).rules == (ACROSS,)
+    assert protocol_named("gram").configured(file.settings).rules == (ACROSS,)
     assert "rules" in file.to_toml()
     with pytest.raises(ConfigError, match="rules"):
-        config_for("verti-gan", file.settings)
+        protocol_named("verti-gan").configured(file.settings)
     with pytest.raises(ConfigError, match="rules stand once"):
         RunFile.from_dict(body | {"settings": {"rules": [ACROSS]}}, folder=Path())
     for wrong in ([{"when": "a == 1"}], "a", [3]):
         with pytest.raises((ConfigError, SchemaError)):
-            config_for("gram", RunFile.from_dict(body | {"rules": wrong}, folder=Path()).settings)
+            protocol_named("gram").configured(RunFile.from_dict(body | {"rules": wrong}, folder=Path()).settings)

@@ -16,7 +16,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.one_report.party import Begin, Round
-from understudy.runs.registry import config_for
+from understudy.runs.registry import protocol_named
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_every_method_spends_the_total_on_one_report(bench: ModuleType) -> None:
     data = bench.load("toy", None)
     for method in (*bench.OURS, *bench.OTHERS):
         named = bench.settings(job(method=method), data, 1500)
-        config = config_for(named.pop("protocol"), named)
+        config = protocol_named(named.pop("protocol")).configured(named)
         price = getattr(config, "epsilon_total", None) or config.epsilon * config.cap
         assert price == 2.0
         assert getattr(config, "cap", 1) == 1

@@ -60,7 +60,7 @@ from understudy.protocols.core import Watcher
 from understudy.protocols.core.forecast import MORE
 from understudy.protocols.gram import protocol as gram
 from understudy.runs.federation import Federation, Holder, open_lifetime_ledger
-from understudy.runs.registry import config_for, of_rows
+from understudy.runs.registry import of_rows, protocol_named
 from understudy.runs.result import Result
 from understudy.runs.runfile import PartySection, RunFile
 
@@ -97,7 +97,7 @@ def synthesize(
     protocol = "gram" if declares is None else of_rows("gram", {"one": declares})
     if protocol != "gram":
         settings = {key: value for key, value in settings.items() if value is not None}
-    config = config_for(protocol, settings)
+    config = protocol_named(protocol).configured(settings)
     if is_of_engine(source):
         if declares is None:
             raise ConfigError("of an engine's frame a schema is needed. Nothing was read or charged.")

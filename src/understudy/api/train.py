@@ -27,7 +27,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Progress, Watcher
 from understudy.protocols.core.alignment import watch_alignment
 from understudy.runs.federation import Federation, Held, Holder, open_held, open_holdout, open_ledger, open_public
-from understudy.runs.registry import config_for, file_of_rows, of_rows, protocol_named
+from understudy.runs.registry import file_of_rows, of_rows, protocol_named
 from understudy.runs.result import Result
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
@@ -50,7 +50,7 @@ def train(
     cost nobody anything. `gram` is one name for tables, images and series (`registry.of_rows`).
     """
     protocol = of_rows(protocol, federation.schemas, federation.same_people)
-    config = config_for(protocol, settings)
+    config = protocol_named(protocol).configured(settings)
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     plain_name(run=run, nothing="Nothing was charged.")
     schemas, same = federation.schemas, _have_same_people(protocol, federation.same_people)
@@ -100,7 +100,7 @@ def run_file(
 ) -> tuple[Result, Path]:
     """Carry out a run file; its artefacts lie in the folder that is returned."""
     file = file_of_rows(file)
-    config_for(file.protocol, file.settings)
+    protocol_named(file.protocol).configured(file.settings)
     if file.rows is not None and protocol_named(file.protocol).artefact != "generator":
         raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was read or charged.')
     out = file.path(file.out)

@@ -218,10 +218,10 @@ def audit(
     the run was carried out, the result is saved in its folder, and `understudy report` shows it.
     """
     from understudy.evaluate.audit.audit_file import audit_run_file
-    from understudy.runs.registry import config_for, file_of_rows, protocol_named
+    from understudy.runs.registry import file_of_rows, protocol_named
 
     body = file_of_rows(RunFile.load(file))
-    config = config_for(body.protocol, body.settings)
+    config = protocol_named(body.protocol).configured(body.settings)
     try:
         result = audit_run_file(
             body, protocol_named(body.protocol), config, party=party, trials=trials, seconds=seconds

@@ -35,7 +35,7 @@ from understudy.privacy.secure.channel import KeyPair
 from understudy.protocols.core import Party, Watcher
 from understudy.protocols.core.alignment import watch_alignment
 from understudy.runs.federation import Held, Holder, Opened, description, open_held, open_ledger
-from understudy.runs.registry import config_for, protocol_named
+from understudy.runs.registry import protocol_named
 from understudy.runtime import certificates
 from understudy.runtime.contract import Contract, Policy
 from understudy.runtime.grpc.party import enrol
@@ -123,7 +123,7 @@ def take_seat(
         folder=home / "runs",
         confirm=confirm,
         withdraw=withdraw,
-        examine=lambda contract: config_for(contract.protocol, contract.settings),
+        examine=lambda contract: protocol_named(contract.protocol).configured(contract.settings),
         log=log or WatchedLog(home / "audit.jsonl"),
     )
 

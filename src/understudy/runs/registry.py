@@ -58,10 +58,6 @@ def file_of_rows(file: RunFile) -> RunFile:
     return dataclasses.replace(file, protocol=of_rows(file.protocol, file.drafts()))
 
 
-def config_for(protocol: str, settings: Mapping[str, Any]) -> Any:
-    return protocol_named(protocol).configured(settings)
-
-
 def require_priced(protocol: Protocol, schemas: Mapping[str, Any], config: Any, elsewhere: Iterable[str]) -> None:
     """Refuse to price people as if they were with one holder, where a holder says that they are `elsewhere` too."""
     same = protocol.holds_same_people(schema.names for schema in schemas.values())
