@@ -42,7 +42,6 @@ from understudy.protocols.core.common_rule import all_alike
 from understudy.protocols.core.settings import PeopleApart
 from understudy.protocols.people.host import Call, Hosting, HostParty
 from understudy.protocols.people.run import TableOpening, TwoRounds
-from understudy.protocols.protocol import Protocol
 
 CODE = 2  # bytes of a report
 _FAR = 1 << 20  # no coefficient of a row, or of a mean of rows, is larger
@@ -234,7 +233,6 @@ class _Run(TwoRounds):
 
 
 train = _Run.train
-PROTOCOL = Protocol(
-    name="class-means", paper=__doc__, config=Config, party=ClassMeansParty, train=train, same_people=False,
-    kinds=("image", "series"), artefact="model", audit="codes",
-)  # fmt: skip
+PROTOCOL = _Run.record(
+    ClassMeansParty, Config, paper=__doc__, kinds=("image", "series"), artefact="model", audit="codes"
+)

@@ -29,7 +29,6 @@ from understudy.protocols.people.fed_wae import FedWae, FedWaeParty
 from understudy.protocols.people.host import ADJACENCY, Round
 from understudy.protocols.people.reporting import MOST_PENALTY, SELECTION, Settings, to_message
 from understudy.protocols.people.rounds import CHUNK, Answer
-from understudy.protocols.protocol import Protocol
 
 SEARCHED = ("em-mds", "naive", "sub-mds")  # send as many indices as keep the wanted share
 
@@ -176,8 +175,6 @@ def _flags(reports: Any, people: int) -> Tensor:
     return flags
 
 
-train = FedStdg.train
-PROTOCOL = Protocol(
-    name="fed-stdg", paper=__doc__, config=Config, party=FedStdgParty, train=train, same_people=False,
-    kinds=("table", "image", "series"), public_rows=True, audit="reports",
-)  # fmt: skip
+PROTOCOL = FedStdg.record(
+    FedStdgParty, Config, paper=__doc__, kinds=("table", "image", "series"), public_rows=True, audit="reports"
+)

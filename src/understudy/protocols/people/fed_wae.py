@@ -33,7 +33,6 @@ from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import MOST_PENALTY, Settings
 from understudy.protocols.people.rounds import LearningParty, ReportRounds
-from understudy.protocols.protocol import Protocol
 
 _UNIFORM_ROWS = 10_000  # what pre-training without public rows learns from
 
@@ -115,8 +114,6 @@ class FedWae(ReportRounds):
         return GeneratorParts(self.network.decoder(found), self.rule.schema, card)
 
 
-train = FedWae.train
-PROTOCOL = Protocol(
-    name="fed-wae", paper=__doc__, config=Config, party=FedWaeParty, train=train, same_people=False,
-    kinds=("table", "image", "series"), public_rows=True, audit="reports",
-)  # fmt: skip
+PROTOCOL = FedWae.record(
+    FedWaeParty, Config, paper=__doc__, kinds=("table", "image", "series"), public_rows=True, audit="reports"
+)

@@ -41,7 +41,6 @@ from understudy.protocols.core import settings as usual
 from understudy.protocols.people.gen_fl_local import Descent, draw, fit_gan, local_models, ratio
 from understudy.protocols.people.host import Begin, Call, Hosting, HostParty, Round
 from understudy.protocols.people.rounds import Classifying, with_classes
-from understudy.protocols.protocol import Protocol
 
 PER_ROW = "ε protects one row, not a client with several rows"
 ADJACENCY = "add or remove one row of one client; that the client reported, and when, is public"
@@ -308,6 +307,4 @@ class GenFl(Classifying):
 
 
 train = GenFl.train
-PROTOCOL = Protocol(
-    name="gen-fl", paper=__doc__, config=Config, party=GenFlParty, train=train, same_people=False, artefact="model",
-)  # fmt: skip
+PROTOCOL = GenFl.record(GenFlParty, Config, paper=__doc__, artefact="model")

@@ -36,7 +36,6 @@ from understudy.protocols.people.host import Call, Hosting, HostParty, Reported
 from understudy.protocols.people.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.people.reporting import MOST_CAP
 from understudy.protocols.people.run import Survey, TableOpening, own_table
-from understudy.protocols.protocol import Protocol
 
 METHODS = ("lopub", "locop")
 MOST_HASHES = 64
@@ -175,6 +174,4 @@ class _Run(Survey):
 
 
 train = _Run.train
-PROTOCOL = Protocol(
-    name="lopub", paper=__doc__, config=Config, party=LoPubParty, train=train, same_people=False,
-)  # fmt: skip
+PROTOCOL = _Run.record(LoPubParty, Config, paper=__doc__)

@@ -8,7 +8,7 @@ drawn from public randomness.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,10 +24,11 @@ from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ArtefactError, BudgetExceeded, ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import PureDp, Spend
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.protocols.core import VIEWS, Opening, Parties, Watcher, public_values, settled
+from understudy.protocols.core import VIEWS, Opening, Parties, Party, Watcher, public_values, settled
 from understudy.protocols.core.common_rule import all_alike
 from understudy.protocols.core.loop import Checkpoint, Outcome, Present, remarks, run_rounds
 from understudy.protocols.people.host import ADJACENCY, OUTSIDE, Call, HostParty, Reported, left_out
+from understudy.protocols.protocol import Protocol
 
 LAW = "of a random row of a random person"
 
@@ -61,6 +62,10 @@ class Run(ABC):
         found, privacy = run.fit(), run.privacy()
         card = run.card(privacy)
         return Outcome(run.parts(found, card), privacy, card["people"])
+
+    @classmethod
+    def record(cls, party: Callable[..., Party], config: type[Any], **more: Any) -> Protocol:
+        return Protocol(name=cls.protocol, config=config, party=party, train=cls.train, same_people=False, **more)
 
     def __init__(self, config: Any, parties: Parties, *more: Any) -> None:
         self.config, self.parties = config, Present(parties, config.at_least)

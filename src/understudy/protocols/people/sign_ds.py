@@ -24,7 +24,6 @@ from understudy.protocols.core import settings as usual
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import Settings
 from understudy.protocols.people.rounds import Classifying, LearningParty, ReportRounds, with_classes
-from understudy.protocols.protocol import Protocol
 
 MODELS = ("logistic", "mlp", "lenet")
 
@@ -83,7 +82,6 @@ class SignDs(Classifying, ReportRounds):
 
 
 train = SignDs.train
-PROTOCOL = Protocol(
-    name="sign-ds", paper=__doc__, config=Config, party=SignDsParty, train=train, same_people=False,
-    artefact="model", kinds=("table", "image", "series"), audit="reports",
-)  # fmt: skip
+PROTOCOL = SignDs.record(
+    SignDsParty, Config, paper=__doc__, artefact="model", kinds=("table", "image", "series"), audit="reports"
+)

@@ -34,7 +34,6 @@ from understudy.privacy.noise import FastRng
 from understudy.protocols.people.fed_wae import FedWae
 from understudy.protocols.people.reporting import RATES, SELECTION, Settings
 from understudy.protocols.people.rounds import Answer, LearningParty
-from understudy.protocols.protocol import Protocol
 
 _FAR = 27.0  # what suits Adult and a9a at ε = 8, with 16,000 reports as with 50,000 (benchmarks/fed_wae)
 
@@ -142,8 +141,4 @@ def _night(config: Config, number: int) -> FastRng:
     return FastRng(int(np.random.SeedSequence((config.seed, number)).generate_state(1)[0]))
 
 
-train = WakeSleep.train
-PROTOCOL = Protocol(
-    name="wake-sleep", paper=__doc__, config=Config, party=WakeSleepParty, train=train, same_people=False,
-    kinds=("table", "image", "series"), audit="reports",
-)  # fmt: skip
+PROTOCOL = WakeSleep.record(WakeSleepParty, Config, paper=__doc__, kinds=("table", "image", "series"), audit="reports")

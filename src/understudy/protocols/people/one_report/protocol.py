@@ -45,7 +45,6 @@ from understudy.protocols.people.one_report.party import (
 )
 from understudy.protocols.people.one_report.plan import Asking, Plan, first_round, second_round
 from understudy.protocols.people.run import TwoRounds
-from understudy.protocols.protocol import Protocol
 
 __all__ = ["PROTOCOL", "Config", "train"]
 
@@ -185,7 +184,6 @@ def _place(schema: Schema, levels: tuple[int, ...], target: str | None) -> int |
 
 
 train = _Run.train
-PROTOCOL = Protocol(
-    name="one-report", paper=__doc__, config=Config, party=build_party, parties=(OneReportParty, CollectingReports),
-    train=train, same_people=False, audit="one-report",
-)  # fmt: skip
+PROTOCOL = _Run.record(
+    build_party, Config, paper=__doc__, parties=(OneReportParty, CollectingReports), audit="one-report"
+)
