@@ -90,18 +90,23 @@ def _by_counts(layers: Sequence[Tensor], fan: int, noise: float, total: float, l
         means[depth] = (below * means[depth] + sums) / (1 + below)
         variances[depth] = below / (1 + below)
         expected.insert(0, _children(expected[0], len(means[depth]), fan, 0).sum(1))
-    nodes = law.new_tensor([total])
+    nodes, out = law.new_tensor([total]), torch.zeros(1, dtype=torch.bool)
     for layer, variance, smooth in zip(means, variances, expected, strict=True):
         size = len(layer) if len(nodes) == 1 and layer is means[0] else fan
         counted, even = (_children(part, len(nodes), size, empty) for part, empty in ((layer, -torch.inf), (smooth, 0)))
-        nodes = to_simplex(_drawn_to_law(counted, nodes, noise * variance**0.5, even), nodes).flatten()[: len(layer)]
+        drawn, standing = _drawn_to_law(counted, nodes, noise * variance**0.5, even, out)
+        nodes, out = to_simplex(drawn, nodes).flatten()[: len(layer)], standing.flatten()[: len(layer)]
     return nodes
 
 
-def _drawn_to_law(children: Tensor, parents: Tensor, noise: float, law: Tensor) -> Tensor:
-    """Each parent's children, drawn to their shares by the law; those that stand out of it stay."""
+def _drawn_to_law(children: Tensor, parents: Tensor, noise: float, law: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Each parent's children, drawn to their shares by the law, and which ones stand out of it: these stay. Where the
+    parent stood `out` itself, one of its few children does, not of all.
+    """
     there, alone = children.isfinite(), (parents < 2 * noise) | (len(parents) == 1)
-    clear = clearly(children.numel(), alone[:, None]) * noise
+    clear = clearly(children.numel(), alone[:, None])
+    few = clearly(children.shape[1] * int(out.sum()), torch.zeros_like(alone))[:, None]
+    clear = torch.where(out[:, None], few, clear) * noise
     counted, others = torch.where(there, children, 0), there
     for _ in range(_ROUNDS + 1):
         long = torch.where(others, law, 0)
@@ -113,7 +118,7 @@ def _drawn_to_law(children: Tensor, parents: Tensor, noise: float, law: Tensor) 
     found = torch.where(there, torch.where(others, drawn, counted).clamp(min=0), 0)
     # Those who are left over are where the others are: a projection would put as many of them in empty nodes.
     more = (parents / found.sum(1).clamp(min=1e-9)).clamp(min=1)[:, None]
-    return torch.where(there, found * more, -torch.inf)
+    return torch.where(there, found * more, -torch.inf), there & ~others
 
 
 def _without_ends(leaves: Tensor, lost: float) -> Tensor:
