@@ -20,9 +20,8 @@ from exchange_cases import Served, generator, served
 
 from understudy.ground.errors import ArtefactError, ConfigError, ExchangeError
 from understudy.services.exchange.client import Client
-from understudy.services.exchange.offer_file import digest_of, seal
+from understudy.services.exchange.offer_file import Store, Upload, digest_of, seal
 from understudy.services.exchange.serve import open_exchange, server_for
-from understudy.services.exchange.store import Store, Upload
 from understudy.services.web.limits import Limits, Rate
 
 MEMBERS = 50

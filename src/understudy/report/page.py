@@ -34,9 +34,8 @@ from understudy.ground.check import readable
 from understudy.ground.errors import ArtefactError, PrivacyError, UnderstudyError
 from understudy.report import plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
-from understudy.report.ledgers import Timeline
 from understudy.report.marks import column_mark, mark, raw_mark
-from understudy.report.measure import KINDS, Measured, measure, sound, timelines
+from understudy.report.measure import KINDS, Measured, Timeline, measure, sound, timelines
 from understudy.report.people import People, laid_out, people_shares
 from understudy.report.people import findings as people_findings
 from understudy.report.sheets import drawn_arrays, error_bars, label_table, sheets

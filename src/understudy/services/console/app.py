@@ -21,7 +21,7 @@ from understudy.ground.errors import ArtefactError, UnderstudyError
 from understudy.privacy.accounts.budget import shown, shown_left
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.report import plots
-from understudy.report.ledgers import timeline
+from understudy.report.measure import timeline
 from understudy.report.page import write_report
 from understudy.report.plots import picture, tag
 from understudy.runtime.lifetimes import INVITED_DAYS

@@ -1,4 +1,4 @@
-"""One generator as one file: safetensors, with card and schema as JSON in its metadata.
+"""One generator as one file (safetensors, with card and schema as JSON in its metadata), and the folder of such files.
 
 The file's SHA-256 is the generator's name everywhere: equal bytes are one offer, and an offer never changes. `seal`
 writes equal bytes for equal generators.
@@ -8,15 +8,26 @@ after every key of the card, the schema, and every name, shape and dtype in the 
 requires and the card's network has by arithmetic. So a small file cannot ask for a large network.
 Edges: a header above 1 MiB, values that are not finite, keys or tensors too many, too few or twice, and text that is no
 Unicode are refused; nothing is loaded then.
+
+In the folder files lie under the SHA-256 of their bytes: whole or not at all, and never changed. An upload grows in
+`incoming/` while its digest is computed. `keep` syncs it, renames it to its place and syncs the folder; the database
+learns of it afterwards. So whatever the database names is there and whole, and a crash leaves at most a file that
+nobody names, which `sweep` removes at the next start.
 """
 
+import fcntl
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import os
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
@@ -26,13 +37,16 @@ from torch import nn
 from understudy.data.kinds import AnySchema
 from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts, network_class
-from understudy.ground.errors import ArtefactError
+from understudy.ground.durable import own_file, own_folder, sync_folder
+from understudy.ground.errors import ArtefactError, ExchangeError
 from understudy.ground.pack import read_header
 from understudy.protocols.sgde.offer import Requirements, check_network, check_offer, schema_of
 from understudy.protocols.sgde.sums import check_noise
+from understudy.services.web.limits import Limits
 
 SUFFIX = ".safetensors"
 _KEY = "understudy"
+_SECONDS = 5.0  # to wait where too many uploads are under way
 
 
 def seal(generator: GeneratorParts) -> bytes:
@@ -125,3 +139,97 @@ _read_json = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse, p
 def _words(error: Exception) -> str:
     said = f"{error!s} is missing" if isinstance(error, KeyError) else str(error)
     return said if said.endswith(".") else f"{said}."
+
+
+# The folder
+
+
+class Store:
+    """A folder of immutable files. One process at a time may serve it."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._incoming, self._offers = self.folder / "incoming", self.folder / "offers"
+        for place in (self.folder, self._incoming, self._offers):
+            own_folder(place)
+        self._counting, self._under_way = threading.Lock(), Counter[str]()  # uploads by silo
+        self._lock = own_file(self.folder / "lock", os.O_RDWR)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go when the process dies
+        except OSError:
+            os.close(self._lock)
+            raise ArtefactError(f"{self.folder} is being served by another process.") from None
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def path(self, digest: str) -> Path:
+        return self._offers / digest[:2] / f"{digest}{SUFFIX}"
+
+    @contextmanager
+    def receive(self, silo: str, most: int, limits: Limits) -> Iterator["Upload"]:
+        """A new upload of this silo, of at most so many bytes. 429 or 503 where too many are under way."""
+        wait = "the most: try again when one is done. Nothing was stored."
+        with self._counting:
+            mine, everybody = self._under_way[silo], self._under_way.total()
+            if mine >= limits.uploads:
+                raise ExchangeError(429, f'"{silo}" has {mine} uploads under way, {wait}', retry_after=_SECONDS)
+            if everybody >= limits.uploads_in_all:
+                raise ExchangeError(503, f"{everybody} uploads are under way in all, {wait}", retry_after=_SECONDS)
+            self._under_way[silo] += 1
+        try:
+            with Upload(self, self._incoming / uuid.uuid4().hex, most) as upload:
+                yield upload
+        finally:
+            with self._counting:
+                self._under_way -= Counter([silo])
+
+    def remove(self, digest: str) -> None:
+        self.path(digest).unlink(missing_ok=True)
+
+    def sweep(self, named: Iterable[str]) -> int:
+        """Delete what a crash left behind: torn uploads, and files that the database never learned of."""
+        keep = {self.path(digest) for digest in named}
+        leftovers = [*self._incoming.iterdir(), *(set(self._offers.glob(f"*/*{SUFFIX}")) - keep)]
+        for path in leftovers:
+            path.unlink()
+        return len(leftovers)
+
+
+class Upload:
+    """A file on its way in. Leaving the `with` block without `keep` leaves nothing behind."""
+
+    def __init__(self, store: Store, path: Path, most: int) -> None:
+        self._store, self.path, self._most = store, path, most
+        self._hash, self.size = hashlib.sha256(), 0
+
+    def __enter__(self) -> Self:
+        self._file = os.fdopen(own_file(self.path, os.O_WRONLY | os.O_EXCL), "wb")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+    def write(self, chunk: bytes) -> None:
+        """Take more bytes; 413 as soon as they are too many."""
+        self.size += len(chunk)
+        if self.size > (most := self._most):
+            raise ExchangeError(413, f"A generator here has at most {most:,} bytes. Nothing was stored.")
+        self._hash.update(chunk)
+        self._file.write(chunk)
+
+    def finish(self, digest: str) -> None:
+        """All bytes are here: they are those of this digest, or 422."""
+        self._file.flush()
+        if (found := self._hash.hexdigest()) != digest:
+            raise ExchangeError(422, f"The bytes that came have the SHA-256 {found}, not {digest}. Nothing was stored.")
+
+    def keep(self, digest: str) -> None:
+        """Put the file in its place for good; on return it survives a power cut."""
+        os.fsync(self._file.fileno())
+        place = self._store.path(digest)
+        own_folder(place.parent)
+        os.replace(self.path, place)
+        for folder in (place.parent, place.parent.parent):
+            sync_folder(folder)

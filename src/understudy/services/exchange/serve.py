@@ -19,8 +19,8 @@ from understudy.ground.errors import ConfigError, ExchangeError
 from understudy.protocols.sgde.offer import Requirements
 from understudy.services.exchange.app import build_app
 from understudy.services.exchange.database import ADMIN, Caller, Database, Token, issue
+from understudy.services.exchange.offer_file import Store
 from understudy.services.exchange.service import Exchange
-from understudy.services.exchange.store import Store
 from understudy.services.web.limits import Limits
 from understudy.services.web.skeleton import server_behind_doors
 

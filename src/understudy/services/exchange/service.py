@@ -37,7 +37,7 @@ from understudy.services.exchange.database import (
     issue,
     now,
 )
-from understudy.services.exchange.store import Store, Upload
+from understudy.services.exchange.offer_file import Store, Upload
 from understudy.services.web.limits import Limits
 
 NOTHING = "Nothing was stored."
