@@ -6,9 +6,9 @@ From the root of a checkout. The law (`people`) has 30 columns: ten lists, a cha
 numbers and nine reals, some of them skewed; and an outcome. Three effects need three columns at once: one list is the
 parity of two others, but for one person in five; one number rises with another one in half of the groups, and falls in
 the others; and the outcome depends on two columns that by themselves say little of it. Bins are declared.
-Figures are of a million synthetic rows beside four million fresh ones of the law, in fifths of a number: mean distance
+Figures are of 300,000 synthetic rows beside a million fresh ones of the law, in fifths of a number: mean distance
 of all pairs (`two`), of 200 sets of three that were drawn once (`three`), of the three that have an effect (`planted`),
-and the AUC of boosting on the outcome. `law` is a million fresh rows in place of synthetic ones: what no method passes.
+and the AUC of boosting on the outcome. `law` is 300,000 fresh rows in place of synthetic ones: what no method passes.
 `exact` has no noise: its error is the model's and the people's alone.
 """
 
@@ -41,7 +41,7 @@ from understudy.runs.federation import Federation
 HERE = Path(__file__).parent
 FIELDS = ["method", "people", "two", "three", "planted", "auc", "fit_s"]
 BATCH = 1 << 18
-DRAWN, FRESH, LEARNED = (2_000, 4_000, 2_000) if quick() else (1_000_000, 4_000_000, 100_000)
+DRAWN, FRESH, LEARNED = (2_000, 4_000, 2_000) if quick() else (300_000, 1_000_000, 50_000)
 LISTS, WHOLE, REALS = range(10), range(10), range(9)
 SIZES = [2, 2, 2, 3, 4, 5, 6, 8, 10, 12]
 PLANTED = (("list0", "list1", "list2"), ("list3", "whole0", "real0"), ("list1", "whole1", "outcome"))
