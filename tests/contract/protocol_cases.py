@@ -456,7 +456,8 @@ CASES = [
     Case("Visits, a grid, events that are drawn", "visits", CHAINS | {"chunk": 16},
          lambda: split_rows(*beside_visits(30, cut="draw"), clinic=2, bank=2), one_payment=True),
     RowsCase("Gram, rows, one party", "gram", MIXTURE, lambda: apart(1), one_payment=True),
-    RowsCase("Gram, rows, levels bought", "gram", MIXTURE, lambda: undeclared(apart(2)), one_payment=True),
+    RowsCase("Gram, rows, levels bought, threes searched", "gram", MIXTURE | {"searched_triples": 2},
+         lambda: undeclared(apart(2)), one_payment=True),
     Case(
         "Gram, columns, levels bought, a target", "gram", MIXTURE | {"target": "smoker", "chosen_triples": 2},
         lambda: undeclared(vertical(2)), Budget(epsilon=80.0, delta=1e-5), one_payment=True,  # tables are chosen

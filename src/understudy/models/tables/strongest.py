@@ -81,13 +81,16 @@ def strongest_triples(
 
     def fits(a: int, b: int) -> bool:
         cells = sizes[a] * sizes[b] * sizes[target]
-        if {a, b, target} in besides:
-            return False
-        return cells <= MOST_CELLS and cells * noise * math.sqrt(2 / math.pi) <= _NOISE * tables.people
+        return {a, b, target} not in besides and is_worth_its_cells(cells, noise, tables.people)
 
     pairs = [pair for pair in sorted((min(pair), max(pair)) for pair in among) if fits(*pair)]
     strongest = sorted(pairs, key=lambda pair: -min(told[pair[0]], told[pair[1]]))[:wanted]
     return torch.tensor(sorted(strongest), dtype=torch.int64).reshape(-1, 2)
+
+
+def is_worth_its_cells(cells: int, noise: float, people: float) -> bool:
+    """Whether a three-way table of so many, each with such noise, can tell something of so many people."""
+    return cells <= MOST_CELLS and cells * noise * math.sqrt(2 / math.pi) <= _NOISE * people
 
 
 def information(tables: Tables, sizes: Sequence[int], target: int) -> list[float]:

@@ -22,13 +22,14 @@ from understudy.models.tables.given_rules import Ruled
 from understudy.models.tables.loss import Triple
 from understudy.models.tables.merged_levels import all_that_was_counted, levels_of_none, never_drawn
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.noisy_tables import read_tables
+from understudy.models.tables.noisy_tables import Tables, read_tables
 from understudy.models.tables.strongest import strongest_pairs, strongest_triples
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.secure.counts import scaled
 from understudy.protocols.gram.forecast import expectation
 from understudy.protocols.gram.settings import Config
 from understudy.protocols.gram.stages import Counts, Pairs
+from understudy.protocols.gram.threes import Threes, found_threes, halves
 from understudy.protocols.joint.found import Found
 
 
@@ -129,10 +130,28 @@ class Chooser:
         names, codec = self.schema.names, self.codec(measured)
         place = names.index(self.config.target or "")
         listed = [frozenset(map(names.index, triple)) for triple in self.config.triples]
-        tables = read_tables(
+        tables = self._tables(measured)
+        return strongest_triples(tables, codec.sizes, place, most, among=among.tolist(), noise=noise, besides=listed)
+
+    def halves(self, measured: Measured) -> Tensor:
+        """Which levels of each column are in its upper half."""
+        return halves(self._tables(measured), self.codec(measured).sizes)
+
+    def threes(self, measured: Measured, found: Found, noise: float) -> Tensor:
+        """The columns, (n, 3), that go together beyond their pairs; `noise`: of a cell of their tables."""
+        stage, names = found.stage("threes"), self.schema.names
+        assert isinstance(stage, Threes)
+        listed = [frozenset(map(names.index, triple)) for triple in self.config.triples]
+        return found_threes(
+            self._tables(measured), self.codec(measured).sizes, stage, *found["threes"], self.config.searched_triples,
+            cells_noise=noise, besides=listed,
+        )  # fmt: skip
+
+    def _tables(self, measured: Measured) -> Tables:
+        codec = self.codec(measured)
+        return read_tables(
             measured.gram, codec.sizes, noise=measured.loudness, people=measured.people, ties=rule_ties(codec)
         )
-        return strongest_triples(tables, codec.sizes, place, most, among=among.tolist(), noise=noise, besides=listed)
 
     def codec(self, measured: Measured) -> Codec | Levels:
         """The levels on which pairs were counted, with this schema's rules."""
@@ -142,7 +161,13 @@ class Chooser:
         return Levels.from_tensors(schema, measured.levels.tensors())
 
 
-_WORDS = {"reach": "where numbers are", "fine": "fine tables", "pairs": "pairs", "again": "pairs once more"}
+_WORDS = {
+    "reach": "where numbers are",
+    "fine": "fine tables",
+    "pairs": "pairs",
+    "threes": "threes",
+    "again": "pairs once more",
+}
 
 
 def fitted(

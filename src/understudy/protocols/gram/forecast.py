@@ -115,9 +115,14 @@ def _words(study: Any) -> list[str]:
         ]
     if layout.unbounded:
         words.insert(0, f"where {', '.join(column.name for column in layout.unbounded)} lie")
+    if config.searched_triples:
+        words.append(f"{math.comb(layout.columns, 3):,} threes of columns, in halves")
     twice = [f"{layout.columns - 1:,} with {config.target}"] if config.target and layout.columns > 1 else []
     twice += [f"the {config.refined:,} strongest"] if config.refined else []
-    words += [f"pairs once more: {', '.join(twice)}"] if twice else []
+    second = [f"pairs once more: {', '.join(twice)}"] if twice else []
+    if config.searched_triples:
+        second.append(f"up to {config.searched_triples} three-way tables that go beyond pairs")
+    words += [", and ".join(second)] if second else []
     words[-1] += f", and {len(config.triples)} three-way tables" if config.triples else ""
     if study.most_triples:
         words[-1] += (

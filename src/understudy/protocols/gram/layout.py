@@ -6,6 +6,7 @@ same: it is a sum of parts, one of every holder in them. Over rows there is one 
 columns every block has one holder or two.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -208,7 +209,7 @@ class Layout:
         good = isinstance(pairs, Tensor) and pairs.dtype == torch.int64 and pairs.shape == (expected, 2)
         if good and bool(((pairs >= 0) & (pairs < self.columns)).all()):
             wanted[pairs[:, 0], pairs[:, 1]] = True
-        if int(wanted.triu(1).sum()) != expected or not expected:
+        if not good or int(wanted.triu(1).sum()) != expected:
             raise MessageError(
                 f"{expected} different pairs of columns were due, the lower first. Nothing was charged or sent."
             )
@@ -263,6 +264,26 @@ class Layout:
         if any(self.sizes[a] * self.sizes[b] * self.sizes[place] > MOST_CELLS for a, b in named):
             raise MessageError(f"a three-way table has more than {MOST_CELLS:,} cells. Nothing was charged or sent.")
         return tuple((names[a], names[b], target) for a, b in named)
+
+    def searched_tables(self, chosen: Any, most: int, besides: Sequence[Names]) -> tuple[Names, ...]:
+        """The three-way tables of these columns, (n, 3), each in rising order. Edges: as above → MessageError."""
+        good = isinstance(chosen, Tensor) and chosen.dtype == torch.int64 and chosen.ndim == 2 and chosen.shape[1] == 3
+        good = good and bool(((chosen >= 0) & (chosen < self.columns) & (chosen.diff(dim=1) > 0).all(1)[:, None]).all())
+        named = [tuple(self.joint.names[column] for column in one) for one in chosen.tolist()] if good else []
+        cells = [math.prod(self.sizes[column] for column in one) for one in chosen.tolist()] if good else []
+        again = {frozenset(one) for one in besides}.intersection(map(frozenset, named))
+        if (
+            not good
+            or len(set(named)) != len(named)
+            or len(named) > most
+            or max(cells, default=0) > MOST_CELLS
+            or again
+        ):
+            raise MessageError(
+                f"at most {most} different sets of three columns, of up to {MOST_CELLS:,} cells, were due for "
+                "three-way tables. Nothing was charged or sent."
+            )
+        return tuple((a, b, c) for a, b, c in named)
 
     def place(self, names: Sequence[str]) -> Place | None:
         """Where the three-way table of these columns is counted; None where they are of three groups, or unknown."""

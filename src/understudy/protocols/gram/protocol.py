@@ -34,9 +34,10 @@ from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.rows import Rows
-from understudy.protocols.gram.settings import AGAIN, again_share
+from understudy.protocols.gram.settings import AGAIN, SEARCH, again_share
 from understudy.protocols.gram.settings import Config as Config
 from understudy.protocols.gram.stages import FineTables, Pairs, Spread
+from understudy.protocols.gram.threes import MOST_COLUMNS, Threes
 from understudy.protocols.gram.trees import Trees, TreesRead, levels_counted, runs_of
 from understudy.protocols.joint import run
 from understudy.protocols.joint.found import Found
@@ -53,6 +54,7 @@ class GramPricing(CellPricing):
     config: Config = field(default_factory=Config)
     buys: bool = False
     again: bool = False
+    searches: bool = False
 
     def shares(self, budget: Budget, people: int | None) -> Sequence[float]:
         config, known = self.config, people or self.config.public_people
@@ -61,12 +63,14 @@ class GramPricing(CellPricing):
             scouting = 1 - AGAIN
             if config.target is not None and known is not None and self.again and config.private:
                 # of all pairs, with that part of the budget
-                noise = self.noise_within(budget, self._split(scouting))[-2]
+                noise = self.noise_within(budget, self._split(scouting))[-2 - self.searches]
                 scouting = 1 - again_share(known, noise * scouting**0.5)
         return self._split(scouting)
 
     def _split(self, scouting: float) -> list[float]:
         pairs = [scouting, 1 - scouting] if self.again else [1.0]
+        if self.searches:
+            pairs = [pairs[0] * (1 - SEARCH), SEARCH, pairs[1] * (1 - SEARCH)]
         fine = self.config.fine
         if not self.buys:
             return pairs
@@ -80,15 +84,15 @@ class Gram(Study[Rows]):
 
     "reach": where numbers without bounds are, in public cells of all numbers (`data.encoding.reach`). "fine": tables by
     which, and by nothing else, levels are chosen where they are bought (`data.encoding.fine`). "pairs": on these
-    levels. "again": pairs with a `target`, those that are strongest, and three-way tables; what is paid for it is fixed
-    before any of it is chosen.
+    levels. "threes": by which tables of any three columns are found. "again": pairs with a `target`, those that are
+    strongest, and three-way tables; what is paid for it is fixed before any of it is chosen.
     """
 
     family: ClassVar[str] = "gram"
     settings: ClassVar[type[Any]] = Config
     settled: ClassVar[tuple[str, ...]] = (
-        "private", "fine", "target", "refined", "scouting", "public_people", "triples", "chosen_triples", "colluding",
-        "most_holders",
+        "private", "fine", "target", "refined", "scouting", "public_people", "triples", "chosen_triples",
+        "searched_triples", "colluding", "most_holders",
     )  # fmt: skip
     lasting: ClassVar[tuple[str, ...]] = ("fine", "pairs")
     across: ClassVar[bool] = False  # only the pairs of columns that are with different groups
@@ -107,6 +111,11 @@ class Gram(Study[Rows]):
         self.most_triples = 0
         if config.target is not None:
             self.most_triples = min(config.most_triples, len(self.layout.tables_beside(config.target)))
+        if config.searched_triples and (len(self.grid.groups) > 1 or not 3 <= self.layout.columns <= MOST_COLUMNS):
+            raise ConfigError(
+                f"three-way tables are searched among 3 to {MOST_COLUMNS} columns that every holder has. "
+                "Nothing was charged."
+            )
         _ = self.spreads
 
     @property
@@ -120,7 +129,14 @@ class Gram(Study[Rows]):
             words = {"fine": "the fine tables of all columns"} | words
         if self.layout.unbounded:
             words = {"reach": "where numbers without bounds are"} | words
-        return words | ({"again": "some pairs of the joint Gram matrix once more"} if self.twice else {})
+        if self.config.searched_triples:
+            words |= {"threes": "which three columns go together"}
+        return words | ({"again": "some pairs of the joint Gram matrix once more"} if self.second else {})
+
+    @property
+    def second(self) -> bool:
+        """Whether something is measured after all pairs were."""
+        return bool(self.twice or self.config.searched_triples)
 
     @cached_property
     def spreads(self) -> dict[str, Spread]:
@@ -138,13 +154,13 @@ class Gram(Study[Rows]):
             )
         wanted = layout.all_pairs(across=self.across)
         cells = Counter({block: layout.marked_in(block, wanted) for block in layout.grid.blocks})
-        for names in triples if not self.twice else ():
+        for names in triples if not self.second else ():
             place = layout.place(names)
             assert place is not None
             cells[place.block] += 1
         if not +cells:
             raise ConfigError("no pair of columns lies across holders. Nothing was charged.")
-        again = self.twice + len(triples) + self.most_triples
+        again = self.twice + len(triples) + self.most_triples + self.config.searched_triples
 
         def of_columns(trees: Mapping[int, Trees]) -> Spread | None:
             nodes = Counter({(g, g): own.moved for g, own in trees.items()})
@@ -154,15 +170,18 @@ class Gram(Study[Rows]):
             "reach": of_columns(layout.tops),
             "fine": of_columns(dict(enumerate(layout.trees))) if layout.buys else None,
             "pairs": Spread.least(layout, cells, colluding),
-            "again": Spread.even(layout, again) if self.twice else None,
+            "threes": Spread.even(layout, math.comb(layout.columns, 3)) if self.config.searched_triples else None,
+            "again": Spread.even(layout, again) if self.second else None,
         }
         return {name: spread for name, spread in found.items() if spread is not None}
 
     @cached_property
     def pricing(self) -> GramPricing:
         config, moved = self.config, tuple(spread.moved for spread in self.spreads.values())
-        again = bool(self.twice)
-        return GramPricing(config.colluding, config.most_holders, moved, config, self.layout.buys, again)
+        return GramPricing(
+            config.colluding, config.most_holders, moved, config, self.layout.buys, self.second,
+            config.searched_triples > 0,
+        )  # fmt: skip
 
     def check_noise(self, noise: Sequence[float], parties: int) -> None:
         for number, (name, sigma) in enumerate(zip(self.spreads, noise, strict=True)):
@@ -192,14 +211,20 @@ class Gram(Study[Rows]):
                 fine = before["fine"]
                 assert isinstance(fine, FineTables)
                 layout = fine.layout.on_levels(terms["groups"])
-            tables = () if self.twice else self.config.triples
+            tables = () if self.second else self.config.triples
             return Pairs(layout, layout.all_pairs(across=self.across), tables, spread)
         first = before["pairs"]
         assert isinstance(first, Pairs)
         layout, target, tables = first.layout, self.config.target, self.config.triples
-        expect(terms, *(["pairs", "tables"] if self._chooses else []))
+        if name == "threes":
+            expect(terms, "upper")
+            return Threes(layout, terms["upper"])
+        searched = self.config.searched_triples
+        expect(terms, *(["pairs", "tables"] if self._chooses else []), *(["threes"] if searched else []))
         pairs = terms["pairs"] if self._chooses else layout.pairs_with(target)
         wanted = layout.marked(pairs, self.twice, target)
+        if searched:
+            tables += layout.searched_tables(terms["threes"], searched, tables)
         if self.most_triples and target is not None:
             tables += layout.chosen_tables(terms["tables"], self.most_triples, target)
         elif self._chooses and not (isinstance(terms["tables"], Tensor) and not len(terms["tables"])):
@@ -220,18 +245,25 @@ class Gram(Study[Rows]):
         if name == "pairs" and self.layout.buys:
             groups = self.levels(found).groups
             return {"groups": {str(place): torch.from_numpy(group) for place, group in enumerate(groups)}}
-        if name != "again" or not self._chooses:
+        if name not in ("threes", "again") or not (self._chooses or self.config.searched_triples):
             return {}
         from understudy.protocols.gram.fit import Measured
 
         layout, target, so_far = self.layout, self.config.target, Measured.from_releases(found)
+        if name == "threes":
+            return {"upper": self.chooser.halves(so_far)}
+        terms: Terms = {}
+        if self.config.searched_triples:
+            terms["threes"] = self.chooser.threes(so_far, found, self.loudest(found, "again"))
+        if not self._chooses:
+            return terms
         pairs, tables = layout.pairs_with(target), torch.empty(0, 2, dtype=torch.int64)
         if self.config.refined:
             pairs = torch.cat([pairs, self.chooser.pairs(so_far, pairs)])
         if self.most_triples and target is not None:
             among = layout.tables_beside(target)
             tables = self.chooser.tables(so_far, among, self.most_triples, self.loudest(found, "again"))
-        return {"pairs": pairs, "tables": tables}
+        return terms | {"pairs": pairs, "tables": tables}
 
     def fine_tables(self, found: Found) -> TreesRead:
         """What the trees of all columns say."""

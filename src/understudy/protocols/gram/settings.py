@@ -13,6 +13,7 @@ from understudy.protocols.core import settings as usual
 LEAST_FINE = 0.02
 MOST_FINE = 0.9
 _CHOSEN, _MANY = 4, 10_000  # three-way tables with the target, where so many people or more are public
+SEARCH = 0.05  # of the pairs' budget, to find three-way tables
 AGAIN, _MOST_AGAIN = 0.2, 0.9  # of the pairs' budget, for those that are measured twice
 _FEW = 4.0  # that share is so much over the root of how many deviations of the noise the people are
 
@@ -77,6 +78,8 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     for which pairs of levels are multiplied as all levels were before. By default four where `public_people` says that
     there are 10,000 or more, and else none: they make all of that release noisier, by a sixth with 13 columns, and
     where people are few that costs more than it tells.
+    `searched_triples` (`gram/threes.py`): for tables of 100,000 people or more, where effects of three columns matter
+    that no pair shows. A twentieth of the pairs' budget finds them (benchmarks/scale).
     `rules`: nothing is measured for them: what is fitted is the law given the rules, and what is drawn keeps them.
     `most_holders`: nobody can check it over rows without an alignment, so the holders state it; noise is for a person
     who moves every count by so much. Over a grid alignment refuses such people, and the setting is for holders who fear
@@ -96,6 +99,9 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     )
     chosen_triples: int | None = setting(
         None, NONE_OR_MORE, "three-way tables of the target, chosen by the first release; 4 with many public people"
+    )
+    searched_triples: int = setting(
+        0, NONE_OR_MORE, "three-way tables of any columns of one holder, found by a release of all threes in halves"
     )
     rules: tuple[dict[str, Any], ...] = setting(
         (), usual.RULES, "what every row keeps across holders, besides the rules of their schemas (`data/rules.py`)"

@@ -1,0 +1,129 @@
+"""Gram with three-way tables of any columns, found by a release of all threes in halves."""
+
+import math
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from understudy.api.train import train
+from understudy.data.schema import Boolean, Ordinal, Schema
+from understudy.data.table import open_table
+from understudy.ground.errors import ConfigError, MessageError
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.gram.protocol import Config, Gram
+from understudy.protocols.gram.rows import Rows
+from understudy.protocols.gram.threes import Threes
+from understudy.protocols.joint.stage import Stage
+from understudy.runs.federation import Federation
+
+BITS = Schema(columns=tuple(Boolean(name=f"b{n}") for n in range(7)))
+MIXED = Schema(
+    columns=(*BITS.columns[:3], Ordinal(name="o", categories=(1, 2, 3)), Ordinal(name="p", categories=(1, 2, 3, 4)))
+)
+SEARCH = Config(searched_triples=2)
+
+
+def rows(schema: Schema, people: int, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    named = {c.name: rng.integers(0, c.size, people) for c in schema.columns}
+    return pd.DataFrame({n: v.astype(bool) if n.startswith("b") else v + 1 for n, v in named.items()})
+
+
+def stage(upper: Tensor, schema: Schema = MIXED) -> Threes:
+    study = Gram(SEARCH, {"one": schema})
+    made = study.stage("threes", {"upper": upper}, 1.0, {"pairs": study.stage("pairs", {}, 1.0, {})})
+    assert isinstance(made, Threes)
+    return made
+
+
+def counted(own: Threes, frame: pd.DataFrame, schema: Schema = MIXED) -> Tensor:
+    return own.count(Rows(open_table(frame, schema), own.layout, 0))["threes"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_person_moves_every_sum_by_one_whichever_halves_are_named_and_that_is_paid_for(seed: int) -> None:
+    width = sum(c.size for c in MIXED.columns)
+    named = (
+        torch.from_numpy(np.random.default_rng(seed).random(width) < 0.5)
+        if seed
+        else torch.zeros(width, dtype=torch.bool)
+    )
+    own, frame = stage(named), rows(MIXED, 30, seed)
+    moved = counted(own, frame) - counted(own, frame[:-1])
+    assert moved.abs().eq(1).all()
+    (block,) = own.blocks.values()
+    assert float(moved.double().norm()) == block.sensitivity
+    study = Gram(SEARCH, {"one": MIXED})
+    assert study.spreads["threes"].moved == ((1.0, math.comb(5, 3)),)
+    assert study.spreads["again"].moved == ((1.0, 2),)
+
+
+def test_sums_are_those_of_all_people_in_the_order_of_the_columns() -> None:
+    upper = torch.tensor([0, 1] * 3 + [0, 0, 1] + [0, 1, 1, 1], dtype=torch.bool)
+    frame = rows(MIXED, 40)
+    signs = np.stack([frame[n] for n in ("b0", "b1", "b2")] + [frame["o"] > 2, frame["p"] > 1], 1) * 2 - 1
+    wanted = [int(signs[:, one].prod(1).sum()) for one in combinations(range(5), 3)]
+    assert counted(stage(upper), frame).tolist() == wanted
+
+
+PARITY = rows(BITS, 20_000).assign(b6=lambda frame: frame["b0"] ^ frame["b3"])
+
+
+def drawn(frame: pd.DataFrame, **settings: Any) -> tuple[pd.DataFrame, Mapping[str, Any]]:
+    federation = Federation.rehearsal({"one": frame}, {"one": BITS}, budget=Budget(1.0, 1e-6), seed=5)
+    result = train("gram", federation, components=32, steps=600, device="cpu", **settings)
+    return result.generator.sample(4_000, seed=1), result.artefact.card
+
+
+def test_a_parity_of_three_columns_is_found_and_drawn_and_by_pairs_alone_it_is_not() -> None:
+    kept = {}
+    for many in (0, 1):
+        made, card = drawn(PARITY, searched_triples=many)
+        kept[many] = float((made["b6"] == (made["b0"] ^ made["b3"])).mean())
+        assert len(card["releases"]) == 1 + 2 * many
+    assert kept[0] < 0.6
+    assert kept[1] > 0.9
+
+
+def test_where_no_three_columns_have_an_effect_no_table_is_measured() -> None:
+    found, _ = drawn(rows(BITS, 20_000, seed=3), searched_triples=3)
+    pairs = found.corr().to_numpy()[np.triu_indices(7, 1)]
+    assert np.abs(pairs).max() < 0.1
+
+
+BAD: dict[str, Any] = {
+    "more than agreed": torch.tensor([[0, 1, 2], [0, 1, 3], [0, 1, 4]]),
+    "one twice": torch.tensor([[0, 1, 2], [0, 1, 2]]),
+    "turned": torch.tensor([[1, 0, 2]]),
+    "a column twice": torch.tensor([[1, 1, 2]]),
+    "no such column": torch.tensor([[0, 1, 5]]),
+    "below the first": torch.tensor([[-1, 0, 1]]),
+    "not three": torch.tensor([[0, 1]]),
+    "of another type": torch.tensor([[0.0, 1.0, 2.0]]),
+    "no tensor": [[0, 1, 2]],
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_tables_that_are_none_are_refused_before_any_charge(bad: Any) -> None:
+    study = Gram(SEARCH, {"one": MIXED})
+    before: dict[str, Stage[Rows]] = {"pairs": study.stage("pairs", {}, 1.0, {})}
+    with pytest.raises(MessageError, match="Nothing was charged or sent"):
+        study.stage("again", {"threes": bad}, 1.0, before)
+    with pytest.raises(MessageError, match="Nothing was charged or sent"):
+        study.stage("threes", {"upper": bad}, 1.0, before)
+
+
+def test_columns_of_different_holders_and_too_many_columns_are_refused() -> None:
+    split = {"a": MIXED.select(["b0", "b1"]), "b": MIXED.select(["b2", "o", "p"])}
+    wide = Schema(columns=tuple(Boolean(name=f"b{n}") for n in range(65)))
+    for schemas in (split, {"one": wide}, {"one": MIXED.select(["b0", "b1"])}):
+        with pytest.raises(ConfigError, match="searched among 3 to 64 columns"):
+            Gram(SEARCH, schemas)
