@@ -88,8 +88,8 @@ class Law:
 
     def __init__(self) -> None:
         known = people(1 << 40, min(FRESH, 200_000)).drop(columns="id")
-        self.names = list(known)
-        self.cuts = {name: np.unique(np.quantile(known[name], [0.2, 0.4, 0.6, 0.8])) for name in known}
+        self.names = [str(name) for name in known]
+        self.cuts = {name: np.unique(np.quantile(known[name], [0.2, 0.4, 0.6, 0.8])) for name in self.names}
         parts = [self.codes(people(1 << 41 | n, min(BATCH, FRESH - n))) for n in range(0, FRESH, BATCH)]
         self.fresh = np.concatenate(parts)
         sets = np.random.default_rng(1).permuted(np.tile(np.arange(len(self.names)), (200, 1)), axis=1)[:, :3]
@@ -142,7 +142,7 @@ def written(path: Path, many: int) -> TableSource:
     writer = None
     for first in range(0, many, BATCH):
         rows = people(first, min(BATCH, many - first))
-        rows = rows.astype({name: str for name in rows if name.startswith(("list", "outcome"))})
+        rows = rows.astype({name: str for name in map(str, rows) if name.startswith(("list", "outcome"))})
         batch = pa.Table.from_pandas(rows, preserve_index=False)
         writer = writer or pq.ParquetWriter(path, batch.schema)
         writer.write_table(batch)

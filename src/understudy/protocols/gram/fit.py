@@ -142,8 +142,9 @@ class Chooser:
         stage, names = found.stage("threes"), self.schema.names
         assert isinstance(stage, Threes)
         listed = [frozenset(map(names.index, triple)) for triple in self.config.triples]
+        sums, spread = found["threes"]
         return found_threes(
-            self._tables(measured), self.codec(measured).sizes, stage, *found["threes"], self.config.searched_triples,
+            self._tables(measured), self.codec(measured).sizes, stage, sums, spread, self.config.searched_triples,
             cells_noise=noise, besides=listed,
         )  # fmt: skip
 
