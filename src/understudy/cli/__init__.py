@@ -11,9 +11,10 @@ import typer
 import understudy
 from understudy.cli import asking, evidence, exchange_silo, hub, ledger, schema, terminal
 from understudy.cli.init import init
+from understudy.cli.parts import Parts, count, counted_in
 from understudy.cli.party import aggregate, approve, collect, join
 from understudy.cli.status import console, status
-from understudy.cli.terminal import FileArg, NamesArePublic, argument, option, out, plain
+from understudy.cli.terminal import FileArg, NamesArePublic, RowsArg, argument, option, out, plain
 from understudy.ground.durable import free_folder
 from understudy.ground.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError, UtilityWarning
 from understudy.runs.runfile import RunFile
@@ -33,7 +34,7 @@ for name, group in {"schema": schema, "ledger": ledger, "federation": hub, "exch
     app.add_typer(group.app, name=name)
 for command in (
     init, asking.sample, asking.predict, asking.tables, hub.serve, join, aggregate, collect,
-    approve, status, console, evidence.evidence, evidence.sign, evidence.verify,
+    approve, count, status, console, evidence.evidence, evidence.sign, evidence.verify,
 ):  # fmt: skip
     app.command()(command)
 
@@ -79,7 +80,7 @@ def demo(
 
 @app.command()
 def synthesize(
-    table: FileArg,
+    table: RowsArg,
     epsilon: Annotated[float, option("What all of it may cost a person.")],
     delta: Annotated[float, option("The δ of the price.")] = 1e-6,
     schema: Annotated[Path | None, option("The public schema; without one a quarter of ε buys its domains.")] = None,
@@ -91,6 +92,7 @@ def synthesize(
     lifetime: terminal.Lifetime = None,
     rows: Annotated[int | None, option("Synthetic rows; default: about one a person, up to a million.", min=1)] = None,
     confirm: NamesArePublic = False,
+    parts: Parts = None,
 ) -> None:
     """Make a synthetic table from one table, with a price that is in the ledger first, and a page that judges it.
 
@@ -106,7 +108,7 @@ def synthesize(
     if schema is not None and (person is not None or confirm):
         raise ConfigError("a schema says who and what: leave --person and --names-and-kinds-are-public out.")
     folder = to or free_folder(Path("runs") / table.name.split(".")[0])
-    with terminal.training() as watch:
+    with terminal.training() as watch, counted_in(parts):
         result = carry_out(
             table, epsilon=epsilon, delta=delta, schema=schema, person=person, names_and_kinds_are_public=confirm,
             name=name, ledgers=ledgers, lifetime_epsilon=lifetime, folder=folder, rows=rows, watch=watch,
@@ -125,6 +127,7 @@ def run(
     example: Annotated[bool, option("Print a run file to start from.", "--example")] = False,
     seed: Annotated[int | None, option("Rehearse: repeatable noise, no real ledger, no privacy. Public rows.")] = None,
     quiet: Annotated[bool, option("Do not print the plan first.", "--quiet")] = False,
+    parts: Parts = None,
 ) -> None:
     """Carry out a run file: align people, train, save the generator, synthetic rows and a privacy statement.
 
@@ -142,7 +145,7 @@ def run(
         plain.print(f"{plan_file(body)}\n")
     from understudy.api.train import run_file
 
-    with terminal.training() as watch:
+    with terminal.training() as watch, counted_in(parts):
         result, folder = run_file(body, resume=resume, watch=watch, seed=seed)
     terminal.summary(result, folder)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from understudy.cli import terminal
+from understudy.cli.parts import Parts, counted_in
 from understudy.cli.terminal import Certificate, Key, Proxied, argument, bar_of, option
 from understudy.cli.terminal import plain as out
 from understudy.cli.terminal import plain_err as err
@@ -44,6 +45,7 @@ def join(
     address: Address = None,
     noise: Annotated[str, option('"fast" is not secure, and the card says so.')] = "secure",
     patience: Patience = 86_400.0,
+    parts: Parts = None,
     example: Annotated[bool, option("Print a policy to start from.", "--example")] = False,
 ) -> None:
     """Take part in one run with your own rows: sign its contract if your policy allows it, and answer until it ends."""
@@ -54,7 +56,8 @@ def join(
         raise typer.BadParameter(
             "An invitation, --table, --schema and --policy are needed (--example prints a policy)."
         )
-    _sit_down(invitation, schema, policy, ledger, home, address, patience, table=table, noise=noise)
+    with counted_in(parts):
+        _sit_down(invitation, schema, policy, ledger, home, address, patience, table=table, noise=noise)
 
 
 def aggregate(

@@ -156,11 +156,15 @@ def training() -> Iterator["Callable[[Rounds], None] | None"]:
 
 @contextmanager
 def bar_of() -> Iterator["Callable[[Rounds], None] | None"]:
-    """A bar of rounds, ε and time left, before it one of the ids that are masked; quiet when not in a terminal."""
+    """A bar of rounds, ε and time left, before it one of the ids that are masked, or of the parts of a long table that
+    were read; quiet when not in a terminal."""
     if not err.is_terminal:
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from understudy.data.reading.spread import parts_watched
+    from understudy.protocols.core import Progress as Rounds
 
     stage, spent = TextColumn("{task.description}"), TextColumn("{task.fields[spent]}")
     columns = (stage, BarColumn(), MofNCompleteColumn(), spent, TimeRemainingColumn())
@@ -175,11 +179,16 @@ def bar_of() -> Iterator["Callable[[Rounds], None] | None"]:
             words = " ".join(f"{name} ε={shown(value, 3)}" for name, value in rounds.epsilon().items())
             bar.update(task, spent=words)
         bar.update(task, completed=rounds.done)
-        if rounds.stage == "aligning" and over:
-            bar.stop()
+        if rounds.stage != "training" and over:
             bar.remove_task(tasks.pop(rounds.stage))
+            if not tasks:
+                bar.stop()
+
+    def watch_parts(done: int, of: int) -> None:
+        watch(Rounds(done, of, dict, "counting"))
 
     try:
-        yield watch
+        with parts_watched(watch_parts):
+            yield watch
     finally:
         bar.stop()

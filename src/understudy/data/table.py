@@ -140,13 +140,14 @@ class StreamedTable(Table):
         from understudy.data.reading.spread import spread_of
 
         is_part = self.part != ALL or self.key is not None
-        return None if is_part else spread_of(self.origin, self.named, len(self.schema.names) + 1)
+        return None if is_part else spread_of(self.origin, self.named, list(readers_of(self.schema, False)))
 
     def task(self, *what: Any) -> "Task":
         """What its parts are asked for: a function of this package, what it is told, what about, under which key."""
         from understudy.data.reading.spread import task_of
 
-        return task_of(self.origin, self.spread, list(readers_of(self.schema, False)), *what)
+        assert self.spread is not None
+        return task_of(self.origin, self.spread, *what)
 
     @property
     def _counted(self) -> Any:
@@ -157,11 +158,11 @@ class StreamedTable(Table):
     def _looked_at(self) -> tuple[int, int]:
         """The rows, and how many have the id of an earlier one. Every cell is looked at."""
         marks = Marks(self.key)
+        if isinstance(self.origin, EngineFrame):
+            judged(open_source(self.origin, {}), readers_of(self.schema, one_row_each=False))
         if self.spread is not None:
             from understudy.data.reading.spread import found_by
 
-            if isinstance(self.origin, EngineFrame):
-                judged(open_source(self.origin, {}), readers_of(self.schema, one_row_each=False))
             about, key = {"holder": self.source, "stage": "opening"}, secrets.token_bytes(32)
             task = self.task("understudy.data.table:checked_part", self.schema.to_dict(), about, key)
             marks, _ = found_by(self.spread, task)

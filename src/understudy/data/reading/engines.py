@@ -11,6 +11,7 @@ Edges: partitions that are others at the next count, as after a join of Spark's 
 that was kept (`persist`) or cut (`repartition(n, "id")`) has the same.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,8 @@ import pyarrow as pa
 from understudy.data.reading.sources import EngineFrame
 from understudy.data.reading.spread import Task, answer_of
 from understudy.ground.errors import ConfigError, SchemaError
+
+_RETRIES = 3  # of a part that could not be read: Dask tries once, unless it is told
 
 
 def engine_of(frame: Any) -> EngineFrame:
@@ -44,8 +47,12 @@ class _OnEngine(EngineFrame):
     def header(self) -> list[str]:
         return [*map(str, self._frame.columns)]
 
-    def _wanted(self, columns: Iterable[str]) -> list[str]:
-        return [name for name in columns if name in self.header]
+    def narrowed(self, columns: Iterable[str]) -> EngineFrame:
+        made: EngineFrame = type(self)(self._select([name for name in columns if name in self.header]))
+        return made
+
+    @abstractmethod
+    def _select(self, columns: list[str]) -> Any: ...
 
 
 class OnDask(_OnEngine):
@@ -57,15 +64,18 @@ class OnDask(_OnEngine):
     def of(self) -> int:
         return int(self._frame.npartitions)
 
+    def _select(self, columns: list[str]) -> Any:
+        return self._frame[columns].optimize()  # which may make one of several small partitions
+
     def __call__(self, task: Task) -> Iterator[bytes]:
         from dask import compute, delayed
 
         told, count = delayed(task.to_bytes()), delayed(_answer_of_frame, pure=False)
-        parts = self._frame[self._wanted(task.columns)].to_delayed()
-        yield from compute(*(count(told, number, part) for number, part in enumerate(parts)))
+        parts = enumerate(self._frame.to_delayed())
+        yield from compute(*(count(told, number, part) for number, part in parts), retries=_RETRIES)
 
     def tables(self, columns: list[str]) -> Iterator[pa.Table]:
-        for number, part in enumerate(self._frame[columns].to_delayed()):
+        for number, part in enumerate(self._select(columns).to_delayed()):
             yield _as_arrow(part.compute(), number)
 
 
@@ -85,7 +95,7 @@ class OnSpark(_OnEngine):
             ) from None
 
     def __call__(self, task: Task) -> Iterator[bytes]:
-        told, columns = task.to_bytes(), self._wanted(task.columns)
+        told, columns = task.to_bytes(), self.header
 
         def answers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import TaskContext
@@ -95,11 +105,14 @@ class OnSpark(_OnEngine):
             context: Any = TaskContext.get()
             yield pa.RecordBatch.from_pydict({"answer": [answer_of(told, context.partitionId(), table)]})
 
-        for row in self._frame.select(*map(_quoted, columns)).mapInArrow(answers, "answer binary").collect():
+        for row in self._frame.mapInArrow(answers, "answer binary").collect():
             yield bytes(row.answer)
 
+    def _select(self, columns: list[str]) -> Any:
+        return self._frame.select(*("`" + name.replace("`", "``") + "`" for name in columns))  # else a dot is a field
+
     def tables(self, columns: list[str]) -> Iterator[pa.Table]:
-        yield self._frame.select(*map(_quoted, columns)).toArrow()
+        yield self._select(columns).toArrow()
 
 
 class OnRay(_OnEngine):
@@ -123,11 +136,14 @@ class OnRay(_OnEngine):
         import ray
 
         told, count = ray.put(task.to_bytes()), ray.remote(_answer_of_block)
-        columns = self._wanted(task.columns)
+        columns = self.header
         waiting = [count.remote(told, number, block, columns) for number, block in enumerate(self._blocks)]
         while waiting:
             done, waiting = ray.wait(waiting)
             yield ray.get(done[0])
+
+    def _select(self, columns: list[str]) -> Any:
+        return self._frame.select_columns(columns)
 
     def tables(self, columns: list[str]) -> Iterator[pa.Table]:
         import ray
@@ -158,8 +174,3 @@ def _cut(block: pa.Table, columns: list[str]) -> pa.Table:
 
 def _no_rows(columns: list[str]) -> pa.Table:
     return pa.table({name: pa.nulls(0) for name in columns})
-
-
-def _quoted(name: str) -> str:
-    """A column's name as Spark takes it: a dot would be a field within."""
-    return "`" + name.replace("`", "``") + "`"

@@ -149,6 +149,10 @@ class EngineFrame(ABC):
         """What workers answer to a task (`spread.Task`), each for a part."""
 
     @abstractmethod
+    def narrowed(self, columns: list[str]) -> "EngineFrame":
+        """Those of these columns that it has."""
+
+    @abstractmethod
     def tables(self, columns: list[str]) -> Iterator[Any]:
         """All rows, brought here, as Arrow tables."""
 

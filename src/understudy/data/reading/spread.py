@@ -54,7 +54,6 @@ class Task:
     work: str  # one of `WORKS`
     told: dict[str, Any]  # what it is given
     about: dict[str, str]  # run, holder, stage, schema: what an answer has to say of itself
-    columns: list[str]  # that are read
     of: int
     key: bytes = field(repr=False)
     source: dict[str, Any] | None = None  # where all rows are, unless an engine has them
@@ -109,29 +108,22 @@ class Cores:
         return in_processes("understudy.data.reading.spread:answered", asks)
 
 
-def spread_of(origin: Any, named: Spread | None, columns: int) -> Spread | None:
-    """Who reads a long table's parts: the engine that has them, who was named, or all cores, where that is worth it."""
+def spread_of(origin: Any, named: Spread | None, columns: list[str]) -> Spread | None:
+    """Who reads these columns of a long table in parts: the engine that has them, who was named, or all cores, where
+    that is worth it."""
     from understudy.data.reading.parquet import pieces_of
 
-    if isinstance(origin, EngineFrame) or not isinstance(origin, TableSource):
-        return origin if isinstance(origin, EngineFrame) else None
-    if named is not None:
-        return named
-    of = pieces_of(origin, columns)
+    if isinstance(origin, EngineFrame):
+        return origin.narrowed(columns)
+    if named is not None or not isinstance(origin, TableSource):
+        return named if isinstance(origin, TableSource) else None
+    of = pieces_of(origin, len(columns))
     return Cores(of) if of > 1 else None
 
 
-def task_of(
-    origin: Any,
-    spread: Spread | None,
-    columns: list[str],
-    work: str,
-    told: dict[str, Any],
-    about: dict[str, str],
-    key: bytes,
-) -> Task:
+def task_of(origin: Any, spread: Spread, work: str, told: dict[str, Any], about: dict[str, str], key: bytes) -> Task:
     source = asdict(origin.within(Path.cwd())) if isinstance(origin, TableSource) else None
-    return Task(work, told, about, columns, 1 if spread is None else spread.of, key, source)
+    return Task(work, told, about, spread.of, key, source)
 
 
 def answered(ask: bytes) -> bytes:
@@ -213,6 +205,10 @@ def found_by(spread: Spread, task: Task) -> tuple[Marks, list[dict[str, Any]]]:
                 raise getattr(errors, kind, PartyError)(text)
             found[number] = answer
             _tell(len(found), task.of)
+    except UnderstudyError:
+        raise
+    except Exception as error:  # of an engine: a server hears of it, and its text may quote rows
+        raise task.refusal(f"a part could not be counted ({type(error).__name__}).") from error
     finally:
         if isinstance(answers, Generator):
             answers.close()  # now, whoever still holds it: others wait for processes, and files lie in a folder

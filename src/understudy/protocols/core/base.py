@@ -233,12 +233,13 @@ class Parties(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress bar may show: rounds (or ids, while people are aligned: `stage`), and prices, which take long."""
+    """What a progress bar may show: rounds (or by `stage` ids that are aligned, parts that are counted), and prices,
+    which take long."""
 
     done: int
     rounds: int
     epsilon: Callable[[], Mapping[str, float]]
-    stage: Literal["aligning", "training"] = "training"
+    stage: Literal["aligning", "counting", "training"] = "training"
 
 
 Watcher = Callable[[Progress], None]
