@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import understudy as us
-from pages import PROMPT, blocks, steps
+from pages import blocks, steps
 from test_cli import Run
 from test_docs_sessions import typed
 from understudy.data.kinds import load_schema, schema_from
@@ -73,16 +73,6 @@ def test_every_command_of_the_list_runs(understudy: Run, monkeypatch: pytest.Mon
             (step,) = steps(f"$ {asked_nothing}")
             typed(step, understudy, monkeypatch)
     assert all(Path(file).exists() for file in ("runs/joint/report.html", "rows.csv", "book.csv", "init/run.toml"))
-
-
-def test_the_sessions_of_the_list_are_those_of_the_pages_that_have_them_whole() -> None:
-    def lines(page: str) -> set[str]:
-        shown = "".join(text_of(page, "console")).splitlines()
-        return {" ".join(PROMPT.sub(r"\2", line).split(" # ")[0].split()) for line in shown}
-
-    whole = lines("network_walkthrough.md") | lines("exchange.md") | lines("console.md")
-    others = {line.replace("clinic", "insurer") for line in whole}
-    assert lines("commands.md") <= whole | others
 
 
 PIXELS = {"images": np.zeros((40, 28, 28), np.uint8), "digit": np.arange(40) % 10}

@@ -3,7 +3,9 @@
 Each runs where its library is installed (`understudy[dask]`, `[spark]`, `[ray]`; Spark needs Java).
 """
 
+import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,19 +23,25 @@ from understudy.runs.federation import Federation
 
 FRAME, _all = toy(rows=150, seed=4)
 SCHEMA = _all.select(["smoker", "age", "treated", "income"])
+FRAME = FRAME[[SCHEMA.person, *SCHEMA.names]]  # Spark reads no nanoseconds
 SMALL: dict[str, Any] = {"components": 8, "steps": 5, "device": "cpu"}
 Make = Callable[..., Any]  # a folder of Parquet files → the engine's frame; `fails`: a part is lost once on its way
 
 pytestmark = [pytest.mark.usefixtures("short_fits"), pytest.mark.filterwarnings("ignore")]  # of the engines
 
 
-def lost_once(table: Any, flag: str) -> Any:
-    """The rows of a part; the first of all that is asked for is lost with its worker, which an engine does again."""
-    try:
-        Path(flag).touch(exist_ok=False)
-    except FileExistsError:
-        return table
-    raise OSError("lost")
+def losing(flag: str) -> Any:
+    """The rows of a part; the first of all that is asked for is lost with its worker, which an engine does again. A
+    function of its own: workers do not find this file."""
+
+    def lost_once(table: Any) -> Any:
+        try:
+            Path(flag).touch(exist_ok=False)
+        except FileExistsError:
+            return table
+        raise OSError("lost")
+
+    return lost_once
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +56,7 @@ def on_dask() -> Iterator[Make]:
             return frame
         from dask import delayed
 
-        parts = [delayed(lost_once)(part, fails) for part in frame.to_delayed()]
+        parts = [delayed(losing(fails))(part) for part in frame.to_delayed()]
         return dd.from_delayed(parts, meta=frame._meta)
 
     with (
@@ -63,6 +71,7 @@ def on_spark() -> Iterator[Make]:
     sql = pytest.importorskip("pyspark.sql", reason="Spark is not installed: pip install 'understudy[spark]'")
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     made_by = sql.SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
     session = made_by.config("spark.sql.files.maxPartitionBytes", "3000").getOrCreate()
     session.sparkContext.setLogLevel("OFF")
@@ -72,11 +81,13 @@ def on_spark() -> Iterator[Make]:
         if fails is None:
             return frame
 
-        def losing(batches: Any) -> Any:
-            lost_once(None, fails)
+        lost = losing(fails)
+
+        def lost_on_the_way(batches: Any) -> Any:
+            lost(None)
             yield from batches
 
-        return frame.mapInArrow(losing, frame.schema)
+        return frame.mapInArrow(lost_on_the_way, frame.schema)
 
     yield made
     session.stop()
@@ -93,8 +104,8 @@ def on_ray() -> Iterator[Make]:
         blocks = [pd.read_parquet(file) for file in sorted(folder.glob("*.parquet"))]
         if fails is None:
             return ray.data.from_pandas(blocks)
-        lost = ray.remote(max_retries=3, retry_exceptions=True)(lost_once)
-        return ray.data.from_pandas_refs([lost.remote(block, fails) for block in blocks])
+        lost = ray.remote(max_retries=3, retry_exceptions=True)(losing(fails))
+        return ray.data.from_pandas_refs([lost.remote(block) for block in blocks])
 
     yield made
     ray.shutdown()

@@ -132,7 +132,7 @@ class StreamedTable(Table):
     marks: Marks
     named: "Spread | None"
     known: tuple[str, bytes] | None  # a key, and a digest of the people's marks under it
-    seen: Any  # the rows, and how many have the id of an earlier one
+    seen: tuple[int, int]  # nothing yet, or the rows, and how many have the id of an earlier one
 
     @cached_property
     def spread(self) -> "Spread | None":
@@ -150,7 +150,7 @@ class StreamedTable(Table):
         return task_of(self.origin, self.spread, *what)
 
     @property
-    def _counted(self) -> Any:
+    def _counted(self) -> tuple[int, int]:
         if not self.seen:  # not `cached_property`, under whose lock a part in another thread would wait
             object.__setattr__(self, "seen", self._looked_at())
         return self.seen
