@@ -52,8 +52,7 @@ from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.moments import Crowd, bounded, needed_multipliers, noise_for
 from understudy.protocols.aggregators.moments import Config as SharedConfig
 from understudy.protocols.aggregators.moments import MomentsPlan
-from understudy.protocols.moments.rows import Rows
-from understudy.protocols.moments.stages import First, Pooled, finest
+from understudy.protocols.moments.stages import First, Pooled, Rows, finest
 
 HERE = Path(__file__).parent
 QUICK = quick()

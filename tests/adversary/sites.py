@@ -32,8 +32,7 @@ from understudy.protocols.gans import critic_round
 from understudy.protocols.gram import rows as gram_rows
 from understudy.protocols.gram import stages as gram_stages
 from understudy.protocols.gram.trees import Trees
-from understudy.protocols.moments.rows import Lengths
-from understudy.protocols.moments.stages import First, Levels, Pooled, Within
+from understudy.protocols.moments.stages import First, Lengths, Levels, Pooled, Within
 from understudy.protocols.people import gen_fl, gen_fl_local
 from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.rounds import LearningParty

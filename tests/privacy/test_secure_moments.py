@@ -25,9 +25,8 @@ from understudy.privacy.secure.moments import (
     needed_multipliers,
     noise_for,
 )
-from understudy.protocols.moments import rows as counting
-from understudy.protocols.moments.rows import Lengths, Rows, Sums
-from understudy.protocols.moments.stages import First, Pooled, Within
+from understudy.protocols.moments import stages as counting
+from understudy.protocols.moments.stages import First, Lengths, Pooled, Rows, Sums, Within
 
 ANY = st.floats(width=64, allow_nan=True, allow_infinity=True)
 FRAME = Frame((2, 3), 2, 6)

@@ -23,8 +23,7 @@ from understudy.privacy.secure.moments import Crowd
 from understudy.protocols.core.base import Ask
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.moments.rows import Rows
-from understudy.protocols.moments.stages import First
+from understudy.protocols.moments.stages import First, Rows
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 

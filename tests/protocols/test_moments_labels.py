@@ -25,8 +25,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import Crowd, needed_multipliers
 from understudy.protocols.joint.messages import Propose
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.moments.rows import Rows
-from understudy.protocols.moments.stages import First, Levels, Within, first_of
+from understudy.protocols.moments.stages import First, Levels, Rows, Within, first_of
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 

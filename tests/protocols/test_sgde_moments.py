@@ -35,8 +35,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import Rng, SecureRng
 from understudy.privacy.secure.counts import noise_on
 from understudy.protocols.joint import pricing
-from understudy.protocols.moments.rows import Rows
-from understudy.protocols.moments.stages import First, Pooled, Within
+from understudy.protocols.moments.stages import First, Pooled, Rows, Within
 from understudy.protocols.sgde.counted import MomentSums
 from understudy.protocols.sgde.kinds import SiloRows
 from understudy.protocols.sgde.offer import Requirements, pack_offer, unpack_offer

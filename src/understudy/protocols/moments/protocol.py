@@ -33,7 +33,7 @@ from understudy.protocols.joint.found import Found, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 from understudy.protocols.moments import stages
-from understudy.protocols.moments.rows import Lengths, Rows, Sums
+from understudy.protocols.moments.stages import Lengths, Rows, Sums
 
 if TYPE_CHECKING:
     from understudy.data.kinds import ArraySchema

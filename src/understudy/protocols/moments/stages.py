@@ -1,6 +1,6 @@
 """The three releases of moments: what a holder counts in each, by how much a person moves it, and how it is read.
 
-Before them, where a bound on norms is bought: `rows.Lengths`. `First`: of every class, or combination of several
+Before them, where a bound on norms is bought: `Lengths`. `First`: of every class, or combination of several
 labels' levels, a count and the mean of its rows; of all rows the energy, which is their squared norm, and a histogram
 of their values, channel by channel. `Levels` in its place where combinations are many. `Pooled`: second moments of all
 rows about the means that the first release gave. `Within`: second moments of every class, or of every cell of a class,
@@ -14,20 +14,25 @@ Everything but rows and their sums is public.
 """
 
 import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.frame import UNIT, Frame, on_diagonal, packed
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import MessageError
 from understudy.models.moments import released
 from understudy.models.moments.released import Labels
-from understudy.privacy.secure.moments import LARGEST, Whole, bounded, cell_moments, cell_sums
-from understudy.protocols.moments.rows import Rows, Sums, even, of_all
+from understudy.privacy.secure.moments import LARGEST, Crowd, Places, Whole, bounded, cell_moments, cell_sums
+from understudy.protocols.joint.pricing import BlockSpec
+from understudy.protocols.joint.stage import Stage
 
 SCALES = (181, 128, 90, 64, 45, 32, 16, 8)  # of second moments: the finest whose noise can be drawn
 MEAN, CELL = 0.7, 0.25  # of the moments' scale squared: a cell's mean, and its count
@@ -35,6 +40,102 @@ MOST_BITS = 6  # directions whose signs cut a class into cells
 MOST_DIRECTIONS = 256
 _MOST_RADIUS = 1 << 20
 _FAR = 1 << 19  # no coefficient of a row about a mean is larger
+_PIECE = 1 << 11  # rows at a time
+
+
+@dataclass(frozen=True)
+class Rows:
+    coefficients: Whole  # (rows, features)
+    histograms: Whole  # (rows, channels · bins)
+    classes: Places  # (rows,)
+    crowd: Crowd
+
+    @classmethod
+    def framed(cls, table: ArrayTable[Any], frame: Frame) -> "Rows":
+        """Images or series, person after person; without classes all are of one."""
+        none = np.zeros(table.rows, dtype=np.int64)
+        return cls(
+            frame.coefficients(table.values),
+            frame.histograms(table.values, released.bins_of(frame)),
+            none if table.classes is None else table.classes,
+            Crowd.from_starts(table.starts),
+        )
+
+
+class Sums(Stage[Callable[[], Iterable[Rows]]]):
+    """A release of one block, by all holders alike: sums over rows, in parts which are made when they are counted.
+    Guarantee: one person, with all rows, moves `sums` by at most `sensitivity`, in terms of the noise's σ, where the
+    entries that `diagonal` marks have √2·σ.
+    """
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float: ...
+
+    @property
+    @abstractmethod
+    def size(self) -> int: ...
+
+    @property
+    def diagonal(self) -> Tensor:
+        return torch.zeros(self.size, dtype=torch.bool)
+
+    @property
+    def blocks(self) -> Mapping[str, BlockSpec]:
+        return {"sums": BlockSpec((0, 0), (self.size,), self.sensitivity, diagonal=self.diagonal)}
+
+    def count(self, rows: Callable[[], Iterable[Rows]]) -> dict[str, Tensor]:
+        return {"sums": reduce(torch.add, map(self.sums, rows()))}
+
+    def sums(self, rows: Rows) -> Tensor:
+        """For some rows at a time where everybody has one: so memory does not grow with people."""
+        if not rows.crowd.single or len(rows.classes) <= _PIECE:
+            return self._sums_of(rows)
+        total = torch.zeros(self.size, dtype=torch.int64)
+        for start in range(0, len(rows.classes), _PIECE):
+            some = slice(start, start + _PIECE)
+            coefficients = rows.coefficients[some]
+            alone = Crowd.from_starts(np.arange(len(coefficients) + 1))
+            total += self._sums_of(Rows(coefficients, rows.histograms[some], rows.classes[some], alone))
+        return total
+
+    @abstractmethod
+    def _sums_of(self, rows: Rows) -> Tensor: ...
+
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> released.Released:
+        return self.read_sums(sums["sums"], noise["sums"])
+
+    @abstractmethod
+    def read_sums(self, total: Tensor, noise: float) -> released.Released: ...
+
+
+@dataclass(frozen=True)
+class Lengths(Sums):
+    """How many people's rows have a norm in each even cell; what is longer, or no number, is in the last one."""
+
+    frame: Frame
+
+    sensitivity, size = float(released.COUNT), released.CELLS
+
+    def _sums_of(self, rows: Rows) -> Tensor:
+        with np.errstate(all="ignore"):
+            norms = np.sqrt(np.square(rows.coefficients).sum(1)) * (released.CELLS / self.frame.reach)
+        cells = np.where(norms < released.CELLS, norms, released.CELLS - 1).astype(np.int64)
+        ones = np.full((len(cells), 1), float(released.COUNT))
+        return cell_sums(ones, cells, released.CELLS, rows.crowd).flatten()
+
+    def read_sums(self, total: Tensor, noise: float) -> released.Released:
+        return released.read_lengths(total, torch.full_like(total, noise, dtype=torch.float64))
+
+
+def _of_all(frame: Frame, q: Whole, rows: Rows) -> Tensor:
+    """The energy of rows q within `SCALE`, and histograms of their values: int64, at most `ENERGY` and `SHADES`."""
+    # the norm of the histograms of a row whose every channel is constant
+    most = math.prod(frame.shape) / math.sqrt(frame.channels)
+    energy = bounded(np.square(q).sum(1, keepdims=True), float(released.SCALE**2), released.ENERGY)
+    shades = bounded(rows.histograms, most, released.SHADES)
+    nowhere = np.zeros(len(q), dtype=np.int64)
+    return cell_sums(np.concatenate([energy, shades], 1), nowhere, 1, rows.crowd).flatten()
 
 
 @dataclass(frozen=True)
@@ -54,10 +155,10 @@ class First(Sums):
         q = bounded(rows.coefficients, self.frame.reach, released.SCALE)
         ones = np.full((len(q), 1), float(released.COUNT))
         sums = cell_sums(np.concatenate([ones, q], 1), rows.classes, self.classes, rows.crowd)
-        return torch.cat([sums.flatten(), of_all(self.frame, q, rows)])
+        return torch.cat([sums.flatten(), _of_all(self.frame, q, rows)])
 
     def read_sums(self, total: Tensor, noise: float) -> released.Released:
-        return released.read_first(self.frame, self.classes, total, even(noise, total))
+        return released.read_first(self.frame, self.classes, total, torch.full_like(total, noise, dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -89,10 +190,10 @@ class Levels(Sums):
             cell_sums(ones, places[a] * sizes[b] + places[b], sizes[a] * sizes[b], rows.crowd).flatten()
             for a, b in self.labels.pairs
         ]
-        return torch.cat([*sums, *tables, of_all(self.frame, q, rows)])
+        return torch.cat([*sums, *tables, _of_all(self.frame, q, rows)])
 
     def read_sums(self, total: Tensor, noise: float) -> released.Released:
-        return released.read_levels(self.frame, self.labels, total, even(noise, total))
+        return released.read_levels(self.frame, self.labels, total, torch.full_like(total, noise, dtype=torch.float64))
 
 
 def first_of(frame: Frame, labels: Labels) -> First | Levels:

@@ -38,8 +38,8 @@ from understudy.protocols.gram.rows import Rows as GramRows
 from understudy.protocols.gram.stages import Pairs, Spread
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Stage
-from understudy.protocols.moments.rows import Rows as MomentRows
 from understudy.protocols.moments.stages import First, Pooled, Within, finest
+from understudy.protocols.moments.stages import Rows as MomentRows
 from understudy.protocols.sgde.kinds import pooled
 from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.offering import Offering

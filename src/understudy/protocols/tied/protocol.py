@@ -43,10 +43,10 @@ from understudy.protocols.joint.found import Found, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, block_name, expect
 from understudy.protocols.moments.protocol import FrameConfig, three_shares
-from understudy.protocols.moments.rows import Lengths
 from understudy.protocols.moments.stages import (
     MOST_DIRECTIONS,
     First,
+    Lengths,
     check_basis,
     check_means,
     check_radius,

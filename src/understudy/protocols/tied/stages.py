@@ -31,8 +31,7 @@ from understudy.privacy.secure.moments import triangle
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Product, Stage, block_name
-from understudy.protocols.moments.rows import Rows, Sums
-from understudy.protocols.moments.stages import First
+from understudy.protocols.moments.stages import First, Rows, Sums
 
 _FAR = 1 << 19  # no coefficient of a row about a mean is larger
 
