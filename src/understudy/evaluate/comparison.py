@@ -209,18 +209,15 @@ def compare(
     people: tuple[People, People] = (None, None),
     notes: Sequence[str] = (),
     losses: Sequence[Loss] = (),
-    seed: int = 0,
 ) -> Comparison:
     """Measure all of it. `holdout` are real rows that no generator saw; `outsiders` such rows by party. `people` says
     whose each row of `real` and of `holdout` is, where that is known: attacks then look at one row of each person, by
     lot, and at nobody of the training people among the others.
     """
-    evaluation = evaluate_tables(
-        real, synthetic, schema, holdout=holdout, target=target, owners=owners, models=models, seed=seed
-    )
+    evaluation = evaluate_tables(real, synthetic, schema, holdout=holdout, target=target, owners=owners, models=models)
     known = schema.select(evaluation.columns) if evaluation.columns else None
     if another and known is not None:
-        more = second_opinion(real, synthetic, known, seed=seed)
+        more = second_opinion(real, synthetic, known)
         evaluation = replace(evaluation, figures=(*evaluation.figures, *more))
     figures = tuple(f for f in evaluation.figures if f.what.measure != "tstr")
     shares: tuple[Shares, ...] = ()
@@ -229,7 +226,7 @@ def compare(
         frames = [real, synthetic, *([] if holdout is None else [holdout])]
         codes = [Codec(known).codes(frame) for frame in frames]
         values = [table_values(known, *both) for both in zip(frames, codes, strict=True)]
-        scale = Yardstick.of(known, *codes, values=values, owners=owners, seed=seed)
+        scale = Yardstick.of(known, *codes, values=values, owners=owners)
         numbers, strengths = scale.numbers(), scale.associations()
         figures = (*scale.figures(), *column_means(numbers), *strengths.figures)
         pairs = strengths.pairs
@@ -237,10 +234,10 @@ def compare(
         exact = {name: own.figures[0].value for name, own in evaluation.numbers.items()}
         shares = tuple(replace(own, ks=exact.get(own.column.name)) for own in found)
     if holdout is not None and known is not None:
-        inside, outside = one_row_each(real, holdout, people, seed)
+        inside, outside = one_row_each(real, holdout, people)
         outsiders = (Outsiders(inside=inside, outside=outside, schema=known), *outsiders)
     groups = [narrow for group in outsiders if (narrow := group.in_columns(evaluation.columns)) is not None]
-    leakages = attack_groups(groups, synthetic, owners=owners, target=target, seed=seed)
+    leakages = attack_groups(groups, synthetic, owners=owners, target=target)
     attacks = tuple(attack for leakage in leakages.values() for attack in leakage.attacks)
     return Comparison(
         evaluation=evaluation,

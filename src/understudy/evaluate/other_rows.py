@@ -50,26 +50,25 @@ def array_figures(
     holdout: Rows | None = None,
     epochs: int = 5,
     steps: int = 1_000,
-    seed: int = 0,
 ) -> tuple[Figure, ...]:
     """All figures of images or series in two files, and a third that is unseen; without it a fifth is kept out."""
     own, made = opened(real, schema), opened(synthetic, kind_of(schema).as_drawn(schema))
     seen = None if holdout is None else opened(holdout, schema)
-    found = _FIGURES[schema.kind](own, made, seen, epochs=epochs, steps=steps, seed=seed)
-    return (*found, *_label_pairs(own, made, seed))
+    found = _FIGURES[schema.kind](own, made, seen, epochs=epochs, steps=steps)
+    return (*found, *_label_pairs(own, made))
 
 
-def _of_series(own: Arrays, made: Arrays, seen: Arrays | None, *, steps: int, seed: int, **_: Any) -> list[Figure]:
+def _of_series(own: Arrays, made: Arrays, seen: Arrays | None, *, steps: int, **_: Any) -> list[Figure]:
     test = None if seen is None else seen.values
-    return [*evaluate_series(own.values, made.values, holdout=test, steps=steps, seed=seed)]
+    return [*evaluate_series(own.values, made.values, holdout=test, steps=steps)]
 
 
-def _of_images(own: Arrays, made: Arrays, seen: Arrays | None, *, epochs: int, seed: int, **_: Any) -> list[Figure]:
-    figures, targets = [*evaluate_distances(own.values, made.values, seed=seed)], own.schema.targets
-    train, test_set = (own, seen) if seen is not None else _parted(own, seed)
+def _of_images(own: Arrays, made: Arrays, seen: Arrays | None, *, epochs: int, **_: Any) -> list[Figure]:
+    figures, targets = [*evaluate_distances(own.values, made.values)], own.schema.targets
+    train, test_set = (own, seen) if seen is not None else _parted(own)
     for target in targets:
         sets = ((_pixels(table), table.codes(target.name)) for table in (train, made, test_set))
-        found = evaluate_images(*sets, classes=target.levels, epochs=epochs, seed=seed)
+        found = evaluate_images(*sets, classes=target.levels, epochs=epochs)
         several = (target.name,) if len(targets) > 1 else ()
         figures += [replace(figure, what=figure.what.about(*several)) for figure in found]
     return figures
@@ -78,13 +77,13 @@ def _of_images(own: Arrays, made: Arrays, seen: Arrays | None, *, epochs: int, s
 _FIGURES: dict[str, Callable[..., list[Figure]]] = {SERIES.name: _of_series, IMAGES.name: _of_images}
 
 
-def _label_pairs(real: Arrays, made: Arrays, seed: int) -> tuple[Figure, ...]:
+def _label_pairs(real: Arrays, made: Arrays) -> tuple[Figure, ...]:
     """How far apart every two of several labels stand, if there are several."""
     targets = real.schema.targets
     if len(targets) < 2:
         return ()
     own, drawn = (np.stack([table.codes(one.name) for one in targets], 1) for table in (real, made))
-    found = Marginals(own, drawn, real.schema.label_sizes, seed=seed).avd(2)
+    found = Marginals(own, drawn, real.schema.label_sizes).avd(2)
     return (replace(found, what=found.what.about("labels")),)
 
 
@@ -107,9 +106,9 @@ def one_table_of(tables: Sequence[ArrayTable[ArraySchema]]) -> ArrayTable[ArrayS
     return ArrayTable(values, np.arange(len(values)), starts, tables[0].schema, source, classes)
 
 
-def _parted(table: Arrays, seed: int) -> list[Arrays]:
+def _parted(table: Arrays) -> list[Arrays]:
     """Four fifths and one fifth of the rows, at random, each standing for itself."""
-    order, cut = np.random.default_rng([seed, 1]).permutation(table.rows), max(1, table.rows // 5)
+    order, cut = np.random.default_rng([0, 1]).permutation(table.rows), max(1, table.rows // 5)
     return [_alone(table, places) for places in (order[cut:], order[:cut])]
 
 
@@ -219,31 +218,26 @@ def _no_lesson(real: tuple[Tensor, Tensor], synthetic: tuple[Tensor, Tensor], te
 
 
 def people_figures(
-    real: visits.Tables,
-    synthetic: visits.Tables,
-    schema: visits.Events,
-    *,
-    holdout: visits.Tables | None = None,
-    seed: int = 0,
+    real: visits.Tables, synthetic: visits.Tables, schema: visits.Events, *, holdout: visits.Tables | None = None
 ) -> tuple[Figure | Attack, ...]:
     """All figures of two sets of tables; with `holdout`, people whom the generator has not seen, attacks besides."""
-    figures = visits.evaluate_visits(real, synthetic, schema, holdout=holdout, seed=seed)
+    figures = visits.evaluate_visits(real, synthetic, schema, holdout=holdout)
     if holdout is None:
         return figures
-    return (*figures, *attack_people(real, holdout, synthetic, schema, seed=seed))
+    return (*figures, *attack_people(real, holdout, synthetic, schema))
 
 
 def attack_people(
-    real: visits.Tables, holdout: visits.Tables, synthetic: visits.Tables, schema: visits.Events, *, seed: int = 0
+    real: visits.Tables, holdout: visits.Tables, synthetic: visits.Tables, schema: visits.Events
 ) -> tuple[Attack, ...]:
     """Was this person, with all these events, among the people that a generator was trained on?"""
     drawn, layouts = visits.with_a_person(synthetic, schema)[0], visits.event_layouts(schema)
     most = [min(part.most_events, SIDE_BY_SIDE) for part in schema.parts]
 
     def rows(source: visits.Tables) -> NDArray[np.int32]:
-        kinds = visits.event_codes(visits.real_tables(source, schema), schema, seed)
+        kinds = visits.event_codes(visits.real_tables(source, schema), schema)
         first, *others = (visits.flat(*one)[0] for one in zip(kinds, layouts, most, strict=True))
         return np.concatenate([first, *(other[:, len(layouts[0].people) :] for other in others)], axis=1)
 
     tables = Attacked.of(*map(rows, (real, holdout, drawn)))
-    return judge([neighbourhood(tables, score=score, seed=seed) for score in ("share", "nearest")])
+    return judge([neighbourhood(tables, score=score) for score in ("share", "nearest")])

@@ -141,7 +141,7 @@ class Facts:
             yield from ((table, str(name), dtype) for name, dtype in frame.dtypes.items())
 
 
-def read_facts(folder: str | Path, about: About | None = None, *, made: date | None = None) -> Facts:
+def read_facts(folder: str | Path, about: About | None = None) -> Facts:
     run = load_artefacts(folder)
     if run.card is None or run.privacy is None or run.missing.keys() & {"privacy.json", "run.json"}:
         lacking = ", ".join(f"{name} ({why})" for name, why in run.missing.items())
@@ -155,7 +155,7 @@ def read_facts(folder: str | Path, about: About | None = None, *, made: date | N
         )
     facts = Facts(
         run=run.run, protocol=run.protocol, artefacts=run, statement=run.privacy, about=about or About(),
-        made=made or datetime.now(UTC).date(),
+        made=datetime.now(UTC).date(),
     )  # fmt: skip
     try:
         plain_names([facts.run, *facts.holders], "run or holder", nothing=NOTHING)

@@ -55,15 +55,14 @@ def compare_people(
     schema: VisitSchema | SeveralVisits,
     *,
     holdout: Any = None,
-    seed: int = 0,
 ) -> People:
     """Real people beside drawn ones: tables by their names, as `visit_tables` reads them."""
-    found = people_figures(dict(real), dict(synthetic), schema, holdout=holdout, seed=seed)
+    found = people_figures(dict(real), dict(synthetic), schema, holdout=holdout)
     attacks = tuple(one for one in found if isinstance(one, Attack))
     return People(
         figures=tuple(one for one in found if isinstance(one, Figure)),
         attacks=attacks or (Attack.absent(What("mia"), NO_OUTSIDERS),),
-        shares=people_shares(schema, synthetic, real, seed),
+        shares=people_shares(schema, synthetic, real),
         sizes={
             f"{what} {name}": len(frame)
             for what, tables in (("real", real), ("synthetic", synthetic))
@@ -132,7 +131,6 @@ def people_shares(
     schema: VisitSchema | SeveralVisits,
     synthetic: Mapping[str, pd.DataFrame],
     real: Mapping[str, pd.DataFrame] | None = None,
-    seed: int = 0,
 ) -> tuple[Shares, ...]:
     """How often each level occurs among people, and among events; beside real ones, how far each column is off."""
     found: tuple[Shares, ...] = ()
@@ -143,7 +141,7 @@ def people_shares(
             values = [
                 table_values(own, rows[part], cells) for rows, cells in zip((real, synthetic), codes, strict=True)
             ]
-            scale = Yardstick.of(own, *codes, values=values, seed=seed)
+            scale = Yardstick.of(own, *codes, values=values)
             more = {"real": real[part], "figures": scale.columns(), "numbers": scale.numbers()}
         found += column_shares(own, synthetic[part], owners=owners, **more)
     return found
