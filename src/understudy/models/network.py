@@ -20,6 +20,7 @@ from understudy.ground.check import one_of, whole
 from understudy.ground.errors import ConfigError
 
 MOST_WEIGHTS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
+MOST_NOISE = 1 << 52  # of what is offered: its square is still a number
 MOST_COMPONENTS = 1 << 20  # beyond it a float32 latent no longer reaches every component evenly
 
 M = TypeVar("M", bound=nn.Module)

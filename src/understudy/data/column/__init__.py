@@ -4,7 +4,6 @@ from understudy.data.column.base import EXACT as EXACT
 from understudy.data.column.base import FALSE_WORDS as FALSE_WORDS
 from understudy.data.column.base import OTHER as OTHER
 from understudy.data.column.base import TRUE_WORDS as TRUE_WORDS
-from understudy.data.column.base import WHOLE_NUMBER as WHOLE_NUMBER
 from understudy.data.column.base import Boolean as Boolean
 from understudy.data.column.base import Categorical as Categorical
 from understudy.data.column.base import Category as Category
@@ -16,9 +15,7 @@ from understudy.data.column.numbers import EPOCH as EPOCH
 from understudy.data.column.numbers import FIRST_DAY as FIRST_DAY
 from understudy.data.column.numbers import LARGEST as LARGEST
 from understudy.data.column.numbers import LAST_DAY as LAST_DAY
-from understudy.data.column.numbers import MOST_BINS as MOST_BINS
 from understudy.data.column.numbers import MOST_DECIMALS as MOST_DECIMALS
-from understudy.data.column.numbers import OWN_LEVEL as OWN_LEVEL
 from understudy.data.column.numbers import RESOLUTIONS as RESOLUTIONS
 from understudy.data.column.numbers import Binned as Binned
 from understudy.data.column.numbers import Date as Date

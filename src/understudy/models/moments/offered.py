@@ -30,10 +30,10 @@ from understudy.ground.errors import ConfigError
 from understudy.models.moments.fit import RADIUS, centres, directions, fit_cells, without_noise
 from understudy.models.moments.gaussians import CellGaussians, InFrame, match_shades
 from understudy.models.moments.released import MOST_OFFERED, Released, first_size, read_first, read_moments
+from understudy.models.network import MOST_NOISE
 
 MOST_VALUES = 1 << 14  # of a row
 MOST_SCALE = 1 << 10
-MOST_NOISE = 1 << 52  # its square is still a number
 VEIL = 8.0  # of the variance that noise has left in the means of classes: images are drawn with it besides
 
 

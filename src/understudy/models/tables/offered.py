@@ -18,12 +18,11 @@ from torch import Tensor, nn
 from understudy.data.encoding.frame import unpacked
 from understudy.ground.check import in_range
 from understudy.ground.errors import ConfigError
-from understudy.models.network import Network, each_whole
+from understudy.models.network import MOST_NOISE, Network, each_whole
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.mixture import MixtureOfProducts
 
 MOST_WIDTH = 1024
-MOST_NOISE = 1 << 52  # its square is still a number
 LOOK = {"components": 64, "steps": 60}  # of a fit to look at
 
 

@@ -44,7 +44,6 @@ Layers = Sequence[tuple[Tensor, Tensor]]
 
 _LARGEST = 1e6  # what a row that is sent may hold
 ROOM = 1 << 26  # numbers that the formed gradients may take at a time
-_FLAT = 1e-24  # a squared slope below this has no direction: its penalty gives no gradient
 
 
 def private_critic_gradient(
@@ -267,7 +266,7 @@ def formed_critic_gradient(
     def loss(values: dict[str, Tensor], x: Tensor, other: Tensor, share: Tensor) -> Tensor:
         slope = grad(score, argnums=1)(values, torch.lerp(other, x, share))
         square = slope.square().sum()
-        steep = torch.where(square > _FLAT, square, 1).sqrt()
+        steep = torch.where(square > FLAT**2, square, 1).sqrt()
         return score(values, other) - score(values, x) + penalty * (steep - 1) ** 2
 
     step = max(1, ROOM // sum(value.numel() for value in parameters.values()))
