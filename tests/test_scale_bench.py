@@ -1,6 +1,7 @@
 """The benchmark of long tables, on few rows."""
 
 import csv
+import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,9 +28,10 @@ def test_every_case_is_measured_and_what_stands_in_the_file_is_not_measured_agai
         assert all(value >= 0 for value in row.values())
         assert set(case | row) <= set(bench.FIELDS)
     with out.open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["what", "source", "rows"])
+        writer = csv.DictWriter(file, ["machine", "what", "source", "rows"])
         writer.writeheader()
-        writer.writerows({key: case[key] for key in writer.fieldnames} for case, _ in cases)
+        here = {"machine": platform.machine()}
+        writer.writerows({key: (here | case)[key] for key in writer.fieldnames} for case, _ in cases)
     before = out.read_text()
     monkeypatch.setattr(sys, "argv", ["bench", "--out", str(out), "--folder", str(tmp_path)])
     bench.main()

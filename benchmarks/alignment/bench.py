@@ -115,7 +115,7 @@ def lets_go(call: Callable[[], bytes]) -> bool:
 CASES: list[tuple[Callable[[str, int], dict[str, Any]], str, int]] = [
     (library, "pynacl", POINTS), (library, "cryptography", POINTS),
     (aligned, "one_core", SMALL), (aligned, "all_cores", SMALL), (aligned, "all_cores", LARGE),
-    (aligned, "no_curve", MILLION), (aligned, "no_curve", 10 * MILLION), (aligned, "all_cores", MILLION),
+    (aligned, "no_curve", MILLION),
 ]  # fmt: skip
 
 

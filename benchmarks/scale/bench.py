@@ -183,10 +183,11 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     args = parser().parse_args()
     rows, machine = read(args.out), {"machine": platform.machine()}
-    known = {(row["what"], row["source"], int(row["rows"])) for row in rows}
+    known = {(row["machine"], row["what"], row["source"], int(row["rows"])) for row in rows}
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for case, measure, given in cases(Path(folder)):
-            if (case["what"], case["source"], case["rows"]) in known or args.only not in ("", case["source"]):
+            here = (machine["machine"], case["what"], case["source"], case["rows"])
+            if here in known or args.only not in ("", case["source"]):
                 continue
             if args.rows not in (None, case["rows"]):
                 continue
