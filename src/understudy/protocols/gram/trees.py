@@ -36,7 +36,7 @@ from understudy.models.tables.merged_levels import bought_levels
 from understudy.models.tables.smooth_law import Counted
 
 _LOOKS = 3  # at which cells have people in them, and how many these are
-_FEW = 5.0  # deviations: in the last cell where people are
+_FEW, _NEXT = 5.0, 0.25  # deviations: in the last cell where people are, and how many may be in the next
 _SPREAD = 2.0  # a level of many fine cells is known to about so many deviations of one count
 
 
@@ -228,14 +228,16 @@ def levels_counted(levels: Levels, counts: Tensor, deviations: Tensor) -> dict[i
 def runs_of(tops: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float], people: int | None) -> Tensor:
     """The run of public cells in which each column's people are, by every group's counts of them: (columns, 2).
 
-    Where the last one holds few, some may be in the next: that belongs to it.
+    Where the last one holds few, and nearly as many as the one before, some may be in the next: that belongs to it.
     """
     split = [group.split(nodes.double()) for group, nodes in zip(tops, sums, strict=True)]
     each = [(one, sigma) for columns, sigma in zip(split, noise, strict=True) for one in columns]
     total, sure = _total(each, [True] * len(each), people)
     runs = torch.tensor([likely_run(one.layers[0], one.missing, sigma, total, sure) for one, sigma in each])
     for run, (one, sigma) in zip(runs, each, strict=True):
-        run[1] += int(run[1] + 1 < len(one.layers[0]) and one.layers[0][run[1]] < _FEW * sigma)
+        before, last = one.layers[0][[max(int(run[1]) - 1, 0), int(run[1])]].tolist()
+        few = last < min(_FEW * sigma, 2 * before) and last**2 > _NEXT * sigma * before
+        run[1] += int(few and run[1] + 1 < len(one.layers[0]))
     return runs
 
 
