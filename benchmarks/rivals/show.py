@@ -66,11 +66,11 @@ def ahead(figure: str, ours: str, theirs: str) -> "pd.Series[float]":
     return gap if FIGURES[figure][2] else -gap
 
 
-def counts() -> str:
-    """In how many cells a rival is better, of those that both have."""
+def counts(*, every: bool = False) -> str:
+    """In how many cells a rival is better, of those that both have; by its own accounting, people unknown, or all."""
     lines = []
-    for ours in COUNTED:
-        for theirs in rivals():
+    for ours in COUNTED if every else OURS:
+        for theirs in (who for who in rivals() if every or not who.endswith("equal noise")):
             cells = []
             for figure in SAID:
                 gap = ahead(figure, ours, theirs)
@@ -139,5 +139,5 @@ def costs() -> str:
 
 TABLES = {
     "losses": lambda: losses(most=LARGEST), "all losses": losses, "more losses": lambda: losses(SAID[len(FIRST) :]),
-    "counts": counts, "cells": cells, "costs": costs,
+    "counts": counts, "all counts": lambda: counts(every=True), "cells": cells, "costs": costs,
 }  # fmt: skip
