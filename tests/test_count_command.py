@@ -12,7 +12,7 @@ import pytest
 from understudy.cli.terminal import bar_of, err
 from understudy.data.reading import files
 from understudy.data.reading.folder import InFolder, count_in_folder, count_until_over
-from understudy.data.reading.spread import Task, counted_by, found_by
+from understudy.data.reading.spread import Task, counted_by, found_by, task_of
 from understudy.data.samples import toy
 from understudy.data.table import open_table
 from understudy.ground.errors import ConfigError, PartyError
@@ -79,7 +79,7 @@ def asked(folder: Path, table: Path, number: int = 2) -> Task:
     """A task that waits in the folder."""
     with counted_by(InFolder(folder, number)):
         opened = open_unread(table)
-    task: Task = opened.task("understudy.data.table:checked_part", SCHEMA.to_dict(), {"holder": "one"}, bytes(32))
+    task = task_of(opened, "understudy.data.table:checked_part", SCHEMA.to_dict(), {"holder": "one"}, bytes(32))
     (file := folder / f"{task.head['task'][:32]}.task").write_bytes(task.to_bytes())
     file.chmod(0o600)
     return task

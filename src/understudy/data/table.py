@@ -21,7 +21,7 @@ is refused, never the other way round.
 """
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -31,17 +31,16 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.data.reading.coded import Batch, Marks
-from understudy.data.reading.files import Source, batches_of, described_source, is_long, open_source
+from understudy.data.reading.files import Source, described_source, is_long, open_source
 from understudy.data.reading.judged import (
     LISTED,
-    Reader,
     Violation,
     judged,
+    raw_parts,
     read_columns,
     readers_of,
     scan,
     violations,
-    wanted,
 )
 from understudy.data.reading.sources import ALL, EngineFrame, Part, TableSource
 from understudy.data.reading.written import Raw
@@ -51,7 +50,7 @@ from understudy.ground.errors import PartyError, SchemaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from understudy.data.reading.spread import Piece, Spread, Task
+    from understudy.data.reading.spread import Piece, Spread
 
 _DESCRIBED = (TableSource, EngineFrame)
 _AGAIN = "the table cannot be read again as it was when it was opened."
@@ -142,13 +141,6 @@ class StreamedTable(Table):
         is_part = self.part != ALL or self.key is not None
         return None if is_part else spread_of(self.origin, self.named, list(readers_of(self.schema, False)))
 
-    def task(self, *what: Any) -> "Task":
-        """What its parts are asked for: a function of this package, what it is told, what about, under which key."""
-        from understudy.data.reading.spread import task_of
-
-        assert self.spread is not None
-        return task_of(self.origin, self.spread, *what)
-
     @property
     def _counted(self) -> tuple[int, int]:
         if not self.seen:  # not `cached_property`, under whose lock a part in another thread would wait
@@ -161,10 +153,10 @@ class StreamedTable(Table):
         if isinstance(self.origin, EngineFrame):
             judged(open_source(self.origin, {}), readers_of(self.schema, one_row_each=False))
         if self.spread is not None:
-            from understudy.data.reading.spread import found_by
+            from understudy.data.reading.spread import found_by, task_of
 
             about, key = {"holder": self.source, "stage": "opening"}, secrets.token_bytes(32)
-            task = self.task("understudy.data.table:checked_part", self.schema.to_dict(), about, key)
+            task = task_of(self, "understudy.data.table:checked_part", self.schema.to_dict(), about, key)
             marks, _ = found_by(self.spread, task)
             return marks.rows, marks.repeated
         for batch in self.uncoded(marks):
@@ -257,7 +249,7 @@ class StreamedTable(Table):
         """All rows as they came, a batch at a time, or these columns of them; who they are is noted."""
         readers, hint = readers_of(self.schema, one_row_each=False), f" in the same part of it{LISTED}"
         readers = readers if columns is None else {name: readers[name] for name in columns}
-        for raw in _parts(self.origin, readers, self.source, long=True, part=self.part):
+        for raw in raw_parts(self.origin, readers, self.source, long=True, part=self.part):
             judged(replace(raw, columns={}), readers, hint)
 
             def judge(name: str, raw: Raw = raw) -> "pd.Series[Any]":
@@ -339,7 +331,7 @@ def check_table(
     long = _is_long(source, schema)
     readers, marks = readers_of(schema, one_row_each and not long), Marks()
     found: dict[Any, Violation] = {}
-    for raw in _parts(source, readers, name, long=long):
+    for raw in raw_parts(source, readers, name, long=long):
         cells, faults = scan(raw, readers)
         # What is wrong with the header, or with a line that was read ahead, is said with every part.
         found |= {(one.column, one.row, one.reason): one for one in violations(raw.name, faults)}
@@ -354,11 +346,3 @@ def check_table(
 
 def _is_long(source: Source, schema: Schema) -> bool:
     return is_long(source, len(schema.names) + (schema.person is not None))
-
-
-def _parts(
-    source: Source, readers: Mapping[str, "Reader"], name: str | None = None, *, long: bool, part: Part = ALL
-) -> Iterator[Raw]:
-    for raw in batches_of(source, wanted(readers), name, long=long, part=part):
-        # A part without rows is of use for its header and its faults alone.
-        yield raw if len(raw.numbers) or not long else replace(raw, columns={})

@@ -5,7 +5,7 @@ Edges: messages quote the wrong value and are for the holder of the rows alone.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -15,7 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.reading.cells import NOT_NULLABLE, Fault, read_cells, read_ids
-from understudy.data.reading.files import Source, open_source
+from understudy.data.reading.files import Source, batches_of, open_source
+from understudy.data.reading.sources import ALL, Part
 from understudy.data.reading.written import Raw
 from understudy.data.schema import Column, Integer, Real, Schema
 from understudy.ground.check import nearest
@@ -132,3 +133,12 @@ def _show(value: object) -> str:
     """A value as it stands in a message: numbers bare, text in quotes, nothing longer than a line."""
     text = f"{value:.15g}" if isinstance(value, float) else str(value)[:40]
     return f'"{text}"' if isinstance(value, str) and not re.fullmatch(r"[-+.\deE]+", text) else text
+
+
+def raw_parts(
+    source: Source, readers: Mapping[str, Reader], name: str | None = None, *, long: bool, part: Part = ALL
+) -> Iterator[Raw]:
+    """A table in batches, as it stands; one that is not long in one."""
+    for raw in batches_of(source, wanted(readers), name, long=long, part=part):
+        # A part without rows is of use for its header and its faults alone.
+        yield raw if len(raw.numbers) or not long else replace(raw, columns={})

@@ -121,9 +121,10 @@ def spread_of(origin: Any, named: Spread | None, columns: list[str]) -> Spread |
     return Cores(of) if of > 1 else None
 
 
-def task_of(origin: Any, spread: Spread, work: str, told: dict[str, Any], about: dict[str, str], key: bytes) -> Task:
-    source = asdict(origin.within(Path.cwd())) if isinstance(origin, TableSource) else None
-    return Task(work, told, about, spread.of, key, source)
+def task_of(table: Any, work: str, told: dict[str, Any], about: dict[str, str], key: bytes) -> Task:
+    """What the parts of a `StreamedTable` are asked for."""
+    source = asdict(table.origin.within(Path.cwd())) if isinstance(table.origin, TableSource) else None
+    return Task(work, told, about, table.spread.of, key, source)
 
 
 def answered(ask: bytes) -> bytes:

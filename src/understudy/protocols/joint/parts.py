@@ -43,7 +43,9 @@ class Job:
         """What parts of the table are asked for, and give back under this key."""
         schema = hashlib.sha256(json.dumps([self.schemas, self.schema], sort_keys=True).encode()).hexdigest()
         about = {"run": self.run, "holder": self.holder, "stage": str(self.stages[-1][0]), "schema": schema}
-        return table.task("understudy.protocols.joint.parts:counted_part", asdict(self), about, key)
+        from understudy.data.reading.spread import task_of
+
+        return task_of(table, "understudy.protocols.joint.parts:counted_part", asdict(self), about, key)
 
 
 def counted_in_parts(party: Any, session: Session, stage: Stage[Any]) -> dict[str, Tensor] | None:
