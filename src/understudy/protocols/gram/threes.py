@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from understudy.ground.errors import MessageError
 from understudy.models.tables.given_rules import blocks_of
@@ -94,7 +95,7 @@ def found_threes(
     cells_noise: float, besides: Collection[frozenset[int]] = (),
 ) -> Tensor:  # fmt: skip
     """At most (wanted, 3) columns whose sum is the farthest from what their pairs say; `cells_noise`: of a table's."""
-    members = torch.block_diag(*[torch.ones(size, 1, dtype=torch.float64) for size in sizes])
+    members = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double()
     signs = members * torch.where(stage.upper, 1.0, -1.0)[:, None]
     plain, people = tables.plain(tables.target).cpu().double(), float(tables.people)
     both = signs.T @ plain @ signs
@@ -105,7 +106,7 @@ def found_threes(
     )
     clear = beyond.abs() > _BEYOND * math.sqrt(noise**2 + people) / people
     order = beyond.abs().argsort(descending=True)
-    chosen = []
+    chosen: list[list[int]] = []
     for columns in every[order[clear[order]]].tolist():
         if len(chosen) < wanted and frozenset(columns) not in besides:
             cells = math.prod(sizes[column] for column in columns)
