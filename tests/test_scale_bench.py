@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from understudy.data.reading import files
@@ -49,3 +50,21 @@ def test_its_largest_table_is_long_and_its_batches_fit_its_schema(
     table = open_table(tmp_path / "t.parquet", bench.schema())
     assert isinstance(table, StreamedTable)
     assert table.rows == 1000
+
+
+def test_the_law_of_error_over_people_has_effects_of_three_columns_and_a_run_says_how_far_off_it_is(
+    load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    floor = load_bench("scale", "floor")
+    rows = floor.people(0, 4_000)
+    odd = (rows["list0"] + rows["list1"] + rows["list2"]) % 2
+    assert 0.75 < (odd == 0).mean() < 0.85
+    assert abs(np.corrcoef(rows["list2"], rows["list0"])[0, 1]) < 0.1
+    for name, few in {"FRESH": 4_000, "DRAWN": 500, "LEARNED": 400}.items():
+        monkeypatch.setattr(floor, name, few)
+    monkeypatch.setattr(floor, "METHODS", {"small": {"components": 4, "steps": 2, "searched_triples": 1}})
+    out = tmp_path / "floor.csv"
+    monkeypatch.setattr(sys, "argv", ["floor", "--people", "300", "--methods", "small", "--out", str(out)])
+    floor.main()
+    law, small = csv.DictReader(out.read_text().splitlines())
+    assert float(law["two"]) < float(small["two"]) < 1

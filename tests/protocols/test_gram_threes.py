@@ -91,6 +91,15 @@ def test_a_parity_of_three_columns_is_found_and_drawn_and_by_pairs_alone_it_is_n
     assert kept[1] > 0.9
 
 
+def test_echoes_of_an_effect_take_no_place_of_another() -> None:
+    frame = PARITY.assign(b5=lambda frame: frame["b1"] ^ frame["b2"])
+    also = np.random.default_rng(2).random(len(frame)) < 0.1
+    frame["b4"] = frame["b3"] ^ also  # so that b0, b4 and b6 go together as well
+    made, _ = drawn(frame, searched_triples=2)
+    for one, two, three in (("b0", "b3", "b6"), ("b1", "b2", "b5")):
+        assert float((made[three] == (made[one] ^ made[two])).mean()) > 0.9
+
+
 def test_where_no_three_columns_have_an_effect_no_table_is_measured() -> None:
     found, _ = drawn(rows(BITS, 20_000, seed=3), searched_triples=3)
     pairs = found.corr().to_numpy()[np.triu_indices(7, 1)]

@@ -3,7 +3,8 @@
 The server names two halves of every column's levels, by what was released: each person has a sign for each column, and
 of every three columns Σ s·s·s over people is counted. The pairs say what it is where the three have no effect together:
 that of the table 2 × 2 × 2 with these pairs and no more (iterative proportional fitting; Deming and Stephan 1940). What
-is farther from it than noise and chance explain is worth a three-way table on all levels.
+is farther from it than noise and chance explain is worth a three-way table on all levels. Two columns of an effect
+and a third that goes with the other one show the same effect again, weaker: such echoes are not chosen.
 
 Guarantee: a person moves every sum by 1, whichever halves are named. The choice reads what was released alone.
 Edges: an effect that halves do not show is not found; columns with different holders, or more than 64 → ConfigError.
@@ -108,7 +109,8 @@ def found_threes(
     order = beyond.abs().argsort(descending=True)
     chosen: list[list[int]] = []
     for columns in every[order[clear[order]]].tolist():
-        if len(chosen) < wanted and frozenset(columns) not in besides:
+        echo = any(len({*columns, *one}) < 5 for one in (*chosen, *besides))
+        if len(chosen) < wanted and not echo:
             cells = math.prod(sizes[column] for column in columns)
             chosen += [columns] if is_worth_its_cells(cells, cells_noise, tables.people) else []
     return torch.tensor(sorted(chosen), dtype=torch.int64).reshape(-1, 3)
