@@ -180,6 +180,7 @@ def bar_of() -> Iterator["Callable[[Rounds], None] | None"]:
             bar.update(task, spent=words)
         bar.update(task, completed=rounds.done)
         if rounds.stage != "training" and over:
+            bar.refresh()
             bar.remove_task(tasks.pop(rounds.stage))
             if not tasks:
                 bar.stop()
