@@ -14,6 +14,7 @@ that was kept (`persist`) or cut (`repartition(n, "id")`) has the same.
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -68,11 +69,10 @@ class OnDask(_OnEngine):
         return self._frame[columns].optimize()  # which may make one of several small partitions
 
     def __call__(self, task: Task) -> Iterator[bytes]:
-        from dask import compute, delayed
-
-        told, count = delayed(task.to_bytes()), delayed(_answer_of_frame, pure=False)
+        dask: Any = import_module("dask")
+        told, count = dask.delayed(task.to_bytes()), dask.delayed(_answer_of_frame, pure=False)
         parts = enumerate(self._frame.to_delayed())
-        yield from compute(*(count(told, number, part) for number, part in parts), retries=_RETRIES)
+        yield from dask.compute(*(count(told, number, part) for number, part in parts), retries=_RETRIES)
 
     def tables(self, columns: list[str]) -> Iterator[pa.Table]:
         for number, part in enumerate(self._select(columns).to_delayed()):
