@@ -11,6 +11,7 @@ spent, is gone on with by the same command. `--only` takes texts that must all b
     Gram, Gram+target       ours with today's defaults, without and with the column to predict named; by one holder, two
                             holders of columns, three of rows, in a rehearsal
     Gram+target+people      the same, and the number of people is public (`public_people`), as over columns it always is
+    Gram+target+threes      one holder, and up to eight three-way tables are searched (`searched_triples`): no default
     AIM, MST, AIM-GDP, SWIFT   by dpsynth on mbi, its authors' settings; all data in one place
     AIM (dpmm), MST (dpmm)  by dpmm, its settings; all data in one place
     AIM (pgm), MST (pgm)    the authors' scripts of private-pgm on mbi, their settings; all data in one place
@@ -69,7 +70,7 @@ from understudy.runs.federation import Federation
 
 QUICK, HERE = quick(), Path(__file__).parent
 EPSILONS, SEEDS = (1.0, 0.2, 0.5, 2.0, 0.1, 8.0), 3
-OURS = ("Gram+target", "Gram", "Gram+target+people")
+OURS = ("Gram+target", "Gram", "Gram+target+people", "Gram+target+threes")
 HOLDINGS = ("one holder", "two of columns", "three of rows")
 ENDS = ("real", "independent")
 PLACE = "one place"
@@ -120,7 +121,8 @@ def cells(datasets: list[str], seeds: int) -> Iterator[Cell]:
         for epsilon, dataset in product(EPSILONS, datasets):
             head: dict[str, Any] = {"dataset": dataset, "epsilon": epsilon, "seed": seed}
             for holding, method in product(HOLDINGS, OURS):
-                if (holding, method) != ("two of columns", "Gram+target+people"):
+                alone = (holding == HOLDINGS[0]) or not method.endswith("+threes")
+                if alone and (holding, method) != ("two of columns", "Gram+target+people"):
                     yield Cell(method=method, holding=holding, noise="own", **head)
             for method, (_, equal) in RIVALS.items():
                 for noise in ("own", "equal") if equal else ("own",):
@@ -156,6 +158,8 @@ def by_us(cell: Cell, table: Public) -> tuple[pd.DataFrame, dict[str, Any]]:
         settings["target"] = table.target
     if "+people" in cell.method:
         settings["public_people"] = len(table.train)
+    if "+threes" in cell.method:
+        settings["searched_triples"] = 8
     federation = federated(cell, table)
     start = time.process_time()
     result = train("gram", federation, **settings)

@@ -40,6 +40,7 @@ def rows() -> pd.DataFrame:
     found.loc[told, "who"] = found.holding[told]
     found.loc[found.method == "Gram", "who"] = found.holding + ", no target"
     found.loc[found.method == "Gram+target+people", "who"] = found.holding + ", people public"
+    found.loc[found.method == "Gram+target+threes", "who"] = found.holding + ", threes searched"
     return found
 
 
