@@ -57,8 +57,10 @@ def test_over_columns_the_claim_is_kept_and_something_is_seen() -> None:
     assert result.observed > 2.5  # so few trials cannot show more than 4.2, whatever the claim
 
 
-def test_a_target_that_is_measured_twice_is_within_the_claim_too() -> None:
-    result = audited({"a": XY}, budget=LOOSE, target="x", scouting=0.3)
+@pytest.mark.parametrize("searched", [0, 1])
+def test_a_target_that_is_measured_twice_is_within_the_claim_too_also_after_threes(searched: int) -> None:
+    schema = Schema(columns=(*XY.columns, *Z.columns)) if searched else XY
+    result = audited({"a": schema}, budget=LOOSE, target="x", scouting=0.3, searched_triples=searched)
     assert result.passed
     assert result.observed > 2.5
 
