@@ -31,6 +31,7 @@ from understudy.protocols.dplt import tree as dplt_tree
 from understudy.protocols.gans import critic_round
 from understudy.protocols.gram import rows as gram_rows
 from understudy.protocols.gram import stages as gram_stages
+from understudy.protocols.gram import threes as gram_threes
 from understudy.protocols.gram.trees import Trees
 from understudy.protocols.moments.stages import First, Lengths, Levels, Pooled, Within
 from understudy.protocols.people import gen_fl, gen_fl_local
@@ -161,6 +162,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(gram_rows, "gram_matrix", _counts(sites, gram_rows.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
         patch.setattr(gram_stages, "triple_table", _counts(sites, gram_stages.triple_table, "three-way table"))
+        patch.setattr(gram_threes, "sums_of_threes", _signs(sites, gram_threes.sums_of_threes))
         patch.setattr(visits_protocol, "count_visits", _events(sites, visits_protocol.count_visits))
         patch.setattr(visits_protocol, "person_vectors", _vectors(visits_protocol.person_vectors))
         for stage in (Lengths, First, Levels, Pooled, Within):
@@ -286,6 +288,16 @@ def _counts(sites: Sites, real: Any, what: str) -> Any:
         return sites.through(what, table, table, lambda d: d.abs().max(), 1.0)
 
     return counts
+
+
+def _signs(sites: Sites, real: Any) -> Any:
+    """A person moves each sum by 1: another one in their place by 2 at most."""
+
+    def sums(signs: Tensor) -> Any:
+        counted = real(signs)
+        return sites.through("threes", counted, counted, lambda d: d.abs().max(), 2.0)
+
+    return sums
 
 
 def _moments(sites: Sites, real: Any) -> Any:

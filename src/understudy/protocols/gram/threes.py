@@ -60,14 +60,12 @@ class Threes(Stage[Rows]):
         return {"threes": BlockSpec((0, 0), (many,), math.sqrt(many))}
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
-        columns = self.layout.columns
         starts = np.cumsum([0, *self.layout.sizes[:-1]])
         sign = np.where(self.upper.numpy(), np.float32(1), np.float32(-1))
-        total = torch.zeros(math.comb(columns, 3), dtype=torch.int64)
+        total = torch.zeros(math.comb(self.layout.columns, 3), dtype=torch.int64)
         for codes in rows.code_batches(self.layout):
             for first in range(0, len(codes), _ROWS):
-                signs = torch.from_numpy(sign[codes[first : first + _ROWS] + starts])
-                total += torch.cat([_sums(signs[:, one], signs[:, one + 1 :]) for one in range(columns - 2)])
+                total += sums_of_threes(torch.from_numpy(sign[codes[first : first + _ROWS] + starts]))
         return {"threes": total}
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> tuple[Tensor, float]:
@@ -75,10 +73,14 @@ class Threes(Stage[Rows]):
         return sums["threes"], noise["threes"]
 
 
-def _sums(one: Tensor, others: Tensor) -> Tensor:
-    """Of one column and every two of the others."""
-    products = (others * one[:, None]).T @ others
-    return products[tuple(torch.combinations(torch.arange(others.shape[1])).T)].long()
+def sums_of_threes(signs: Tensor) -> Tensor:
+    """Σ s·s·s over rows of signs (n, columns), for every three columns, in the order of `threes`: int64."""
+    found = []
+    for one in range(signs.shape[1] - 2):
+        others = signs[:, one + 1 :]
+        products = (others * signs[:, one, None]).T @ others
+        found.append(products[tuple(torch.combinations(torch.arange(others.shape[1])).T)])
+    return torch.cat(found).long()
 
 
 def halves(tables: Tables, sizes: Sequence[int]) -> Tensor:
