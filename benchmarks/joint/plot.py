@@ -19,6 +19,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from common.options import command
+from common.svg import picture
 from understudy.report.plots import tag
 
 OUT = Path(__file__).parents[2] / "docs" / "quality.svg"
@@ -146,9 +147,7 @@ def drawn() -> str:
             parts.append(tag("text", name, x=left, y=top - 12, class_="name"))
             parts += panel(dataset, figure, left, top, first=not column)
     said = "Quality over ε on three tables: " + "; ".join(title for title, *_ in MEASURES.values())
-    size = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "width": WIDTH, "height": HEIGHT}
-    named = {"xmlns": "http://www.w3.org/2000/svg", "role": "img", "aria_label": said}
-    return str(tag("svg", tag("style", Markup(STYLE)), Markup("\n").join(parts), **named, **size)) + "\n"
+    return picture(said, STYLE, parts, WIDTH, HEIGHT)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -19,6 +19,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from common.options import command
+from common.svg import picture
 from understudy.report.plots import tag
 
 OUT = Path(__file__).with_name("rivals.svg")
@@ -143,9 +144,7 @@ def drawn() -> str:
             parts.append(tag("text", name, x=left, y=top - 8, class_="name"))
             parts += panel(dataset, figure, left, top, first=not number % ACROSS)
     said = "Rivals over ε on eight tables: " + "; ".join(title for title, *_ in MEASURES.values())
-    size = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "width": WIDTH, "height": HEIGHT}
-    named = {"xmlns": "http://www.w3.org/2000/svg", "role": "img", "aria_label": said}
-    return str(tag("svg", tag("style", Markup(STYLE)), Markup("\n").join(parts), **named, **size)) + "\n"
+    return picture(said, STYLE, parts, WIDTH, HEIGHT)
 
 
 def parser() -> argparse.ArgumentParser:
