@@ -157,7 +157,7 @@ class StreamedTable(Table):
 
             about, key = {"holder": self.source, "stage": "opening"}, secrets.token_bytes(32)
             task = task_of(self, "understudy.data.table:checked_part", self.schema.to_dict(), about, key)
-            marks, _ = found_by(self.spread, task)
+            marks = found_by(self.spread, task)
             return marks.rows, marks.repeated
         for batch in self.uncoded(marks):
             for column in self.schema.columns:

@@ -7,8 +7,10 @@ whatever is not plainly within its column's domain is left to it.
 
 import hashlib
 import secrets
-from collections.abc import Callable
-from typing import Any
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,8 @@ from understudy.data.encoding.values import Codes, codes_of, found_levels, is_wi
 from understudy.data.reading.cells import WHOLE_ID, missing_words, parse
 
 _MARKED = 10**18  # nearer to 0 than this, a whole number is its own mark
+_HELD = 1 << 22  # marks in memory: more of them are in a file without a name, which ends with this process
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio: neighbours fall far apart
 
 
 class Batch:
@@ -103,6 +107,8 @@ class Marks:
     def __init__(self, key: str | None = None) -> None:
         self.key, self.rows = key or secrets.token_hex(8), 0
         self._marks: list[NDArray[np.uint64]] = []
+        self._held = 0
+        self._file: IO[bytes] | None = None
         self.order = hashlib.sha256()
 
     def note(self, ids: "pd.Series[Any] | None", rows: int) -> None:
@@ -127,23 +133,49 @@ class Marks:
             marks = marks.copy()
             marks[long] = pd.util.hash_array(texts, hash_key=self.key, categorize=False)
         self.order.update(np.ascontiguousarray(marks).data)
-        self._marks.append(marks)
+        self._keep(marks)
 
     def add(self, marks: NDArray[np.uint64], rows: int) -> None:
         """Those of another part, under the same key."""
         self.rows += rows
+        self._keep(marks)
+
+    def _keep(self, marks: NDArray[np.uint64]) -> None:
         self._marks.append(marks)
+        self._held += len(marks)
+        if self._held >= _HELD:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as this)
+                weakref.finalize(self, self._file.close)
+            self._file.seek(0, 2)
+            for held in self._marks:
+                np.ascontiguousarray(held).tofile(self._file)
+            self._marks, self._held = [], 0
+
+    def _chunks(self) -> Iterator[NDArray[np.uint64]]:
+        yield from self._marks
+        if self._file is not None:
+            self._file.seek(0)
+            while len(found := np.fromfile(self._file, np.uint64, _HELD)):
+                yield found
+
+    def _shares(self) -> Iterator[NDArray[np.uint64]]:
+        """All in order; where a file has them, in shares that fit into memory, so that equal ones are in one share."""
+        if self._file is None:
+            yield self.all
+            return
+        many = 1 + self._file.seek(0, 2) // (8 * _HELD)
+        for share in range(many):
+            own = [one[((one * _SPREAD) >> np.uint64(32)) % np.uint64(many) == share] for one in self._chunks()]
+            yield np.sort(np.concatenate(own))
 
     @property
     def all(self) -> NDArray[np.uint64]:
         """In order."""
-        marks = np.concatenate(self._marks) if self._marks else np.empty(0, np.uint64)
-        marks.sort()
-        self._marks = [marks]
-        return marks
+        found = [*self._chunks()]
+        return np.sort(np.concatenate(found)) if found else np.empty(0, np.uint64)
 
     @property
     def repeated(self) -> int:
         """How many have the mark of another."""
-        marks = self.all
-        return int((marks[1:] == marks[:-1]).sum())
+        return sum(int((marks[1:] == marks[:-1]).sum()) for marks in self._shares())

@@ -13,6 +13,7 @@ SUFFIX = ".parquet"
 SPREAD = 100_000_000  # cells: of more, a file is read by several processes
 _CELLS = 1 << 22  # about so many at a time, of many columns
 _EACH = 4  # parts for each process: none waits long for the last one
+_MOST = 1 << 22  # rows of a part: what it says of its ids is held whole
 _SIGNS = frozenset("*?[")  # of a pattern
 
 
@@ -70,7 +71,7 @@ def pieces_of(source: TableSource, columns: int) -> int:
     except (OSError, pa.ArrowException):
         return 1
     rows, groups = (sum(getattr(about, what) for about in abouts) for what in ("num_rows", "num_row_groups"))
-    return 1 if rows * columns < SPREAD else max(1, min(_EACH * process_count(), groups))
+    return 1 if rows * columns < SPREAD else max(1, min(max(_EACH * process_count(), -(-rows // _MOST)), groups))
 
 
 def _abouts(table: str) -> list[tuple[str, pyarrow.parquet.FileMetaData]]:

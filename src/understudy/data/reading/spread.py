@@ -193,19 +193,21 @@ def opened(task: Task, data: bytes) -> tuple[int, dict[str, Any]]:
     return number, found
 
 
-def found_by(spread: Spread, task: Task) -> tuple[Marks, list[dict[str, Any]]]:
-    """Who is in all parts, and what was found in each. Edges: an error of a part is raised here."""
-    found: dict[int, dict[str, Any]] = {}
-    answers = iter(spread(task))
+def found_by(spread: Spread, task: Task, taken: Callable[[dict[str, Any]], None] = lambda found: None) -> Marks:
+    """Who is in all parts; what else is found in each is `taken` as it comes. Edges: errors of a part are raised."""
+    came: set[int] = set()
+    marks, answers = Marks(), iter(spread(task))
     try:
         for number, answer in (opened(task, one) for one in answers):
-            if number in found:
+            if number in came:
                 raise task.refusal(f"part {number + 1} of {task.of} came twice.")
             if "error" in answer:
                 kind, text = answer["error"]
                 raise getattr(errors, kind, PartyError)(text)
-            found[number] = answer
-            _tell(len(found), task.of)
+            came.add(number)
+            marks.add(answer.pop("marks").numpy().view(np.uint64), answer.pop("rows"))
+            taken(answer)
+            _tell(len(came), task.of)
     except UnderstudyError:
         raise
     except Exception as error:  # of an engine: a server hears of it, and its text may quote rows
@@ -213,12 +215,9 @@ def found_by(spread: Spread, task: Task) -> tuple[Marks, list[dict[str, Any]]]:
     finally:
         if isinstance(answers, Generator):
             answers.close()  # now, whoever still holds it: others wait for processes, and files lie in a folder
-    if missing := [str(number + 1) for number in range(task.of) if number not in found]:
+    if missing := [str(number + 1) for number in range(task.of) if number not in came]:
         raise task.refusal(f"part {', '.join(missing[:8])} of {task.of} is missing.")
-    marks = Marks()
-    for answer in found.values():
-        marks.add(answer.pop("marks").numpy().view(np.uint64), answer.pop("rows"))
-    return marks, list(found.values())
+    return marks
 
 
 _NAMED: ContextVar[Spread | None] = ContextVar("who answers tasks", default=None)

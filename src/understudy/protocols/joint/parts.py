@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from understudy.ground.errors import PartyError, SchemaError
@@ -109,14 +108,25 @@ def merged(task: "Task", spread: "Spread", rows: int | None) -> dict[str, Tensor
     """The sums over all parts; `rows`: how many there were when the table was opened, where that is known."""
     from understudy.data.reading.spread import found_by
 
-    marks, found = found_by(spread, task)
+    sums: dict[str, Tensor] = {}
+
+    def added(found: dict[str, Any]) -> None:
+        if not sums:
+            sums.update({key: part.clone() for key, part in found["sums"].items()})
+            return
+        if _shapes(found["sums"]) != _shapes(sums):
+            raise task.refusal("the parts do not count the same.")
+        for key, part in found["sums"].items():
+            sums[key] += part
+
+    marks = found_by(spread, task, added)
     # A server hears these words, and how many people there are is not for it.
     if marks.repeated:
         raise task.refusal("an id is in two parts, or twice in one: a person counts once.")
     if rows is not None and marks.rows != rows:
         raise task.refusal("the parts have more or fewer rows together than the table that was opened.")
-    sums = [counts["sums"] for counts in found]
-    shapes = [{key: (part.dtype, part.shape) for key, part in one.items()} for one in sums]
-    if any(shape != shapes[0] for shape in shapes):
-        raise task.refusal("the parts do not count the same.")
-    return {key: torch.stack([one[key] for one in sums]).sum(0) for key in sums[0]}
+    return sums
+
+
+def _shapes(sums: dict[str, Tensor]) -> dict[str, Any]:
+    return {key: (part.dtype, part.shape) for key, part in sums.items()}
