@@ -1,14 +1,12 @@
 """Columns of people at several holders, their events at some of these: who counts which table, alone or with others.
 
 Holders with the same columns are a group, each with people of its own (`data.grid`): two hospitals with the visits of
-their patients, and an insurer of all of them. Over columns every group is one holder; a grid has a group of more.
-
-A table of columns that one group has is counted by each of its holders, as over rows. A table of columns of two groups
-is part of the product of their people's vectors (`data/visits/counts.person_vectors`): `root` for the level of each
-person column, and the parts of `root` of the person's events for the levels of event columns. In such a table a
-person's cells add up to root² at most, as in all others, where the unit is root²: those of two groups' events are the
-product of two averages. A person is with one holder of each group, so what the holders count adds up to what one holder
-of each group would have counted.
+their patients, and an insurer of all of them. A table of columns that one group has is counted by each of its holders.
+A table of columns of two groups is part of the product of their people's vectors (`data/visits/counts.person_vectors`):
+`root` for the level of each person column, and the parts of `root` of the person's events for the levels of event
+columns. In such a table a person's cells add up to root² at most, as in all others, where the unit is root²: those of
+two groups' events are the product of two averages. A person is with one holder of each group, so what the holders count
+adds up to what one holder of each group would have counted.
 
 Guarantee: made of public schemas alone; a table is counted once.
 """
@@ -64,14 +62,13 @@ class Split:
                 parts[names[0]] = part
                 owners += [group] * len(part.columns)
         for group, own in having.items():
-            derived = len(own.person_schema.columns) - len(own.people.columns if own.people else ())
-            owners += [group] * derived
+            owners += [group] * (len(own.person_schema.columns) - len(own.people.columns if own.people else ()))
         people = replace(join(parts), person=None) if parts else None
-        visits = list(having.values())
-        first = replace(visits[0], people=people)
-        others = (replace(own, people=None, person=first.person, rules=()) for own in visits[1:])
-        rules = tuple(rule for own in visits[1:] for rule in own.rules)
-        joint = SeveralVisits(parts=(first, *others), rules=rules) if len(visits) > 1 else first
+        one, *more = having.values()
+        first = replace(one, people=people)
+        others = (replace(own, people=None, person=first.person, rules=()) for own in more)
+        rules = tuple(rule for own in more for rule in own.rules)
+        joint = SeveralVisits(parts=(first, *others), rules=rules) if more else first
         return cls(joint, grid, tuple(owners), tuple(having))
 
     @cached_property
@@ -96,16 +93,11 @@ class Split:
 
     def joint(self, group: int, block: Block) -> Block:
         """A table of a group's own layout, by its place among all."""
-        kind, a, b = block
-        columns = self._columns(group)
-        first = columns[a] if kind in ("person", "across") else a
-        return self._kind(kind, group), first, columns[b] if kind == "person" else b
-
-    def _kind(self, kind: str, group: int) -> str:
-        """What tables of a kind are called, of this group's events."""
-        if kind == "person" or not isinstance(self.layout, SeveralLayout):
-            return kind
-        return f"{kind} {self.layout.titles[self.events.index(group)]}"
+        (kind, a, b), columns, layout = block, self._columns(group), self.layout
+        if kind == "person":
+            return kind, columns[a], columns[b]
+        whose = f" {layout.titles[self.events.index(group)]}" if isinstance(layout, SeveralLayout) else ""
+        return kind + whose, columns[a] if kind == "across" else a, b
 
     def width(self, group: int) -> int:
         own = self.own(group)
@@ -134,10 +126,9 @@ class Split:
         first, *named = kind.split()
         if first == "person":
             return (_PEOPLE, a), (_PEOPLE, b)
+        whose = [*self.events]
         if isinstance(self.layout, SeveralLayout):
             whose = [self.events[self.layout.titles.index(title)] for title in named]
-        else:
-            whose = [*self.events]
         return ((_PEOPLE, a) if first == "across" else (whose[0], a)), (whose[-1], b)
 
     def _columns(self, group: int) -> list[int]:
@@ -146,8 +137,7 @@ class Split:
     def _spans(self, group: int) -> dict[tuple[int, int], slice]:
         """Where each of a group's columns lies in its people's vectors."""
         own = self.own(group)
-        names = [(_PEOPLE, place) for place in self._columns(group)]
-        names += [(group, place) for place in range(len(own.events))]
+        names = [*((_PEOPLE, place) for place in self._columns(group)), *((group, n) for n in range(len(own.events)))]
         starts = accumulate((*own.people, *own.events), initial=0)
         return {which: slice(a, b) for which, (a, b) in zip(names, pairwise(starts), strict=True)}
 
@@ -157,9 +147,8 @@ _PEOPLE = -1  # in the place of a group, where a column is one of people
 
 def grid_of(schemas: Mapping[str, Any]) -> Grid:
     """Who holds the same: tables of the same columns, or people and events by one and the same schema."""
-    return Grid.alike(
-        {
-            name: schema.columns if schema.kind == "table" else json.dumps(public_part(schema), sort_keys=True)
-            for name, schema in schemas.items()
-        }
-    )
+
+    def told(schema: Any) -> Any:
+        return schema.columns if schema.kind == "table" else json.dumps(public_part(schema), sort_keys=True)
+
+    return Grid.alike({name: told(schema) for name, schema in schemas.items()})

@@ -55,8 +55,9 @@ def fitted_ties(schema: VisitSchema | SeveralVisits, part: VisitSchema) -> Visit
     return VisitTies(both=ties_among((*people, *events)), people=ties_among(declared), events=ties_among(events))
 
 
-def check_fit(config: Any, schema: VisitSchema | SeveralVisits) -> None:
-    """Refuse, before anything is paid for, what the fit would refuse: too few states, or too much memory."""
+def check_fit(study: Any) -> VisitSchema | SeveralVisits:
+    """The schema with all rules, unless the fit would refuse it: too few states, or too much memory."""
+    config, schema = study.config, with_rules(study.schema, study.config.rules)
     for part in schema.parts:
         layout = VisitLayout.from_schema(part)
         with torch.device("meta"):
@@ -64,6 +65,8 @@ def check_fit(config: Any, schema: VisitSchema | SeveralVisits) -> None:
                 layout.people, layout.events, number_bounds(part), ordered=layout.ordered, kinds=config.kinds,
                 chains=config.chains, states=config.states,
             )  # fmt: skip
+    pick_device(config.device)
+    return schema
 
 
 def fitted(study: Any, found: Found, look: Callable[[], None]) -> tuple[GeneratorParts, int]:
@@ -83,10 +86,8 @@ def fitted(study: Any, found: Found, look: Callable[[], None]) -> tuple[Generato
         for part, name in zip(schema.parts, map(split.first, split.events), strict=True):
             card["owners"] |= dict.fromkeys((*part.events.names, *part.event_schema.names), name)
     if people <= FEW * noise:
-        card["warning"] = (
-            f"{people:,} people, and noise of {noise:.4g} on every count: what is drawn here tells little of them. "
-            "More people, or a larger budget, would."
-        )
+        said = f"{people:,} people, and noise of {noise:.4g} on every count: what is drawn here tells little of them."
+        card["warning"] = f"{said} More people, or a larger budget, would."
     return GeneratorParts(network.cpu().eval(), schema, card), people
 
 
@@ -103,30 +104,26 @@ COUNTED = {
 
 def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     """What a forecast says of the tables, and how uncertain they will be."""
-    schema, people, noises = (with_rules(study.schema, study.config.rules), said.people, dict[str, list[float]]())
-    check_fit(study.config, schema)
-    cells = study.cell_noise(ahead)
+    schema, people, noises = check_fit(study), said.people, dict[str, list[float]]()
+    stage = study.stage("tables", {}, ahead.noise("tables"), {})
+    cells = stage.table_noise(ahead.deviations_of("tables", stage.blocks))
     for (kind, *_), own in cells.items():
         first, *titles = kind.split()
         words = COUNTED[first] + (f" ({' and '.join(titles)})" if titles else "")
         noises.setdefault(words, []).append(own)
     least, noise = min(cells.values()), max(cells.values())
-    warnings: tuple[str, ...] = ()
-    if people is not None and people <= FEW * noise:
-        warnings = (f"{people:,} people are no more than noise of {noise:.4g} on every count hides.",)
-    elif people is not None:
-        warnings = tuple(wide_columns(schema, study.layout, cells, people))
+    warnings: list[str] = []
+    if people is not None:
+        few = f"{people:,} people are no more than noise of {noise:.4g} on every count hides."
+        warnings += [few] if people <= FEW * noise else wide_columns(schema, study.layout, cells, people)
     declared = [own for part in schema.parts for own in (part.people, part.events)]
-    tables = len(study.layout.blocks)
+    tables, cut = len(study.layout.blocks), {"first": "the first"}
+    facts = [f"{tables:,} tables of people's columns, of events' and of both, in each of which a person weighs 1"]
+    for part in schema.parts:
+        which = cut.get(part.cut, "drawn by chance")
+        facts.append(f"at most {part.most_events:,} {part.title} of a person count, {which}")
     return {
-        "facts": (
-            f"{tables:,} tables of people's columns, of events' and of both, in each of which a person weighs 1",
-            *(
-                f"at most {part.most_events:,} {part.title} of a person count"
-                + (", the first" if part.cut == "first" else ", drawn by chance")
-                for part in schema.parts
-            ),
-        ),
+        "facts": tuple(facts),
         "stages": (Stage(what="all tables", share=1.0, moved=tables, noise={"least": least, "largest": noise}),),
         "errors": tuple(Error(what=what, least=min(own), largest=max(own)) for what, own in noises.items()),
         "warnings": (*warnings, *cut_evenly(*declared)),

@@ -6,13 +6,12 @@ events' columns together; and of consecutive events. In each a person with all e
 (`data/visits/counts.py`), so that what a person did often counts no more than what another did once, and noise does not
 grow with `most_events`. Everything after the one release is free (`models/visits`).
 
-Sources: noise by Canonne, Kamath, Steinke 2020, priced as in `privacy/secure/moments.py`; sums by Bonawitz et al. 2017
-(`privacy/secure/sums.py`). What is released is our own.
-
 Holders have people of their own under one schema (over rows); or one holder or more have events of the same people, and
-others tables of them (over columns), and tables across holders are products of their people's vectors, by Beaver 1991
-(`privacy/secure/sums.py`); or both (a grid): holders of the same columns have people of their own, each of whom is
-with one holder of all other columns, too, and what they count is added up.
+others tables of them (over columns), and tables across holders are products of their people's vectors; or both (a
+grid): holders of the same columns have people of their own, each of whom is with one holder of all other columns, too.
+
+Sources: noise by Canonne, Kamath, Steinke 2020, priced as in `privacy/secure/moments.py`; sums by Bonawitz et al. 2017
+and products by Beaver 1991 (`privacy/secure/sums.py`). What is released is our own.
 
 Guarantee: over rows (ε, δ)-DP for a person with all rows in both tables at a holder (or at up to `most_holders` of
 them), against the server, an outsider, and up to `colluding` other holders, who may pool what they know with the
@@ -42,7 +41,7 @@ from understudy.ground.errors import ConfigError, SchemaError
 from understudy.ground.settings import POSITIVE, WHOLE, setting
 from understudy.privacy.secure.moments import LARGEST
 from understudy.protocols.core import settings as usual
-from understudy.protocols.core.settings import RULES, OverColumns, OverRows
+from understudy.protocols.core.settings import RULES
 from understudy.protocols.joint import run
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
@@ -60,7 +59,7 @@ Layout = VisitLayout | SeveralLayout
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(OverRows, OverColumns):
+class Config(usual.OverRows, usual.OverColumns):
     """Nothing is measured for `rules`: the fit knows what they forbid, and what is drawn keeps them."""
 
     kinds: int = setting(256, WHOLE, "how many kinds of people the fit may tell apart")
@@ -103,15 +102,12 @@ class Tables(Stage[Rows]):
         squares = dict.fromkeys(split.grid.blocks, 0)
         for block, own in units.items():
             squares[split.groups(block)] += own**2
-        return {
-            block_name(groups): BlockSpec(
-                groups,
-                (split.own(groups[0]).size,) if groups[0] == groups[1] else tuple(map(split.width, groups)),
-                math.sqrt(square) * (1 + 2.0**-40),
-                weight=float(square),
-            )
-            for groups, square in squares.items()
-        }
+        found = {}
+        for (one, other), square in squares.items():
+            shape = (split.own(one).size,) if one == other else (split.width(one), split.width(other))
+            moved = math.sqrt(square) * (1 + 2.0**-40)
+            found[block_name((one, other))] = BlockSpec((one, other), shape, moved, weight=float(square))
+        return found
 
     @property
     def product(self) -> Product | None:
@@ -119,17 +115,15 @@ class Tables(Stage[Rows]):
         return None if split is None else Product.of_all([*map(split.width, range(len(split.grid.groups)))])
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
-        if self.split is None:
-            assert isinstance(self.layout, VisitLayout)  # over rows
-            name, own = "tables", self.layout
-        else:
+        name, own = "tables", self.layout
+        if self.split is not None:
             name, own = block_name((rows.group, rows.group)), self.split.own(rows.group)
+        assert isinstance(own, VisitLayout)  # over rows
         return {name: torch.from_numpy(count_visits(rows.codes(), own, self.unit))}
 
     def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[np.int64]:
         assert self.split is not None
-        root = math.isqrt(self.unit)
-        return person_vectors(rows.codes(), self.split.own(rows.group), root, start, stop)
+        return person_vectors(rows.codes(), self.split.own(rows.group), math.isqrt(self.unit), start, stop)
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> "VisitTables":
         """In people."""
@@ -151,17 +145,14 @@ class Tables(Stage[Rows]):
 
     def table_noise(self, noise: Mapping[str, float]) -> dict[Block, float]:
         """The deviation in the cells of each table, in people, from that in each block."""
-        units = zip(self.layout.blocks, self.layout.units(self.unit), strict=True)
-        split = self.split
-        return {
-            block: noise["tables" if split is None else block_name(split.groups(block))] / own for block, own in units
-        }
+        units, split = zip(self.layout.blocks, self.layout.units(self.unit), strict=True), self.split
+        if split is None:
+            return {block: noise["tables"] / own for block, own in units}
+        return {block: noise[block_name(split.groups(block))] / own for block, own in units}
 
 
 class VisitStudy(Study[Rows]):
-    """Over rows: holders of people and events of one schema. Else: of other columns of the same people, or both.
-    The server chooses nothing but who takes part, and more noise.
-    """
+    """The server chooses nothing but who takes part, and more noise."""
 
     family: ClassVar = "visits"
     settings: ClassVar = Config
@@ -184,11 +175,10 @@ class VisitStudy(Study[Rows]):
                     "schema, and no other holder may have one of its columns. Nothing was charged."
                 )
         self.split = Split.from_schemas(schemas) if len(grid_of(schemas).groups) > 1 else None
-        first_of_all: VisitSchema = next(iter(visits.values()))
-        self.schema: VisitSchema | SeveralVisits = (
-            first_of_all if self.split is None else self.split.schema
-        )  # of all together
-        self.layout: Layout = VisitLayout.from_schema(first_of_all) if self.split is None else self.split.layout
+        own: VisitSchema = next(iter(visits.values()))
+        # of all together
+        self.schema: VisitSchema | SeveralVisits = own if self.split is None else self.split.schema
+        self.layout: Layout = VisitLayout.from_schema(own) if self.split is None else self.split.layout
         self.grid.check_most_holders(config.most_holders)
 
     @cached_property
@@ -205,13 +195,12 @@ class VisitStudy(Study[Rows]):
 
         @cache
         def codes() -> VisitCodes:
-            if aligned is None:
-                return held.codes(holding.drawing())  # type: ignore[no-any-return]
-            if held.schema.kind == "table":
+            if aligned is not None and held.schema.kind == "table":
                 levels = aligned.encoded(Codec(held.schema).codes)
                 nobody = np.zeros(len(levels) + 1, dtype=np.int64)
                 return VisitCodes(levels, np.zeros((0, 0), dtype=np.int32), nobody)
-            return held.take(holding.places).codes(holding.drawing())  # type: ignore[no-any-return]
+            own = held if aligned is None else held.take(holding.places)
+            return own.codes(holding.drawing())  # type: ignore[no-any-return]
 
         return Rows(self.grid.group_of(holding.name), codes)
 
@@ -223,17 +212,10 @@ class VisitStudy(Study[Rows]):
                 break
         return Tables(self.layout, self.split, unit)
 
-    def cell_noise(self, found: Found) -> dict[Block, float]:
-        stage = self.stage("tables", {}, found.noise("tables"), {})
-        return stage.table_noise(found.deviations_of("tables", stage.blocks))
-
     def check_fit(self, **more: Any) -> None:
-        from understudy.answers.rules import with_rules
-        from understudy.models.network import pick_device
         from understudy.protocols.visits.fit import check_fit
 
-        check_fit(self.config, with_rules(self.schema, self.config.rules))
-        pick_device(self.config.device)
+        check_fit(self)
 
     def fit(self, found: Found, privacy: Any, look: Callable[..., None], **more: Any) -> Any:
         from understudy.protocols.visits.fit import fitted
@@ -246,11 +228,6 @@ class VisitStudy(Study[Rows]):
         return foreseen(self, ahead, said)
 
 
-PROTOCOL = run.family(
-    VisitStudy,
-    paper=__doc__,
-    same_people=None,  # rows of different people, columns of the same ones, or both
-    kinds=("visits", "table"),
-    audit="joint-alone",
-)
+# rows of different people, columns of the same ones, or both
+PROTOCOL = run.family(VisitStudy, paper=__doc__, same_people=None, kinds=("visits", "table"), audit="joint-alone")
 train, forecast = PROTOCOL.train, PROTOCOL.forecast

@@ -40,16 +40,13 @@ def wide_columns(
             scale = float(found[0] if even else np.median(found))
             if off > _MOST * scale:
                 low, high, sd, least, half = map(_three_digits, (column.low, column.high, off, off / _MOST, scale))
-                told = (
-                    f"it is cut evenly, {half} the middle of its first level"
-                    if even
-                    else f"half its levels lie below {half}"
-                )
+                told, what = f"half its levels lie below {half}", "Cut"
+                if even:
+                    told, what = f"it is cut evenly, {half} the middle of its first level", "Declare bins, or cut"
                 yield (
                     f'"{column.name}" reaches from {low} to {high}: noise alone makes the mean of {people:,} people '
-                    f"uncertain by {sd}, more than 10 % of any mean below {least}; {told}. "
-                    + ("Declare bins, or cut" if even else "Cut")
-                    + " amounts at a lower bound before the run."
+                    f"uncertain by {sd}, more than 10 % of any mean below {least}; {told}. {what} amounts at a lower "
+                    "bound before the run."
                 )
 
 
@@ -79,5 +76,4 @@ def middles(column: Binned) -> NDArray[np.float64]:
 
 
 def _three_digits(number: float) -> str:
-    """With three digits that count."""
     return f"{float(f'{number:.3g}'):,.15g}"
