@@ -11,8 +11,8 @@ import pytest
 
 from understudy.cli.terminal import bar_of, err
 from understudy.data.reading import files
-from understudy.data.reading.folder import InFolder, count_in_folder, count_until_over
 from understudy.data.reading.spread import Task, counted_by, found_by, task_of
+from understudy.data.reading.workers import InFolder, count_in_folder, count_until_over
 from understudy.data.samples import toy
 from understudy.data.table import open_table
 from understudy.ground.errors import ConfigError, PartyError

@@ -42,7 +42,7 @@ def of_file(path: Path, cores: int) -> dict[str, Any]:
     from bench import schema
 
     from understudy.data.encoding.fine import fine_schema, is_bought
-    from understudy.data.reading import files, parquet
+    from understudy.data.reading import files, stores
     from understudy.data.reading.sources import TableSource
     from understudy.data.reading.spread import Cores, counted_by
     from understudy.data.table import StreamedTable, open_table
@@ -51,7 +51,7 @@ def of_file(path: Path, cores: int) -> dict[str, Any]:
     from understudy.protocols.joint.parts import Job, merged
 
     os.environ[VARIABLE] = str(cores)
-    files.LONG = parquet.SPREAD = 0
+    files.LONG = stores.SPREAD = 0
     spread = Cores(1 if cores == 1 else 4 * cores)
     own, source, key = schema(), TableSource(table=str(path)), bytes(32)
     columns = zip(own.columns, fine_schema(own).columns, strict=True)

@@ -9,9 +9,10 @@ import pytest
 from understudy.data.column import Binned, Column
 from understudy.data.encoding.fine import fine_schema
 from understudy.data.encoding.values import _Places, codes_of
-from understudy.data.reading import coded
+from understudy.data.reading import written
 from understudy.data.reading.cells import read_cells
-from understudy.data.reading.coded import Marks, _codes, _fits
+from understudy.data.reading.judged import _codes, _fits
+from understudy.data.reading.written import Marks
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Real, Schema
 
 WORDS = ["", "NA", "a", "b", "7", "7.0", "07", "yes", "no", "2020-02-03", "1e3", "nan", "x"]
@@ -105,7 +106,7 @@ def test_ids_have_one_mark_where_they_are_equal_as_text(one: list[Any], other: l
 
 @pytest.mark.parametrize("held", [1, 7, 1 << 22])
 def test_marks_that_a_file_keeps_are_those_that_memory_keeps(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coded, "_HELD", held)
+    monkeypatch.setattr(written, "_HELD", held)
     ids, marks = np.random.default_rng(0).integers(0, 60, 100), Marks()
     for start in range(0, 100, 9):
         marks.note(pd.Series(ids[start : start + 9]), len(ids[start : start + 9]))

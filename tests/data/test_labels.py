@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from understudy.data.column import Real
-from understudy.data.document import public_of
 from understudy.data.images import Images, ImageSchema
 from understudy.data.kinds import load_schema, read_rows
+from understudy.data.schema import public_of
 from understudy.data.series import SeriesSchema, read_series
 from understudy.ground.errors import SchemaError
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from understudy.data.reading import files, parquet
+from understudy.data.reading import files, stores
 from understudy.data.reading.sources import TableSource
 from understudy.data.samples import toy
 from understudy.data.table import StreamedTable, open_table
@@ -51,9 +51,9 @@ def test_its_parts_are_of_row_groups_wherever_a_file_ends(folder: Path, monkeypa
         parts = [pd.concat(list(StreamedTable(source, SCHEMA, (i, of)).batches()) or [FRAME[:0]]) for i in range(of)]
         assert sum(map(len, parts)) == len(FRAME)
         assert sorted(pd.concat(parts)[SCHEMA.person]) == sorted(FRAME[SCHEMA.person])
-    monkeypatch.setattr(parquet, "SPREAD", 0)
+    monkeypatch.setattr(stores, "SPREAD", 0)
     monkeypatch.setenv(processes.VARIABLE, "2")
-    assert parquet.pieces_of(source, 5) == 8
+    assert stores.pieces_of(source, 5) == 8
     assert files.is_long(source, 1) is False
 
 

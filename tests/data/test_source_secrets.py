@@ -124,7 +124,7 @@ def test_what_a_driver_says_does_not_repeat_the_password_in_any_writing(monkeypa
     """A made-up driver that quotes its password as drivers do: bare, as a URL's part, as Python text, over lines."""
     from urllib.parse import quote, quote_plus
 
-    from understudy.data.reading import databases
+    from understudy.data.reading import stores
 
     secret = "hun ter\n2'é/"
     monkeypatch.setenv("CLINIC", secret)
@@ -134,9 +134,9 @@ def test_what_a_driver_says_does_not_repeat_the_password_in_any_writing(monkeypa
         forms = (password, quote(password), quote(password, safe=""), quote_plus(password), repr(password))
         raise RuntimeError(" | ".join(forms))
 
-    monkeypatch.setattr(databases, "_sqlalchemy", quoting)
+    monkeypatch.setattr(stores, "_sqlalchemy", quoting)
     source = TableSource(table=f"{DB}/x", query="select 1", password="env:CLINIC")
     with pytest.raises(SchemaError, match="was not answered") as refused:
-        databases.query_rows(source)
+        stores.query_rows(source)
     assert "hun" not in str(refused.value)
     assert "ter" not in str(refused.value)

@@ -17,9 +17,9 @@ from sqlalchemy import make_url
 
 import understudy as us
 from understudy.data.infer import infer_schema
-from understudy.data.reading.databases import count_rows
 from understudy.data.reading.files import open_source
 from understudy.data.reading.sources import TableSource
+from understudy.data.reading.stores import count_rows
 from understudy.data.reading.written import _pointed
 from understudy.data.schema import Categorical, Date, Integer, Real, Schema
 from understudy.data.table import check_table, read_table

@@ -19,7 +19,7 @@ from understudy.data.column import Binned
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.fine import fine_schema
 from understudy.data.kinds import NoRows
-from understudy.data.reading import databases, files
+from understudy.data.reading import files, stores
 from understudy.data.reading.sources import TableSource
 from understudy.data.reading.writing import write_table
 from understudy.data.samples import toy
@@ -58,7 +58,7 @@ def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is long, and comes in parts of a few rows."""
     monkeypatch.setattr(files, "LONG", 0)
     monkeypatch.setattr(files, "BATCH", 64)
-    monkeypatch.setattr(databases, "BATCH", 64)
+    monkeypatch.setattr(stores, "BATCH", 64)
     monkeypatch.setattr(files, "BLOCK", 1024)
 
 

@@ -18,10 +18,10 @@ import torch
 
 from understudy.api.train import train
 from understudy.data.column import Binned
-from understudy.data.reading import files, parquet
-from understudy.data.reading.folder import InFolder, count_in_folder
+from understudy.data.reading import files, stores
 from understudy.data.reading.sources import TableSource
 from understudy.data.reading.spread import Task, answer_of, counted_by, opened, sealed
+from understudy.data.reading.workers import InFolder, count_in_folder
 from understudy.data.samples import toy
 from understudy.data.table import StreamedTable, open_table
 from understudy.ground import processes
@@ -90,7 +90,7 @@ def test_a_release_of_parts_is_that_of_the_whole_to_the_bit(
 
 def test_processes_of_their_own_count_the_same(source: TableSource, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, _ = run(source)
-    monkeypatch.setattr(parquet, "SPREAD", 0)
+    monkeypatch.setattr(stores, "SPREAD", 0)
     monkeypatch.setenv(processes.VARIABLE, "2")
     asked = []
     monkeypatch.setattr(processes, "process_count", lambda: asked.append(1) or 2)
@@ -103,7 +103,7 @@ def test_processes_of_their_own_count_the_same(source: TableSource, monkeypatch:
 def test_what_is_wrong_with_a_row_is_said_by_whichever_process_reads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "SPREAD", 0)
+    monkeypatch.setattr(stores, "SPREAD", 0)
     monkeypatch.setenv(processes.VARIABLE, "2")
     wrong = FRAME.assign(age=FRAME.age.where(FRAME.index != 120, 400))
     with pytest.raises(SchemaError, match=r'column "age": value 400 at row 121 is above'):

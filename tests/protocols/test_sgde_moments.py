@@ -22,8 +22,8 @@ from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
 from understudy.data.series import SeriesSchema
 from understudy.data.table import read_table
+from understudy.generators.drawings import labelled_images
 from understudy.generators.generator import Generator
-from understudy.generators.kinds.arrays import labelled_images
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.models.moments.fit import centres
 from understudy.models.moments.gaussians import CellGaussians

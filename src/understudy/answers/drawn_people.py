@@ -15,8 +15,7 @@ from understudy.answers.cases import Split
 from understudy.answers.question import left_of
 from understudy.data.column import Column
 from understudy.data.conditions import Condition, Order, Test, tests
-from understudy.data.encoding.values import numbers_of, typed
-from understudy.data.places import Places, starts_of, taken
+from understudy.data.encoding.values import Places, numbers_of, starts_of, taken, typed
 from understudy.data.rules import about, met
 from understudy.data.visits import VisitSchema
 

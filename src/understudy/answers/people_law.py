@@ -35,8 +35,7 @@ from understudy.answers.rules import refilled
 from understudy.answers.walks import EventSet, Network, Walks, each_given, kinds_of
 from understudy.data.conditions import Order, columns, parse, tests
 from understudy.data.encoding.codec import Codec, Uniform
-from understudy.data.encoding.values import Codes, Pieces, typed
-from understudy.data.places import Places, starts_of
+from understudy.data.encoding.values import Codes, Pieces, Places, starts_of, typed
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.reading import declared, timed
 from understudy.ground.errors import ConfigError

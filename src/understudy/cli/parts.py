@@ -21,8 +21,8 @@ def counted_in(parts: str | None) -> Iterator[None]:
     if parts is None:
         yield
         return
-    from understudy.data.reading.folder import InFolder
     from understudy.data.reading.spread import counted_by
+    from understudy.data.reading.workers import InFolder
 
     with InFolder.at(parts) as folder, counted_by(folder):
         yield
@@ -38,8 +38,8 @@ def count(
 
     What is counted is sealed, for the run alone, and lies in the folder until the run has read it.
     """
-    from understudy.data.reading.folder import count_until_over
     from understudy.data.reading.sources import source_at
+    from understudy.data.reading.workers import count_until_over
 
     number, _, of = part.partition("/")
     if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):

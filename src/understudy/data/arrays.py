@@ -24,8 +24,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.data.column import Categorical, Category
-from understudy.data.document import Document
-from understudy.data.places import Places, starts_of, taken
+from understudy.data.encoding.values import Places, starts_of, taken
+from understudy.data.schema import Document
 from understudy.ground.check import known_keys, repeated
 from understudy.ground.errors import ConfigError, SchemaError
 
@@ -260,7 +260,7 @@ class ArrayTable(Generic[S]):
     source: str
     # (rows,), as places among the declared ones; of several columns among all combinations
     classes: Codes | None = field(repr=False, default=None)
-    long: ClassVar[bool] = False  # read part by part whenever rows are needed (`array_folder`)
+    long: ClassVar[bool] = False  # read part by part whenever rows are needed (`images.ImageFolder`)
 
     def __post_init__(self) -> None:
         if not len(self.values):

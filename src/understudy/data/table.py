@@ -30,10 +30,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.data.reading.coded import Batch, Marks
 from understudy.data.reading.files import Source, described_source, is_long, open_source
 from understudy.data.reading.judged import (
     LISTED,
+    Batch,
     Violation,
     judged,
     raw_parts,
@@ -43,7 +43,7 @@ from understudy.data.reading.judged import (
     violations,
 )
 from understudy.data.reading.sources import ALL, EngineFrame, Part, TableSource
-from understudy.data.reading.written import Raw
+from understudy.data.reading.written import Marks, Raw
 from understudy.data.schema import Schema
 from understudy.ground.errors import PartyError, SchemaError
 

@@ -20,9 +20,9 @@ from understudy.answers.answers import Answers
 from understudy.answers.raking import Weights
 from understudy.data.kinds import ARRAYS, IMAGES, SERIES, TABLE, VISITS, Kind
 from understudy.generators.classifier import Classifier
+from understudy.generators.drawings import labelled
 from understudy.generators.generator_file import read_generator, write_generator
 from understudy.generators.kinds import Asked, drawing_of
-from understudy.generators.kinds.arrays import labelled
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.ground.html import line

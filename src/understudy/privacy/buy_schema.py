@@ -40,8 +40,7 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from numpy.typing import NDArray
 
 from understudy.data.column import DEFAULT_BINS, OTHER, Binned
-from understudy.data.encoding.reach import bounded, reach
-from understudy.data.encoding.simplex import likely_run
+from understudy.data.encoding.reach import bounded, likely_run, reach
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, texts
 from understudy.data.reading.files import PLAIN_NUMBERS, Source, as_they_came, batches_of, is_long, open_source
 from understudy.data.reading.forms import ISO_DAY

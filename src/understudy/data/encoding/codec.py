@@ -30,7 +30,7 @@ from understudy.data.schema import Schema
 from understudy.ground.errors import SchemaError
 
 if TYPE_CHECKING:
-    from understudy.data.reading.coded import Batch
+    from understudy.data.reading.judged import Batch
 
 
 class Uniform(Protocol):

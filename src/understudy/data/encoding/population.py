@@ -21,8 +21,8 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures, tensor
+from understudy.data.encoding.values import starts_of
 from understudy.data.images import ImageSchema, load_images
-from understudy.data.places import starts_of
 from understudy.data.table import Table
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError, SchemaError

@@ -20,6 +20,7 @@ from understudy.data.column import Binned, Boolean, Categorical, Column, Date, D
 
 Codes = NDArray[np.int32]
 Numbers = NDArray[np.integer]
+Places = NDArray[np.int64]
 _MANY = 1 << 14  # numbers for which a table of places is worth the while
 _FINER = 64  # such a table has so many entries for an edge
 _STEPS = 3  # edges that it may leave to be compared with
@@ -300,3 +301,18 @@ def places_of(pieces: Pieces, values: "pd.Series[Any]") -> NDArray[np.integer]:
         numbers = numbers_of(column, values)
         found = np.searchsorted(pieces.edges[1:-1], np.where(np.isnan(numbers), 0, numbers), side="right")
     return np.where(pd.isna(values.array), len(pieces.level) - 1, found)
+
+
+# Rows that stand person after person
+
+
+def starts_of(numbers: NDArray[np.integer[Any]]) -> Places:
+    """Where each person's rows begin, and where all end: (people + 1,)."""
+    return np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
+
+
+def taken(starts: Places, people: NDArray[Any]) -> tuple[Places, Places]:
+    """Of these people alone, in this order: where the rows of each begin, and the places of all rows now."""
+    numbers = np.diff(starts)[people]
+    begin = starts_of(numbers)
+    return begin, np.arange(begin[-1]) + np.repeat(starts[people] - begin[:-1], numbers)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from understudy.data.arrays import ArraySchema as ArraySchema
 from understudy.data.arrays import ArrayTable
-from understudy.data.document import Document, read
+from understudy.data.encoding.values import starts_of
 from understudy.data.kinds.kind import ARRAYS as ARRAYS
 from understudy.data.kinds.kind import IMAGES as IMAGES
 from understudy.data.kinds.kind import SERIES as SERIES
@@ -39,10 +39,9 @@ from understudy.data.kinds.kind import Rows as Rows
 from understudy.data.kinds.kind import one_label as one_label
 from understudy.data.kinds.kind import placed
 from understudy.data.kinds.kind import places as places
-from understudy.data.places import starts_of
 from understudy.data.reading.files import Source
 from understudy.data.reading.judged import Violation
-from understudy.data.schema import Grid, Schema, join
+from understudy.data.schema import Document, Grid, Schema, join, read
 from understudy.data.table import Table
 from understudy.data.visits import SeveralVisits, TwoSources, Visits, VisitSchema, read_visits
 from understudy.data.visits.reading import number_bounds, two_sources

@@ -50,9 +50,7 @@ _ENGINES = ("dask", "pyspark", "ray")
 
 PLAIN_NUMBERS = ("integer", "real")  # kinds whose cells are numbers, where no form is declared
 LONG = 20_000_000  # cells: of more, a table is read in parts
-BATCH = (
-    1 << 18
-)  # rows of a Parquet file, of few columns; a CSV file comes in blocks of bytes, a query as `databases` says
+BATCH = 1 << 18  # rows of a Parquet file, of few columns; a CSV file comes in blocks of bytes, a query as `stores` says
 BLOCK = 2**24  # bytes at a time: a row must fit
 _BYTES = 8  # of a cell in a CSV file, about
 _PACKED = 4  # by how much one is shorter as .gz, about
@@ -104,15 +102,15 @@ def is_long(source: Source, columns: int) -> bool:
     if isinstance(described, EngineFrame):
         return True
     if described.is_database:
-        from understudy.data.reading.databases import count_rows
+        from understudy.data.reading.stores import count_rows
 
         return (count_rows(described) or 0) * columns > LONG
     suffix = _suffix_of(described)
     try:
         if suffix == ".parquet":
-            from understudy.data.reading import parquet
+            from understudy.data.reading import stores
 
-            return parquet.rows_of(described.table) * columns > LONG
+            return stores.rows_of(described.table) * columns > LONG
         if suffix.startswith((".csv", ".tsv")):
             size = Path(described.table).stat().st_size * (_PACKED if suffix.endswith(".gz") else 1)
             return size > LONG * _BYTES
@@ -125,7 +123,7 @@ def described_source(source: Any) -> Any:
     """How a source is read again and again: a description of a file or a query, or an engine's frame; what is in memory
     as it is."""
     if is_of_engine(source):
-        from understudy.data.reading.engines import engine_of
+        from understudy.data.reading.workers import engine_of
 
         return engine_of(source)
     return source if _in_memory(source) else source_at(source)
@@ -152,7 +150,7 @@ def _declared(raw: Raw, source: TableSource, want: Want) -> Raw:
 
 def _parts(source: TableSource, want: Want, name: str, long: bool, part: Part) -> Iterator[Raw]:
     if source.is_database:
-        from understudy.data.reading.databases import query_batches, query_rows
+        from understudy.data.reading.stores import query_batches, query_rows
 
         answers = query_batches(source) if long else iter([query_rows(source)])
         yield from islice(numbered(_from_answer(answer, want, name) for answer in answers), part[0], None, part[1])
@@ -221,12 +219,12 @@ def _from_answer(found: Any, want: Want, name: str) -> Raw:
 
 
 def _from_parquet(source: TableSource, want: Want, name: str, long: bool, part: Part = ALL) -> Iterator[Raw]:
-    from understudy.data.reading import parquet
+    from understudy.data.reading import stores
 
-    header = parquet.header_of(source.table)
+    header = stores.header_of(source.table)
     columns = present(header, want)
-    tables = parquet.long_tables(source.table, columns, part, BATCH) if long and columns else None
-    for before, table in tables or [(0, parquet.whole_table(source.table, columns))]:
+    tables = stores.long_tables(source.table, columns, part, BATCH) if long and columns else None
+    for before, table in tables or [(0, stores.whole_table(source.table, columns))]:
         raw = raw_of_arrow(table, None, name, long)
         yield replace(raw, header=header, numbers=raw.numbers + before)
 

@@ -1,5 +1,10 @@
 """The cells of a table, or of a part of it, judged by how each column is read: values in their types, or what is wrong.
 
+Rows of a long table become levels without a value for each cell (`Batch`): a text is looked at once for all cells that
+hold it, and numbers are compared with bounds and edges.
+
+Guarantee: levels are those of the values that `cells` reads, and a cell that it would refuse is refused, in its words:
+whatever is not plainly within its column's domain is left to it.
 Edges: messages quote the wrong value and are for the holder of the rows alone.
 """
 
@@ -14,11 +19,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from understudy.data.column import Binned, Categorical, Column, Integer, Real, is_unbounded, widest
+from understudy.data.encoding.values import Codes, codes_of, found_levels, is_within, typed
+from understudy.data.reading import cells as reading
 from understudy.data.reading.cells import NOT_NULLABLE, Fault, read_cells, read_ids
 from understudy.data.reading.files import Source, batches_of, open_source
 from understudy.data.reading.sources import ALL, Part
 from understudy.data.reading.written import Raw
-from understudy.data.schema import Column, Integer, Real, Schema
+from understudy.data.schema import Schema
 from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError
 
@@ -142,3 +150,76 @@ def raw_parts(
     for raw in batches_of(source, wanted(readers), name, long=long, part=part):
         # A part without rows is of use for its header and its faults alone.
         yield raw if len(raw.numbers) or not long else replace(raw, columns={})
+
+
+class Batch:
+    """Some rows as they came. Each column is judged when it is asked for: as values, or as levels of one like it.
+
+    `judge`: a column's values. SchemaError where a cell does not fit.
+    """
+
+    def __init__(self, cells: dict[str, "pd.Series[Any]"], rows: int, judge: Callable[[str], "pd.Series[Any]"]) -> None:
+        self._cells, self._rows, self._judge = cells, rows, judge
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._cells)
+
+    def __getitem__(self, name: str) -> "pd.Series[Any]":
+        return self._judge(name)
+
+    def codes(self, column: Column) -> Codes:
+        """The level of every cell of this column."""
+        found = _codes(column, self._cells[column.name])
+        return codes_of(column, self[column.name]) if found is None else found
+
+    def check(self, column: Column) -> None:
+        """That every cell fits."""
+        if not _fits(widest(column) if is_unbounded(column) else column, self._cells[column.name]):
+            self._judge(column.name)
+
+
+def _codes(column: Column, cells: "pd.Series[Any]") -> Codes | None:
+    """The level of each cell; None where that takes a closer look."""
+    if isinstance(cells.dtype, pd.CategoricalDtype):
+        found: NDArray[Any] = _levels_of_words(column, cells.cat.categories)[cells.cat.codes.to_numpy()]
+    elif _is_plain(column) and cells.dtype.kind in "iuf":
+        found = found_levels(column, cells)
+    else:
+        return None
+    return None if len(found) and found.min() < 0 else found.astype(np.int32, copy=False)
+
+
+def _fits(column: Column, cells: "pd.Series[Any]") -> bool:
+    """Whether every cell fits; False where that takes a closer look."""
+    if isinstance(cells.dtype, pd.CategoricalDtype):
+        levels = _levels_of_words(column, cells.cat.categories)
+        codes = cells.cat.codes.to_numpy()
+        fine = levels[:-1].min(initial=0) >= 0 and (column.nullable or codes.min(initial=0) >= 0)
+        return bool(fine or levels[codes].min() >= 0)
+    if isinstance(column, Binned) and _is_plain(column) and cells.dtype.kind in "iuf" and is_within(column, cells):
+        return True
+    return _codes(column, cells) is not None
+
+
+def _is_plain(column: Column) -> bool:
+    """Whether numbers are its values as they are."""
+    if isinstance(column, Categorical):
+        return not isinstance(column.categories[0], str)
+    return isinstance(column, Integer | Real) and column.form is None
+
+
+def _levels_of_words(column: Column, words: "pd.Index[Any]") -> Codes:
+    """The level of each text, and after these that of a missing cell; −1 for what does not fit."""
+    seen = pd.Series(words, dtype=object)
+    gone = seen.isin(reading.missing_words(column)).to_numpy()
+    values, reasons = reading.parse(column, seen)
+    fine = ~gone & ~np.logical_or.reduce([mask for _, mask in reasons])
+    levels = np.full(len(seen) + 1, -1, dtype=np.int32)
+    levels[:-1][fine] = codes_of(column, typed(column, values[fine], np.zeros(int(fine.sum()), dtype=bool)))
+    if column.nullable:
+        levels[:-1][gone] = levels[-1] = column.levels
+    return levels

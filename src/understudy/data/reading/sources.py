@@ -132,7 +132,7 @@ class TableSource:
 
 
 class EngineFrame(ABC):
-    """A table that an engine has, in `of` parts (`engines`)."""
+    """A table that an engine has, in `of` parts (`workers`)."""
 
     name = "the table"
 

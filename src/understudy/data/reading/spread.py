@@ -32,8 +32,8 @@ import torch
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from understudy.data.reading.coded import Marks
 from understudy.data.reading.sources import EngineFrame, Part, TableSource
+from understudy.data.reading.written import Marks
 from understudy.ground import errors
 from understudy.ground.errors import MessageError, PartyError, UnderstudyError
 from understudy.ground.pack import pack, unpack
@@ -111,7 +111,7 @@ class Cores:
 def spread_of(origin: Any, named: Spread | None, columns: list[str]) -> Spread | None:
     """Who reads these columns of a long table in parts: the engine that has them, who was named, or all cores, where
     that is worth it."""
-    from understudy.data.reading.parquet import pieces_of
+    from understudy.data.reading.stores import pieces_of
 
     if isinstance(origin, EngineFrame):
         return origin.narrowed(columns)

@@ -1,11 +1,15 @@
 """Rows as they stand in a table, before anything is judged, and cells as they are written: texts and numbers in Arrow's
-columns, words for no value, decimals after a comma."""
+columns, words for no value, decimals after a comma; and who was there, as marks."""
 
+import hashlib
 import re
+import secrets
+import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from understudy.data.reading.cells import MISSING_WORDS, Fault
+from understudy.data.reading.cells import MISSING_WORDS, WHOLE_ID, Fault
 from understudy.data.reading.sources import TableSource
 
 # 1234,5 and 1.234,5: a point only where it parts thousands
@@ -23,6 +27,9 @@ _WHOLE = {
     pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype(), pa.uint32(): pd.UInt32Dtype(),
     pa.uint64(): pd.UInt64Dtype(),
 }  # fmt: skip
+_MARKED = 10**18  # nearer to 0 than this, a whole number is its own mark
+_HELD = 1 << 22  # marks in memory: more of them are in a file without a name, which ends with this process
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio: neighbours fall far apart
 Want = Mapping[str, bool] | None  # column → whether it holds numbers
 
 
@@ -183,3 +190,86 @@ def _is_one(value: object, wanted: set[str | float], numbers: set[float]) -> boo
 
 def _is_number(text: str) -> bool:
     return re.fullmatch(r"[-+]?\d+(\.\d*)?", text) is not None
+
+
+class Marks:
+    """Who was there: a mark of 8 bytes for each id, under a key. Ids that are equal as text have one mark.
+
+    `order`: a digest of all that were noted, one after the other, whatever batches they came in.
+    """
+
+    def __init__(self, key: str | None = None) -> None:
+        self.key, self.rows = key or secrets.token_hex(8), 0
+        self._marks: list[NDArray[np.uint64]] = []
+        self._held = 0
+        self._file: IO[bytes] | None = None
+        self.order = hashlib.sha256()
+
+    def note(self, ids: "pd.Series[Any] | None", rows: int) -> None:
+        """So many rows, with these ids, if they have any.
+
+        As text in one form, as alignment has it: a batch of "7" and "8" alone was read as numbers.
+        """
+        self.rows += rows
+        if ids is None:
+            return
+        if ids.dtype == np.int64:
+            numbers = ids.to_numpy()
+            long = (numbers <= -_MARKED) | (numbers >= _MARKED)
+            marks = numbers.view(np.uint64)
+        else:
+            words: pd.Series[Any] = ids.astype(str).str.normalize("NFC")
+            long = ~words.str.fullmatch(WHOLE_ID).to_numpy(bool)
+            marks = np.zeros(len(words), dtype=np.uint64)
+            marks[~long] = words[~long].astype(np.int64).to_numpy().view(np.uint64)
+        if long.any():
+            texts = ids[long].astype(str).str.normalize("NFC").to_numpy(object)
+            marks = marks.copy()
+            marks[long] = pd.util.hash_array(texts, hash_key=self.key, categorize=False)
+        self.order.update(np.ascontiguousarray(marks).data)
+        self._keep(marks)
+
+    def add(self, marks: NDArray[np.uint64], rows: int) -> None:
+        """Those of another part, under the same key."""
+        self.rows += rows
+        self._keep(marks)
+
+    def _keep(self, marks: NDArray[np.uint64]) -> None:
+        self._marks.append(marks)
+        self._held += len(marks)
+        if self._held >= _HELD:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as this)
+                weakref.finalize(self, self._file.close)
+            self._file.seek(0, 2)
+            for held in self._marks:
+                np.ascontiguousarray(held).tofile(self._file)
+            self._marks, self._held = [], 0
+
+    def _chunks(self) -> Iterator[NDArray[np.uint64]]:
+        yield from self._marks
+        if self._file is not None:
+            self._file.seek(0)
+            while len(found := np.fromfile(self._file, np.uint64, _HELD)):
+                yield found
+
+    def _shares(self) -> Iterator[NDArray[np.uint64]]:
+        """All in order; where a file has them, in shares that fit into memory, so that equal ones are in one share."""
+        if self._file is None:
+            yield self.all
+            return
+        many = 1 + self._file.seek(0, 2) // (8 * _HELD)
+        for share in range(many):
+            own = [one[((one * _SPREAD) >> np.uint64(32)) % np.uint64(many) == share] for one in self._chunks()]
+            yield np.sort(np.concatenate(own))
+
+    @property
+    def all(self) -> NDArray[np.uint64]:
+        """In order."""
+        found = [*self._chunks()]
+        return np.sort(np.concatenate(found)) if found else np.empty(0, np.uint64)
+
+    @property
+    def repeated(self) -> int:
+        """How many have the mark of another."""
+        return sum(int((marks[1:] == marks[:-1]).sum()) for marks in self._shares())

@@ -37,8 +37,7 @@ from itertools import combinations, combinations_with_replacement, product
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.data.encoding.values import Codes
-from understudy.data.places import Places, taken
+from understudy.data.encoding.values import Codes, Places, taken
 from understudy.data.visits.schema import SeveralVisits, VisitSchema
 from understudy.ground.errors import SchemaError
 

@@ -24,8 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.column import Column
-from understudy.data.encoding.values import Codes, codes_of, numbers_of, typed
-from understudy.data.places import Places, starts_of, taken
+from understudy.data.encoding.values import Codes, Places, codes_of, numbers_of, starts_of, taken, typed
 from understudy.data.reading.files import Source
 from understudy.data.reading.judged import id_reader, read_columns
 from understudy.data.reading.sources import SUFFIX, TableSource

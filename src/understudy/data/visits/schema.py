@@ -23,9 +23,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from understudy.data.column import Binned, Column, Date, Datetime, Integer
-from understudy.data.document import Document
 from understudy.data.rules import Rule, read_rules
-from understudy.data.schema import Schema
+from understudy.data.schema import Document, Schema
 from understudy.ground.check import known_keys, repeated
 from understudy.ground.errors import SchemaError
 

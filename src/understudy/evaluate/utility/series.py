@@ -24,7 +24,7 @@ from scipy.spatial.distance import cdist, pdist
 from torch import nn
 
 from understudy.data.column import Integer, Real
-from understudy.data.places import Places
+from understudy.data.encoding.values import Places
 from understudy.data.visits import VisitSchema
 from understudy.evaluate.figure import Better, Figure, What
 from understudy.evaluate.utility.marginals import bootstrap, shuffled

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.data.encoding.frame import Frame, dct
-from understudy.data.encoding.simplex import to_simplex
+from understudy.data.encoding.reach import to_simplex
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.network import MOST_WEIGHTS, Network

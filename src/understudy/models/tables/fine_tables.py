@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from understudy.data.encoding.simplex import to_simplex
+from understudy.data.encoding.reach import to_simplex
 from understudy.models.tables.smooth_law import Counted, clearly, smooth_law
 
 _CLEAR = 3.0  # deviations of its noise by which a node's count stands out

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.encoding.simplex import to_simplex
+from understudy.data.encoding.reach import to_simplex
 
 _BIN = 0.25  # length of a bin on that scale
 _MOST_BINS = 96

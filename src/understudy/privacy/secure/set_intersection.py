@@ -32,7 +32,7 @@ from nacl.bindings import crypto_core_ed25519_from_uniform, crypto_scalarmult
 from nacl.exceptions import RuntimeError as SodiumError
 from numpy.typing import NDArray
 
-from understudy.data.places import starts_of
+from understudy.data.encoding.values import starts_of
 from understudy.ground.errors import AlignmentError, ConfigError
 
 Masked: TypeAlias = NDArray[np.uint8]  # (n, 32): u-coordinates, little-endian

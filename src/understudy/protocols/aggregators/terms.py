@@ -17,9 +17,9 @@ import torch
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
-from understudy.data.document import public_of
 from understudy.data.encoding.population import Population
 from understudy.data.kinds import TABLE, AnySchema, Family, schema_from
+from understudy.data.schema import public_of
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import one_of, plain_name
 from understudy.ground.errors import ConfigError, MessageError, SchemaError

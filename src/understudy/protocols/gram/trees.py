@@ -27,8 +27,7 @@ from understudy.data.column import Binned, Column, Real
 from understudy.data.encoding.codec import Codec, Codes
 from understudy.data.encoding.fine import FAN, LAYERS, cell_edges, end_cells, ends_of, is_bought, is_tree
 from understudy.data.encoding.levels import Levels
-from understudy.data.encoding.reach import clipped
-from understudy.data.encoding.simplex import likely_run
+from understudy.data.encoding.reach import clipped, likely_run
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
 from understudy.models.tables.fine_tables import even_but_for_spikes, fine_table, layer_sizes, layers_of

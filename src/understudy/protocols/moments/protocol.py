@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from understudy.data.document import public_of
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
-from understudy.data.schema import Grid
+from understudy.data.schema import Grid, public_of
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.ground.settings import TRUTH, Takes, between, setting, whole_to

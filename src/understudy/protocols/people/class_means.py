@@ -24,10 +24,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.document import public_of
 from understudy.data.encoding.features import DeclaredFeatures
 from understudy.data.encoding.frame import MOST_FEATURES, UNIT, Frame
 from understudy.data.kinds import ARRAYS, ArraySchema, one_label, population_of, schema_from
+from understudy.data.schema import public_of
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.ground.pack import Value

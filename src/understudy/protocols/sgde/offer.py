@@ -31,11 +31,10 @@ import torch
 from torch import nn
 
 from understudy.data.column import shorten
-from understudy.data.document import public_of
 from understudy.data.encoding.features import Label
 from understudy.data.images import ImageSchema
 from understudy.data.kinds import FLAT, TABLE, AnySchema, kind_of, one_kind_of_row, one_label, schema_from
-from understudy.data.schema import Schema
+from understudy.data.schema import Schema, public_of
 from understudy.data.series import SeriesSchema
 from understudy.generators.parts import GeneratorParts, network_class
 from understudy.ground.check import in_range, is_number, one_of, positive, whole

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from understudy.data.document import public_of
 from understudy.data.encoding.features import Features, Label, TableFeatures
 from understudy.data.kinds import ARRAYS, IMAGES, AnySchema, one_label
+from understudy.data.schema import public_of
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import A_LIST, NOT_NEGATIVE, POSITIVE, WHOLE, between, choice, setting

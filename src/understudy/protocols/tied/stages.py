@@ -22,7 +22,7 @@ from torch import Tensor
 from understudy.data.arrays import ArrayTable, Values
 from understudy.data.encoding.codec import Codes
 from understudy.data.encoding.frame import UNIT, Frame, on_diagonal, packed
-from understudy.data.places import taken
+from understudy.data.encoding.values import taken
 from understudy.data.schema import Block as Groups
 from understudy.models.moments.released import bins_of
 from understudy.privacy.secure import moments

@@ -1,4 +1,4 @@
-"""What a generator of any kind of rows does in a way of its own: one file for each, loaded when it is needed."""
+"""What a generator of any kind of rows does in a way of its own (`drawings`, loaded when it is needed)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -79,17 +79,16 @@ def drawn(made: GeneratorParts, n: int, rng: FastRng) -> Iterator[tuple[Tensor, 
             yield z, made.network.rows(z).cpu()
 
 
-FILES = {  # the kind of a schema → the file here, and the class in it
-    "table": "table.Tables",
-    "image": "arrays.Arrays",
-    "series": "arrays.Arrays",
-    "visits": "visits.People",
-    "several-visits": "visits.People",
-    "mixed": "arrays.SideBySide",
+CLASSES = {  # the kind of a schema → the class in `drawings`
+    "table": "Tables",
+    "image": "Arrays",
+    "series": "Arrays",
+    "visits": "People",
+    "several-visits": "People",
+    "mixed": "SideBySide",
 }
 
 
 def drawing_of(schema: Any) -> Drawing:
-    module, _, name = FILES[schema.kind].partition(".")
-    drawing: Drawing = getattr(import_module(f"{__name__}.{module}"), name)()
+    drawing: Drawing = getattr(import_module("understudy.generators.drawings"), CLASSES[schema.kind])()
     return drawing

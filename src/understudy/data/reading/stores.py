@@ -1,0 +1,225 @@
+"""Rows from databases and from Parquet files, in batches, all of them or a part.
+
+A database is asked by a query that the holder writes: any URL that SQLAlchemy knows, and DuckDB's own files. Parquet is
+one file, a pattern of files' names, or a folder, which is one table if all files in it are parts of one.
+
+Guarantee: the connection is read-only where the database can be told so. A password is asked for when the connection is
+made, and stands in no message.
+Edges: a driver that is not installed, a database that does not answer, a query that fails → SchemaError in words.
+"""
+
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from understudy.data.reading.sources import Part, TableSource, without
+from understudy.ground.errors import ConfigError, SchemaError
+
+BATCH = 50_000  # rows of a query at a time
+SUFFIX = ".parquet"
+SPREAD = 100_000_000  # cells: of more, a file is read by several processes
+_CELLS = 1 << 22  # about so many at a time, of many columns
+_EACH = 4  # parts for each process: none waits long for the last one
+_MOST = 1 << 22  # rows of a part: what it says of its ids is held whole
+_SIGNS = frozenset("*?[")  # of a pattern
+
+# an Arrow table, or names of columns and their cells
+Answer: TypeAlias = pa.Table | tuple[list[str], list[list[Any]]]
+
+
+def query_rows(source: TableSource) -> Answer:
+    """All that the query gives."""
+    parts = list(query_batches(source))
+    if isinstance(parts[0], pa.Table):
+        return pa.concat_tables(parts)
+    header, cells = parts[0]
+    for _, more in parts[1:]:
+        for column, values in zip(cells, more, strict=True):
+            column.extend(values)
+    return header, cells
+
+
+def query_batches(source: TableSource) -> Generator[Answer]:
+    """What the query gives, `BATCH` rows at a time; one batch without rows where there are none."""
+    with _in_words(source) as secret:
+        local = source.table.startswith("duckdb:")
+        yield from _duckdb(source) if local else _sqlalchemy(source, secret)
+
+
+def count_rows(source: TableSource) -> int | None:
+    """How many rows the query gives, by the database's own count; None where it takes no such question."""
+    counting = replace(source, query=f"select count(*) as n from (\n{(source.query or '').rstrip('; ')}\n) as counted")
+    try:
+        found = query_rows(counting)
+    # a dialect that has no order or no `with` inside brackets; a wrong query is named later
+    except SchemaError:
+        return None
+    return int(found[0][0].as_py() if isinstance(found, pa.Table) else found[1][0][0])
+
+
+@contextmanager
+def _in_words(source: TableSource) -> Iterator[str | None]:
+    secret = source.secret()
+    try:
+        yield secret
+    except ImportError as error:
+        missing = (error.name or "a driver").partition(".")[0]
+        raise ConfigError(
+            f"{source.name}: {missing} is needed to read it (pip install {_PACKAGES.get(missing, missing)}). "
+            "Nothing was read."
+        ) from None
+    except (ConfigError, SchemaError):
+        raise
+    except Exception as error:  # each driver has errors of its own
+        why = without(secret or "", str(getattr(error, "orig", None) or error)).strip().partition("\n")[0]
+        raise SchemaError(f"{source.name}: the query was not answered ({why}). Nothing was read.") from None
+
+
+_PACKAGES = {"sqlalchemy": "'understudy[databases]'", "psycopg": "'psycopg[binary]'", "duckdb": "duckdb"}
+
+
+def _duckdb(source: TableSource) -> Iterator[pa.Table]:
+    path = source.table.partition(":///")[2]
+    _there(path, source.name)
+    with import_module("duckdb").connect(path, read_only=True) as connection:
+        reader = connection.sql(source.query).to_arrow_reader(BATCH)
+        first = True
+        for batch in reader:
+            first = False
+            yield pa.Table.from_batches([batch])
+        if first:
+            yield reader.schema.empty_table()
+
+
+def _sqlalchemy(source: TableSource, secret: str | None) -> Iterator[tuple[list[str], list[list[Any]]]]:
+    sql: Any = import_module("sqlalchemy")
+    url = sql.make_url(source.table)
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() == "sqlite":
+        _there(url.database or "", source.name)
+        url = sql.make_url(f"sqlite:///file:{Path(url.database).resolve()}?mode=ro&uri=true")
+    if secret is not None:
+        url = url.set(password=secret)
+    engine = sql.create_engine(url, poolclass=sql.pool.NullPool)
+    options: dict[str, Any] = {"stream_results": True, "max_row_buffer": BATCH}
+    if url.get_backend_name() == "postgresql":
+        options["postgresql_readonly"] = True
+    with engine.connect().execution_options(**options) as connection:
+        found = connection.execute(sql.text(source.query))
+        header, first = list(found.keys()), True
+        for rows in found.partitions(BATCH):
+            first = False
+            yield header, [list(values) for values in zip(*rows, strict=True)]
+        if first:
+            yield header, [[] for _ in header]
+
+
+def _there(path: str, name: str) -> None:
+    """A file that is not there would be made, empty."""
+    if not Path(path).is_file():
+        raise SchemaError(f"{name}: there is no such file. Nothing was read.")
+
+
+# Parquet files
+
+
+def is_parquet(source: TableSource) -> bool:
+    return not source.is_database and (source.table.lower().endswith(SUFFIX) or Path(source.table).is_dir())
+
+
+def files_of(table: str) -> list[str]:
+    """The files that are read one after the other, by their names. Edges: none, or folders within → SchemaError."""
+    path = Path(table)
+    if path.is_dir():
+        found = sorted(path.glob(f"*{SUFFIX}"))
+        if any(one.is_dir() for one in found) or any(path.glob(f"*/**/*{SUFFIX}")):
+            raise SchemaError(f"{path.name}: files within folders of it are not read. Nothing was read.")
+    elif _SIGNS & set(path.name) and not path.exists():
+        found = sorted(path.parent.glob(path.name))
+    else:
+        return [table]
+    if not found:
+        raise SchemaError(f"{path.name}: there is no {SUFFIX} file. Nothing was read.")
+    return [str(one) for one in found]
+
+
+def header_of(table: str) -> list[str]:
+    """The names of columns. Edges: files of one table with other columns, or of other types → SchemaError."""
+    files = files_of(table)
+    own = pyarrow.parquet.read_schema(files[0])
+    for file in files[1:]:
+        other = pyarrow.parquet.read_schema(file)
+        kinds = [(name, own.field(name).type, other.field(name).type) for name in own.names if name in other.names]
+        apart = [name for name, one, two in kinds if one != two and pa.null() not in (one, two)]
+        if sorted(other.names) != sorted(own.names) or apart:
+            what = f'column "{apart[0]}" is of another type' if apart else "it has other columns"
+            raise SchemaError(f"{Path(file).name}: {what} than in {Path(files[0]).name}. Nothing was read.")
+    return list(own.names)
+
+
+def rows_of(table: str) -> int:
+    return sum(about.num_rows for _, about in _abouts(table))
+
+
+def pieces_of(source: TableSource, columns: int) -> int:
+    """Into how many parts a table is best cut for processes that read it at the same time: 1 unless it is very long.
+
+    Edges: a file that is missing or damaged is one: reading it says so.
+    """
+    from understudy.ground.processes import process_count
+
+    if not is_parquet(source) or process_count() == 1:
+        return 1
+    try:
+        abouts = [about for _, about in _abouts(source.table)]
+    except (OSError, pa.ArrowException):
+        return 1
+    rows, groups = (sum(getattr(about, what) for about in abouts) for what in ("num_rows", "num_row_groups"))
+    return 1 if rows * columns < SPREAD else max(1, min(max(_EACH * process_count(), -(-rows // _MOST)), groups))
+
+
+def _abouts(table: str) -> list[tuple[str, pyarrow.parquet.FileMetaData]]:
+    return [(file, pyarrow.parquet.read_metadata(file)) for file in files_of(table)]
+
+
+def long_tables(table: str, columns: list[str], part: Part, most: int) -> Iterator[tuple[int, pa.Table]]:
+    """Part i of n of the rows, `most` at a time, and how many rows are before these. Text comes as lists of words."""
+    abouts, (number, of) = _abouts(table), part
+    groups = sum(about.num_row_groups for _, about in abouts)
+    start, stop = groups * number // of, groups * (number + 1) // of
+    before = 0
+    for file, about in abouts:
+        sizes = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
+        own = range(max(0, start), min(len(sizes), stop))
+        if own:
+            yield from _in_file(file, columns, own, before + sum(sizes[: own.start]), most)
+        start, stop, before = start - len(sizes), stop - len(sizes), before + about.num_rows
+
+
+def _in_file(path: str, columns: list[str], groups: range, before: int, most: int) -> Iterator[tuple[int, pa.Table]]:
+    with pyarrow.parquet.ParquetFile(path) as file:
+        fields = [file.schema_arrow.field(column) for column in columns]
+    words = [field.name for field in fields if pa.types.is_string(field.type)]
+    size = min(most, max(1 << 12, _CELLS // max(1, len(columns))))
+    with pyarrow.parquet.ParquetFile(path, read_dictionary=words) as file:
+        batches: Iterable[pa.RecordBatch] = file.iter_batches(
+            size, row_groups=list(groups), columns=columns, use_threads=False
+        )
+        for batch in batches:
+            yield before, pa.Table.from_batches([batch])
+            before += len(batch)
+
+
+def whole_table(table: str, columns: list[str]) -> pa.Table:
+    tables = []
+    for path in files_of(table):
+        with pyarrow.parquet.ParquetFile(path) as file:
+            tables.append(file.read(columns=columns))
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")

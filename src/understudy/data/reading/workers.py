@@ -1,0 +1,308 @@
+"""Who counts parts of a long table elsewhere: engines' workers, or machines that share a folder.
+
+*Engines:* Dask, Spark and Ray, whose workers check and count the parts where they have them.
+
+    us.synthesize(frame, schema=…, epsilon=1)          # a Dask or Spark frame, a Ray dataset
+
+A part is what the engine has as one: a partition or a block. One part must fit into a worker's memory; of all rows an
+engine's frame that was not kept is made anew for every count. Workers need this package, and what they give back are
+answers to a task (`spread`): a worker that died, or that is slow and done again elsewhere, changes nothing.
+
+*A folder:* for machines of a holder that share a disk and nothing else. A run writes what is asked for, and waits until
+every part is there; whoever has part i (a task of a Slurm array, a pod of a Kubernetes Job) looks into the folder for
+as long as it is there.
+
+    understudy synthesize rows.parquet --schema rows.toml --epsilon 1 --parts /scratch/parts:64
+    understudy count /scratch/parts --part 7/64
+
+Guarantee: as `spread`: no id counts twice, in whichever parts its rows are. Tasks, which hold the key, and parts, which
+it seals, are files for their owner alone, whole or not there, and gone once they were read; so is the folder, after the
+run. A folder into which others can look, or a task that is another's, is refused on either side: whoever could write
+one would have exact counts under a key of their own. What a part may be is for `spread` to judge.
+Edges: partitions that are others at the next count, as after a join of Spark's that adapts itself, are refused; a frame
+that was kept (`persist`) or cut (`repartition(n, "id")`) has the same. Parts that do not come in time → PartyError, and
+nothing was charged or sent.
+"""
+
+import os
+import re
+import shutil
+import stat
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from understudy.data.reading.sources import EngineFrame, TableSource
+from understudy.data.reading.spread import Task, answer_of
+from understudy.ground.durable import own_folder, replace
+from understudy.ground.errors import ConfigError, PartyError, SchemaError
+
+_RETRIES = 3  # of a part that could not be read: Dask tries once, unless it is told
+_LOOK = 0.2  # seconds between two looks
+_TASK = ".task"
+_NOTHING = "Nothing was read."
+
+
+def engine_of(frame: Any) -> EngineFrame:
+    """The frame, with who counts its parts."""
+    if isinstance(frame, EngineFrame):
+        return frame
+    library = type(frame).__module__.partition(".")[0]
+    own: Any = {"dask": OnDask, "pyspark": OnSpark, "ray": OnRay}[library]
+    if type(frame).__name__ not in own.kinds:
+        raise SchemaError(f"a table of {library} is a {own.kinds[0]}, not {type(frame).__name__}. Nothing was read.")
+    made: EngineFrame = own(frame)
+    return made
+
+
+class _OnEngine(EngineFrame):
+    kinds: tuple[str, ...]
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    @cached_property
+    def header(self) -> list[str]:
+        return [*map(str, self._frame.columns)]
+
+    def narrowed(self, columns: Iterable[str]) -> EngineFrame:
+        made: EngineFrame = type(self)(self._select([name for name in columns if name in self.header]))
+        return made
+
+    @abstractmethod
+    def _select(self, columns: list[str]) -> Any: ...
+
+
+class OnDask(_OnEngine):
+    """A Dask frame: on the workers of the current client, or without one as Dask is set up."""
+
+    kinds = ("DataFrame",)
+
+    @cached_property
+    def of(self) -> int:
+        return int(self._frame.npartitions)
+
+    def _select(self, columns: list[str]) -> Any:
+        return self._frame[columns].optimize()  # which may make one of several small partitions
+
+    def __call__(self, task: Task) -> Iterator[bytes]:
+        dask: Any = import_module("dask")
+        told, count = dask.delayed(task.to_bytes()), dask.delayed(_answer_of_frame, pure=False)
+        parts = enumerate(self._frame.to_delayed())
+        yield from dask.compute(*(count(told, number, part) for number, part in parts), retries=_RETRIES)
+
+    def tables(self, columns: list[str]) -> Iterator[pa.Table]:
+        for number, part in enumerate(self._select(columns).to_delayed()):
+            yield _as_arrow(part.compute(), number)
+
+
+class OnSpark(_OnEngine):
+    """A frame of a Spark session on a cluster or of this machine; by `mapInArrow`."""
+
+    kinds = ("DataFrame",)
+
+    @cached_property
+    def of(self) -> int:
+        try:
+            return int(self._frame.rdd.getNumPartitions())
+        except Exception as error:  # without the JVM nothing tells it
+            raise ConfigError(
+                f"Spark does not say how many partitions there are ({type(error).__name__}): a session of its own is "
+                "needed, not Spark Connect. Nothing was read."
+            ) from None
+
+    def __call__(self, task: Task) -> Iterator[bytes]:
+        told, columns = task.to_bytes(), self.header
+
+        def answers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyspark import TaskContext
+
+            held = [*batches]
+            table = pa.Table.from_batches(held) if held else _no_rows(columns)
+            context: Any = TaskContext.get()
+            yield pa.RecordBatch.from_pydict({"answer": [answer_of(told, context.partitionId(), table)]})
+
+        for row in self._frame.mapInArrow(answers, "answer binary").collect():
+            yield bytes(row.answer)
+
+    def _select(self, columns: list[str]) -> Any:
+        return self._frame.select(*("`" + name.replace("`", "``") + "`" for name in columns))  # else a dot is a field
+
+    def tables(self, columns: list[str]) -> Iterator[pa.Table]:
+        yield self._select(columns).toArrow()
+
+
+class OnRay(_OnEngine):
+    """A Ray dataset, which is made once and kept in Ray's store."""
+
+    kinds = ("Dataset", "MaterializedDataset")
+
+    @cached_property
+    def header(self) -> list[str]:
+        return [*map(str, self._frame.columns())]
+
+    @cached_property
+    def _blocks(self) -> list[Any]:
+        return list(self._frame.to_arrow_refs())
+
+    @cached_property
+    def of(self) -> int:
+        return len(self._blocks)
+
+    def __call__(self, task: Task) -> Iterator[bytes]:
+        import ray
+
+        told, count = ray.put(task.to_bytes()), ray.remote(_answer_of_block)
+        columns = self.header
+        waiting = [count.remote(told, number, block, columns) for number, block in enumerate(self._blocks)]
+        while waiting:
+            done, waiting = ray.wait(waiting)
+            yield ray.get(done[0])
+
+    def _select(self, columns: list[str]) -> Any:
+        return self._frame.select_columns(columns)
+
+    def tables(self, columns: list[str]) -> Iterator[pa.Table]:
+        import ray
+
+        for block in self._blocks:
+            yield _cut(ray.get(block), columns)
+
+
+def _answer_of_frame(task: bytes, number: int, frame: Any) -> bytes:
+    return answer_of(task, number, _as_arrow(frame, number))
+
+
+def _answer_of_block(task: bytes, number: int, block: pa.Table, columns: list[str]) -> bytes:
+    return answer_of(task, number, _cut(block, columns))
+
+
+def _as_arrow(frame: Any, number: int) -> pa.Table:
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except pa.ArrowException:  # whose words quote a cell
+        raise SchemaError(f"part {number + 1}: a column has values of several kinds. Nothing was read.") from None
+
+
+def _cut(block: pa.Table, columns: list[str]) -> pa.Table:
+    """Edges: a block without rows may have no columns either."""
+    return block.select(columns) if len(block) or block.column_names else _no_rows(columns)
+
+
+def _no_rows(columns: list[str]) -> pa.Table:
+    return pa.table({name: pa.nulls(0) for name in columns})
+
+
+# A folder
+
+
+@dataclass
+class InFolder:
+    """Who counts parts (`spread.counted_by`): whoever looks into this folder, which is made for a run and goes with it.
+    `patience`: seconds, for all parts."""
+
+    folder: Path
+    of: int
+    patience: float = 86_400.0
+
+    @classmethod
+    def at(cls, place: str) -> "InFolder":
+        """FOLDER:n. Edges: anything else → ConfigError."""
+        if (told := re.fullmatch(r"(.+):([1-9]\d{0,5})", place)) is None:
+            raise ConfigError(f"parts are FOLDER:n, as /scratch/parts:64, not {place!r}. Nothing was read.")
+        return cls(Path(told[1]), int(told[2]))
+
+    def __enter__(self) -> "InFolder":
+        _require_own(own_folder(self.folder))
+        if any(self.folder.iterdir()):
+            raise ConfigError(f"{self.folder} is not empty: it is of another run, or of one that was ended. {_NOTHING}")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)  # so whoever waits hears that it is over
+
+    def __call__(self, task: Task) -> Iterator[bytes]:
+        name, end = str(task.head["task"])[:32], time.monotonic() + self.patience
+        _require_own(own_folder(self.folder))
+        parts = [self.folder / f"{name}.part{number}" for number in range(task.of)]
+        asked = replace(self.folder / f"{name}{_TASK}", task.to_bytes())
+        try:
+            for number, part in enumerate(parts):
+                while not part.exists():
+                    if time.monotonic() > end:
+                        raise task.refusal(f"part {number + 1} of {task.of} did not come in {self.patience:,.0f} s.")
+                    time.sleep(_LOOK)
+                yield part.read_bytes()
+        finally:
+            for file in (asked, *parts):
+                file.unlink(missing_ok=True)
+
+
+def count_in_folder(folder: Path, number: int, of: int, rows: TableSource | None = None) -> int:
+    """Answer every task in the folder for part `number`, from 0, where that lacks; how many these were. `rows`: where
+    they are, if not where the run has them."""
+    _require_own(folder)
+    counted = 0
+    for asked in sorted(folder.glob(f"*{_TASK}")):
+        part = asked.with_suffix(f".part{number}")
+        with suppress(FileNotFoundError):  # answered meanwhile by another
+            if not part.exists():
+                task = _own_bytes(asked)
+                if (wanted := Task.from_bytes(task).of) != of:
+                    raise ConfigError(f"{folder}: the run wants {wanted} parts, not {of}. Nothing was counted.")
+                made = answer_of(task, number, rows)
+                if asked.exists():
+                    replace(part, made)
+                    counted += 1
+    return counted
+
+
+def count_until_over(
+    folder: Path, number: int, of: int, rows: TableSource | None, patience: float, say: Callable[[str], None]
+) -> None:
+    """The same for as long as the folder is there. Edges: nothing to do for so many seconds → PartyError."""
+    seen, last = False, time.monotonic()
+    while time.monotonic() - last < patience:
+        if folder.is_dir():
+            with suppress(FileNotFoundError):  # gone meanwhile
+                if counted := count_in_folder(folder, number, of, rows):
+                    last = time.monotonic()
+                    say(f"Part {number + 1} of {of}: counted{f' {counted} times' * (counted > 1)}.")
+                seen = True
+        elif seen:
+            say("The run is over.")
+            return
+        time.sleep(_LOOK)
+    raise PartyError(f"{folder}: there was nothing to count for {patience:,.0f} s.")
+
+
+def _require_own(folder: Path) -> None:
+    about = folder.stat()
+    if about.st_uid != os.geteuid() or about.st_mode & 0o077:
+        raise ConfigError(
+            f"{folder} is not for you alone: take a folder of your own, which the run makes (mode 0700). {_NOTHING}"
+        )
+
+
+def _own_bytes(file: Path) -> bytes:
+    """Edges: a file of another, that others can read, or a link → PartyError."""
+    try:
+        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        raise PartyError(f"{file.name} is no file of yours. Nothing was counted.") from None
+    with os.fdopen(handle, "rb") as opened:
+        about = os.fstat(handle)
+        if about.st_uid != os.geteuid() or about.st_mode & 0o077 or not stat.S_ISREG(about.st_mode):
+            raise PartyError(f"{file.name} is not of your own run, or others can read it. Nothing was counted.")
+        return opened.read()
