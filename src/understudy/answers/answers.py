@@ -82,8 +82,7 @@ class Answers:
     ) -> tuple[float, Products | None, Mapping[int, Pieces]]:
         """The probability of the rules, and of a condition besides that takes so many boxes, and products given these.
         `possible`: an order between columns allows wholly what it allows in part, for rows that are then drawn and kept
-        where they keep it.
-        """
+        where they keep it."""
         found, pieces, _ = self._rules(about, len(products.weight), also, boxes)
         if possible:
             found = [{j: mask > 0 for j, mask in box.items()} for box in found]

@@ -149,12 +149,10 @@ def _figure(
     alone: Callable[[Tensor, Tensor], Tensor] | None = None,
     more: float = 0.0,
 ) -> Figure:
-    """A function of counts, with its deviation to first order. `divisors` are the counts that it divides by.
-
-    The interval is that of the function, and goes with it `through` to the figure. It is cut to what is possible:
-    to between the `ends`. `alone` is what noise of this variance adds by itself, cell by cell: it is taken away.
-    `more` is variance besides that of the noise.
-    """
+    """A function of counts, with its deviation to first order. `divisors` are the counts that it divides by. The
+    interval is that of the function, and goes with it `through` to the figure. It is cut to what is possible: to
+    between the `ends`. `alone` is what noise of this variance adds by itself, cell by cell: it is taken away. `more` is
+    variance besides that of the noise."""
 
     def applied(value: float) -> float:
         return through(value) if math.isfinite(value) else math.nan
@@ -248,10 +246,8 @@ def quantile_figure(
 
 
 def _inside(release: Release | None, place: int, found: Noisy) -> tuple[Any, Any, Noisy, Noisy, bool] | None:
-    """Where nodes of its tree cut a level: the level, the piece, and all people of the level below and above.
-
-    And whether all people were `found`; of some of them only the last level is cut.
-    """
+    """Where nodes of its tree cut a level: the level, the piece, and all people of the level below and above. And
+    whether all people were `found`; of some of them only the last level is cut."""
     if release is None or (every := release.joint([place])) is None or (nodes := release.nodes(place)) is None:
         return None
     begin, level, counted = nodes

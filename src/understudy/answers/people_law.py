@@ -53,8 +53,7 @@ def people_where(
 ) -> tuple[pd.DataFrame, ...]:
     """`n` people who keep the rules and meet the condition, and their events of each kind. `attrs["probability"]` is
     what the model, given the rules, gives the condition, `attrs["answer"]` whether that is exact, or counts what is
-    left to drawing among draws; `attrs["kept"]` is the share of draws that are kept.
-    """
+    left to drawing among draws; `attrs["kept"]` is the share of draws that are kept."""
     split = Split(schema, None if where is None else parse(where))
     for name in () if split.condition is None else columns(split.condition):
         schema.row_schema.column(name)

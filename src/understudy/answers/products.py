@@ -156,8 +156,7 @@ def kept_rows(
 ) -> tuple[Cells, float]:
     """`n` rows of pieces and levels that were kept, (n, columns), and the share of points that is. `points` yields
     products of latent points for as long as it is asked; `keep` draws the rows of those that are kept and says how many
-    are to be expected. ConfigError where that is too rare.
-    """
+    are to be expected. ConfigError where that is too rare."""
     found: list[Cells] = []
     tried, have, expected = 0, 0, 0.0
     for some in points:

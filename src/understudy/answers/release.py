@@ -156,8 +156,7 @@ class Release:
     def joint(self, places: Sequence[int]) -> Noisy | None:
         """The released table of these columns, one axis for each, in their order. None where nothing was measured.
         Every table that says it counts: those of these columns, and the sums of those with one column more, whose noise
-        is independent. What was measured several times is the mean, weighted by 1/variance.
-        """
+        is independent. What was measured several times is the mean, weighted by 1/variance."""
         rising = tuple(sorted(places))
         found = [own] if (own := self._direct(rising)) is not None else []
         if len(rising) < max(KINDS.values()):

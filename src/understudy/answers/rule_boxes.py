@@ -31,8 +31,7 @@ def rule_boxes(
 ) -> tuple[list[Box], Mapping[int, Pieces], int]:
     """Rules that speak of single rows as at most so many boxes, the pieces of these, and how many rules are left out.
     Rules on the columns in `first` come first. What takes too many boxes is left out, and to drawing. `also` has to be
-    met besides; by itself it does not take more boxes. Where that cannot be, there are none.
-    """
+    met besides; by itself it does not take more boxes. Where that cannot be, there are none."""
     groups = tied(([] if also is None else [also]) + conditions(levels.schema))
     groups.sort(key=lambda some: (also not in some, not set(first) & set(columns(And(tuple(some))))))
     found: list[Box] = [{}]

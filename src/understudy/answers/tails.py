@@ -85,8 +85,7 @@ def mean_beyond(
     edges: Numbers, counted: Noisy, first: int, total: float, people: float, lean: float = 0.0
 ) -> tuple[float, float]:
     """The mean of `people` who lie in the bins from `first` on, and its variance. u is where bins begin. `edges` (bins
-    + 1,) say where bins begin and the last ends, `counted` how many of the `total` were counted in each.
-    """
+    + 1,) say where bins begin and the last ends, `counted` how many of the `total` were counted in each."""
     shape, scale = _SHAPES, _SCALES * (edges[first] - edges[0])
     rest = np.maximum(scale + shape * (edges - edges[0])[:, None, None], 0.0)  # β of what is beyond each edge
     beyond = np.where(rest > 0, (np.maximum(rest, 1e-300) / scale) ** (-1 / shape), 0.0)

@@ -45,8 +45,7 @@ _AT_ONCE = 1 << 20  # values in double precision
 class ArraySchema(Document):
     """What is public about images or series. Where there are several columns of classes, `label` and `classes` are the
     first one's. `norm`: a part of the largest Euclidean norm that a row can have about the middle of its bounds. Where
-    a release has such a bound, longer rows are pulled in to it.
-    """
+    a release has such a bound, longer rows are pulled in to it."""
 
     kind: ClassVar[str]
     sides: ClassVar[int]  # along which values swing
@@ -327,8 +326,7 @@ class ArrayTable(Generic[S]):
         labels: Given = None,
     ) -> Self:
         """Rows (rows, *shape) in declared units; `people` names the person of each, or each is a person. `labels` are
-        their classes, where the schema declares some; of several columns by their names.
-        """
+        their classes, where the schema declares some; of several columns by their names."""
         scaled = schema.scaled(values, source)
         classes = schema.class_places(labels, len(scaled), source)
         if people is None:

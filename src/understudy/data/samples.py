@@ -97,8 +97,7 @@ YEARS = VisitSchema(
 
 def rand_years(holders: int = 2) -> tuple[dict[str, dict[str, pd.DataFrame]], dict[str, VisitSchema]]:
     """The experiment as insurers with people of their own hold it: a table of people, and one of their years. All 5,912
-    people with their 20,190 years, 1 to 5 each. The sites are dealt out to the holders in turn.
-    """
+    people with their 20,190 years, 1 to 5 each. The sites are dealt out to the holders in turn."""
     whole(holders=holders)
     years = pd.read_csv(_randhie()).sort_values(["zper", "year"])
     everything = _readable(years)
@@ -121,8 +120,7 @@ def rand_years(holders: int = 2) -> tuple[dict[str, dict[str, pd.DataFrame]], di
 def rand_health(*, bins: bool = True) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
     """The experiment as a clinic and an insurer hold it: other columns, and not quite the same people. One row per
     person, of the person's first year, in an order of each holder's own. About 88 % of the 5,912 people are at both.
-    Without `bins` numbers have their bounds and decimals alone, and are rounded to these.
-    """
+    Without `bins` numbers have their bounds and decimals alone, and are rounded to these."""
     years = pd.read_csv(_randhie())
     people = years.sort_values(["zper", "year"]).drop_duplicates("zper").reset_index(drop=True)
     rows = overlap_people(people, "zper", HELD, seed=1974)
@@ -142,8 +140,7 @@ def overlap_people(
     frame: pd.DataFrame, person: str, shares: Mapping[str, float], seed: int
 ) -> dict[str, NDArray[np.int64]]:
     """Give each party its share of all people, drawn independently, with their rows in an order of its own. Two parties
-    with shares a and b have about a·b of all people in common.
-    """
+    with shares a and b have about a·b of all people in common."""
     rng = np.random.default_rng(seed)
     codes, people = pd.factorize(frame[person])
     held = {}
@@ -204,11 +201,9 @@ def sines(
     series: int = 50_000, *, length: int = 30, channels: int = 5, seed: int = 0
 ) -> tuple[NDArray[np.float32], SeriesSchema]:
     """Sine waves (series, length, channels) in [0, 1], each of a frequency and a phase of its own, and their schema.
-
     Yoon, Jarrett, van der Schaar, "Time-series Generative Adversarial Networks" (NeurIPS 2019), the recipe of its
-    `sine_data_generation`: (sin(f·t + φ) + 1) / 2 at t = 0, 1, …, with f and φ uniform in [0, 0.1]; 50,000 series of
-    30 steps and 5 channels are the Sine dataset of FedSTDG (Jiang, dissertation, TUM 2024, Table 5.2).
-    """
+    `sine_data_generation`: (sin(f·t + φ) + 1) / 2 at t = 0, 1, …, with f and φ uniform in [0, 0.1]; 50,000 series of 30
+    steps and 5 channels are the Sine dataset of FedSTDG (Jiang, dissertation, TUM 2024, Table 5.2)."""
     whole(series=series, channels=channels)
     rng = np.random.default_rng(seed)
     frequency, phase = rng.uniform(0, 0.1, (2, series, 1, channels))

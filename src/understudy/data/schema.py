@@ -39,11 +39,9 @@ T = TypeVar("T")
 
 
 class Document(ABC):
-    """A public description that is kept in a file, as plain keys in TOML or JSON.
-
-    Guarantee: whatever is read was checked by its class before anybody uses it.
-    Edges: an unreadable file, text that is no TOML or JSON, a strange key → SchemaError that names the file.
-    """
+    """A public description that is kept in a file, as plain keys in TOML or JSON. Guarantee: whatever is read was
+    checked by its class before anybody uses it. Edges: an unreadable file, text that is no TOML or JSON, a strange key
+    → SchemaError that names the file."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -114,8 +112,7 @@ def public_of(schema: Any) -> dict[str, Any]:
 class Schema(Document):
     """The columns of a table, in order, and the name of the column that identifies people. `person` names the id
     column. It is never encoded, learned or sampled; without it each row is a person of its own. `origin="rows"` marks a
-    draft that was read from rows.
-    """
+    draft that was read from rows."""
 
     kind: ClassVar[str] = "table"  # which a file need not say
     columns: tuple[Column, ...]

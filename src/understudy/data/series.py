@@ -185,8 +185,7 @@ Series = ArrayTable[SeriesSchema]
 
 def read_series(source: Source | NDArray[Any], schema: SeriesSchema, name: str | None = None) -> Series:
     """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema; or an array
-    (series, steps, channels) that is cut already.
-    """
+    (series, steps, channels) that is cut already."""
     if isinstance(source, np.ndarray):
         return Series.alone(source, schema, name)
     readers = {channel.name: cell_reader(channel, schema.gap) for channel in schema.channels}

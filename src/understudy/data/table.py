@@ -58,10 +58,8 @@ _AGAIN = "the table cannot be read again as it was when it was opened."
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows that fit their schema: the person column first, then the columns in the schema's order.
-
-    Made by `read_table`. Its repr shows no rows.
-    """
+    """Rows that fit their schema: the person column first, then the columns in the schema's order. Made by
+    `read_table`. Its repr shows no rows."""
 
     frame: pd.DataFrame = field(repr=False)
     schema: Schema = field(repr=False)
@@ -111,10 +109,8 @@ class Table:
 
 
 class StreamedTable(Table):
-    """A long table, or a part of it; `rows` and `repeated` as when it was opened. Under a key `marks` has its ids.
-
-    Once it was asked for its `people`, every reading has to find the same ones in the same order.
-    """
+    """A long table, or a part of it; `rows` and `repeated` as when it was opened. Under a key `marks` has its ids. Once
+    it was asked for its `people`, every reading has to find the same ones in the same order."""
 
     def __init__(self, origin: Any, schema: Schema, part: Part = ALL, key: str | None = None) -> None:
         from understudy.data.reading.spread import named_spread
@@ -294,10 +290,8 @@ class TakenTable(Table):
 
 
 def read_table(source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True) -> Table:
-    """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema.
-
-    A person who comes twice is an error, unless `one_row_each=False` lets people have several rows.
-    """
+    """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema. A person who
+    comes twice is an error, unless `one_row_each=False` lets people have several rows."""
     raw, cells = read_columns(source, readers_of(schema, one_row_each), name, hint=LISTED)
     return Table(frame=pd.DataFrame(cells), schema=schema, source=raw.name)
 
@@ -324,10 +318,8 @@ def checked_part(told: dict[str, Any], piece: "Piece") -> dict[str, Any]:
 def check_table(
     source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True
 ) -> list[Violation]:
-    """Everything that keeps the table from fitting the schema, and notices.
-
-    Edges: of a long one, rows whose ids came before are counted, not listed.
-    """
+    """Everything that keeps the table from fitting the schema, and notices. Edges: of a long one, rows whose ids came
+    before are counted, not listed."""
     long = _is_long(source, schema)
     readers, marks = readers_of(schema, one_row_each and not long), Marks()
     found: dict[Any, Violation] = {}

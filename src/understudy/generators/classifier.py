@@ -33,8 +33,7 @@ _DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, Overf
 class Classifier(ClassifierParts):
     """Says the class of a row. Asking is post-processing: it costs nothing more. Rows are a DataFrame, a table's path
     or a `Table` where it was trained on tables (other columns are ignored), and an array (rows, …) where it was trained
-    on arrays. Images and series that a schema declares may come as a file, too.
-    """
+    on arrays. Images and series that a schema declares may come as a file, too."""
 
     @classmethod
     def of(cls, parts: ClassifierParts) -> "Classifier":

@@ -71,26 +71,19 @@ class Generator(GeneratorParts):
         self, n: int, *, where: str | None = None, weights: Weights | None = None, seed: int | None = None
     ) -> dict[str, pd.DataFrame]:
         """The same as the tables that a holder would bring: "people", and their events by what these are called, in
-        order; of all other rows one table, without a name.
-
-        `where` is of events as of `visits`; where it speaks of several kinds of them, of people one of whose events of
-        each kind, taken together, meet it.
-        """
+        order; of all other rows one table, without a name. `where` is of events as of `visits`; where it speaks of
+        several kinds of them, of people one of whose events of each kind, taken together, meet it."""
         return drawing_of(self.schema).tables(self, n, FastRng(seed), Asked(where, weights))
 
     def complete(self, frame: pd.DataFrame, *, draws: int = 1, seed: int | None = None) -> pd.DataFrame:
         """Each row of the frame, with what it lacks drawn from the model given what it has; with `draws`, so often.
-
         What is there stays. A gap gets a value; a column that the frame lacks is drawn as the model draws it. A mixture
-        gives its exact law; any other network is represented by some thousand of its latent points.
-        """
+        gives its exact law; any other network is represented by some thousand of its latent points."""
         return self._ask().complete(frame, draws, FastRng(seed))
 
     def predict_proba(self, frame: pd.DataFrame, target: str, *, seed: int | None = None) -> pd.DataFrame:
         """The probability of each value (or bin) of a column, for each row, by Bayes' rule from the columns it has.
-
-        `seed` matters to networks that are no mixture, which are represented by draws.
-        """
+        `seed` matters to networks that are no mixture, which are represented by draws."""
         return self._ask().predicted(frame, target, FastRng(seed)).probabilities()
 
     def expectation(self, frame: pd.DataFrame, target: str, *, seed: int | None = None) -> "pd.Series[float]":
@@ -119,11 +112,9 @@ class Generator(GeneratorParts):
 
     def figures(self, *columns: str, where: str | None = None, seed: int | None = None) -> pd.DataFrame:
         """What a table says in single numbers: people, means, quantiles, correlation and odds ratio of two columns.
-
-        Each by the fit, and as released with its bars, as `table`. NaN where the noise is too large to tell.
-        The mean of a long-tailed column is uncertain beyond the noise, and its interval says so (`answers.tails`).
-        ConfigError where what was released is not known.
-        """
+        Each by the fit, and as released with its bars, as `table`. NaN where the noise is too large to tell. The mean
+        of a long-tailed column is uncertain beyond the noise, and its interval says so (`answers.tails`). ConfigError
+        where what was released is not known."""
         return self._ask().figures(columns, where, FastRng(seed))
 
     def _ask(self) -> Answers:
@@ -131,13 +122,11 @@ class Generator(GeneratorParts):
         return drawing_of(self.schema).answers(self)
 
     def classifier(self, target: str | None = None, *, rows: int = 20_000, seed: int = 0) -> Classifier:
-        """Predicts the `target` from everything else. It is made of this generator alone, so it costs nothing more.
-
-        Of a table a network learns from so many drawn `rows`; of images and series with a class it is Bayes' rule on
-        the fit, where nothing is drawn. A target is predicted as something that is there. Without a `target` it is the
+        """Predicts the `target` from everything else. It is made of this generator alone, so it costs nothing more. Of
+        a table a network learns from so many drawn `rows`; of images and series with a class it is Bayes' rule on the
+        fit, where nothing is drawn. A target is predicted as something that is there. Without a `target` it is the
         run's, or the class that the schema names, of several the first. The card says how it was made, and what the
-        generator cost.
-        """
+        generator cost."""
         kind = drawing_of(self.schema)
         target = target or kind.label(self) or dict(self.card.get("config") or {}).get("target")
         if target is None:
@@ -153,13 +142,11 @@ class Generator(GeneratorParts):
         return drawing_of(self.schema).parts(self, n, FastRng(seed), draw)
 
     def visits(self, n: int, *, where: str | None = None, seed: int | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """`n` synthetic people, and their events in order: every event has a person in the first table.
-
-        `where` is a condition on people, with their `number_of_events` and, where events are ordered, the time of the
-        first, and on events, as `"sex == 'F' and cost > 500"`: people one of whose events meets it, with all their
-        events. Who has no events meets it where it holds whatever an event is like. It is drawn exactly, however rare
-        (`answers.people`); `attrs["probability"]` is what the model gives it. All events keep the schema's rules.
-        """
+        """`n` synthetic people, and their events in order: every event has a person in the first table. `where` is a
+        condition on people, with their `number_of_events` and, where events are ordered, the time of the first, and on
+        events, as `"sex == 'F' and cost > 500"`: people one of whose events meets it, with all their events. Who has no
+        events meets it where it holds whatever an event is like. It is drawn exactly, however rare (`answers.people`);
+        `attrs["probability"]` is what the model gives it. All events keep the schema's rules."""
         if not VISITS.describes(self.schema):
             raise ArtefactError("This generator draws no people with events: see `sample`.")
         people, events = self.tables(n, where=where, seed=seed).values()
@@ -183,8 +170,7 @@ class Generator(GeneratorParts):
 
     def labelled(self, n: int, *, seed: int | None = None) -> tuple[NDArray[Any], Any]:
         """`n` synthetic series or images in the declared units, and the class of each: an array, or, where the schema
-        declares several labels, a table with a column for each.
-        """
+        declares several labels, a table with a column for each."""
         if not ARRAYS.describes(self.schema) or not self.schema.targets:
             raise ArtefactError("This generator draws no series or images with a class.")
         values, classes = labelled(self, n, FastRng(seed))
@@ -210,8 +196,6 @@ class Generator(GeneratorParts):
 
     @classmethod
     def load(cls, folder: str | Path) -> "Generator":
-        """The generator in this folder. ArtefactError if it is missing or damaged.
-
-        Guarantee: whoever wrote the folder, memory grows with its files and not with what they claim.
-        """
+        """The generator in this folder. ArtefactError if it is missing or damaged. Guarantee: whoever wrote the folder,
+        memory grows with its files and not with what they claim."""
         return cls(*read_generator(Path(folder)))

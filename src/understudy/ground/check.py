@@ -85,8 +85,7 @@ LONGEST_NAME = 64  # bytes of UTF-8: what a certificate takes, and a file system
 def plain_name(*, nothing: str = "Nothing was written.", **values: str) -> None:
     """Every value can stand in a file name, a certificate, a page and an error text, and look like what it is.
     `nothing` is what the message says of the data. Edges: a space is allowed inside ("holder 0"), a letter of any
-    script, too; ones that look alike are not told apart.
-    """
+    script, too; ones that look alike are not told apart."""
     for what, value in values.items():
         if fault := _name_fault(value):
             raise ConfigError(f"{what} must be a plain name, and {_quoted(value)} {fault}. {nothing}")
@@ -106,8 +105,7 @@ def plain_names(values: Iterable[str], what: str, *, nothing: str = "Nothing was
 def file_names(labels: Sequence[object]) -> list[str]:
     """A file name for each label, whatever text it is: itself where it is short and plain, otherwise marked. Guarantee:
     a name needs no quoting and leads nowhere else; different labels have different ones, also where upper and lower
-    case are the same.
-    """
+    case are the same."""
     texts = [str(label) for label in labels]
     short = ["".join(letter if _plain(letter) else "_" for letter in text[:32]) or "_" for text in texts]
     alike = Counter(one.casefold() for one in short)

@@ -23,8 +23,7 @@ _LARGE = 1 << 16  # a bound that nobody meets is not worth saying
 @dataclass(frozen=True)
 class Takes:
     """What a setting takes: in words, and as a check of one value. `kept`: how the value is kept. `named`: a check that
-    says the setting's name, as those of `ground.check` do: it takes the value by that keyword.
-    """
+    says the setting's name, as those of `ground.check` do: it takes the value by that keyword."""
 
     said: str
     check: Callable[[Any], None] | None = None

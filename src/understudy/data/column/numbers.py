@@ -29,11 +29,8 @@ FIRST_DAY, LAST_DAY = date(1678, 1, 1), date(2261, 12, 31)  # what datetime64[ns
 
 @dataclass(frozen=True, kw_only=True)
 class Binned(Column):
-    """A number or a day between two bounds, both included, cut into bins.
-
-    Without bounds it may be any number: a protocol that buys levels finds where people are (`data.encoding.reach`),
-    and every other one refuses the column.
-    """
+    """A number or a day between two bounds, both included, cut into bins. Without bounds it may be any number: a
+    protocol that buys levels finds where people are (`data.encoding.reach`), and every other one refuses the column."""
 
     low: Any = None
     high: Any = None
@@ -135,8 +132,7 @@ class Binned(Column):
 @dataclass(frozen=True, kw_only=True)
 class Integer(Binned):
     """A whole number from `low` to `high`, both included. `written` says how a text in a file is one that counts
-    minutes or seconds from midnight: "HH:MM", "HH:MM:SS". Bounds and edges may then be times, too: "08:30".
-    """
+    minutes or seconds from midnight: "HH:MM", "HH:MM:SS". Bounds and edges may then be times, too: "08:30"."""
 
     kind: ClassVar[str] = "integer"
     written: str | None = None
@@ -186,8 +182,7 @@ class Integer(Binned):
 class Real(Binned):
     """A number from `low` to `high`, both included. `decimals`: so many has a number that is drawn. `ends`: where
     levels are bought, how numbers end is bought with them (`data.encoding.fine`), so that prices end as prices do.
-    `written` says how a text in a file is a number: "0,0" with a decimal comma, "0 %" with a sign (then 5 is 5 %).
-    """
+    `written` says how a text in a file is a number: "0,0" with a decimal comma, "0 %" with a sign (then 5 is 5 %)."""
 
     kind: ClassVar[str] = "real"
     decimals: int | None = None
@@ -260,8 +255,7 @@ class Real(Binned):
 @dataclass(frozen=True, kw_only=True)
 class Date(Binned):
     """A day from `low` to `high`, both included; its scale is days since 1970-01-01. A time of day has no place here.
-    `written` says how a text in a file is a day: "DD.MM.YYYY". Bounds and edges are ISO days all the same.
-    """
+    `written` says how a text in a file is a day: "DD.MM.YYYY". Bounds and edges are ISO days all the same."""
 
     kind: ClassVar[str] = "date"
     written: str = ISO_DAY
@@ -299,8 +293,7 @@ class Date(Binned):
 class Datetime(Binned):
     """A day and a time of day from `low` to `high`, both included, in steps of a second, a minute or an hour since
     1970-01-01 00:00. Times have no zone: they are those of the clock on the wall. What is finer than the resolution is
-    dropped.
-    """
+    dropped."""
 
     kind: ClassVar[str] = "datetime"
     resolution: str = "second"

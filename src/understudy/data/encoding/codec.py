@@ -104,10 +104,8 @@ class Codec:
         return torch.zeros(len(codes), self.width, device=device).scatter_(1, slots, 1.0)
 
     def decode(self, values: Codes | Tensor, rng: Uniform | None = None) -> pd.DataFrame:
-        """A table from codes (integers) or from one-hot or probability rows (floats, by the largest slot).
-
-        With `rng` a binned value is drawn evenly inside its bin; without, it is the middle of the bin.
-        """
+        """A table from codes (integers) or from one-hot or probability rows (floats, by the largest slot). With `rng` a
+        binned value is drawn evenly inside its bin; without, it is the middle of the bin."""
         array = _array(values)
         codes = self._checked(array) if array.dtype.kind in "iu" else self._largest(array)
         binned = [isinstance(column, Binned) for column in self.schema.columns]
@@ -119,10 +117,8 @@ class Codec:
         )
 
     def sample_codes(self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform) -> Codes:
-        """Draw one level per column from the weights in its block, by inversion.
-
-        A slot of weight 0 is never drawn. Weights need not sum to 1.
-        """
+        """Draw one level per column from the weights in its block, by inversion. A slot of weight 0 is never drawn.
+        Weights need not sum to 1."""
         rows = self._rows(_array(probabilities))
         if (rows < 0).any():
             raise SchemaError("a probability is below 0. Nothing was drawn.")

@@ -183,11 +183,9 @@ class ArrayFeatures:
 
 @dataclass(frozen=True)
 class DeclaredFeatures:
-    """Images or series with a class, brought to [0, 1] by the bounds that their schema declares.
-
-    Rows are an array in declared units, or a file that the schema's holders could bring; classes stand in a file, or
-    in an array of their own. `target`: which of several columns of classes; None: the first.
-    """
+    """Images or series with a class, brought to [0, 1] by the bounds that their schema declares. Rows are an array in
+    declared units, or a file that the schema's holders could bring; classes stand in a file, or in an array of their
+    own. `target`: which of several columns of classes; None: the first."""
 
     schema: ArraySchema
     target: str | None = None

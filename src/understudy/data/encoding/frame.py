@@ -37,11 +37,9 @@ _CHUNK = 1 << 9  # rows at a time: what is in work stays small beside the rows
 
 @dataclass(frozen=True)
 class Frame:
-    """Rows of this `shape`, transformed along the first `sides` of it; `features` numbers are kept of each.
-
-    `norm`: of the largest norm that a row can have, what its schema declares (`declared`). `upright`: images are turned
-    upright before (`data.encoding.upright`), and the numbers that say how are the first features.
-    """
+    """Rows of this `shape`, transformed along the first `sides` of it; `features` numbers are kept of each. `norm`: of
+    the largest norm that a row can have, what its schema declares (`declared`). `upright`: images are turned upright
+    before (`data.encoding.upright`), and the numbers that say how are the first features."""
 
     shape: tuple[int, ...]
     sides: int
@@ -61,11 +59,9 @@ class Frame:
 
     @classmethod
     def from_schema(cls, schema: ArraySchema, features: int, *, upright: bool = False) -> "Frame":
-        """The frame of these images or series. Of a series all channels of a frequency are kept, or none.
-
-        With `upright`, images are turned before, and the numbers for it come on top; not those whose schema declares a
-        norm, which stay near the middle grey and show nothing on a ground.
-        """
+        """The frame of these images or series. Of a series all channels of a frequency are kept, or none. With
+        `upright`, images are turned before, and the numbers for it come on top; not those whose schema declares a norm,
+        which stay near the middle grey and show nothing on a ground."""
         turned = upright and schema.sides == 2 and schema.norm is None
         step = 1 if schema.sides == 2 else schema.shape[1]
         kept = step * max(1, min(math.prod(schema.shape), features) // step)
@@ -74,8 +70,7 @@ class Frame:
     @classmethod
     def declared(cls, schema: ArraySchema, features: int, *, upright: bool = False) -> "Frame":
         """The same with the norm that the schema declares: for sums that pull longer rows in, and for nothing that
-        takes a row's length for granted.
-        """
+        takes a row's length for granted."""
         return replace(cls.from_schema(schema, features, upright=upright), norm=schema.norm or 1.0)
 
     @property
@@ -131,10 +126,8 @@ class Frame:
 
     @property
     def reach(self) -> int:
-        """The norm of a row's coefficients is at most this: that of a row of zeros, and what rounding adds.
-
-        Edges: where a smaller `norm` is declared, rows may be longer, and who uses it pulls them in.
-        """
+        """The norm of a row's coefficients is at most this: that of a row of zeros, and what rounding adds. Edges:
+        where a smaller `norm` is declared, rows may be longer, and who uses it pulls them in."""
         longest = UNIT * math.sqrt(math.prod(self.shape)) / 2
         turned = UNIT * reach(*self.shape[:2]) if self.upright else 0.0
         return math.ceil(self.norm * math.hypot(longest, turned) * (1 + 2.0**-8)) + self.features
@@ -145,10 +138,8 @@ class Frame:
         return math.prod(self.shape[self.sides :])
 
     def histograms(self, values: Values, bins: int) -> Whole:
-        """How many of a row's values lie in each even bin of [0, 1], channel by channel: (n, channels · bins).
-
-        Edges: what is outside counts in the bin that is next, and no number in the first.
-        """
+        """How many of a row's values lie in each even bin of [0, 1], channel by channel: (n, channels · bins). Edges:
+        what is outside counts in the bin that is next, and no number in the first."""
         width = self.channels * bins
         out = np.empty((len(values), width))
         for start in range(0, len(values), _CHUNK):
@@ -162,8 +153,7 @@ class Frame:
 
     def matrix(self) -> NDArray[np.float64]:
         """What turns coefficients (features,) back into values about 1/2, flat: (features, values). Of upright images
-        `leaning` is still to come.
-        """
+        `leaning` is still to come."""
         waves = [dct(n) if side < self.sides else np.eye(n) for side, n in enumerate(self.shape)]
         at = np.unravel_index(self.order, self.shape)
         parts = (wave[place] for wave, place in zip(waves, at, strict=True))  # (features, n) each

@@ -40,10 +40,8 @@ from understudy.ground.errors import SchemaError
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """The levels of a table's columns: for each column the level of every fine cell, and the cell's weight.
-
-    Cells are those of `fine_schema`, in order, the missing one last where a column is nullable.
-    """
+    """The levels of a table's columns: for each column the level of every fine cell, and the cell's weight. Cells are
+    those of `fine_schema`, in order, the missing one last where a column is nullable."""
 
     schema: Schema
     groups: Sequence[NDArray[np.int32]]
@@ -100,10 +98,8 @@ class Levels:
         return self.slots.sample_codes(probabilities, rng)
 
     def decode(self, values: Codes | Tensor, rng: Uniform) -> pd.DataFrame:
-        """A table from levels (integers) or from probability rows (floats, by the largest slot).
-
-        In each level a fine cell is drawn by weight, and a value evenly inside that.
-        """
+        """A table from levels (integers) or from probability rows (floats, by the largest slot). In each level a fine
+        cell is drawn by weight, and a value evenly inside that."""
         codes = self.slots.decode(values).to_numpy(np.int32)
         draws = rng.uniform(*codes.shape).cpu().numpy()
         cells = np.empty_like(codes)
@@ -223,11 +219,9 @@ def merged(cells: Codes, groups: Sequence[NDArray[np.int32]]) -> Codes:
 
 def bought_bins(levels: Levels) -> Schema:
     """The schema with the bought levels of its numbers, days and times as `bins`, for methods that take levels as the
-    schema has them.
-
-    Edges: a list of categories stays as it is declared, also an ordered one: a schema has no name for several of them
-    together. A level that is the upper bound of whole numbers, days or times alone is one with the level before it.
-    """
+    schema has them. Edges: a list of categories stays as it is declared, also an ordered one: a schema has no name for
+    several of them together. A level that is the upper bound of whole numbers, days or times alone is one with the
+    level before it."""
     fine = levels.fine.schema.columns
     columns = zip(levels.schema.columns, fine, levels.groups, strict=True)
     return replace(levels.schema, columns=tuple(_declared(*column) for column in columns))

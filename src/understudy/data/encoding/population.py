@@ -63,12 +63,10 @@ class Population:
         people: ArrayLike | None = None,
         rows_per_person: int | Sequence[int] | None = None,
     ) -> Self:
-        """People from rows x (rows, …) and labels y (rows,); `classes` are public: how many, or the labels.
-
-        `people` names the person of each row. `rows_per_person` instead deals the rows out in their order, so
-        many to each (fewer to the last), or as many as a list says; a 0 there is a person without rows. With
-        neither, each row is a person.
-        """
+        """People from rows x (rows, …) and labels y (rows,); `classes` are public: how many, or the labels. `people`
+        names the person of each row. `rows_per_person` instead deals the rows out in their order, so many to each
+        (fewer to the last), or as many as a list says; a 0 there is a person without rows. With neither, each row is a
+        person."""
         rows = tensor(x)
         labels = tuple(range(classes)) if isinstance(classes, int) else tuple(classes)
         features = ArrayFeatures(tuple(rows.shape[1:]), labels)
@@ -99,9 +97,7 @@ class Population:
 
     def one_row_each(self, people: Tensor, rng: Uniform) -> tuple[Tensor, Tensor]:
         """The place of one row of each of these people, drawn evenly among their own, and who has one: (people,) both.
-
-        Edges: the place of a person without rows is 0, and means nothing.
-        """
+        Edges: the place of a person without rows is 0, and means nothing."""
         sizes = self.starts.diff()[people]
         drawn = (rng.uniform(len(people)) * sizes).long().minimum(sizes - 1)
         return torch.where(sizes > 0, self.starts[people] + drawn, 0), sizes > 0
@@ -110,12 +106,10 @@ class Population:
         self, people: Tensor, *, most: int | None = None, rng: Uniform | None = None
     ) -> Iterator[tuple[Tensor, tuple[Tensor, Tensor, Tensor]]]:
         """The rows of these people in batches of which nobody else's rows change the shape: who is in, and `gather`'s.
-
         Each is a batch of all `people`, in their order, of a length from `rungs`. A person is in the shortest that
         their own rows fit into, and empty in the others. What is computed of a person's part is then the same to the
-        last bit whoever else is there, where the length of a common padding would show in its rounding.
-        Edges: the time tells which lengths there are.
-        """
+        last bit whoever else is there, where the length of a common padding would show in its rounding. Edges: the time
+        tells which lengths there are."""
         sizes = self.starts[people + 1] - self.starts[people]
         lengths = rungs(sizes, most)
         for length in sorted(set(lengths.tolist())):
@@ -127,11 +121,8 @@ class Population:
         self, people: Tensor, *, length: int | None = None, most: int | None = None, rng: Uniform | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The rows of these people, padded to the longest, or all to a `length`: x (people, rows, …), y and mask
-        (people, rows).
-
-        `mask` is true where a row is the person's own; what stands elsewhere means nothing. Of a person with more than
-        `most` rows so many are drawn, with replacement, by `rng`.
-        """
+        (people, rows). `mask` is true where a row is the person's own; what stands elsewhere means nothing. Of a person
+        with more than `most` rows so many are drawn, with replacement, by `rng`."""
         start, size = self.starts[people], self.starts[people + 1] - self.starts[people]
         if length is None:
             longest = max([1, *size.tolist()])
@@ -147,10 +138,8 @@ class Population:
 
 
 def rungs(sizes: Tensor, most: int | None = None) -> Tensor:
-    """For each size the least of 2, 10, 20, 50, 100, 200, 500, … that holds it; `most` where that is less.
-
-    Few steps below 10, where a person's training costs by the person and hardly by the row.
-    """
+    """For each size the least of 2, 10, 20, 50, 100, 200, 500, … that holds it; `most` where that is less. Few steps
+    below 10, where a person's training costs by the person and hardly by the row."""
     if not len(sizes):
         return sizes
     decades = [step * 10**power for power in range(1, len(str(int(sizes.max()))) + 1) for step in (1, 2, 5)]

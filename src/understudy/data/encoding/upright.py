@@ -28,8 +28,7 @@ WEIGHTS = (0.18, 0.7)
 
 def upright(steps: Tensor) -> tuple[Tensor, Tensor]:
     """Images of whole numbers (n, height, width, channels), and how they were moved: poses (n, 3), as `leaning` takes
-    them, in parts of a pixel and of a line, and the images upright.
-    """
+    them, in parts of a pixel and of a line, and the images upright."""
     _, height, width, channels = steps.shape
     ground = steps[..., 0] if channels == 1 else steps.sum(3)
     shown = (ground - _edge(ground).round()[:, None, None]).abs_()

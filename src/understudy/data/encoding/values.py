@@ -96,9 +96,7 @@ def _in_order(known: tuple[Any, ...]) -> tuple[NDArray[np.float64], NDArray[np.i
 
 class _Places:
     """Where numbers lie between the edges of a column, which are many: by a table of the first bits of a number.
-
-    Guarantee: as `searchsorted` has it, to the last bit. Edges: numbers within the column's bounds alone.
-    """
+    Guarantee: as `searchsorted` has it, to the last bit. Edges: numbers within the column's bounds alone."""
 
     def __init__(self, edges: NDArray[Any]) -> None:
         self.low, self.plain = edges[0], edges.dtype.kind == "i" and bool((np.diff(edges) == 1).all())
@@ -180,11 +178,9 @@ def numbers_of(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """The pieces of one column, in order, the missing one last where the column is nullable.
-
-    `level` is the model's level of each, `share` its part of that level. Of a number or a day, `edges` says where each
-    piece begins, and where the last ends; of the rest a piece is a declared value.
-    """
+    """The pieces of one column, in order, the missing one last where the column is nullable. `level` is the model's
+    level of each, `share` its part of that level. Of a number or a day, `edges` says where each piece begins, and where
+    the last ends; of the rest a piece is a declared value."""
 
     column: Column
     level: NDArray[np.int32]
@@ -202,10 +198,8 @@ class Pieces:
 
 
 def cut(column: Column, cuts: Iterable[float] = ()) -> Pieces:
-    """The column's own levels, cut at these places where they lie between its bounds.
-
-    Edges: places of whole numbers and days (since 1970-01-01) are whole.
-    """
+    """The column's own levels, cut at these places where they lie between its bounds. Edges: places of whole numbers
+    and days (since 1970-01-01) are whole."""
     if not isinstance(column, Binned):
         return Pieces(column, np.arange(column.size, dtype=np.int32), np.ones(column.size))
     own = column.edges
@@ -252,10 +246,8 @@ def values_of(
 
 
 def labels_of(column: Column) -> list[Any]:
-    """What stands for each level of a column in a table of answers: its declared value, or its bin's label.
-
-    Edges: the missing level is None.
-    """
+    """What stands for each level of a column in a table of answers: its declared value, or its bin's label. Edges: the
+    missing level is None."""
     if isinstance(column, Categorical):
         own: list[Any] = list(column.categories)
     else:
@@ -264,10 +256,8 @@ def labels_of(column: Column) -> list[Any]:
 
 
 def typed(column: Column, values: NDArray[Any], missing: NDArray[np.bool_]) -> "pd.Series[Any]":
-    """Values in the column's own dtype: text as it is, booleans from 0 and 1, all else from numbers.
-
-    Dates come from days since 1970, times from the column's steps since then.
-    """
+    """Values in the column's own dtype: text as it is, booleans from 0 and 1, all else from numbers. Dates come from
+    days since 1970, times from the column's steps since then."""
     gap: Any = None if values.dtype == object else 0
     values = np.where(missing, gap, values)
     if isinstance(column, Boolean):

@@ -96,12 +96,10 @@ class Kind(Family[S, R], ABC):
 
     @abstractmethod
     def roster(self, rows: R, *, several: bool = False) -> Table:
-        """Who has a row, as a table of places that is aligned; of a table itself.
-
-        `several`: a person may have more than one series or image, and a place is that of the person among those who
-        have any. Guarantee: nobody has two places, so that a place is no less than a person.
-        Edges: without `several` such a person → PartyError, since a row would then be less than a person.
-        """
+        """Who has a row, as a table of places that is aligned; of a table itself. `several`: a person may have more
+        than one series or image, and a place is that of the person among those who have any. Guarantee: nobody has two
+        places, so that a place is no less than a person. Edges: without `several` such a person → PartyError, since a
+        row would then be less than a person."""
 
     @abstractmethod
     def sizes(self, schema: S) -> tuple[int, ...]:

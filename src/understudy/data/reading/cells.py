@@ -120,8 +120,7 @@ def _faults(
 def distinct(cells: "pd.Series[Any]", words: set[str]) -> tuple[NDArray[np.intp], "pd.Series[Any]"]:
     """The different values, and for each cell which one it holds: −1 where it is missing. Only equal texts are one
     value. Among objects 1, 1.0 and True are equal too, and the first of them would speak for all: there each cell
-    stands for itself.
-    """
+    stands for itself."""
     if cells.dtype == object:
         return _one_by_one(cells, words)
     if cells.dtype.kind in "iuf":  # quicker to judge than to compare
@@ -256,8 +255,7 @@ def _float(value: Any) -> float:
 
 def texts(values: "pd.Series[Any]") -> NDArray[Any]:
     """Values as text; None for what is no single value, or cannot be written down. A whole number loses the point that
-    a column with gaps gives it, and from 2^53 on there is no telling which it was.
-    """
+    a column with gaps gives it, and from 2^53 on there is no telling which it was."""
     return np.array([_text(value) for value in values], dtype=object)
 
 

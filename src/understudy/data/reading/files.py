@@ -73,10 +73,8 @@ def open_source(source: Source, want: Want, name: str | None = None) -> Raw:
 
 def batches_of(source: Source, want: Want, name: str | None = None, *, long: bool, part: Part = ALL) -> Generator[Raw]:
     """The table in batches, in order: a `long` one a few rows at a time, any other as one; or `part` i of n of a long
-    one. No row is in two parts, and each is in one.
-
-    Edges: a batch of a long one may have no rows, and says what is wrong with others.
-    """
+    one. No row is in two parts, and each is in one. Edges: a batch of a long one may have no rows, and says what is
+    wrong with others."""
     if isinstance(source, pd.DataFrame):
         yield raw_of_frame(source, want, name or "the table")
         return
@@ -92,10 +90,8 @@ def batches_of(source: Source, want: Want, name: str | None = None, *, long: boo
 
 
 def is_long(source: Source, columns: int) -> bool:
-    """Whether so many columns of it are too much to hold at once. How long a CSV file is, is told by its bytes.
-
-    Edges: a file that is missing or damaged is not: reading it says so.
-    """
+    """Whether so many columns of it are too much to hold at once. How long a CSV file is, is told by its bytes. Edges:
+    a file that is missing or damaged is not: reading it says so."""
     if _in_memory(source):
         return False
     described = described_source(source)

@@ -55,10 +55,8 @@ class Violation:
 def read_columns(
     source: Source, readers: Mapping[str, "Reader"], name: str | None = None, *, hint: str = ""
 ) -> tuple[Raw, dict[str, "pd.Series[Any]"]]:
-    """The columns that the readers name, each in its own type; other columns are not read.
-
-    The first cell that does not fit is a SchemaError, which says how many more there are.
-    """
+    """The columns that the readers name, each in its own type; other columns are not read. The first cell that does not
+    fit is a SchemaError, which says how many more there are."""
     raw = open_source(source, wanted(readers), name)
     return raw, judged(raw, readers, hint)
 
@@ -154,9 +152,7 @@ def raw_parts(
 
 class Batch:
     """Some rows as they came. Each column is judged when it is asked for: as values, or as levels of one like it.
-
-    `judge`: a column's values. SchemaError where a cell does not fit.
-    """
+    `judge`: a column's values. SchemaError where a cell does not fit."""
 
     def __init__(self, cells: dict[str, "pd.Series[Any]"], rows: int, judge: Callable[[str], "pd.Series[Any]"]) -> None:
         self._cells, self._rows, self._judge = cells, rows, judge

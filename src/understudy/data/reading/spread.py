@@ -134,8 +134,7 @@ def answered(ask: bytes) -> bytes:
 
 def answer_of(task: bytes, number: int, rows: "TableSource | pa.Table | None" = None) -> bytes:
     """Part `number`, from 0, of a task (`Task.to_bytes`), sealed. `rows`: an Arrow table of this part alone, as an
-    engine has cut it; or where all rows are, if not where the task says.
-    """
+    engine has cut it; or where all rows are, if not where the task says."""
     own = Task.from_bytes(task)
     key = hmac.digest(own.key, b"understudy ids", "sha256").hex()[:16]
     try:

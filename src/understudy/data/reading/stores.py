@@ -170,9 +170,7 @@ def rows_of(table: str) -> int:
 
 def pieces_of(source: TableSource, columns: int) -> int:
     """Into how many parts a table is best cut for processes that read it at the same time: 1 unless it is very long.
-
-    Edges: a file that is missing or damaged is one: reading it says so.
-    """
+    Edges: a file that is missing or damaged is one: reading it says so."""
     from understudy.ground.processes import process_count
 
     if not is_parquet(source) or process_count() == 1:

@@ -88,13 +88,10 @@ def _written(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
 
 
 def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataFrame:
-    """The table with what lies outside a domain brought into it: numbers and days clipped to the bounds, the
-    numbers of an ordinal to the nearest, texts to "(other)" where that is a category. The rest stays as it came.
-
-    Guarantee: each row by itself and the public schema, so it costs no privacy.
-    Edges: what is not of the column's kind stays, for `check_table` to name; a line of the file with too few or
-    too many cells → SchemaError.
-    """
+    """The table with what lies outside a domain brought into it: numbers and days clipped to the bounds, the numbers of
+    an ordinal to the nearest, texts to "(other)" where that is a category. The rest stays as it came. Guarantee: each
+    row by itself and the public schema, so it costs no privacy. Edges: what is not of the column's kind stays, for
+    `check_table` to name; a line of the file with too few or too many cells → SchemaError."""
     return _coarse(open_source(source, _wanted(source, schema), name), schema)
 
 

@@ -36,9 +36,7 @@ Want = Mapping[str, bool] | None  # column → whether it holds numbers
 @dataclass(frozen=True, kw_only=True)
 class Raw:
     """A source, or a part of it, as it stands: its header, the wanted columns that it has, and the number of each row.
-
-    Rows are numbered from 1, the header not counted.
-    """
+    Rows are numbered from 1, the header not counted."""
 
     name: str
     header: list[Any]
@@ -193,10 +191,8 @@ def _is_number(text: str) -> bool:
 
 
 class Marks:
-    """Who was there: a mark of 8 bytes for each id, under a key. Ids that are equal as text have one mark.
-
-    `order`: a digest of all that were noted, one after the other, whatever batches they came in.
-    """
+    """Who was there: a mark of 8 bytes for each id, under a key. Ids that are equal as text have one mark. `order`: a
+    digest of all that were noted, one after the other, whatever batches they came in."""
 
     def __init__(self, key: str | None = None) -> None:
         self.key, self.rows = key or secrets.token_hex(8), 0
@@ -206,10 +202,8 @@ class Marks:
         self.order = hashlib.sha256()
 
     def note(self, ids: "pd.Series[Any] | None", rows: int) -> None:
-        """So many rows, with these ids, if they have any.
-
-        As text in one form, as alignment has it: a batch of "7" and "8" alone was read as numbers.
-        """
+        """So many rows, with these ids, if they have any. As text in one form, as alignment has it: a batch of "7" and
+        "8" alone was read as numbers."""
         self.rows += rows
         if ids is None:
             return

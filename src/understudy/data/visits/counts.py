@@ -50,12 +50,10 @@ AHEAD = {"next": 1, "later": 2, "far": 4}  # how many events lie between the two
 
 @dataclass(frozen=True, eq=False)
 class VisitCodes:
-    """Person after person, and each one's events in their order. Its repr shows no rows.
-
-    `people` are the levels of `VisitSchema.person_schema`, whose last column is the number of events; `events` those of
-    `VisitSchema.event_schema`. Person i has the events starts[i] … starts[i + 1].
-    Edges: places that do not rise from 0 to the number of events → SchemaError.
-    """
+    """Person after person, and each one's events in their order. Its repr shows no rows. `people` are the levels of
+    `VisitSchema.person_schema`, whose last column is the number of events; `events` those of
+    `VisitSchema.event_schema`. Person i has the events starts[i] … starts[i + 1]. Edges: places that do not rise from 0
+    to the number of events → SchemaError."""
 
     people: Codes = field(repr=False)  # (people, person columns)
     events: Codes = field(repr=False)  # (events, event columns)
@@ -200,11 +198,9 @@ class VisitLayout(Blocks):
 
 @dataclass(frozen=True)
 class SeveralLayout(Blocks):
-    """Which tables are counted of people with several kinds of events; all are measured alike.
-
-    Kinds of tables are those of `VisitLayout`, followed by the title of the events: "across claims"; "between visits
-    claims" are two kinds of events. A person's columns are those of all parts, one after the other.
-    """
+    """Which tables are counted of people with several kinds of events; all are measured alike. Kinds of tables are
+    those of `VisitLayout`, followed by the title of the events: "across claims"; "between visits claims" are two kinds
+    of events. A person's columns are those of all parts, one after the other."""
 
     titles: tuple[str, ...]
     members: tuple[VisitLayout, ...]
@@ -256,10 +252,8 @@ class SeveralLayout(Blocks):
 
 
 def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[np.int64]:
-    """All blocks, one after the other, in parts of `layout.units(unit)`: (size,).
-
-    Guarantee: see the module. Edges: a level outside its column → SchemaError, nothing is counted.
-    """
+    """All blocks, one after the other, in parts of `layout.units(unit)`: (size,). Guarantee: see the module. Edges: a
+    level outside its column → SchemaError, nothing is counted."""
     if type(unit) is not int or unit < 1:
         raise SchemaError(f"unit must be a whole number of at least 1, not {unit!r}.")
     _check(codes.people, layout.people)
@@ -296,11 +290,9 @@ def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[n
 
 def person_vectors(codes: VisitCodes, layout: VisitLayout, root: int, start: int, stop: int) -> NDArray[np.int64]:
     """Of people from start to stop one vector each: `root` for the level of each person column, and the parts of `root`
-    of the person's events for the levels of each event column: (people, width).
-
-    Guarantee: in each column a person's numbers are no less than 0 and add up to `root`, or without events to 0; so the
-    table that two columns' numbers make as a product adds up to root² at most.
-    """
+    of the person's events for the levels of each event column: (people, width). Guarantee: in each column a person's
+    numbers are no less than 0 and add up to `root`, or without events to 0; so the table that two columns' numbers make
+    as a product adds up to root² at most."""
     some = codes.take(np.arange(start, stop))
     found = np.zeros((stop - start, sum(layout.people) + sum(layout.events)), dtype=np.int64)
     places, owner = np.cumsum((0, *layout.people, *layout.events)), some.owner

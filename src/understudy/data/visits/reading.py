@@ -87,10 +87,8 @@ class Visits:
         return replace(found, own=none, starts=starts, people=people)
 
     def codes(self, rng: "Uniform | None" = None) -> VisitCodes:
-        """What counts of them: of each person `most_events` events at most, by the schema's rule.
-
-        `rng` is what events are drawn by. Edges: the rule draws and there is no `rng` → ConfigError.
-        """
+        """What counts of them: of each person `most_events` events at most, by the schema's rule. `rng` is what events
+        are drawn by. Edges: the rule draws and there is no `rng` → ConfigError."""
         kept = self.counted_events(rng)
         owner = np.repeat(np.arange(self.rows), self.numbers)[kept]
         numbers = np.bincount(owner, minlength=self.rows)
@@ -235,12 +233,10 @@ def file_of(folder: Path, part: str) -> Path | None:
 
 
 def visit_frames(codes: VisitCodes, schema: VisitSchema, rng: "Uniform") -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The table of people and the table of events, in the schema's columns and dtypes; people are numbered from 0.
-
-    A number is drawn evenly inside its bin, and so are the time of a person's first event and the times between two.
+    """The table of people and the table of events, in the schema's columns and dtypes; people are numbered from 0. A
+    number is drawn evenly inside its bin, and so are the time of a person's first event and the times between two.
     Edges: an event that would come after the last time that the schema declares comes at that time. Without declared
-    columns of people their table has the key alone.
-    """
+    columns of people their table has the key alone."""
     from understudy.data.encoding.codec import Codec
 
     people = Codec(schema.person_schema).decode(codes.people, rng)
@@ -249,10 +245,8 @@ def visit_frames(codes: VisitCodes, schema: VisitSchema, rng: "Uniform") -> tupl
 
 
 def timed(people: pd.DataFrame, events: pd.DataFrame, starts: Places, schema: VisitSchema) -> pd.DataFrame:
-    """Events, in columns of `event_schema`, with their time: a person's first, and the gaps added to it.
-
-    Edges: as of `visit_frames`; a gap that ends at the last time is as short as that makes it.
-    """
+    """Events, in columns of `event_schema`, with their time: a person's first, and the gaps added to it. Edges: as of
+    `visit_frames`; a gap that ends at the last time is as short as that makes it."""
     if (clock := schema.clock) is None:
         return events
     column, gap = schema.person_schema.columns[-2], schema.event_schema.columns[-1]
