@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.population import Population
-from understudy.data.schema import Grid
 from understudy.generators.parts import ClassifierParts
 from understudy.ground.check import in_range
 from understudy.ground.errors import MessageError
@@ -137,10 +136,6 @@ class FedAvg(Study[Rows]):
         self.shape = len(self.features.labels), math.prod(self.features.shape) + 1
         in_range(2, MOST_INPUTS, **{"features and a bias": self.shape[1]})
         self.grid.check_most_holders(config.most_holders)
-
-    @cached_property
-    def grid(self) -> Grid:
-        return Grid((tuple(self.schemas),))
 
     @cached_property
     def releases(self) -> Mapping[str, str]:

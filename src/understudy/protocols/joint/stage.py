@@ -166,9 +166,9 @@ class Study(ABC, Generic[R]):
         return asdict(self.config)
 
     @property
-    @abstractmethod
     def grid(self) -> Grid:
         """Who holds the same columns: one group over rows, else several, whose people are aligned."""
+        return Grid((tuple(self.schemas),))
 
     @property
     @abstractmethod

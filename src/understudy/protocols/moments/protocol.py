@@ -17,10 +17,10 @@ Edges: a person counts once, by the average of the person's rows. docs/secure_pr
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from understudy.data.encoding.frame import MOST_FEATURES, Frame
-from understudy.data.schema import Grid, public_of
+from understudy.data.schema import public_of
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.ground.settings import TRUTH, Takes, between, setting, whole_to
@@ -32,10 +32,7 @@ from understudy.protocols.joint.found import Found, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 from understudy.protocols.moments import stages
-from understudy.protocols.moments.stages import Lengths, Rows, Sums
-
-if TYPE_CHECKING:
-    from understudy.data.kinds import ArraySchema
+from understudy.protocols.moments.stages import MOST_BITS, Lengths, Rows, Sums
 
 
 def _norms(norms: Any) -> None:
@@ -76,9 +73,7 @@ class Config(FrameConfig, usual.OverRows):
         "budget of counts and means, second moments, and those by class; if that is 0, classes share a covariance",
     )
     bits: int | None = setting(
-        None,
-        between(0, stages.MOST_BITS),
-        "signs of so many directions cut classes into cells; without it by the noise",
+        None, between(0, MOST_BITS), "signs of so many directions cut classes into cells; without it by the noise"
     )
 
 
@@ -94,10 +89,6 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
         self.grid.check_most_holders(config.most_holders)
         self.frame = Frame.declared(self.schema, config.features, upright=config.upright)
         self.labels = Labels(self.schema.label_sizes or (1,))
-
-    @cached_property
-    def grid(self) -> Grid:
-        return Grid((tuple(self.schemas),))
 
     @cached_property
     def releases(self) -> Mapping[str, str]:
@@ -155,7 +146,7 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
         expect(terms, "means", "basis", "radius", "bits")
         self._check(terms)
         stages.check_basis(terms["basis"], self.frame.features)
-        in_range(0, min(stages.MOST_BITS, terms["basis"].shape[1]), bits=terms["bits"])
+        in_range(0, min(MOST_BITS, terms["basis"].shape[1]), bits=terms["bits"])
         whole(**{"bits + 1": terms["bits"] + 1})
         return stages.Within(**terms, scale=scale, each=self.labels.each)
 
@@ -178,7 +169,7 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
             return {"means": centre.whole_means, "radius": centre.radius, "features": self.frame.features}
         kept, bits = self.directions(found), self.config.bits
         if bits is None:
-            bits = kept.bits(centre.groups, found.noise(name) * self.config.most_holders, stages.MOST_BITS)
+            bits = kept.bits(centre.groups, found.noise(name) * self.config.most_holders, MOST_BITS)
         bits = min(bits, len(kept.values), self.labels.most_bits)
         return {"means": centre.whole_means, "basis": kept.whole_basis, "radius": kept.radius, "bits": bits}
 
@@ -232,30 +223,27 @@ class Moments(Study[Callable[[], Iterable[Rows]]]):
             facts.append(f"the bound on a row's norm: {part}the largest possible{', as declared' if part else ''}")
         if len(labels.sizes) > 1:
             whose = "a combination of classes"
-            counted = (
-                f"{labels.combinations} combinations of classes, each with a count and a mean"
-                if labels.joint
-                else "the sums of each label's classes, and the table of every two labels"
-            )
+            counted = "the sums of each label's classes, and the table of every two labels"
+            if labels.joint:
+                counted = f"{labels.combinations} combinations of classes, each with a count and a mean"
             facts.append(f"{len(labels.sizes)} labels: {counted}; second moments by {schema.label}")
         off = ahead.deviations_of("means", stages.first_of(self.frame, labels).blocks)["sums"] / COUNT
         error = Error(what=f"how many people {whose} has", least=off, largest=off)
         return {"facts": tuple(facts), "errors": (error,)}
 
 
-def _common_schema(schemas: Mapping[str, Any]) -> "ArraySchema":
+def _common_schema(schemas: Mapping[str, Any]) -> Any:
     for name, schema in schemas.items():
         if getattr(schema, "kind", "table") not in ("image", "series"):
             raise ConfigError(
                 f"{name} holds no images and no series, and moments takes nothing else: gram is for tables. "
                 "Nothing was charged."
             )
-    first, *others = schemas.items()
+    (first, own), *others = schemas.items()
     for name, schema in others:
-        if public_of(schema) != public_of(first[1]):
-            raise SchemaError(f"{first[0]} and {name} describe their rows differently. Nothing was charged.")
-    found: ArraySchema = first[1]
-    return found
+        if public_of(schema) != public_of(own):
+            raise SchemaError(f"{first} and {name} describe their rows differently. Nothing was charged.")
+    return own
 
 
 PROTOCOL = run.family(

@@ -64,8 +64,7 @@ class Rows:
 
 class Sums(Stage[Callable[[], Iterable[Rows]]]):
     """A release of one block, by all holders alike: sums over rows, in parts which are made when they are counted.
-    Guarantee: one person, with all rows, moves `sums` by at most `sensitivity`, in terms of the noise's σ, where the
-    entries that `diagonal` marks have √2·σ.
+    Guarantee: one person, with all rows, moves `sums` by at most `sensitivity` (`BlockSpec`).
     """
 
     @property
@@ -267,7 +266,7 @@ class Within(Sums):
 
     def _sums_of(self, rows: Rows) -> Tensor:
         y = _about(self.means, rows)[:, : len(self.basis)]
-        u = np.clip(np.rint(y @ self.basis.numpy().astype(np.float64) / UNIT), -_FAR, _FAR)
+        u = turned(y, self.basis)
         signs = (u[:, : self.bits] > 0) @ (1 << np.arange(self.bits))
         cells = (rows.classes // self.each << self.bits) + signs.astype(np.int64)
         moments = packed(cell_moments(bounded(u, float(self.radius), self.scale), cells, self.cells, rows.crowd))
@@ -305,10 +304,8 @@ class Within(Sums):
 
 def finest(multiplier: float, most_holders: int) -> int:
     """The scale of second moments under noise of this multiplier: the finest whose noise can be drawn."""
-    for scale in SCALES:
-        if 1.5 * multiplier * most_holders * 1.03 * scale**2 <= LARGEST:
-            return scale
-    return SCALES[-1]
+    drawn = (scale for scale in SCALES if 1.5 * multiplier * most_holders * 1.03 * scale**2 <= LARGEST)
+    return next(drawn, SCALES[-1])
 
 
 def pulled(frame: Frame, norm: Any) -> Frame:
@@ -339,6 +336,11 @@ def _whole(what: str, value: Any, shape: tuple[int, ...], most: int) -> None:
     good = isinstance(value, Tensor) and value.dtype == torch.int64 and tuple(value.shape) == shape
     if not good or bool((value.abs() > most).any()) or bool((value < -most).any()):
         raise MessageError(f"{what} are whole numbers of the shape {shape}, up to {most:,}. Nothing was charged.")
+
+
+def turned(rows: Whole, basis: Tensor) -> Whole:
+    """In directions in steps of 1/4096, as whole numbers."""
+    return np.asarray(np.clip(np.rint(rows @ basis.numpy().astype(np.float64) / UNIT), -_FAR, _FAR))
 
 
 def _about(means: Tensor, rows: Rows) -> Whole:

@@ -42,17 +42,9 @@ from understudy.protocols.joint import run
 from understudy.protocols.joint.found import Found, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, block_name, expect
+from understudy.protocols.moments import stages as moments
 from understudy.protocols.moments.protocol import FrameConfig, three_shares
-from understudy.protocols.moments.stages import (
-    MOST_DIRECTIONS,
-    First,
-    Lengths,
-    check_basis,
-    check_means,
-    check_radius,
-    finest,
-    pulled,
-)
+from understudy.protocols.moments.stages import MOST_DIRECTIONS
 from understudy.protocols.tied.stages import Alone, ArrayPeople, Classes, Joint, Label, People, TablePeople
 
 # Of the joint release: a table's own pairs need little, since counts are large beside their noise.
@@ -91,14 +83,9 @@ class TiedStudy(Study[People]):
         super().__init__(config, schemas)
         if len(schemas) < 2:
             raise ConfigError("tied needs two parties or more, of the same people. Nothing was charged.")
-        self.names = tuple(schemas)
-        tables = {group: schema for group, schema in enumerate(schemas.values()) if schema.kind == "table"}
-        self.sizes = {group: Codec(schema).sizes for group, schema in tables.items()}
-        self.frames = {
-            group: Frame.declared(schema, config.features)
-            for group, schema in enumerate(schemas.values())
-            if group not in tables
-        }
+        self.names, each = tuple(schemas), dict(enumerate(schemas.values()))
+        self.sizes = {g: Codec(one).sizes for g, one in each.items() if one.kind == "table"}
+        self.frames = {g: Frame.declared(one, config.features) for g, one in each.items() if g not in self.sizes}
         if not self.frames:
             raise ConfigError(
                 "nobody holds images or series, and tied is for such beside tables: gram is for tables alone. "
@@ -112,6 +99,7 @@ class TiedStudy(Study[People]):
                 )
         side_by_side(schemas)
         self.label = self._label()
+        self.least = [*self.releases].index("joint") + 1  # nothing can be fitted without all second moments
 
     def _label(self) -> Label | None:
         if (target := self.config.target) is None:
@@ -140,11 +128,6 @@ class TiedStudy(Study[People]):
         absent = {"norms": not self.config.norms, "classes": self.label is None}
         return {name: what for name, what in named_so.items() if not absent.get(name)}
 
-    @property
-    def least(self) -> int:  # type: ignore[override]
-        """Nothing can be fitted without all second moments."""
-        return [*self.releases].index("joint") + 1
-
     @cached_property
     def pricing(self) -> VectorPricing:
         shares = dict(zip(("means", "joint", "classes"), self.config.shares, strict=True))
@@ -166,7 +149,7 @@ class TiedStudy(Study[People]):
 
     def scale(self, name: str, noise: float) -> int:
         """Every vector's norm in whole numbers: the finest whose noise can be drawn. ConfigError: there is none."""
-        scale = finest(max(self._multipliers(name, noise)), 1)
+        scale = moments.finest(max(self._multipliers(name, noise)), 1)
         for group, sizes in self.sizes.items():
             if not one_for(scale, len(sizes)):
                 raise ConfigError(
@@ -211,7 +194,8 @@ class TiedStudy(Study[People]):
     # The stages
 
     def _alone(self, name: str, frames: Mapping[int, Frame]) -> Alone:
-        return Alone({g: Lengths(frame) if name == "norms" else First(frame, 1) for g, frame in frames.items()})
+        norms = name == "norms"
+        return Alone({g: moments.Lengths(one) if norms else moments.First(one, 1) for g, one in frames.items()})
 
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[People]]) -> Stage[People]:
         match name:
@@ -228,7 +212,7 @@ class TiedStudy(Study[People]):
         expect(terms, "centre", "radius", "basis")
         basis = self._by_group("basis", terms["basis"])
         for group, own in basis.items():
-            check_basis(own, self.frames[group].features)
+            moments.check_basis(own, self.frames[group].features)
             in_range(1, self.config.directions, directions=own.shape[1])
         assert self.label is not None
         features = {group: frame.features for group, frame in self.frames.items()}
@@ -239,8 +223,8 @@ class TiedStudy(Study[People]):
         centre, radius = (self._by_group(key, terms[key]) for key in ("centre", "radius"))
         for group, frame in self.frames.items():
             own = centre[group]
-            check_means(own[None] if isinstance(own, Tensor) else own, 1, frame.features)
-            check_radius(radius[group])
+            moments.check_means(own[None] if isinstance(own, Tensor) else own, 1, frame.features)
+            moments.check_radius(radius[group])
         return centre, radius
 
     def _by_group(self, key: str, told: Any) -> dict[int, Any]:
@@ -252,7 +236,7 @@ class TiedStudy(Study[People]):
 
     def _pulled(self, terms: Terms) -> dict[int, Frame]:
         told = self._by_group("norms", terms["norms"]) if self.config.norms else {}
-        return {group: pulled(frame, told[group]) if told else frame for group, frame in self.frames.items()}
+        return {group: moments.pulled(frame, told[group]) if told else frame for group, frame in self.frames.items()}
 
     # What the server makes of releases
 

@@ -1,5 +1,6 @@
 """What the releases of tied say: joint second moments, those by class, and what is fitted to them."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -13,35 +14,38 @@ from understudy.models.tied.network import Part
 from understudy.privacy.secure.moments import one_for
 from understudy.protocols.joint.found import Found
 
-Sums = dict[tuple[int, int], tuple[Tensor, float]]
-
 
 def joint_of(study: Any, found: Found) -> Joint:
     scale, told = study.scale("joint", found.noise("joint")), found.record.terms["joint"]
     names, frames = study.names, study.frames
     units = {group: told["radius"][names[group]] / scale for group in frames}
     units |= {group: 1 / one_for(scale, len(sizes)) for group, sizes in study.sizes.items()}
-    sums: Sums = {}
+    sums: dict[tuple[int, int], tuple[Tensor, float]] = {}
     for (a, b), (part, noise) in found["joint"].items():
         unit = units[a] * units[b]
-        sums[a, b] = (unpacked(part, study.width(a)) if a == b else part) * unit, noise * unit
-    tables, loud = _tables(list(study.sizes), sums)
-    ties = {}
-    for group in frames:
-        parts = [_turned(sums, table, group) for table in study.sizes]
-        levels = [torch.full((len(part),), own, dtype=torch.float64) for part, own in parts]
-        nothing = torch.zeros(0, study.width(group), dtype=torch.float64)
-        ties[names[group]] = (torch.cat([nothing, *(part for part, _ in parts)]), torch.cat([nothing[:, 0], *levels]))
+        whole = (unpacked(part, study.width(a)) if a == b else part) * unit
+        sums[b, a], sums[a, b] = (whole.T, noise * unit), (whole, noise * unit)
+
+    def of_tables(others: Collection[int]) -> tuple[Tensor, Tensor]:
+        """What the levels of all tables have in common with these holders, and the noise of each cell."""
+        rows = [[sums[a, b] for b in others] for a in study.sizes]
+        nothing = torch.zeros(0, sum(map(study.width, others)), dtype=torch.float64)
+        loud = [torch.cat([torch.full_like(part, own) for part, own in row], 1) for row in rows]
+        parts = [torch.cat([part for part, _ in row], 1) for row in rows]
+        return torch.cat([nothing, *parts]), torch.cat([nothing, *loud])
+
+    tables, loud = of_tables(study.sizes)
+    ties = {group: of_tables([group]) for group in frames}
     return Joint(
         people=found.record.people or 0,
         sizes=tuple(size for sizes in study.sizes.values() for size in sizes),
         tables=tables,
-        tables_noise=loud,
+        tables_noise=loud + (2**0.5 - 1) * loud.diagonal().diag(),
         frames={names[group]: frame for group, frame in frames.items()},
         centres={names[group]: one for group, one in study.centres(found).items()},
         second={names[group]: sums[group, group] for group in frames},
-        ties=ties,
-        across={(names[a], names[b]): one for (a, b), one in sums.items() if a != b and {a, b} <= {*frames}},
+        ties={names[group]: (part, own[:, 0]) for group, (part, own) in ties.items()},
+        across={(names[a], names[b]): one for (a, b), one in sums.items() if a < b and {a, b} <= {*frames}},
     )
 
 
@@ -72,24 +76,3 @@ def fitted(study: Any, found: Found) -> tuple[GeneratorParts, int]:
         "histograms": matched,
     }
     return GeneratorParts(network, side_by_side(study.schemas), card), found.record.people or 0
-
-
-def _tables(groups: list[int], sums: Sums) -> tuple[Tensor, Tensor]:
-    """All tables' pairs as one matrix, and the noise of its cells."""
-    rows, loud = [], []
-    for a in groups:
-        own = [_turned(sums, a, b) for b in groups]
-        rows.append(torch.cat([part for part, _ in own], 1))
-        loud.append(torch.cat([torch.full_like(part, noise) for part, noise in own], 1))
-    if not rows:
-        return torch.zeros(0, 0), torch.zeros(0, 0)
-    noise = torch.cat(loud)
-    return torch.cat(rows), noise + (2**0.5 - 1) * noise.diagonal().diag()
-
-
-def _turned(sums: Sums, a: int, b: int) -> tuple[Tensor, float]:
-    """The block of two groups, a's levels or features in its rows."""
-    if (a, b) in sums:
-        return sums[a, b]
-    part, noise = sums[b, a]
-    return part.T, noise

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from understudy.data.arrays import ArrayTable, Values
 from understudy.data.encoding.codec import Codes
-from understudy.data.encoding.frame import UNIT, Frame, on_diagonal, packed
+from understudy.data.encoding.frame import Frame, on_diagonal, packed
 from understudy.data.encoding.values import taken
 from understudy.data.schema import Block as Groups
 from understudy.models.moments.released import bins_of
@@ -31,9 +31,7 @@ from understudy.privacy.secure.moments import triangle
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Product, Stage, block_name
-from understudy.protocols.moments.stages import First, Rows, Sums
-
-_FAR = 1 << 19  # no coefficient of a row about a mean is larger
+from understudy.protocols.moments.stages import First, Rows, Sums, turned
 
 
 @dataclass(frozen=True)
@@ -88,8 +86,7 @@ class ArrayPeople:
 
     def turned(self, centre: Tensor, basis: Tensor, radius: int, scale: int) -> Numbers:
         """In a subspace, pulled in there: the triangles of their squares."""
-        turned = self._about(centre) @ basis.numpy().astype(np.float64) / UNIT
-        short = moments.bounded(np.clip(np.rint(turned), -_FAR, _FAR), float(radius), scale)
+        short = moments.bounded(turned(self._about(centre), basis), float(radius), scale)
         return Numbers(short, scale, self.starts, squared=True)
 
     def _about(self, centre: Tensor) -> moments.Whole:
