@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import torch
-from exchange_cases import LABELS, POOL, SCHEMA, Served, generator, served
+from exchange_cases import LABELS, POOL, SCHEMA, Served, forked, generator, served
 
 from forker import until
 from understudy.data.encoding.codec import Codec
@@ -21,7 +22,7 @@ from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError
 from understudy.models.plan import MOST_UNITS
 from understudy.protocols.sgde.pool import pool, suspicions
-from understudy.services.exchange import checker
+from understudy.services.exchange import check_worker, checker
 from understudy.services.exchange.checker import Checkers, allowed
 from understudy.services.exchange.client import Client
 from understudy.services.exchange.offer_file import OfferFile, digest_of, seal
@@ -63,22 +64,35 @@ def test_one_that_is_ended_is_gone_and_another_is_forked_whatever_happens_to_the
 ) -> None:
     data = offers.accepted["small"](0)
     while checkers._idle:  # of earlier tests
-        checkers._idle.pop().end()
+        checkers._idle.pop().close()
 
     def ended() -> tuple[int, int]:
         """Whom a look that took too long has ended, and whom it was forked from."""
         assert "card" in looked(checkers, tmp_path, data, offers.POOL)
-        (worker,), nursery = checkers._idle, checkers._nursery
+        worker, nursery = forked(checkers)[-1], checkers._nursery
         assert nursery is not None
         assert looked(checkers, tmp_path, data, offers.POOL, seconds=0.0) == {"spent": "time"}
-        until(lambda: not Path(f"/proc/{worker.process}").exists(), 60)
-        return worker.process, nursery.process.pid
+        until(lambda: not Path(f"/proc/{worker}").exists(), 60)
+        return worker, nursery.process.pid
 
     (one, origin), (other, same) = ended(), ended()
     assert one != other
     assert origin == same
     os.kill(origin, signal.SIGKILL)
     assert ended()[1] != origin
+
+
+def test_the_kernel_ends_a_look_whose_caller_has_gone(
+    offers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "offer").write_bytes(offers.accepted["small"](0))
+    monkeypatch.setattr(check_worker, "look", lambda *_: time.sleep(60))
+    job = {"path": str(tmp_path / "offer"), "requirements": offers.POOL.to_dict(), "memory": 1 << 40, "seconds": 0.01}
+    if (child := os.fork()) == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which pytest uses
+        check_worker._answer(job | {"seed": None})
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGALRM
 
 
 def test_a_check_that_asks_for_more_memory_than_it_may_have_is_refused(
@@ -96,7 +110,7 @@ def test_a_check_that_asks_for_more_memory_than_it_may_have_is_refused(
 
 def test_the_process_that_looks_holds_no_accountant(offers: ModuleType, checkers: Checkers, tmp_path: Path) -> None:
     looked(checkers, tmp_path, offers.accepted["small"](0), offers.POOL)
-    maps = Path(f"/proc/{checkers._idle[-1].process}/maps").read_text()
+    maps = Path(f"/proc/{forked(checkers)[-1]}/maps").read_text()
     assert "/torch/" in maps
     assert "/scipy/" not in maps  # which dp_accounting loads: a second more at every start
 

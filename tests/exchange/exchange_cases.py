@@ -14,6 +14,7 @@ from understudy.data.samples import toy
 from understudy.generators.generator import Generator
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.protocols.sgde.offer import Requirements, label_place, offer_card
+from understudy.services.exchange.checker import Checkers
 from understudy.services.exchange.client import Client
 from understudy.services.exchange.database import issue
 from understudy.services.exchange.serve import open_exchange, server_for
@@ -80,3 +81,11 @@ def served(folder: Path, *, limits: Limits = FAST, database: str | None = None, 
         server.should_exit = True
         thread.join()
         exchange.close()
+
+
+def forked(checkers: Checkers) -> list[int]:
+    """The processes that look, by their numbers."""
+    if (nursery := checkers._nursery) is None:
+        return []
+    process = nursery.process.pid
+    return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 from exchange_cases import POOL as TABLES
-from exchange_cases import Served, served
+from exchange_cases import Served, forked, served
 from PIL import Image
 from test_exchange_cli import run
 
@@ -170,7 +170,7 @@ def test_a_look_at_sums_holds_no_accountant_and_ends_the_process_of_no_damaged_f
     good, file = checker.checkers(), tmp_path / "offer"
     file.write_bytes(data)
     assert "card" in good.look(file, POOL, seed=1)
-    maps = Path(f"/proc/{good._idle[-1].process}/maps").read_text()
+    maps = Path(f"/proc/{forked(good)[-1]}/maps").read_text()
     assert "/scipy/" not in maps
     for _ in range(40):
         broken = bytearray(data)

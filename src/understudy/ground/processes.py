@@ -40,6 +40,12 @@ def process_count() -> int:
     return int(said)
 
 
+def environment() -> dict[str, str]:
+    """What a process of this package is started with: its libraries have one thread."""
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
 def in_processes(work: str, asks: Sequence[bytes]) -> Iterator[bytes]:
     """What `work`, "module:function" of this package, makes of each; as many at a time as there may be processes."""
     with _LOCK:
@@ -50,9 +56,6 @@ class _Workers:
     held: "tuple[int, _Workers] | None" = None  # by whom, since a fork's are not its own
 
     def __init__(self) -> None:
-        here = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-        self._environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         self._end: threading.Timer | None = None
 
@@ -103,7 +106,7 @@ class _Workers:
 
     def _started(self) -> "subprocess.Popen[bytes]":
         pipe = subprocess.PIPE
-        return subprocess.Popen([sys.executable, "-c", _START], stdin=pipe, stdout=pipe, env=self._environment)
+        return subprocess.Popen([sys.executable, "-c", _START], stdin=pipe, stdout=pipe, env=environment())
 
 
 _LOCK = threading.Lock()  # one piece of work at a time has all cores

@@ -1,10 +1,10 @@
 """Processes that look at offers, and the one they are forked from (`python -m …exchange.check_worker`).
 
 `checker` starts that one, with a socket as its input. At a "+" with another socket it forks a process that speaks
-there; at a "-" with a number it ends the one that has it. A forked one reads one job a line (JSON), and answers with
-one line. Before a job it gives up the right to more memory and processor time than the job may have, so that a file
-that asks for more cannot take it from others. It also draws a sheet of synthetic samples, to look at before pulling:
-drawing costs no privacy.
+there: it says that it is ready, reads a job a line (JSON), answers each with one line, and ends with its line, or after
+`_JOBS` of them. Before a job it gives up the right to more memory and time than the job may have, so that a file that
+asks for more cannot take it from others; the kernel ends it when its time is over. It also draws a sheet of synthetic
+samples, to look at before pulling: drawing costs no privacy.
 """
 
 import base64
@@ -17,6 +17,7 @@ import resource
 import signal
 import socket
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,6 +36,7 @@ from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.offer import Requirements, check_generator
 from understudy.services.exchange.offer_file import OfferFile
 
+_JOBS = 256
 ROWS = 12
 CLASSES = 24  # that are shown
 _BESIDE = 6  # images in a line of the sheet: a phone still shows them
@@ -44,16 +46,15 @@ _STATM, _STATUS, _REFS = (Path("/proc/self") / name for name in ("statm", "statu
 
 
 def main() -> None:
-    """Fork and end processes until nobody asks for them any more."""
+    """Fork processes until nobody asks for them any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process above, which then closes the socket
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that have ended
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends them
     torch.set_num_threads(1)
     gc.freeze()  # what was imported stays: no search for cycles looks at it again
     os.dup2(2, 1)  # whatever a library prints goes where errors go
     with socket.socket(fileno=os.dup(0)) as orders:
         while (order := socket.recv_fds(orders, 1, 1))[0]:
-            if order[0] == b"-":
-                _end(int.from_bytes(orders.recv(8, socket.MSG_WAITALL), "big"))
-                continue
             (line,) = order[1]
             if os.fork() == 0:
                 orders.close()
@@ -61,26 +62,15 @@ def main() -> None:
             os.close(line)
 
 
-def _end(process: int) -> None:
-    """Until this was said, nobody else can have its number: it is a child that was not waited for."""
-    with contextlib.suppress(ProcessLookupError, ChildProcessError):
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
-
-
 def _work(handle: int) -> NoReturn:
     try:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         with socket.socket(fileno=handle) as line, line.makefile("rb") as jobs:
-            _say(line, {"ready": os.getpid()})
-            for job in jobs:
-                _say(line, _answer(json.loads(job)))
+            line.sendall(b'{"ready": true}\n')
+            for job in islice(jobs, _JOBS):
+                line.sendall(json.dumps(_answer(json.loads(job))).encode() + b"\n")
     finally:
         os._exit(0)
-
-
-def _say(line: socket.socket, value: dict[str, Any]) -> None:
-    line.sendall(json.dumps(value).encode() + b"\n")
 
 
 def _answer(job: dict[str, Any]) -> dict[str, Any]:
@@ -115,11 +105,12 @@ def look(path: str | Path, requirements: Requirements, seed: int | None) -> dict
 
 @contextlib.contextmanager
 def _limited(memory: int, seconds: float) -> Iterator[None]:
-    """At most so many bytes more than now, and so many seconds of a processor."""
+    """At most so many bytes more than now, so many seconds, and as many of a processor."""
     space, hard = resource.getrlimit(resource.RLIMIT_AS)
     _, last = resource.getrlimit(resource.RLIMIT_CPU)
     used = resource.getrusage(resource.RUSAGE_SELF)
     until = int(used.ru_utime + used.ru_stime + seconds) + 2
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))  # and then it ends, whatever it is at
     resource.setrlimit(resource.RLIMIT_CPU, (until if last < 0 else min(until, last), last))
     if _STATM.exists():
         now = int(_STATM.read_text().split()[0]) * resource.getpagesize()
@@ -127,6 +118,7 @@ def _limited(memory: int, seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         resource.setrlimit(resource.RLIMIT_AS, (space, hard))
 
 
