@@ -35,10 +35,11 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -108,7 +109,7 @@ class Cell:
 
 FIELDS = [
     *Cell.__dataclass_fields__, "delta", "people", "columns", "width", "outcome", "limit", "seconds", "peak_mb",
-    *FIGURES,
+    "machine", *FIGURES,
 ]  # fmt: skip
 GRID = Grid(fields=FIELDS, key=tuple(Cell.__dataclass_fields__), columns=publication.plain, name=lambda cell: cell.name)
 
@@ -137,7 +138,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     made, cost = published(cell, table, args)
     known: dict[str, Any] = {} if made is None else publication.rounded(measured(table, made, cell.seed), FIGURES)
     size = {"people": len(table.train), "columns": len(table.schema.names), "width": Codec(table.schema).width}
-    paid = {"delta": DELTA if cell.epsilon else ""}
+    paid = {"delta": DELTA if cell.epsilon else "", "machine": args["machine"]}
     return dict.fromkeys(FIELDS, "") | publication.plain(cell) | size | paid | cost | known
 
 
@@ -219,7 +220,7 @@ def asked_for(args: argparse.Namespace) -> Iterator[Cell]:
 
 
 def run(args: argparse.Namespace) -> None:
-    """One cell after the other, each in a process of its own, until the minutes are spent."""
+    """Each cell in a process of its own, `--jobs` at a time, until the minutes are spent."""
     if args.again and args.out is not None:
         short = [r for r in read(args.out) if r["outcome"] != "ok" and int(r["limit"]) <= args.limit]
         write(args.out, [row for row in read(args.out) if row not in short], FIELDS)
@@ -232,16 +233,25 @@ def run(args: argparse.Namespace) -> None:
         print(f"{method}: left out, as {why}", flush=True)
     todo = [cell for cell in todo if cell.method not in lacking]
     print(f"{len(todo)} cells to do", flush=True)
-    for done, cell in enumerate(todo):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["understudy.protocols.gram.fit", "understudy.api.train", "measures"])
+    lock = threading.Lock()
+
+    def done(cell: Cell) -> bool:
         if time.monotonic() > end:
-            print(f"{args.budget_minutes:g} minutes are spent; {len(todo) - done} cells are left.")
-            return
-        if not GRID.left([cell], args.out):  # another command has done it meanwhile
-            continue
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
-            row = pool.submit(measure, cell, vars(args)).result()
-        print(said(row), flush=True)
-        GRID.add([row], args.out)
+            return False
+        if GRID.left([cell], args.out):  # else another command has done it meanwhile
+            with ProcessPoolExecutor(1, mp_context=context) as pool:
+                row = pool.submit(measure, cell, vars(args)).result()
+            with lock:
+                print(said(row), flush=True)
+                GRID.add([row], args.out)
+        return True
+
+    with ThreadPoolExecutor(args.jobs) as threads:
+        left = [*threads.map(done, todo)].count(False)
+    if left:
+        print(f"{args.budget_minutes:g} minutes are spent; {left} cells are left.")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -253,6 +263,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=1 if QUICK else SEEDS)
     parser.add_argument("--limit", type=int, default=300, help="CPU seconds that a rival may use for a cell")
     parser.add_argument("--budget-minutes", type=float, default=1e9, help="no cell is begun after so many minutes")
+    parser.add_argument("--machine", default="", help="what the rows say of it, if it is not the usual one")
     parser.add_argument("--again", action="store_true", help="once more what failed or ran over a limit up to this one")
     return parser
 

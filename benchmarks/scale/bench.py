@@ -1,11 +1,14 @@
-"""Scale: one holder's table of 10⁵, 10⁶ and 10⁷ rows and 20 columns, from a file or a database to a generator.
+"""Scale: one holder's table of 10⁵ to 10⁸ rows and 20 columns, from files or a database to a generator.
 
     make bench NAME=scale [QUICK=1]
+    python benchmarks/scale/bench.py --only parquet --rows 100000000 --cores 16 --device cuda --folder /var/tmp
 
 Made-up rows (an id, eight lists of categories, eight whole numbers, four reals) are written in batches to a folder for
 the moment (`--folder`), and read back by a process of its own: `open_s` checks every cell and id, `count_s` has both
-releases of `gram`, fine tables and pairs, and `fit_s` is the fit, which sees no row. Seconds are of the processor;
-`wall_s` is what a clock showed for all of it. `peak_mb` is of that whole process, interpreter and libraries included.
+releases of `gram`, fine tables and pairs, and `fit_s` is the fit, which sees no row. Seconds are of the processor, or,
+where `cores` are more than one, of the clock; `wall_s` is what a clock showed for all of it. `peak_mb` is of that whole
+process, interpreter and libraries included, `each_mb` the most of any process that counts for it. More than ten million
+rows are a folder of files.
 `pairs` counts the 190 tables of pairs alone, of rows that are levels already: as `gram` does (`here`), and by DuckDB
 from a file of such rows, all in one question (`sql`).
 QUICK=1 takes few rows and leaves ours.csv alone. What stands in the CSV is not measured again.
@@ -19,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -42,11 +46,16 @@ from understudy.runs.federation import Federation
 HERE = Path(__file__).parent
 QUICK = quick()
 ROWS = [2_000] if QUICK else [100_000, 1_000_000, 10_000_000]
+MANY = (100_000_000, 1_000_000_000)  # only where they are asked for by --rows
 SETTINGS: dict[str, Any] = {"components": 8, "steps": 5} if QUICK else {}
 SIZES = [3 + 3 * n for n in range(8)]  # of the lists of categories
 LEVELS = [*SIZES, *[20] * 12]  # of all columns, where pairs alone are counted
 BATCH = 100_000
-FIELDS = ["machine", "what", "source", "rows", "columns", "open_s", "count_s", "fit_s", "wall_s", "peak_mb"]
+ONE_FILE = 10_000_000  # rows: more of them are in a folder of files
+FIELDS = [
+    "machine", "cores", "device", "what", "source", "rows", "columns", "open_s", "count_s", "fit_s", "wall_s",
+    "peak_mb", "each_mb",
+]  # fmt: skip
 
 
 def schema() -> Schema:
@@ -77,11 +86,11 @@ def made(first: int, rows: int) -> pa.Table:
     return pa.table(columns)
 
 
-def generate(path: Path, rows: int) -> None:
+def generate(path: Path, rows: int, start: int = 0) -> None:
     """A Parquet file of made-up rows, never more of them in memory than a batch."""
     writer = None
-    for first in range(0, rows, BATCH):
-        batch = made(first, min(BATCH, rows - first))
+    for first in range(start, start + rows, BATCH):
+        batch = made(first, min(BATCH, start + rows - first))
         writer = writer or pq.ParquetWriter(path, batch.schema)
         writer.write_table(batch)
     assert writer is not None
@@ -91,7 +100,13 @@ def generate(path: Path, rows: int) -> None:
 def stored(folder: Path, source: str, rows: int) -> TableSource:
     """The table as a file, or in a database of its own."""
     path = folder / f"{rows}.parquet"
-    if not path.exists():
+    if rows > ONE_FILE:
+        path = folder / str(rows)
+        path.mkdir()
+        each = rows // 100
+        with multiprocessing.get_context("spawn").Pool(processes.process_count()) as pool:
+            pool.starmap(generate, [(path / f"{n:03}.parquet", each, n * each) for n in range(100)], chunksize=1)
+    elif not path.exists():
         generate(path, rows)
     if source == "parquet":
         return TableSource(table=str(path))
@@ -103,24 +118,37 @@ def stored(folder: Path, source: str, rows: int) -> TableSource:
     return TableSource(table=f"duckdb:///{base}", query="select * from people")
 
 
-def whole(source: TableSource) -> dict[str, Any]:
+def whole(source: TableSource, cores: int, device: str) -> dict[str, Any]:
     """From the table to a generator."""
-    os.environ[processes.VARIABLE] = "1"  # seconds of the processor are of one: `cores` has more of them
-    begun, marks = time.perf_counter(), [time.process_time()]
+    os.environ[processes.VARIABLE] = str(cores)
+    clock = time.process_time if cores == 1 else time.perf_counter
+    begun, marks = time.perf_counter(), [clock()]
     budget = Budget(1.0, 1e-9)
     federation = Federation.rehearsal({"one": source}, {"one": schema()}, budget=budget, seed=1)
-    marks.append(time.process_time())
+    marks.append(clock())
 
     def note(progress: Any) -> None:
         if len(marks) == 2:  # heard first when both releases are there
-            marks.append(time.process_time())
+            marks.append(clock())
 
-    train("gram", federation, watch=note, device="cpu", **SETTINGS)
-    marks.append(time.process_time())
+    others = [*map(peak, children())]
+    train("gram", federation, watch=note, device=device, **SETTINGS)
+    marks.append(clock())
+    others += map(peak, children())
     seconds = [round(b - a, 1) for a, b in pairwise(marks)]
     return dict(zip(("open_s", "count_s", "fit_s"), seconds, strict=True)) | {
-        "wall_s": round(time.perf_counter() - begun, 1), "peak_mb": peak(),
+        "wall_s": round(time.perf_counter() - begun, 1), "peak_mb": peak(), "each_mb": max(others, default=""),
     }  # fmt: skip
+
+
+def children() -> list[str]:
+    """The processes that this one has started and that are still there."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            if f"PPid:\t{os.getpid()}\n" in status.read_text():
+                found.append(status.parent.name)
+    return found
 
 
 def levels(rows: int) -> np.ndarray[Any, np.dtype[np.int32]]:
@@ -150,16 +178,18 @@ def pairs_sql(folder: Path, rows: int) -> dict[str, Any]:
     return {"count_s": round(time.process_time() - begun, 2)}
 
 
-def peak() -> int:
-    """The most that this process ever had in memory, in MB (Linux); nothing of the one that started it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+def peak(process: str = "self") -> int:
+    """The most that a process ever had in memory, in MB (Linux); nothing of the one that started it."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def cases(folder: Path) -> list[tuple[dict[str, Any], Callable[..., dict[str, Any]], tuple[Any, ...]]]:
+def cases(
+    folder: Path, only: int | None
+) -> list[tuple[dict[str, Any], Callable[..., dict[str, Any]], tuple[Any, ...]]]:
     """What is measured, by whom, and from what."""
     found: list[Any] = []
-    for rows in ROWS:
+    for rows in (*ROWS, *(MANY if only in MANY else ())):
         found.append(({"what": "gram", "source": "parquet", "rows": rows, "columns": 20}, whole))
     found.append(({"what": "gram", "source": "duckdb", "rows": ROWS[len(ROWS) // 2], "columns": 20}, whole))
     for source, measure in (("here", pairs_here), ("sql", pairs_sql)):
@@ -177,22 +207,24 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--folder", type=Path, help="where the rows are written for the moment")
     parser.add_argument("--only", default="", help="parquet, duckdb, here or sql")
     parser.add_argument("--rows", type=int, help="this many alone")
+    parser.add_argument("--cores", type=int, default=1, help="processes that open and count")
+    parser.add_argument("--device", default="cpu", help="where the fit is done")
     return parser
 
 
 def main() -> None:
     args = parser().parse_args()
-    rows, machine = read(args.out), {"machine": platform.machine()}
-    known = {(row["machine"], row["what"], row["source"], int(row["rows"])) for row in rows}
+    rows, machine = read(args.out), {"machine": platform.machine(), "cores": args.cores, "device": args.device}
+    known = {(row["machine"], int(row["cores"]), row["what"], row["source"], int(row["rows"])) for row in rows}
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        for case, measure, given in cases(Path(folder)):
-            here = (machine["machine"], case["what"], case["source"], case["rows"])
+        for case, measure, given in cases(Path(folder), args.rows):
+            here = (machine["machine"], args.cores, case["what"], case["source"], case["rows"])
             if here in known or args.only not in ("", case["source"]):
                 continue
             if args.rows not in (None, case["rows"]):
                 continue
             if measure is whole:
-                given = (stored(Path(folder), case["source"], case["rows"]),)
+                given = (stored(Path(folder), case["source"], case["rows"]), args.cores, args.device)
             with multiprocessing.get_context("spawn").Pool(1) as pool:  # a process whose peak is its own
                 rows.append(machine | case | pool.apply(measured, [(measure, given)]))
             print(said(rows[-1]), flush=True)

@@ -1,6 +1,6 @@
 """Error over people: a population of a known law, 10³ to 10⁸ of it, and what `gram` at ε = 1 makes of them.
 
-    python -m benchmarks.scale.floor [--people 1000,…] [--methods …] [--folder /var/tmp] [--out floor.csv]
+    python -m benchmarks.scale.floor [--people 1000,…] [--methods …] [--device cuda] [--folder …] [--out …]
 
 From the root of a checkout. The law (`people`) has 30 columns: ten lists, a chain of causes among them; ten whole
 numbers and nine reals, some of them skewed; and an outcome. Three effects need three columns at once: one list is the
@@ -12,6 +12,7 @@ and the AUC of boosting on the outcome. `law` is 300,000 fresh rows in place of 
 """
 
 import argparse
+import multiprocessing
 import sys
 import tempfile
 import time
@@ -34,6 +35,7 @@ from common.rows import read, said, write
 from understudy.api.train import train
 from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Categorical, Integer, Real, Schema
+from understudy.ground.processes import process_count
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
 
@@ -50,6 +52,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "8 triples found": {"searched_triples": 8},
     "the 3 triples named": {"triples": PLANTED},
     "8 triples found, 2,048 parts": {"searched_triples": 8, "components": 2048},
+    "8 triples found, 4,096 parts": {"searched_triples": 8, "components": 4096},
+    "8 triples found, 4,800 steps": {"searched_triples": 8, "steps": 4800},
+    "2,048 parts": {"components": 2048},
+    "4,096 parts": {"components": 4096},
 }
 
 
@@ -137,36 +143,41 @@ class Law:
         return found | {"auc": float(roc_auc_score(self.test["outcome"], chance))}
 
 
-def written(path: Path, many: int) -> TableSource:
+def written(path: Path, first: int, many: int) -> None:
     """A file of so many people; never more than a batch of them in memory."""
     writer = None
-    for first in range(0, many, BATCH):
-        rows = people(first, min(BATCH, many - first))
+    for start in range(first, first + many, BATCH):
+        rows = people(start, min(BATCH, first + many - start))
         rows = rows.astype({name: str for name in map(str, rows) if name.startswith(("list", "outcome"))})
         batch = pa.Table.from_pandas(rows, preserve_index=False)
         writer = writer or pq.ParquetWriter(path, batch.schema)
         writer.write_table(batch)
     assert writer is not None
     writer.close()
+
+
+def folder_of(path: Path, many: int) -> TableSource:
+    """So many people in files of a few batches, which processes write at the same time."""
+    path.mkdir()
+    starts = range(0, many, 4 * BATCH)
+    with multiprocessing.get_context("spawn").Pool(min(process_count(), len(starts))) as pool:
+        files = [(path / f"{n:04}.parquet", one, min(4 * BATCH, many - one)) for n, one in enumerate(starts)]
+        pool.starmap(written, files, chunksize=1)
     return TableSource(table=str(path))
 
 
-def synthetic(source: TableSource, many: int, how: dict[str, Any]) -> tuple[pd.DataFrame, float]:
-    """Rows by a method, and the seconds of its fit."""
+def synthetic(source: TableSource, many: int, how: dict[str, Any], device: str) -> tuple[pd.DataFrame, float]:
+    """Rows by a method, and the seconds of its fit: of the processor, on a GPU of the clock."""
+    clock = time.process_time if device == "cpu" else time.perf_counter
     settings: dict[str, Any] = {"components": 8, "steps": 5} if quick() else {}
     settings |= {key: value for key, value in how.items() if key != "public"}
     settings |= {"public_people": many} if how.get("public") else {}
     federation = Federation.rehearsal({"one": source}, {"one": schema()}, budget=Budget(1.0, 1e-9), seed=1)
     marks: list[float] = []
     result = train(
-        "gram",
-        federation,
-        watch=lambda _: marks.append(time.process_time()),
-        target="outcome",
-        device="cpu",
-        **settings,
+        "gram", federation, watch=lambda _: marks.append(clock()), target="outcome", device=device, **settings
     )
-    fitted = time.process_time() - marks[0]
+    fitted = clock() - marks[0]
     return result.generator.sample(DRAWN, seed=1), fitted
 
 
@@ -175,6 +186,7 @@ def parser() -> argparse.ArgumentParser:
     usual = "1000,10000,100000,1000000,10000000"
     parser.add_argument("--people", default=usual, type=lambda text: [int(float(one)) for one in text.split(",")])
     parser.add_argument("--methods", nargs="*", default=[*METHODS], choices=METHODS)
+    parser.add_argument("--device", default="cpu", help="where the fit is done")
     parser.add_argument("--folder", type=Path, help="where the rows are written for the moment")
     parser.add_argument("--out", type=Path, default=None if quick() else HERE / "floor.csv")
     return parser
@@ -197,10 +209,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for many in args.people:
             due = [method for method in args.methods if (method, many) not in known]
-            source = written(Path(folder) / "people.parquet", many) if due else None
+            source = folder_of(Path(folder) / str(many), many) if due else None
             for method in due:
                 assert source is not None
-                drawn, seconds = synthetic(source, many, METHODS[method])
+                drawn, seconds = synthetic(source, many, METHODS[method], args.device)
                 keep(method, many, law.error(drawn) | {"fit_s": seconds})
 
 
