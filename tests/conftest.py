@@ -204,8 +204,8 @@ def short_fits() -> Iterator[None]:
     """
     from understudy.generators.generator import Generator
     from understudy.models.moments import released
+    from understudy.models.offered import OfferedGram
     from understudy.models.tables import target as target_effects
-    from understudy.models.tables.offered import OfferedGram
     from understudy.protocols.aggregators.protocol import Config as Aggregators
     from understudy.protocols.gram.protocol import Config as Gram
     from understudy.protocols.people.one_report.party import Config as OneReport

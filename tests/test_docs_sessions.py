@@ -20,7 +20,7 @@ from test_cli import Run
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.generators.classifier import Classifier
 from understudy.generators.generator import Generator
-from understudy.models.tables.offered import OfferedGram
+from understudy.models.offered import OfferedGram
 from understudy.protocols.sgde import counted, offering
 
 FEW = "\n[settings]\ncomponents = 32\nsteps = 20\n"  # how good rows are is not what this is about

@@ -13,9 +13,10 @@ from understudy.data.samples import toy
 from understudy.data.schema import Real
 from understudy.data.series import SeriesSchema, read_series
 from understudy.generators.generator import Generator
-from understudy.generators.parts import NETWORKS, network_class
 from understudy.ground.errors import ArtefactError
 from understudy.models import pool
+from understudy.models.network import Network
+from understudy.models.plan import NETWORKS, network_class
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.services.exchange.offer_file import seal
 
@@ -26,7 +27,7 @@ SERIES = SeriesSchema(
 IMAGES = ImageSchema(height=2, width=3)
 
 
-class Ramp(nn.Module):
+class Ramp(Network):
     """A network of six outputs in [0, 1], the first latent number scaled by a weight each."""
 
     latent = 2

@@ -39,6 +39,10 @@ def header_of(tensors: Tensors, text: str) -> bytes:
     return len(head).to_bytes(8, "little") + head
 
 
+def tensors_of(description: Mapping[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(name, shape) for name, (_, shape) in plan_of(description).shapes.items()]
+
+
 def offer(
     description: Mapping[str, Any],
     tensors: Tensors | None = None,
@@ -51,7 +55,7 @@ def offer(
     **card: Any,
 ) -> bytes:
     """A file of zeros with this description on its card; `note` makes its digest another one."""
-    found = list(plan_of(description).tensors.items() if tensors is None else tensors)
+    found = tensors_of(description) if tensors is None else list(tensors)
     told = offer_card(
         pool, silo=silo, label=pool.labels[0], epsilon=1.0, delta=1e-6, accountant="PLD", network=description
     )
@@ -130,8 +134,8 @@ refused: dict[str, Callable[[], bytes]] = {
         decoder(), schema={"columns": [{"kind": "boolean", "name": "a"}] * 20_000}
     ),
     "a header of empty lists": lambda: offer(decoder(), more=[[]] * 250_000),
-    "a tensor that stands twice": lambda: offer(decoder(), [*plan_of(decoder()).tensors.items()] * 2),
+    "a tensor that stands twice": lambda: offer(decoder(), tensors_of(decoder()) * 2),
     "8,000 tensors of nothing": lambda: offer(
-        decoder(), [*plan_of(decoder()).tensors.items(), *((f"t{n}", (0, 1 << 40)) for n in range(8_000))]
+        decoder(), [*tensors_of(decoder()), *((f"t{n}", (0, 1 << 40)) for n in range(8_000))]
     ),
 }  # fmt: skip

@@ -14,7 +14,7 @@ from test_sgde_moments import BUDGET, POOL, RECIPE, SERIES, halves, people, wave
 from understudy.data.encoding.population import Population
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, UnderstudyError
-from understudy.models.moments.offered import OfferedMoments
+from understudy.models.offered import OfferedMoments
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

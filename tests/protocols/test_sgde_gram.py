@@ -17,8 +17,8 @@ from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.data.table import read_table
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError
+from understudy.models.offered import OfferedGram
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

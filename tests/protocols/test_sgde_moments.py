@@ -27,7 +27,7 @@ from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.models.moments.fit import centres
 from understudy.models.moments.gaussians import CellGaussians
-from understudy.models.moments.offered import VEIL, OfferedMoments
+from understudy.models.offered import VEIL, OfferedMoments
 from understudy.models.pool import Pool
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget

@@ -22,7 +22,7 @@ from understudy.ground.errors import (
     PrivacyError,
     UnderstudyError,
 )
-from understudy.models.tables.offered import OfferedGram
+from understudy.models.offered import OfferedGram
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

@@ -20,11 +20,11 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.levels import Levels, level_shapes
 from understudy.data.kinds import TABLE, MixedSchema, PublicSchema, load_any, sizes_of
 from understudy.data.visits import SeveralVisits
-from understudy.generators.parts import GeneratorParts, network_class
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.durable import read_json
 from understudy.ground.errors import ArtefactError
 from understudy.ground.pack import difference, read_header
-from understudy.models.plan import check_claim, expected
+from understudy.models.plan import check_claim, network_class, on_paper, shapes_of
 from understudy.privacy.accounts.budget import first_said
 
 Described = PublicSchema | MixedSchema | SeveralVisits
@@ -115,9 +115,8 @@ def _network(description: dict[str, Any], sizes: tuple[int, ...], weights: Path)
     """The network, built only when the header of its weights says that they are all there."""
     found = read_header(weights, most=_MOST_HEADER).shapes
     check_claim(description, sizes, len(found))
-    build = network_class(description["kind"]).from_description
-    if (claimed := expected(build, description)) != found:
+    if (claimed := shapes_of(on_paper(description))) != found:
         raise ValueError(f"the weights are not those of the network on the card: {difference(claimed, found)}.")
-    network = build(description)
+    network = network_class(description["kind"]).from_description(description)
     network.load_state_dict(load_file(weights))
     return network

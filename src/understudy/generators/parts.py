@@ -1,8 +1,7 @@
-"""What generators and classifiers are made of (a network, the rule of its rows, the card), and networks by kind."""
+"""What generators and classifiers are made of: a network, the rule of its rows, the card."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -63,30 +62,3 @@ class ClassifierParts:
 
     def accuracy(self, population: "Population") -> float:
         return float((self.scores(population.rows).argmax(1) == population.codes).double().mean())
-
-
-# Kind → where the class is, in `understudy.models`.
-NETWORKS = {
-    "branched": "nets.gan.BranchedGenerator",
-    "mixture": "tables.mixture.MixtureOfProducts",
-    "class-decoder": "nets.beta_vae.ClassDecoder",
-    "class-image-decoder": "nets.beta_vae.ClassImageDecoder",
-    "pool": "pool.Pool",
-    "decoder-table": "nets.wae.TableDecoder",
-    "decoder-image": "nets.wae.ImageDecoder",
-    "decoder-series": "nets.rwae.SeriesDecoder",
-    "bayes-net": "tables.bayes.BayesNet",
-    "copula": "tables.bayes.GaussianCopula",
-    "gaussians": "moments.gaussians.CellGaussians",
-    "moments": "moments.offered.OfferedMoments",
-    "gram": "tables.offered.OfferedGram",
-    "chains": "visits.chains.MixtureOfChains",
-    "chains-together": "visits.together.ChainsTogether",
-    "tied": "tied.network.TiedGaussians",
-}
-
-
-def network_class(kind: str) -> Any:
-    """The class of networks of this kind. KeyError where there is none."""
-    module, _, name = NETWORKS[kind].rpartition(".")
-    return getattr(import_module(f"understudy.models.{module}"), name)

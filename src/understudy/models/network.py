@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 import torch
@@ -75,6 +75,12 @@ class Network(Described, nn.Module):
 
     def forward(self, z: Tensor) -> Any:
         return self.rows(z)
+
+    @property
+    def row_numbers(self) -> int:
+        """How many numbers it holds for one row, where they are most: about, by its widest layer."""
+        sides = (side for parameter in self.parameters() for side in parameter.shape[-2:])
+        return 3 * max(map(int, (self.latent, *sides)))
 
 
 class Draws(Protocol):
@@ -170,6 +176,11 @@ def check_weights(what: str, weights: int) -> None:
     """ConfigError where it has more than `MOST_WEIGHTS`."""
     if weights > MOST_WEIGHTS:
         raise ConfigError(f"{what} of {weights:,} weights is larger than {MOST_WEIGHTS:,}.")
+
+
+def widest(layers: Sequence[int]) -> int:
+    """Of dense layers what a row takes at most: a layer, what follows it, and its copy behind the activation."""
+    return max((a + 2 * b for a, b in pairwise(layers)), default=layers[0])
 
 
 def filled(module: M, values: Sequence[Tensor]) -> M:

@@ -48,6 +48,10 @@ class Pool(Network):
         self.register_buffer("ends", torch.tensor([e / ends[-1] for e in ends], dtype=torch.float64), persistent=False)
         self.requires_grad_(False)
 
+    @property
+    def row_numbers(self) -> int:
+        return self.latent + max(member.row_numbers for member in self.each)
+
     def pick(self, z: Tensor) -> Tensor:
         """Which member each latent point (n, latent) is for: int64 (n,)."""
         uniform = torch.special.ndtr(z[:, 0].double())

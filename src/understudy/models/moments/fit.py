@@ -127,10 +127,25 @@ def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Cent
     norms = means.square().sum(1, keepdim=True).sqrt()
     means = means * (most / norms.clamp(min=most))
     own = (people * means.square().sum(1)).sum() / total
-    least = max(float(first["energy_noise"] / total), 1e-4 * most**2)  # less than its noise cannot be told
-    spread = float((first["energy"] / total - own).clamp(min=min(least, most**2), max=most**2))
+    spread = _spread(first, total, own, most)
     each = 1 if labels is None else labels.each
     return Centres(people, means, marks, spread, RADIUS[frame.sides], frame.poses, each)
+
+
+def middle(first: Released, frame: Frame) -> tuple[Tensor, int]:
+    """The centre that a silo measures about next, in whole steps, and the radius that rows are pulled in to."""
+    most, people = float(frame.reach), first["people"].sum().clamp(min=1.0)
+    noise = float(first["sums_noise"] / people) * math.sqrt(len(first["people"]))
+    mean = without_noise(first["sums"].sum(0) / people, noise)
+    centre = (mean * (most / mean.norm().clamp(min=most))).round()
+    spread = _spread(first, people, centre.square().sum(), most)
+    return centre.long(), max(1, round(RADIUS[frame.sides] * math.sqrt(spread)))
+
+
+def _spread(first: Released, people: Tensor, own: Tensor, most: float) -> float:
+    """The mean squared distance of rows from centres of this mean square; less than its noise cannot be told."""
+    least = min(max(float(first["energy_noise"] / people), 1e-4 * most**2), most**2)
+    return float((first["energy"] / people - own).clamp(min=least, max=most**2))
 
 
 def _told_apart(first: Released, people: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
@@ -232,6 +247,20 @@ def fit_cells(
     own = third["moments"] / people[:, None, None] - means[:, :, None] * means[:, None, :]
     covariances = shrunk_covariances(own, pooled, third["moments_noise"] / people)
     return _network(frame, centre, kept, people, means, covariances, count)
+
+
+def fit_one_release(frame: Frame, first: Released, second: Released) -> CellGaussians:
+    """Gaussians from one release, whose second moments, of all rows or of each class, are about the middle."""
+    centre = centres(first, frame)
+    about = centre.people[:, None, None] * centre.means[:, :, None] * centre.means[:, None, :]
+    moments, noise = second["moments"], second["moments_noise"]
+    if len(moments) < len(about):
+        kept = directions({"moments": moments[0] - about.sum(0), "moments_noise": noise}, centre)
+        return fit_cells(frame, centre, kept, None)
+    each = moments - about
+    kept = directions({"moments": each.sum(0), "moments_noise": noise * math.sqrt(len(each))}, centre)
+    inside = torch.einsum("fi,cfg,gj->cij", kept.basis, each, kept.basis)
+    return fit_cells(frame, centre, kept, {"moments": inside, "moments_noise": noise})
 
 
 def without_noise(values: Tensor, noise: float) -> Tensor:

@@ -26,7 +26,7 @@ from torch.nn import functional
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.kernels.taps import SLOPE, Taps, dense_parameters, drawn_uniform, perceptron
-from understudy.models.network import BlockSoftmax, Network, check_weights, each_whole, filled
+from understudy.models.network import BlockSoftmax, Network, check_weights, each_whole, filled, widest
 
 ENCODER, DECODER = (64, 32), (64, 128)  # Table II, tabular data
 _MOST_LAYERS = 16  # of images
@@ -120,6 +120,10 @@ class ClassDecoder(Network):
         self.softmax = BlockSoftmax(others)
         self.requires_grad_(False)
 
+    @property
+    def row_numbers(self) -> int:
+        return widest((self.latent, *self.hidden, sum(self.sizes) - self.sizes[self.place]))
+
     def rows(self, z: Tensor) -> Tensor:
         """Latent points (n, latent) → probabilities (n, width); the class is certain."""
         *hidden, last = self.linears
@@ -189,6 +193,16 @@ class ClassImageDecoder(Network):
         check_weights("a decoder", sum(math.prod(shape) for _, *shape in shapes))
         self.parts = nn.ParameterList(nn.Parameter(torch.zeros(1, *shape)) for _, *shape in shapes)
         self.requires_grad_(False)
+
+    @property
+    def row_numbers(self) -> int:
+        """A transposed convolution makes nine numbers for each pixel before it, twice, and adds them up to one for each
+        after it; these are shifted, ordered and bent.
+        """
+        pixels = [math.prod(side) for side in reversed(self.sides)]  # coarse to fine
+        steps = zip(pairwise((self.channels[0], *self.channels)), pairwise(pixels), strict=True)
+        numbers = max((a + 18 * b) * small + 4 * b * large for (a, b), (small, large) in steps)
+        return max(numbers, self.latent + self.channels[0] * pixels[0])
 
     def rows(self, z: Tensor) -> Tensor:
         with torch.no_grad():

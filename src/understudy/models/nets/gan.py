@@ -26,7 +26,7 @@ from torch.nn import functional
 from understudy.ground.check import in_range, one_of, whole
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.ground.padding import padded, pays
-from understudy.models.network import BlockSoftmax, Network, check_weights, each_whole
+from understudy.models.network import BlockSoftmax, Network, check_weights, each_whole, widest
 
 _WIDE = 1_000  # Table 2 halves the width up to 566 and takes 0.35 of it from 1,500 on
 # Of the generator's branch, coarse to fine; the critic's are the same from fine to coarse.
@@ -158,6 +158,20 @@ class BranchedGenerator(Network):
     @property
     def widths(self) -> dict[str, int]:
         return {name: width_of(output) for name, (_, output) in self.parties.items()}
+
+    @property
+    def row_numbers(self) -> int:
+        stack = (self.latent, *self.sizes)
+        numbers, width = widest(stack), 0
+        for hidden, output in self.parties.values():
+            if not isinstance(output, Values):
+                numbers, width = max(numbers, widest((stack[-1], *hidden, sum(output)))), width + sum(output)
+            elif output.image:
+                pixels = math.prod(-(-side // 4) for side in output.shape)
+                numbers = max(numbers, (3 * hidden[0] + 32 * hidden[1] + 128) * pixels)
+            else:
+                return super().row_numbers
+        return numbers + 2 * width
 
     def forward(self, z: Tensor) -> dict[str, Tensor]:
         """Latent points (n, latent) → for each party, probabilities or values (n, width)."""

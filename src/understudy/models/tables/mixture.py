@@ -72,6 +72,10 @@ class MixtureOfProducts(Network):
             raise ConfigError("columns have an effect by themselves, or two of them together.")
         return self.width + sum(self.sizes[a] * self.sizes[b] for a, b in self.together)
 
+    @property
+    def row_numbers(self) -> int:
+        return self.width if self.target is None else super().row_numbers
+
     def odds(self) -> Tensor:
         """Each component's probabilities, one softmax per column: (components, width)."""
         odds: Tensor = self.softmax(self.logits)

@@ -3,7 +3,7 @@
 The level of trust of `two-aggregators` for what has no columns. Each person splits their class, their row in the public
 frame as a vector of whole numbers, and the products of its entries into two shares (`secure.moment_shares`), one for
 the server, one for a second aggregator that does not collude with it. Sources: as of `two-aggregators`; what is fitted
-is that of `moments` (`models/moments/offered.py`), without histograms, and without cells of a class.
+is that of `moments` (`models/moments/fit.py`), without histograms, and without cells of a class.
 
 Guarantee: that of `two-aggregators`. A liar moves the sums by no more than an honest person can (`secure.sketch`).
 Edges: of several rows a person uploads one that is drawn in secret, without rows no class and zeros. More people than
@@ -33,7 +33,7 @@ from understudy.data.encoding.population import Population
 from understudy.data.kinds import ARRAYS, ArraySchema, Family, one_label
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.settings import TRUTH, between, setting, whole_to
-from understudy.models.moments.offered import fit_one_release
+from understudy.models.moments.fit import fit_one_release
 from understudy.models.moments.released import Released, moments_sensitivity, read_moments
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget

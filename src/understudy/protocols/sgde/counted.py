@@ -25,9 +25,9 @@ from understudy.data.kinds import TABLE, Rows
 from understudy.generators.kinds import drawing_of
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ConfigError, PrivacyError
-from understudy.models.moments.offered import OfferedMoments, middle
+from understudy.models.moments.fit import middle
 from understudy.models.moments.released import FIRST, moments_sensitivity
-from understudy.models.tables.offered import OfferedGram
+from understudy.models.offered import OfferedGram, OfferedMoments
 from understudy.privacy.accounts.accounting import DpEvent, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng

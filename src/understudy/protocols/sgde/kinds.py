@@ -114,7 +114,7 @@ class PooledTable(Pooled[Schema, Table]):
         return replace(rows, frame=rows.frame.assign(**{target: swapped}))
 
     def fits(self, schema: Schema, plan: Plan, network: Mapping[str, Any], classes: int) -> bool:
-        return plan.sizes == TABLE.sizes(schema)
+        return plan.levels and plan.drawn == TABLE.sizes(schema)
 
     def vae(self, schema: Schema, target: str, classes: int, latent: int, **more: Any) -> "BetaVae":
         from understudy.models.nets.beta_vae import TableVae
@@ -158,7 +158,7 @@ class _PooledArrays(Pooled[A, ArrayTable[A]]):
         return rows if rows.classes is None else replace(rows, classes=(rows.classes + 1) % len(labels))
 
     def fits(self, schema: A, plan: Plan, network: Mapping[str, Any], classes: int) -> bool:
-        drawn = plan.values == schema.shape and plan.classes in (None, max(1, classes))
+        drawn = not plan.levels and plan.drawn == schema.shape and plan.classes in (None, max(1, classes))
         return drawn and (network["kind"] != "moments" or _framed(schema, network))
 
 

@@ -36,11 +36,11 @@ from understudy.data.images import ImageSchema
 from understudy.data.kinds import FLAT, TABLE, AnySchema, kind_of, one_kind_of_row, one_label, schema_from
 from understudy.data.schema import Schema, public_of
 from understudy.data.series import SeriesSchema
-from understudy.generators.parts import GeneratorParts, network_class
+from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import in_range, is_number, one_of, positive, whole
 from understudy.ground.errors import ArtefactError, ConfigError, MessageError, PrivacyError, SchemaError
 from understudy.ground.pack import Shapes, difference
-from understudy.models.plan import MOST_NAME, pieces, plan_of
+from understudy.models.plan import MOST_NAME, network_class, pieces, plan_of
 from understudy.privacy.accounts.budget import ADJACENCY, rehearsal_of
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.kinds import pooled

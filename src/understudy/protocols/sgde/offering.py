@@ -129,8 +129,7 @@ class Offering(ABC):
         """ConfigError where it could be made, and then be offered to nobody."""
         required, description = self.requirements, self.describe()
         one_of(required.networks, **{"a network of this pool": str(description["kind"])})
-        plan = plan_of(description)
-        size = sum(math.prod(shape) for shape in plan.tensors.values()) * plan.dtype.itemsize
+        size = sum(dtype.itemsize * math.prod(shape) for dtype, shape in plan_of(description).shapes.values())
         if size > required.largest:
             raise ConfigError(
                 f"an offer would have {size:,} bytes, and this pool takes {required.largest:,}. Nothing was charged."

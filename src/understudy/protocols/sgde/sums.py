@@ -34,8 +34,7 @@ from understudy.models.moments.released import COUNT, ENERGY, FIRST, SCALE, SHAD
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from understudy.models.moments.offered import OfferedMoments
-    from understudy.models.tables.offered import OfferedGram
+    from understudy.models.offered import OfferedGram, OfferedMoments
 
 ADDED = ("moments", "gram")  # kinds that are sums over people, of all classes: a pool adds them
 FAR = 12.0  # deviations

@@ -30,8 +30,7 @@ from understudy.data.images import ImageSchema, png
 from understudy.data.kinds import IMAGES
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, UnderstudyError
-from understudy.models.moments.offered import OfferedMoments
-from understudy.models.tables.offered import OfferedGram, of_column
+from understudy.models.offered import OfferedGram, OfferedMoments, of_column
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.offer import Requirements, check_generator
 from understudy.services.exchange.offer_file import OfferFile
