@@ -128,35 +128,21 @@ def _without_ends(leaves: Tensor, lost: float) -> Tensor:
     return kept * (leaves.sum() / kept.sum()) if kept.sum() > 0 else leaves
 
 
-def _drawn_to_even(children: Tensor, parents: Tensor, noise: float, even: Tensor) -> Tensor:
-    """Children with less of what noise explains, about as many in all as their parents have; those that stand out
-    stay."""
-    there = children.isfinite()
-    counted, others = torch.where(there, children, 0), there
-    for _ in range(_ROUNDS):
-        shares, apart = _beside_even(counted, others, even)
-        others = others & (apart <= _CLEAR * noise)
-    shares, apart = _beside_even(counted, others, even)
-    free = (others.sum(1, keepdim=True) - 1).clamp(min=0)
-    explained = noise**2 * free / apart.square().sum(1, keepdim=True).clamp(min=1e-9)
-    drawn = counted - apart * explained.clamp(max=1) * (shares.sum(1, keepdim=True) > 0)
-    missing = parents - drawn.sum(1)
-    return torch.where(there, drawn + missing[:, None] * shares, -torch.inf)
-
-
-def _beside_even(counted: Tensor, others: Tensor, even: Tensor) -> tuple[Tensor, Tensor]:
-    """The share of each of these children if they are even, and by how much they differ from that."""
-    long = torch.where(others, even, 0)
-    shares = long / long.sum(1, keepdim=True).clamp(min=1e-300)
-    held = torch.where(others, counted, 0)
-    return shares, torch.where(others, held - held.sum(1, keepdim=True) * shares, 0)
-
-
 def even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
-    """One table (cells,) with so many people: what stands out as it was counted, the rest drawn to even."""
-    total = counts.new_tensor([max(people, 0.0)], dtype=torch.float64)
-    cells = counts.double()[None]
-    return to_simplex(_drawn_to_even(cells, total, noise, torch.ones_like(cells)), total)[0]
+    """One table (cells,) with so many people: what stands out as it was counted, the rest drawn to even as far as noise
+    explains that it is not.
+    """
+    counted, others = counts.double(), torch.ones_like(counts, dtype=torch.bool)
+
+    def apart() -> Tensor:
+        return torch.where(others, counted - counted[others].sum() / others.sum().clamp(min=1), 0)
+
+    for _ in range(_ROUNDS):
+        others = others & (apart() <= _CLEAR * noise)
+    beside, rest = apart(), int(others.sum())
+    drawn = counted - beside * (noise**2 * max(rest - 1, 0) / beside.square().sum().clamp(min=1e-9)).clamp(max=1)
+    total = counted.new_tensor([max(people, 0.0)])
+    return to_simplex((drawn + others * (total - drawn.sum()) / max(rest, 1))[None], total)[0]
 
 
 def _standing_out(counts: Tensor, noise: float, people: float) -> Tensor:
