@@ -38,7 +38,7 @@ ONLY_IN = {
     "plotly": {"report"},
     "jinja2": {"report", "services"},
     "grpc": {"runtime/grpc"},
-    "flwr": {"runtime/flower"},
+    "flwr": {"network/flower"},
     "fastapi": {"services"},
     "starlette": {"services"},
     "sqlalchemy": {"services/exchange"},

@@ -29,10 +29,10 @@ from bench import COLUMNS, QUICK, SCHEMA, Echo, Echoing
 
 from common.options import options
 from common.rows import read, write
+from understudy.network.flower import FlowerParties, client_app, server_app
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runtime.contract import Contract, Policy, digest_of
-from understudy.runtime.flower import FlowerParties, client_app, server_app
 from understudy.runtime.identity import Authority, Invitation, Roster
 from understudy.runtime.session import Seat
 

@@ -23,10 +23,10 @@ sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case, weights
 
 from understudy.ground.errors import BudgetExceeded, MessageError, PartyAway, PartyError
+from understudy.network.flower import FlowerParties, client_app
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.federation import Federation
-from understudy.runtime.flower import FlowerParties, client_app
 from understudy.runtime.local import LocalParties
 
 TaskIdentity._run_id, TaskIdentity._node_id, TaskIdentity._task_id = (1, 1, 1)  # as a process of Flower's has it
