@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from understudy.ground.errors import MessageError
 
 T = TypeVar("T")
+Read = Callable[[], Awaitable[Any]]
 _MOMENT = 0.02  # seconds
 FRAME = 1 << 21  # bytes
 TEXT = 1 << 20  # bytes of a message that is neither ask nor answer
@@ -56,7 +57,7 @@ async def send(
         await write(bytes(view[start : start + FRAME]))
 
 
-async def receive(read: Callable[[], Awaitable[Any]], *, limit: int) -> tuple[dict[str, Any], bytes | bytearray]:
+async def receive(read: Read, *, limit: int) -> tuple[dict[str, Any], bytes | bytearray]:
     """The next message. MessageError for what is not one; EOFError when the stream is over. Memory grows with what has
     arrived, not with what a head promises. A body of many frames is a bytearray, whose memory the tensors in it may
     share.
@@ -79,47 +80,17 @@ async def receive(read: Callable[[], Awaitable[Any]], *, limit: int) -> tuple[di
     return head, bytearray().join(parts)
 
 
-class within:  # noqa: N801  (used as a function)
+def within(read: Read, seconds: float) -> Read:
     """The same reads, with TimeoutError when nothing comes for so long: half-open lines are found here, not by TCP.
     gRPC's own pings do not find them all: while one is on its way it sends no other, and one that is lost is waited
     for.
     """
 
-    def __init__(self, read: Callable[[], Awaitable[Any]], seconds: float) -> None:
-        self._read, self._seconds = read, seconds
-        self._since, self._silent = 0.0, False
-        self._reader: asyncio.Task[Any] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+    async def reading() -> Any:
+        async with asyncio.timeout(seconds):
+            return await read()
 
-    async def __call__(self) -> Any:
-        loop = asyncio.get_running_loop()
-        self._reader, self._since = asyncio.current_task(), loop.time()
-        if self._timer is None:
-            self._timer = loop.call_later(self._seconds, self._look)
-        frame = None
-        try:
-            frame = await self._read()
-            return frame
-        except asyncio.CancelledError:
-            if self._silent:
-                raise TimeoutError from None
-            raise
-        finally:
-            self._reader = None
-            if not isinstance(frame, bytes) and self._timer is not None:  # the stream is over
-                self._timer.cancel()
-                self._timer = None
-
-    def _look(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer, left = None, self._since + self._seconds - loop.time()
-        if self._reader is None:
-            return  # the next read sets it again
-        if left > 0:
-            self._timer = loop.call_later(left, self._look)
-        else:
-            self._silent = True
-            self._reader.cancel()
+    return reading
 
 
 def parse(frame: bytes, limit: int) -> tuple[dict[str, Any], bytes]:

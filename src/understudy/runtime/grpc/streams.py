@@ -16,7 +16,7 @@ from understudy.ground.check import positive
 from understudy.ground.errors import ConfigError, MessageError, PartyAway, PartyError
 from understudy.runtime.certificates import common_name, fingerprint, verify
 from understudy.runtime.contract import Contract
-from understudy.runtime.grpc.frames import SILENCE, TEXT, expect, loop, receive, send, within
+from understudy.runtime.grpc.frames import SILENCE, TEXT, Read, expect, loop, receive, send, within
 from understudy.runtime.identity import Authority, ServerIdentity
 from understudy.runtime.journal import Answer, AuditLog
 from understudy.runtime.wire import refusal
@@ -121,7 +121,7 @@ class Streams:
             link = self._admitted(name, pem)
             if (self.ended and not (self.over and link.signed)) or (self.held and not link.refusal):
                 await self._leave(link, context)
-            read = within(context.read, self.limits.silence)  # one for the stream, and so one timer
+            read = within(context.read, self.limits.silence)
             await self._sign(link, pem, context, read)
             await self._attend(link, pem, context, read)
         except _TurnedAway as why:
@@ -178,7 +178,7 @@ class Streams:
         self.log.write("enrolled", party=name, certificate=fingerprint(certificate))
         await send(context.write, {"type": "certificate"}, certificate)
 
-    async def _sign(self, link: Link, pem: bytes, context: Any, read: within) -> None:
+    async def _sign(self, link: Link, pem: bytes, context: Any, read: Read) -> None:
         """Offer the contract; the party signs it with the key of its certificate."""
         text = self.contract.text.encode()
         link.reading = asyncio.current_task()
@@ -205,7 +205,7 @@ class Streams:
         link.counts["joins"] += 1
         self.log.write("joined", party=link.name, certificate=fingerprint(pem), signature=link.signed)
 
-    async def _attend(self, link: Link, pem: bytes, context: Any, read: within) -> None:
+    async def _attend(self, link: Link, pem: bytes, context: Any, read: Read) -> None:
         """Put the open ask, take its answer, until the run ends or the stream breaks."""
         try:
             while not (self.ended or self.held):
@@ -245,7 +245,7 @@ class Streams:
         if link.open is None and not (self.ended or self.held):
             await send(context.write, {"type": "beat"})
 
-    async def _heard(self, read: within, limit: int) -> tuple[dict[str, Any], bytes | bytearray]:
+    async def _heard(self, read: Read, limit: int) -> tuple[dict[str, Any], bytes | bytearray]:
         """What a party says when it has worked; while it works it says that it is there, and not too often."""
         begin, beats = time.monotonic(), 0
         while True:
@@ -259,7 +259,7 @@ class Streams:
             if body or beats > 10 * (1 + (time.monotonic() - begin) / self.limits.silence):
                 raise MessageError("Too many signs of life.")
 
-    async def _put(self, link: Link, ask: Open, context: Any, read: within) -> None:
+    async def _put(self, link: Link, ask: Open, context: Any, read: Read) -> None:
         left = max(0.0, ask.turn.expires - time.monotonic())
         head = {"type": "ask", "number": ask.number, "seconds": left, "kind": ask.kind}
         await send(context.write, head, ask.body)
