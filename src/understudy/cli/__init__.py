@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 import understudy
-from understudy.cli import asking, evidence, exchange_silo, hub, ledger, schema, terminal
+from understudy.cli import asking, exchange_silo, hub, ledger, schema, terminal
 from understudy.cli.init import init
-from understudy.cli.parts import Parts, count, counted_in
-from understudy.cli.party import aggregate, approve, collect, join
+from understudy.cli.party import Parts, aggregate, approve, collect, count, counted_in, join
 from understudy.cli.status import console, status
 from understudy.cli.terminal import FileArg, NamesArePublic, RowsArg, argument, option, out, plain
+from understudy.evidence import need_libraries
 from understudy.ground.durable import free_folder
 from understudy.ground.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError, UtilityWarning
 from understudy.runs.runfile import RunFile
@@ -32,11 +32,11 @@ app = typer.Typer(
 )
 for name, group in {"schema": schema, "ledger": ledger, "federation": hub, "exchange": exchange_silo}.items():
     app.add_typer(group.app, name=name)
-for command in (
-    init, asking.sample, asking.predict, asking.tables, hub.serve, join, aggregate, collect,
-    approve, count, status, console, evidence.evidence, evidence.sign, evidence.verify,
-):  # fmt: skip
+questions = (asking.sample, asking.predict, asking.tables)
+for command in (init, *questions, hub.serve, join, aggregate, collect, approve, count, status, console):
     app.command()(command)
+
+FolderArg = Annotated[Path, argument("A folder of evidence.", exists=True, file_okay=False)]
 
 
 def main() -> None:
@@ -181,7 +181,57 @@ def report(
     rest = "" if publish else " Only for the holder; --publish writes one that may be published."
     out.print(f"Written to {page}.{rest}")
     if with_evidence:
-        evidence.evidence(folder)
+        evidence(folder)
+
+
+@app.command()
+def evidence(
+    run: Annotated[Path, argument("The folder of a finished run.", exists=True, file_okay=False)],
+    to: Annotated[Path | None, option("Where to: by default RUN/evidence.", "--out")] = None,
+    about: Annotated[Path | None, option("A TOML file with what only people can say of it.", exists=True)] = None,
+) -> None:
+    """Write what a data protection officer files: registry entry, catalogue records, checklists, published page."""
+    need_libraries()
+    from understudy.evidence.facts import About
+    from understudy.evidence.folder import write_evidence
+
+    place = write_evidence(run, to or run / "evidence", about=None if about is None else About.load(about))
+    out.print(f"Written to {place}; its README.md says what people still have to fill in.", soft_wrap=True)
+    out.print(f"Each holder signs it: understudy sign {place} --key KEY --ledger LEDGER", soft_wrap=True)
+
+
+@app.command()
+def sign(
+    folder: FolderArg,
+    key: Annotated[Path, option("The private key to sign with (PEM; Ed25519 or P-256).")],
+    ledger: Annotated[Path | None, option("The holder's ledger; without one the hub signs.", exists=True)] = None,
+    new: Annotated[bool, option("Make the key first, and its public half beside it.", "--new")] = False,
+) -> None:
+    """Sign a folder of evidence, as the holder of a ledger or as the hub."""
+    need_libraries()
+    from understudy.evidence.signing import new_key, sign_folder, statement_to_sign
+
+    if new:
+        statement_to_sign(folder, ledger=ledger)  # a folder that cannot be signed needs no key
+        out.print(f"A new key: {key}. Hand out {new_key(key)}, and keep the key.", soft_wrap=True)
+    out.print(f"Signed: {sign_folder(folder, key, ledger=ledger)}", soft_wrap=True)
+
+
+@app.command()
+def verify(
+    folder: FolderArg,
+    trusted: Annotated[Path, option("Public keys (NAME.pub), certificates (NAME.pem).", exists=True, file_okay=False)],
+) -> None:
+    """Check a folder of evidence: every file, every signature, every holder's receipts. No network is needed."""
+    need_libraries()
+    from understudy.evidence.signing import verify_folder
+
+    found = verify_folder(folder, trusted)
+    out.print(
+        f"Run {found.run}: {found.files} files are as {', '.join(found.signers)} signed them, and the holders' "
+        "receipts pay for all that is stated.",
+        soft_wrap=True,
+    )
 
 
 @app.command()

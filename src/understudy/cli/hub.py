@@ -18,7 +18,7 @@ from understudy.cli.terminal import plain_err as err
 from understudy.ground.check import plain_names
 from understudy.ground.errors import ArtefactError, ConfigError, PartyAway
 from understudy.runs.runfile import RunFile
-from understudy.runtime.lifetimes import DAYS, INVITED_DAYS
+from understudy.runtime import DAYS, INVITED_DAYS
 
 if TYPE_CHECKING:
     from understudy.network.status import Status

@@ -1,4 +1,4 @@
-"""Commands for a party on its own machine: `join`, `aggregate`, `collect` and `approve`."""
+"""Commands for a party on its own machine: `join`, `aggregate`, `collect`, `approve`; and `count`, on others of its."""
 
 import secrets
 import select
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from understudy.cli import terminal
-from understudy.cli.parts import Parts, counted_in
 from understudy.cli.terminal import Certificate, Key, Proxied, argument, bar_of, option
 from understudy.cli.terminal import plain as out
 from understudy.cli.terminal import plain_err as err
+from understudy.ground.errors import ConfigError
 
 if TYPE_CHECKING:
     from understudy.network.status import WatchedLog
@@ -33,6 +33,7 @@ POLICY = "What may run here (TOML); `join --example` prints one."
 Home = Annotated[Path | None, option("The folder for this party's own files; default: a folder with its name.")]
 Address = Annotated[str | None, option("HOST:PORT, if not the invitation's.")]
 Patience = Annotated[float, option("How many seconds to keep trying if the server does not answer.")]
+Parts = Annotated[str | None, option("FOLDER:n: a long table is counted in n parts, by `understudy count FOLDER`.")]
 
 
 def join(
@@ -282,6 +283,40 @@ def _interruptible(stopped: threading.Event) -> Iterator[None]:
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def counted_in(parts: str | None) -> Iterator[None]:
+    """Long tables that are opened within are counted as --parts says, or here. The run adds up, and draws noise."""
+    if parts is None:
+        yield
+        return
+    from understudy.data.reading.spread import counted_by
+    from understudy.data.reading.workers import InFolder
+
+    with InFolder.at(parts) as folder, counted_by(folder):
+        yield
+
+
+def count(
+    folder: Annotated[Path, argument("The folder that the run names with --parts.")],
+    part: Annotated[str, option("Which part, of how many: 1/64 to 64/64.")],
+    rows: Annotated[Path | None, option("Where the run's whole table is on this machine, if elsewhere.")] = None,
+    patience: Annotated[float, option("How many seconds to wait for the run, or for its next count.")] = 86_400.0,
+) -> None:
+    """Count a part of a long table for a run of the same user, as long as it lasts: in a Slurm array, or a pod each.
+
+    What is counted is sealed, for the run alone, and lies in the folder until the run has read it.
+    """
+    from understudy.data.reading.sources import source_at
+    from understudy.data.reading.workers import count_until_over
+
+    number, _, of = part.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise ConfigError(f"--part is i/n, from 1/64 to 64/64, not {part!r}. Nothing was counted.")
+    count_until_over(
+        folder, int(number) - 1, int(of), None if rows is None else source_at(rows), patience, say=err.print
+    )
 
 
 _POLICY = """\

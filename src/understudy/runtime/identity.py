@@ -34,9 +34,8 @@ import tomli_w
 from understudy.ground.check import plain_name, plain_names, whole
 from understudy.ground.durable import load_toml, own_file, own_folder, replace
 from understudy.ground.errors import ArtefactError, ConfigError, PartyError
-from understudy.runtime import certificates
+from understudy.runtime import AUTHORITY_DAYS, DAYS, INVITED_DAYS, certificates
 from understudy.runtime.certificates import FOR_PARTY, FOR_SERVER, SERVER, PublicKey, common_name, fingerprint
-from understudy.runtime.lifetimes import AUTHORITY_DAYS, DAYS, INVITED_DAYS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from understudy.report import plots
 from understudy.report.measure import timeline
 from understudy.report.page import write_report
 from understudy.report.plots import picture, tag
-from understudy.runtime.lifetimes import INVITED_DAYS
+from understudy.runtime import INVITED_DAYS
 from understudy.services.console.desk import PAGES, Desk, HubHome
 from understudy.services.console.guard import HOSTS, Guard, Keys, Turned, form_of
 from understudy.services.console.holder import HolderHome
