@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.frame import on_diagonal
+from understudy.models.tables.trees import Trees
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.local.nearest_codes import NearestCodes
@@ -29,10 +30,7 @@ from understudy.privacy.secure.moments import sensitivity
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.dplt import tree as dplt_tree
 from understudy.protocols.gans import critic_round
-from understudy.protocols.gram import rows as gram_rows
 from understudy.protocols.gram import stages as gram_stages
-from understudy.protocols.gram import threes as gram_threes
-from understudy.protocols.gram.trees import Trees
 from understudy.protocols.moments.stages import First, Lengths, Levels, Pooled, Within
 from understudy.protocols.people import gen_fl, gen_fl_local
 from understudy.protocols.people.one_report import party as one_report_party
@@ -159,10 +157,10 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(sgde_offering, "levels", _levels(sites, sgde_offering.levels))
         patch.setattr(GradientVote, "decide", _vote(sites, GradientVote.decide))
         patch.setattr(sgde_counted, "judged", _counts(sites, sgde_counted.judged, "figure of quality"))
-        patch.setattr(gram_rows, "gram_matrix", _counts(sites, gram_rows.gram_matrix, "Gram block"))
+        patch.setattr(gram_stages, "gram_matrix", _counts(sites, gram_stages.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
         patch.setattr(gram_stages, "triple_table", _counts(sites, gram_stages.triple_table, "three-way table"))
-        patch.setattr(gram_threes, "sums_of_threes", _signs(sites, gram_threes.sums_of_threes))
+        patch.setattr(gram_stages, "sums_of_threes", _signs(sites, gram_stages.sums_of_threes))
         patch.setattr(visits_protocol, "count_visits", _events(sites, visits_protocol.count_visits))
         patch.setattr(visits_protocol, "person_vectors", _vectors(visits_protocol.person_vectors))
         for stage in (Lengths, First, Levels, Pooled, Within):

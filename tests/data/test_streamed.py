@@ -36,8 +36,8 @@ from understudy.privacy.noise import SecureRng
 from understudy.protocols.core.alignment import Introduce, MaskOwn
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.rows import Rows
-from understudy.protocols.gram.stages import FineTables, Spread
+from understudy.protocols.gram.stages import FineTables, Rows
+from understudy.protocols.joint.pricing import Spread
 from understudy.runs.federation import Federation
 from understudy.runtime.wire import spoken_bytes
 from visit_cases import clinic, frames
@@ -132,7 +132,7 @@ def test_sums_over_many_batches_are_those_over_one_to_the_last_count(
     rows = [Rows(open_table(place, SCHEMA), layout, 0) for place in (source, source, frame)]
     assert len(list(rows[0].cell_batches(layout.trees[0] if fine else None))) == -(-len(frame) // size)
     if fine:
-        many, again, one = (FineTables(layout, Spread.even(layout, 1)).count(own)["0"] for own in rows)
+        many, again, one = (FineTables(layout, Spread.even(layout.grid, 1)).count(own)["0"] for own in rows)
         assert many.equal(one)
         assert again.equal(one)
         sizes = [column.size for column in fine_schema(SCHEMA).columns]

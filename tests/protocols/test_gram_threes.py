@@ -17,8 +17,7 @@ from understudy.data.table import open_table
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.gram.protocol import Config, Gram
-from understudy.protocols.gram.rows import Rows
-from understudy.protocols.gram.threes import Threes
+from understudy.protocols.gram.stages import Rows, Threes
 from understudy.protocols.joint.stage import Stage
 from understudy.runs.federation import Federation
 

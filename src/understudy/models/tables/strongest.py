@@ -1,4 +1,4 @@
-"""Which pairs of columns of a wide table are worth a second measurement, and which a three-way table with the target.
+"""Which pairs of columns of a wide table are worth a second measurement, and which three columns a three-way table.
 
 *Pairs*, by a mixture that was fitted to a first, very noisy measurement of all: it pools what many pairs say together,
 and so tells strong pairs from noise where a single two-way table cannot. A pair's strength is the total variation
@@ -12,6 +12,13 @@ if each tells something. So a pair is as strong as the weaker of its columns, by
 A table whose noise alone adds up to as many people as there are tells nothing, and one of very many cells costs the fit
 more than it tells: neither is chosen.
 
+*Threes* of any columns, by a sum of each (`protocols.gram`): every person has a sign for each column, by two halves of
+its levels, and of every three columns Σ s·s·s over people was released. The pairs say what it is where the three have
+no effect together: that of the table 2 × 2 × 2 with these pairs and no more (iterative proportional fitting; Deming and
+Stephan 1940). What is farther from it than noise and chance explain is worth a three-way table on all levels. Two
+columns of an effect and a third that goes with the other one show the same effect again, weaker: such echoes are not
+chosen. An effect that halves do not show is not found.
+
 Guarantee: reads what was released, or was fitted to it, alone: the choice is post-processing.
 Edges: fewer pairs than a tree has → the strongest of the tree; more than may be chosen → ConfigError; fewer triples
 than are wanted, or none, where no others can be told from noise.
@@ -24,6 +31,7 @@ import numpy as np
 import torch
 from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor
+from torch.nn import functional
 
 from understudy.ground.check import in_range
 from understudy.models.tables.given_rules import Ruled, Tie, blocks_of
@@ -58,7 +66,7 @@ def pair_strength(mixture: MixtureOfProducts, ties: Sequence[Tie] = ()) -> Tenso
     ways = gram.diagonal()
     column = torch.repeat_interleave(torch.tensor(mixture.sizes, device=gram.device))
     apart = (gram - torch.outer(ways, ways)).abs() * (column[:, None] != column)
-    member = torch.nn.functional.one_hot(column).double()
+    member = functional.one_hot(column).double()
     return member.T @ apart @ member / 2
 
 
@@ -102,3 +110,61 @@ def information(tables: Tables, sizes: Sequence[int], target: int) -> list[float
         apart = torch.outer(joint.sum(1), joint.sum(0))
         found.append(float((joint * (joint / apart).log()).sum()) if column != target else 0.0)
     return found
+
+
+# Threes
+
+_BEYOND = 4.0  # deviations of noise and chance
+_ROUNDS = 40  # of the fit of three halves to their pairs
+_TWO = [[0, 1], [0, 2], [1, 2]]
+
+
+def halves(tables: Tables, sizes: Sequence[int]) -> Tensor:
+    """Each column cut where its lower levels have about half of the people."""
+    ways, upper = tables.ways.cpu().clamp(min=0), list[Tensor]()
+    for block, size in zip(blocks_of(sizes), sizes, strict=True):
+        below = ways[block].cumsum(0) / ways[block].sum().clamp(min=_LEAST)
+        cut = int((below[: max(1, size - 1)] - 0.5).abs().argmin())
+        upper.append(torch.arange(size) > cut)
+    return torch.cat(upper)
+
+
+def strongest_threes(
+    tables: Tables, sizes: Sequence[int], upper: Tensor, sums: Tensor, noise: float, wanted: int, *,
+    cells_noise: float, besides: Collection[frozenset[int]] = (),
+) -> Tensor:  # fmt: skip
+    """At most (wanted, 3) columns whose sum is the farthest from what their pairs say; `cells_noise`: of a table's.
+
+    `upper`: which levels of all columns, one after the other, are in their column's upper half.
+    """
+    members = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double()
+    signs = members * torch.where(upper, 1.0, -1.0)[:, None]
+    plain, people = tables.plain(tables.target).cpu().double(), float(tables.people)
+    both = signs.T @ plain @ signs
+    single = signs.T @ tables.ways.cpu().double()
+    every = torch.combinations(torch.arange(len(sizes)), 3)
+    pairs = torch.stack([both[tuple(every[:, two].T)] for two in _TWO], 1)
+    beyond = sums / people - _without_effect(single[every], pairs)
+    clear = beyond.abs() > _BEYOND * math.sqrt(noise**2 + people) / people
+    order = beyond.abs().argsort(descending=True)
+    chosen: list[list[int]] = []
+    for columns in every[order[clear[order]]].tolist():
+        echo = any(len({*columns, *one}) < 5 for one in (*chosen, *besides))
+        if len(chosen) < wanted and not echo:
+            cells = math.prod(sizes[column] for column in columns)
+            chosen += [columns] if is_worth_its_cells(cells, cells_noise, tables.people) else []
+    return torch.tensor(sorted(chosen), dtype=torch.int64).reshape(-1, 3)
+
+
+def _without_effect(single: Tensor, both: Tensor) -> Tensor:
+    """E[s·s·s] of tables of three signs with these means (n, 3) and products of two (n, 3), and no further effect."""
+    sign = torch.tensor([-1.0, 1.0], dtype=single.dtype)
+    cells = torch.full((len(single), 2, 2, 2), 1 / 8, dtype=single.dtype)
+    pairs = []
+    for number, (one, other) in enumerate(_TWO):
+        lone = single[:, one, None, None] * sign[:, None] + single[:, other, None, None] * sign
+        pairs.append(((1 + lone + both[:, number, None, None] * torch.outer(sign, sign)) / 4).clamp(min=_LEAST))
+    for _ in range(_ROUNDS):
+        for pair, axis in zip(pairs, (3, 2, 1), strict=True):
+            cells = cells * (pair / cells.sum(axis).clamp(min=_LEAST)).unsqueeze(axis)
+    return torch.einsum("nabc,a,b,c->n", cells, sign, sign, sign) / cells.sum((1, 2, 3))

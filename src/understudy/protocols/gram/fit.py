@@ -23,13 +23,12 @@ from understudy.models.tables.loss import Triple
 from understudy.models.tables.merged_levels import all_that_was_counted, levels_of_none, never_drawn
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import Tables, read_tables
-from understudy.models.tables.strongest import strongest_pairs, strongest_triples
+from understudy.models.tables.strongest import halves, strongest_pairs, strongest_threes, strongest_triples
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.secure.counts import scaled
 from understudy.protocols.gram.forecast import expectation
 from understudy.protocols.gram.settings import Config
-from understudy.protocols.gram.stages import Counts, Pairs
-from understudy.protocols.gram.threes import Threes, found_threes, halves
+from understudy.protocols.gram.stages import Counts, Pairs, Threes
 from understudy.protocols.joint.found import Found
 
 
@@ -143,8 +142,8 @@ class Chooser:
         assert isinstance(stage, Threes)
         listed = [frozenset(map(names.index, triple)) for triple in self.config.triples]
         sums, spread = found["threes"]
-        return found_threes(
-            self._tables(measured), self.codec(measured).sizes, stage, sums, spread, self.config.searched_triples,
+        return strongest_threes(
+            self._tables(measured), self.codec(measured).sizes, stage.upper, sums, spread, self.config.searched_triples,
             cells_noise=noise, besides=listed,
         )  # fmt: skip
 

@@ -25,8 +25,8 @@ from understudy.data.encoding.reach import Run, reach, within
 from understudy.data.schema import Block, Grid, Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.models.tables.merged_levels import MOST_CELLS, most_width
+from understudy.models.tables.trees import Trees
 from understudy.privacy.secure.counts import movable
-from understudy.protocols.gram.trees import Trees
 
 WIDEST = 8192  # levels of all columns together
 Names = tuple[str, str, str]

@@ -29,21 +29,20 @@ from torch import Tensor
 from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Block, Grid
 from understudy.ground.errors import ConfigError, MessageError
+from understudy.models.tables.trees import Trees, TreesRead, levels_counted, runs_of
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.rows import Rows
 from understudy.protocols.gram.settings import AGAIN, SEARCH, again_share
 from understudy.protocols.gram.settings import Config as Config
-from understudy.protocols.gram.stages import FineTables, Pairs, Spread
-from understudy.protocols.gram.threes import MOST_COLUMNS, Threes
-from understudy.protocols.gram.trees import Trees, TreesRead, levels_counted, runs_of
+from understudy.protocols.gram.stages import FineTables, Pairs, Rows, Threes
 from understudy.protocols.joint import run
 from understudy.protocols.joint.found import Found
-from understudy.protocols.joint.pricing import BlockSpec, CellPricing
+from understudy.protocols.joint.pricing import BlockSpec, CellPricing, Spread
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 
+MOST_COLUMNS = 64  # among which three are searched
 _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
 
 
@@ -164,14 +163,14 @@ class Gram(Study[Rows]):
 
         def of_columns(trees: Mapping[int, Trees]) -> Spread | None:
             nodes = Counter({(g, g): own.moved for g, own in trees.items()})
-            return Spread.least(layout, nodes, colluding) if nodes else None
+            return Spread.least(self.grid, nodes, colluding) if nodes else None
 
         found = {
             "reach": of_columns(layout.tops),
             "fine": of_columns(dict(enumerate(layout.trees))) if layout.buys else None,
-            "pairs": Spread.least(layout, cells, colluding),
-            "threes": Spread.even(layout, math.comb(layout.columns, 3)) if self.config.searched_triples else None,
-            "again": Spread.even(layout, again) if self.second else None,
+            "pairs": Spread.least(self.grid, cells, colluding),
+            "threes": Spread.even(self.grid, math.comb(layout.columns, 3)) if self.config.searched_triples else None,
+            "again": Spread.even(self.grid, again) if self.second else None,
         }
         return {name: spread for name, spread in found.items() if spread is not None}
 

@@ -78,8 +78,8 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     for which pairs of levels are multiplied as all levels were before. By default four where `public_people` says that
     there are 10,000 or more, and else none: they make all of that release noisier, by a sixth with 13 columns, and
     where people are few that costs more than it tells.
-    `searched_triples` (`gram/threes.py`): for tables of 100,000 people or more, where effects of three columns matter
-    that no pair shows. A twentieth of the pairs' budget finds them (benchmarks/scale).
+    `searched_triples` (`tables/strongest.py`): for tables of 100,000 people or more, where effects of three columns
+    matter that no pair shows. A twentieth of the pairs' budget finds them (benchmarks/scale).
     `rules`: nothing is measured for them: what is fitted is the law given the rules, and what is drawn keeps them.
     `most_holders`: nobody can check it over rows without an alignment, so the holders state it; noise is for a person
     who moves every count by so much. Over a grid alignment refuses such people, and the setting is for holders who fear

@@ -1,5 +1,5 @@
-"""The releases of gram: fine tables of all columns, the joint Gram matrix, and some pairs of it once more with
-three-way tables.
+"""The releases of gram, and a holder's rows for them: fine tables of all columns, the joint Gram matrix, a sum of every
+three columns, and some pairs of the matrix once more with three-way tables.
 
 Over rows the matrix Σ x xᵀ of one-hot rows adds up, across columns its blocks are products X_gᵀX_h. A three-way table
 of one group's columns is counted by its holders. Of three columns in two groups, two are with one of them: a holder of
@@ -7,65 +7,109 @@ these forms one column of them, of all pairs of their levels, and multiplies its
 holder of the other group. All such tables of a run go in one product, of which each table's cells alone are released.
 
 Guarantee: a person moves one cell by 1 for every column, pair of columns and three-way table that is marked, and in
-fine tables for every layer of every column's tree. Which levels, pairs and tables a server chose does not change that.
+fine tables for every layer of every column's tree; and every sum of three by 1. Which levels, halves, pairs and tables
+a server chose does not change that.
 """
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.encoding.codec import Codes
+from understudy.data.encoding.codec import Codec, Codes
+from understudy.data.encoding.levels import merged
 from understudy.data.schema import Block
-from understudy.privacy.secure.counts import Moved, mirrored, one_hot, triple_table
+from understudy.ground.errors import MessageError, PartyError, SchemaError
+from understudy.models.tables.trees import Trees
+from understudy.privacy.secure.counts import gram_matrix, mirrored, one_hot, triple_table
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.gram.layout import Layout, Names, Place
-from understudy.protocols.gram.rows import Rows
-from understudy.protocols.gram.trees import Trees
-from understudy.protocols.joint.pricing import BlockSpec
+from understudy.protocols.joint.pricing import BlockSpec, Spread
 from understudy.protocols.joint.stage import Product, Shares, Stage, block_name
 
+if TYPE_CHECKING:
+    from understudy.data.table import Table
 
-@dataclass(frozen=True)
-class Spread:
-    """How a release's noise is spread: each block's σ over the release's, and the cells that a person moves.
+_ROWS = 1 << 18  # that are looked at together: sums of so many signs are exact in float32
 
-    *Blocks differ in σ.* Every holder of a block adds noise, so that σ is left against those who pool theirs: with M
-    holders of whom up to t do, what is released has the variance r·σ², r = M/(M − t) or M (`secure.sums`). A person
-    moves n_b cells of block b, and pays Σ n_b/σ_b², whatever the r_b. At that price the variance of all that is
-    released, Σ n_b·r_b·σ_b², is least for σ_b ∝ r_b^(−¼) (Lagrange: n_b·r_b·σ_b ∝ n_b/σ_b³): a block that carries more
-    shares gets less of each. Across two holders of columns σ is 2^(−¼) of that within one, and the released deviation
-    2^¼ of it. Where all blocks have the same r, as over rows, this is one σ.
+
+class Rows:
+    """Rows in the common order, counted in batches that add up. What is held, and whatever is multiplied, is encoded
+    here, before anything is charged: SchemaError where a row does not fit. Of a long one its cells are held then, in a
+    byte or two each; one that is only counted is encoded at each count anew, and any where bounds were found since.
+
+    Edges: rows of a long table that fit the schema no more, or a person who comes twice by now → PartyError, which
+    names neither.
     """
 
-    factors: Mapping[Block, float]
-    moved: Moved
+    def __init__(self, table: "Table", layout: Layout, group: int) -> None:
+        self._table, self.group = table, group
+        # Of bought levels the fine cell of every value, and ends where they are counted (`Trees.cells`).
+        self._held: tuple[Trees | None, Codes] | None = None
+        if not table.long:
+            self._cells(layout.tops.get(group) or self._trees(layout))
+        self._counted: tuple[Layout, Tensor] | None = None
 
-    @classmethod
-    def least(cls, layout: Layout, cells: Counter[Block], colluding: int) -> "Spread":
-        """The least noise in all for a person who moves so many cells of each block; the largest factor is 1."""
-        shares = {block: len(layout.grid.holders(block)) for block in layout.grid.blocks}
-        ratio = {block: count / max(1, count - colluding) for block, count in shares.items()}  # r
-        least = min(ratio[block] for block in +cells)
-        # Two square roots: the same to the last bit on every machine, as a power need not be.
-        factors = {block: math.sqrt(math.sqrt(least / r)) for block, r in ratio.items()}
-        moved = Counter[float]()
-        for block, count in (+cells).items():
-            moved[factors[block]] += count
-        return cls(factors, tuple(sorted(moved.items())))
+    def codes(self, layout: Layout, start: int, stop: int) -> Codes:
+        """The level of every cell of these people, (people, columns): of rows that are held."""
+        return self._on_levels(self._cells(self._trees(layout))[start:stop], layout)
 
-    @classmethod
-    def even(cls, layout: Layout, cells: int) -> "Spread":
-        """The same noise everywhere: for what is chosen after the price was agreed on."""
-        return cls(dict.fromkeys(layout.grid.blocks, 1.0), ((1.0, cells),))
+    def matrix(self, layout: Layout) -> Tensor:
+        """Σ x xᵀ over one-hot rows: counted once on the same levels, however many releases are made of it."""
+        if self._counted is None or self._counted[0].levels is not layout.levels:
+            sizes = layout.group_sizes[self.group]
+            total = torch.zeros(sum(sizes), sum(sizes), dtype=torch.int64)
+            for codes in self.code_batches(layout):
+                total += gram_matrix(codes, sizes)
+            self._counted = layout, total
+        return self._counted[1]
+
+    def code_batches(self, layout: Layout) -> Iterator[Codes]:
+        """The level of every cell, in parts whose counts are to be added up."""
+        for cells in self.cell_batches(self._trees(layout)):
+            yield self._on_levels(cells, layout)
+
+    def cell_batches(self, trees: Trees | None) -> Iterator[Codes]:
+        """The cell of every value in these trees, or as it is declared, likewise."""
+        if self._held is not None:
+            cells = self._cells(trees)
+            yield from (cells[start : start + _ROWS] for start in range(0, len(cells), _ROWS))
+            return
+        try:
+            for batch in self._table.code_batches():
+                yield self._encode(batch, trees)
+        except SchemaError as error:
+            raise PartyError(
+                "the table cannot be read again as it was when it was opened. The release is paid for, and nothing "
+                "was sent."
+            ) from error
+
+    def _trees(self, layout: Layout) -> Trees | None:
+        return layout.trees[self.group] if layout.buys else None
+
+    def _cells(self, trees: Trees | None) -> Codes:
+        """Of rows that are held: encoded once for the same cells."""
+        if self._held is None or (trees and trees.schema) != (self._held[0] and self._held[0].schema):
+            sizes = Codec(self._table.schema).sizes if trees is None else trees.sizes
+            few = np.min_scalar_type(max(sizes))
+            self._held = trees, self._table.encoded(lambda rows: self._encode(rows, trees).astype(few))
+        return self._held[1]
+
+    def _encode(self, frame: Any, trees: Trees | None) -> Codes:
+        return Codec(self._table.schema).codes(frame) if trees is None else trees.cells(frame)
+
+    def _on_levels(self, cells: Codes, layout: Layout) -> Codes:
+        if layout.levels is None:
+            return cells
+        names, groups = layout.joint.names, layout.levels.groups
+        return merged(cells, [groups[names.index(name)] for name in self._table.schema.names])
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,3 +292,47 @@ class Pairs(Stage[Rows]):
         sizes = self._table_sizes(group)
         ends = accumulate(sizes.values())
         return {n: slice(end - size, end) for (n, size), end in zip(sizes.items(), ends, strict=True)}
+
+
+@dataclass(frozen=True, eq=False)
+class Threes(Stage[Rows]):
+    """One sum of every three columns, Σ s·s·s over people, of signs by two halves of each column's levels: by it those
+    are found that go together beyond their pairs (`models.tables.strongest`). `upper`: which levels of all columns, one
+    after the other, are in their column's upper half.
+    """
+
+    layout: Layout
+    upper: Any
+
+    def __post_init__(self) -> None:
+        good = isinstance(self.upper, Tensor) and self.upper.dtype == torch.bool
+        if not good or self.upper.shape != (sum(self.layout.sizes),):
+            raise MessageError("a half for every level of every column was due. Nothing was charged or sent.")
+
+    @cached_property
+    def blocks(self) -> Mapping[str, BlockSpec]:
+        many = math.comb(self.layout.columns, 3)
+        return {"threes": BlockSpec((0, 0), (many,), math.sqrt(many))}
+
+    def count(self, rows: Rows) -> dict[str, Tensor]:
+        starts = np.cumsum([0, *self.layout.sizes[:-1]])
+        sign = np.where(self.upper.numpy(), np.float32(1), np.float32(-1))
+        total = torch.zeros(math.comb(self.layout.columns, 3), dtype=torch.int64)
+        for codes in rows.code_batches(self.layout):
+            for first in range(0, len(codes), _ROWS):
+                total += sums_of_threes(torch.from_numpy(sign[codes[first : first + _ROWS] + starts]))
+        return {"threes": total}
+
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> tuple[Tensor, float]:
+        """The sums, and the deviation of their noise."""
+        return sums["threes"], noise["threes"]
+
+
+def sums_of_threes(signs: Tensor) -> Tensor:
+    """Σ s·s·s over rows of signs (n, columns), for every three columns, in the order of `torch.combinations`: int64."""
+    found = []
+    for one in range(signs.shape[1] - 2):
+        others = signs[:, one + 1 :]
+        products = (others * signs[:, one, None]).T @ others
+        found.append(products[tuple(torch.combinations(torch.arange(others.shape[1])).T)])
+    return torch.cat(found).long()

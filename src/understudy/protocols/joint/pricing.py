@@ -152,3 +152,37 @@ class CellPricing(Pricing):
         if math.fsum((each.sensitivity / each.factor) ** 2 for each in blocks.values()) > paid * (1 + 1e-9):
             raise PrivacyError("more would be released than was agreed on. Nothing was charged or sent.")
         return {name: scaled(noise, block.factor) for name, block in blocks.items()}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a release's noise is spread: each block's σ over the release's, and the cells that a person moves.
+
+    *Blocks differ in σ.* Every holder of a block adds noise, so that σ is left against those who pool theirs: with M
+    holders of whom up to t do, what is released has the variance r·σ², r = M/(M − t) or M (`secure.sums`). A person
+    moves n_b cells of block b, and pays Σ n_b/σ_b², whatever the r_b. At that price the variance of all that is
+    released, Σ n_b·r_b·σ_b², is least for σ_b ∝ r_b^(−¼) (Lagrange: n_b·r_b·σ_b ∝ n_b/σ_b³): a block that carries more
+    shares gets less of each. Across two holders of columns σ is 2^(−¼) of that within one, and the released deviation
+    2^¼ of it. Where all blocks have the same r, as over rows, this is one σ.
+    """
+
+    factors: Mapping[Groups, float]
+    moved: Moved
+
+    @classmethod
+    def least(cls, grid: Grid, cells: Counter[Groups], colluding: int) -> "Spread":
+        """The least noise in all for a person who moves so many cells of each block; the largest factor is 1."""
+        shares = {block: len(grid.holders(block)) for block in grid.blocks}
+        ratio = {block: count / max(1, count - colluding) for block, count in shares.items()}  # r
+        least = min(ratio[block] for block in +cells)
+        # Two square roots: the same to the last bit on every machine, as a power need not be.
+        factors = {block: math.sqrt(math.sqrt(least / r)) for block, r in ratio.items()}
+        moved = Counter[float]()
+        for block, count in (+cells).items():
+            moved[factors[block]] += count
+        return cls(factors, tuple(sorted(moved.items())))
+
+    @classmethod
+    def even(cls, grid: Grid, cells: int) -> "Spread":
+        """The same noise everywhere: for what is chosen after the price was agreed on."""
+        return cls(dict.fromkeys(grid.blocks, 1.0), ((1.0, cells),))

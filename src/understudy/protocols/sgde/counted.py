@@ -34,9 +34,9 @@ from understudy.privacy.noise import Rng
 from understudy.privacy.secure.counts import needed_noise, noise, shared_noise, spend_of
 from understudy.privacy.secure.moments import moments_event, noise_for
 from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.rows import Rows as GramRows
-from understudy.protocols.gram.stages import Pairs, Spread
-from understudy.protocols.joint.pricing import VectorPricing
+from understudy.protocols.gram.stages import Pairs
+from understudy.protocols.gram.stages import Rows as GramRows
+from understudy.protocols.joint.pricing import Spread, VectorPricing
 from understudy.protocols.joint.stage import Stage
 from understudy.protocols.moments.stages import First, Pooled, Within, finest
 from understudy.protocols.moments.stages import Rows as MomentRows
@@ -106,7 +106,7 @@ class PairCounts(_Sums):
         of_class[self.target] = of_class[:, self.target] = True
         counts, pairs = torch.zeros((), dtype=torch.int64), layout.all_pairs()
         for wanted, sigma in zip((pairs & of_class, pairs & ~of_class), self.blank.noise, strict=True):
-            stage = Pairs(layout, wanted, (), Spread.even(layout, int(wanted.sum())))
+            stage = Pairs(layout, wanted, (), Spread.even(layout.grid, int(wanted.sum())))
             noisy = released_alone(stage, held, sigma, rng)
             counts = counts + stage.read(noisy, dict.fromkeys(noisy, sigma)).gram
         return self._filled({"gram": packed(counts)})
