@@ -37,17 +37,11 @@ from understudy.data.reading.sources import EngineFrame, TableSource, source_at
 from understudy.data.reading.writing import coarsen, coarsen_long
 from understudy.data.schema import BOUGHT, Boolean, Column, Schema, was_bought
 from understudy.data.table import Table, open_table, read_table
+from understudy.ground import errors
 from understudy.ground.check import plain_name
 from understudy.ground.durable import own_folder, replace_json
 from understudy.ground.durable import replace as write
-from understudy.ground.errors import (
-    ArtefactError,
-    BudgetExceeded,
-    ConfigError,
-    LedgerError,
-    SchemaError,
-    UtilityWarning,
-)
+from understudy.ground.errors import ArtefactError, ConfigError, SchemaError, UtilityWarning
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, flatten
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
@@ -182,7 +176,7 @@ def _book(path: Path, name: str, whole: Budget, lifetime: float | None) -> Ledge
     """The holder's ledger. BudgetExceeded where what is begun could not be paid any more."""
     book = open_lifetime_ledger(path, name, whole, lifetime, "lifetime_epsilon", "epsilon")
     if book.budget.delta < whole.delta or book.remaining() < whole.epsilon * (1 - 1e-9):
-        raise BudgetExceeded(
+        raise errors.BudgetExceeded(
             f"{book.holder}: this costs {whole} in all. {book.summary()} Are these other people than those of that "
             f'ledger? Then name="…" (--name) gives them one of their own. If they are the same and the holder agrees, '
             f'`understudy ledger budget {book.path} --epsilon E --reason "…"` allows more. Nothing was charged.'
@@ -224,7 +218,7 @@ def _require_unspent(path: Path, name: str) -> None:
     with Ledger(path, holder=name) as book:
         if not book.spent():
             return
-        raise LedgerError(
+        raise errors.LedgerError(
             f'{path} holds what a frame without a name has paid. Say whose rows these are: name="{name}" if they are '
             f"of the same people, whose prices add up there, or another name for other people. {book.summary()} "
             "Nothing was read or charged."

@@ -184,15 +184,9 @@ def evaluate(
         held_out, strangers, others = read_rows(holdout, wide)
         wide = others.schema
     return compare(
-        rows,
-        made,
-        replace(wide, person=None),
-        holdout=held_out,
-        target=target,
-        another=another,
-        people=(people, strangers),
-        losses=own.losses,
-    )
+        rows, made, replace(wide, person=None), holdout=held_out, target=target, another=another,
+        people=(people, strangers), losses=own.losses,
+    )  # fmt: skip
 
 
 def compare(
@@ -240,17 +234,11 @@ def compare(
     leakages = attack_groups(groups, synthetic, owners=owners, target=target)
     attacks = tuple(attack for leakage in leakages.values() for attack in leakage.attacks)
     return Comparison(
-        evaluation=evaluation,
-        figures=figures,
-        shares=shares,
-        pairs=pairs,
+        evaluation=evaluation, figures=figures, shares=shares, pairs=pairs,
         attacks=attacks or (Attack.absent(What("mia"), NO_OUTSIDERS),),
-        closeness={label: leakage.closeness for label, leakage in leakages.items()},
-        owners=owners,
-        target=target,
-        notes=tuple(notes),
-        losses=tuple(losses),
-    )
+        closeness={label: leakage.closeness for label, leakage in leakages.items()}, owners=owners, target=target,
+        notes=tuple(notes), losses=tuple(losses),
+    )  # fmt: skip
 
 
 def one_row_each(

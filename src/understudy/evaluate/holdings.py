@@ -341,10 +341,7 @@ def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | s
         for group in apart
     ]
     return Holdings(
-        real=joint,
-        schema=join(first),
-        owners={name: group[0] for group in groups for name in tables[group[0]].schema.names},
-        outsiders=apart,
-        notes=tuple(notes),
-        people=None if by_row else joint.index.to_numpy(),
-    )
+        real=joint, schema=join(first),
+        owners={name: group[0] for group in groups for name in tables[group[0]].schema.names}, outsiders=apart,
+        notes=tuple(notes), people=None if by_row else joint.index.to_numpy(),
+    )  # fmt: skip

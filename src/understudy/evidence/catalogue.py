@@ -50,21 +50,13 @@ def croissant(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
         ]
         records.append(mlc.RecordSet(ctx=ctx, id=labels[table], name=labels[table], fields=fields))
     made = mlc.Metadata(
-        ctx=ctx,
-        name=facts.title,
-        description=f"{about.description}. {_made_how(facts)}",
-        license=[about.licence],
-        url=about.url,
-        version="1.0.0",
-        cite_as=f"{facts.title}, {facts.made.isoformat()}, {facts.code}",
+        ctx=ctx, name=facts.title, description=f"{about.description}. {_made_how(facts)}", license=[about.licence],
+        url=about.url, version="1.0.0", cite_as=f"{facts.title}, {facts.made.isoformat()}, {facts.code}",
         creators=[mlc.Organization(ctx=ctx, name=name) for name in about.curators or facts.holders],
-        date_published=datetime.combine(facts.made, time()),
-        distribution=distribution,
-        record_sets=records,
-        data_collection=f"Synthetic. {_made_how(facts)}",
-        data_use_cases=[about.intended_use],
+        date_published=datetime.combine(facts.made, time()), distribution=distribution, record_sets=records,
+        data_collection=f"Synthetic. {_made_how(facts)}", data_use_cases=[about.intended_use],
         personal_sensitive_information=[f"No row is a person's. {facts.guesses}"],
-    )
+    )  # fmt: skip
     body = made.to_json()
     body["@context"] |= {"prov": _PROV}
     body["prov:wasGeneratedBy"] = _provenance(facts)

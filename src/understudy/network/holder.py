@@ -114,18 +114,11 @@ def take_seat(
         return party
 
     return Seat(
-        invitation=identity,
-        policy=policy,
-        ledger=book,
-        description=public,
-        people=policy.people if table is None else _people(opened),
-        build=build,
-        folder=home / "runs",
-        confirm=confirm,
-        withdraw=withdraw,
-        examine=lambda contract: protocol_named(contract.protocol).configured(contract.settings),
+        invitation=identity, policy=policy, ledger=book, description=public,
+        people=policy.people if table is None else _people(opened), build=build, folder=home / "runs", confirm=confirm,
+        withdraw=withdraw, examine=lambda contract: protocol_named(contract.protocol).configured(contract.settings),
         log=log or WatchedLog(home / "audit.jsonl"),
-    )
+    )  # fmt: skip
 
 
 def _nobody(schema: Path, home: Path, box: Any) -> NoRows:

@@ -116,19 +116,14 @@ def load_artefacts(folder: str | Path) -> Artefacts:
     told = piece("run.json", _TABLE) or {}
     described = piece(f"{home}/schema.toml", _schema)
     pieces = Artefacts(
-        folder=folder,
-        card=card,
-        described=described,
+        folder=folder, card=card, described=described,
         drawn=None if home == "model" else _drawn(described, lambda name: piece(name, pd.read_parquet)),
         privacy=piece("privacy.json", _TABLE) or (card or {}).get("privacy"),
         transcript=piece("transcript.json", _ROWS),
         audit=piece("audit.json", _AUDIT) if (folder / "audit.json").exists() else None,
-        settings=piece("run.toml", _RUN_FILE),
-        run=str(told.get("run", "")),
-        rehearsed=bool(told.get("rehearsal", False)),
-        model=home == "model",
-        missing=missing,
-    )
+        settings=piece("run.toml", _RUN_FILE), run=str(told.get("run", "")),
+        rehearsed=bool(told.get("rehearsal", False)), model=home == "model", missing=missing,
+    )  # fmt: skip
     if card is None and pieces.privacy is None and pieces.synthetic is None and told:
         raise ArtefactError(
             f"{folder} holds a run that has not ended: no generator, no synthetic rows and no privacy statement. "

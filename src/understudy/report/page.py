@@ -34,12 +34,12 @@ from understudy.ground.check import readable
 from understudy.ground.errors import ArtefactError, PrivacyError, UnderstudyError
 from understudy.report import plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
-from understudy.report.marks import column_mark, mark, raw_mark
+from understudy.report.marks import RULES, column_mark, mark, raw_mark
 from understudy.report.measure import KINDS, Measured, Timeline, measure, sound, timelines
 from understudy.report.people import People, laid_out, people_shares
 from understudy.report.people import findings as people_findings
 from understudy.report.sheets import drawn_arrays, error_bars, label_table, sheets
-from understudy.report.verdict import RULES, attack_finding, headline, verdict
+from understudy.report.verdict import attack_finding, headline, verdict
 from understudy.report.words import STRENGTHS
 
 PRIVATE, PUBLIC = "report.html", "report-public.html"

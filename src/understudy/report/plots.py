@@ -90,14 +90,11 @@ def interval(low: float, value: float, high: float, fit: float, first: float, la
     at = _across(first, last)
     zero, tick = f"{at(0.0):.2f}%", f"{at(fit):.2f}%"
     return picture(
-        "",
-        24,
-        tag("line", x1=zero, x2=zero, y1=0, y2=24, class_="axis"),
+        "", 24, tag("line", x1=zero, x2=zero, y1=0, y2=24, class_="axis"),
         tag("line", x1=f"{at(low):.2f}%", x2=f"{at(high):.2f}%", y1=12, y2=12, class_="interval control"),
         tag("circle", cx=f"{at(value):.2f}%", cy=12, r=3, class_="dot control"),
-        tag("line", x1=tick, x2=tick, y1=5, y2=19, class_="end fit"),
-        class_="rates",
-    )
+        tag("line", x1=tick, x2=tick, y1=5, y2=19, class_="end fit"), class_="rates",
+    )  # fmt: skip
 
 
 def bars(shares: Shares) -> Markup:

@@ -1,8 +1,5 @@
-"""The verdict in words: what is good, what is not, what it cost. Every word follows from a figure by a stated rule.
-
-`RULES` says in plain words where the lines of the marks (`marks.py`) are drawn; they are conventions, shown on the page
-beside the words.
-The words for ε are the tiers of Ponomareva et al., "How to DP-fy ML" (JAIR 2023).
+"""The verdict in words: what is good, what is not, what it cost. Every word follows from a figure by a rule that
+`marks.RULES` states. The words for ε are the tiers of Ponomareva et al., "How to DP-fy ML" (JAIR 2023).
 """
 
 import math
@@ -10,23 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from understudy.evaluate.attacks.attack import LEAST, Attack
+from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.attacks.rates import LEVEL
 from understudy.evaluate.comparison import Comparison, Shares
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.holdings import Loss
 from understudy.evaluate.utility.fidelity import Evaluation
+from understudy.report import marks
 from understudy.report.marks import (
-    BLUR,
-    CLOSE,
     FAR,
-    LOST,
     NEAR,
-    NONE,
-    OFF,
-    SHORT,
-    SLACK,
-    TINY,
     Mark,
     beyond,
     dependence_mark,
@@ -34,51 +24,14 @@ from understudy.report.marks import (
     not_off,
     place,
     raw_mark,
-    without_dependence,
     words_of,
     worst,
 )
 from understudy.report.words import STRENGTHS, at_price, capital, figure_name, listed, number
 
-STRONG, REASONABLE = 1.0, 10.0
 ENDS = ("value", "floor", "ceiling")
 MOST_NAMED = 5  # columns in one finding
 INDEPENDENT = "independent columns"
-
-RULES = (
-    "Every measure has two ends: what real rows reach (one half of them compared with the other half, or with "
-    "held-out rows), and what a naive table reaches. For single columns the naive table has all levels of the "
-    "schema equally often; for pairs and correlations it has real columns, each shuffled by itself; for a model "
-    "it is a constant guess.",
-    f"“Close”: at most {CLOSE:.0%} of the way from the real end to the naive end. “Partly kept”: at most "
-    f"{LOST:.0%}. “Mostly lost”: beyond that. “No better than …”: at the naive end or past it.",
-    f"Shares of a single column that are at most {NEAR:g} further from the real ones than real rows are from each "
-    "other are close, whatever the naive table reaches: where all levels are equally frequent, it reaches them, too.",
-    f"If the two ends lie within a factor of {SHORT:g}, a table near them is good if real rows are at most "
-    f"{BLUR:g} apart; otherwise it cannot be judged.",
-    f"Where independent columns are at most {NONE:g} further off than real rows are from each other and at most three "
-    f"times as far, or at most {TINY:g} off, there is no dependence to speak of. What counts then is whether synthetic "
-    "rows show any.",
-    "Numbers are judged as they are, not by their bins: by KS and by the shares of zeros, negatives and the most "
-    f"frequent other number. “Close”: at most {SLACK:g} beyond what real rows reach, or twice what they reach; "
-    f"“partly kept”: at most {FAR:g} beyond it. Real rows that stand more than {BLUR:g} apart are too few to call "
-    "anything close. Shares of columns without numbers are judged in the same way. Single columns are as good as the "
-    "worse of their levels and their numbers, correlations as the worst of their measures.",
-    "Real rows are those of the holder, as they came. What the schema could not say of them, because bounds were cut, "
-    "texts were merged or columns left out when it was bought, is named first. A column whose shares or numbers are "
-    f"more than {OFF:g} off is never called close.",
-    "Of people with events a person with all events weighs 1 in every table; other real people are drawn from them. "
-    f"Sums and averages of people are close if they are at most {SLACK:.0%} off, and partly kept up to {FAR:.0%}. "
-    "Memory is how the ranks of a person’s numbers go with those 1, 2 and 5 events later; it is judged as correlations "
-    f"are, and never close where one is more than {OFF:g} off.",
-    "An attack succeeds when it beats its control by more than chance. The labels “took part” are shuffled at "
-    "random among all who were attacked, and we count how often an attack does as well by luck. Over all attacks "
-    f"of a page together (Holm, 1979) any success by luck has a chance of at most {100 * LEVEL:g} %. An attack whose "
-    f"control has fewer than {LEAST} people is not judged. An attack that fails proves nothing about the next attack; "
-    "ε does.",
-    f"ε up to {STRONG:g} is called strong, up to {REASONABLE:g} reasonable, above it weak (Ponomareva et al., "
-    "“How to DP-fy ML”, 2023). It is the largest ε that the statement names, over all from whom a person is protected.",
-)
 
 # Protocols, by the beginning of their name, in which each party judges its own columns and nobody all of them.
 APART = {"verti-gan": "VertiGAN", "vd-gan": "VDGAN"}
@@ -185,9 +138,9 @@ def _with_columns(levels: Finding, shares: Sequence[Shares]) -> Finding:
     """What is said of single columns, by their levels, by their numbers, and by each of them."""
     if not shares or levels.mark == "unknown":
         return levels
-    marks = [raw_mark(share) for share in shares]
-    overall = "poor" if 2 * marks.count("poor") > len(marks) else worst(["partly" if m == "poor" else m for m in marks])
-    close = f"Each by itself, {marks.count('good')} of {len(marks)} columns are close"
+    each = [raw_mark(share) for share in shares]
+    overall = "poor" if 2 * each.count("poor") > len(each) else worst(["partly" if m == "poor" else m for m in each])
+    close = f"Each by itself, {each.count('good')} of {len(each)} columns are close"
     furthest = max(shares, key=lambda share: _off(share).value or 0.0)
     detail = f"{levels.detail} {close}; furthest is “{furthest.column.name}”: {_furthest(furthest)}."
     return _no_better(levels, overall, detail)
@@ -232,14 +185,14 @@ def _furthest(share: Shares) -> str:
 
 def _with_strengths(levels: Finding, figures: Sequence[Figure]) -> Finding:
     """What is said of correlations: the worst of their measures."""
-    marks = {figure: dependence_mark(figure) for figure in figures if figure.value is not None}
-    bad = [figure for figure, mark in marks.items() if mark in ("partly", "poor")]
+    each = {figure: dependence_mark(figure) for figure in figures if figure.value is not None}
+    bad = [figure for figure, mark in each.items() if mark in ("partly", "poor")]
     if levels.mark == "unknown" or not bad:
         return levels
-    lead = next((f for f in bad if marks[f] == "poor"), bad[0])
+    lead = next((f for f in bad if each[f] == "poor"), bad[0])
     ends = f"real rows reach {number(lead.floor)}, {INDEPENDENT} {number(lead.ceiling)}"
     detail = f"{levels.detail} {STRENGTHS[lead.what.measure]}: off by {number(lead.value)}; {ends}."
-    found = _no_better(levels, marks[lead], detail)
+    found = _no_better(levels, each[lead], detail)
     return replace(found, said=_SPURIOUS) if levels.said == _NOTHING else found
 
 
@@ -258,7 +211,7 @@ def judged(figure: Figure, subject: str, naive: str, section: str, limit: str = 
     detail = f"Distance {number(figure.value)}; {ends}."
     marked = mark(figure, near)
     words = words_of(marked) if marked == "good" else _words(figure, naive)
-    if naive == INDEPENDENT and without_dependence(figure):
+    if naive == INDEPENDENT and marks.without_dependence(figure):
         marked = beyond(figure)
         words = _NOTHING if marked == "good" else _SPURIOUS
     if marked == "unknown":
@@ -332,7 +285,7 @@ def _price(privacy: Mapping[str, Any]) -> Finding:
     over = f" over {most} parties" if most > 1 else ""
     if math.isinf(most_spent):
         return Finding("poor", "the run", "has no formal guarantee", "Its ε is infinite: do not publish.", "privacy")
-    mark: Mark = "good" if most_spent <= STRONG else "partly" if most_spent <= REASONABLE else "poor"
+    mark: Mark = "good" if most_spent <= marks.STRONG else "partly" if most_spent <= marks.REASONABLE else "poor"
     tier = {"good": "strong", "partly": "reasonable", "poor": "weak"}[mark]
     said = f"costs each person at most {at_price(most_spent, person['delta'])}{over}"
     detail = (

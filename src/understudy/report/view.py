@@ -14,24 +14,8 @@ from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility.association import Matrix, Pair
 from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.statement import AGAINST
-from understudy.report import plots
-from understudy.report.words import (
-    ATTACKS,
-    CLOSENESS,
-    MEASURES,
-    SCORES,
-    STRENGTHS,
-    at_price,
-    attack_name,
-    best_guess,
-    chance,
-    figure_name,
-    lower_bound,
-    number,
-    percent,
-    signed,
-    size,
-)
+from understudy.report import plots, words
+from understudy.report.words import number
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
@@ -47,16 +31,16 @@ class Line:
 
 
 def lines(figures: Sequence[Figure]) -> list[Line]:
-    low, high = plots.span(figures)
+    (low, high), name = plots.span(figures), words.figure_name
     return [
-        Line(figure_name(f.what), f, plots.strip(f, low, high), number(f.value), number(f.best), number(plots.worst(f)))
+        Line(name(f.what), f, plots.strip(f, low, high), number(f.value), number(f.best), number(plots.worst(f)))
         for f in figures
     ]
 
 
 def downstream(figures: Sequence[Figure]) -> Iterator[tuple[str, str, bool, list[Line]]]:
     """For each score its name, what it means, whether less is better, and a line per model."""
-    for score, (name, meaning) in SCORES.items():
+    for score, (name, meaning) in words.SCORES.items():
         known = [f for f in figures if (f.what.measure, f.what.score) == ("tstr", score)]
         if known:
             yield name, meaning, known[0].better == "lower", lines(known)
@@ -65,11 +49,11 @@ def downstream(figures: Sequence[Figure]) -> Iterator[tuple[str, str, bool, list
 def attacks(results: Sequence[Attack]) -> Iterator[dict[str, Any]]:
     """Each attack with its meaning and measures; leading are the first one, copies, and what succeeds."""
     for attack in results:
-        name, asks = attack_name(attack.what)
-        rows = [(MEASURES.get(m.name, m.name), plots.rates(m), m) for m in attack.measures]
+        name, asks = words.attack_name(attack.what)
+        rows = [(words.MEASURES.get(m.name, m.name), plots.rates(m), m) for m in attack.measures]
         yield {
             "name": name,
-            "kind": ATTACKS.get(attack.what.measure, (attack.name, ""))[0],
+            "kind": words.ATTACKS.get(attack.what.measure, (attack.name, ""))[0],
             "asks": asks,
             "reason": attack.reason,
             "note": attack.note,
@@ -81,7 +65,7 @@ def attacks(results: Sequence[Attack]) -> Iterator[dict[str, Any]]:
 def closeness(groups: Mapping[str, Sequence[Figure]]) -> list[tuple[str, str, str, str, bool]]:
     """How near synthetic rows come to training rows: name, group, value, unseen people's, whether less is better."""
     return [
-        (CLOSENESS.get(f.what.measure, f.name), group, number(f.value), number(f.best), f.better == "lower")
+        (words.CLOSENESS.get(f.what.measure, f.name), group, number(f.value), number(f.best), f.better == "lower")
         for group, figures in groups.items()
         for f in figures
         if f.value is not None
@@ -126,9 +110,9 @@ def furthest_pairs(
             pair.one,
             pair.other,
             " × ".join(dict.fromkeys(filter(None, (whose.get(pair.one), whose.get(pair.other))))),
-            STRENGTHS[pair.measure],
-            signed(pair.real),
-            signed(pair.synthetic),
+            words.STRENGTHS[pair.measure],
+            words.signed(pair.real),
+            words.signed(pair.synthetic),
         )
         for pair in [*seen.values()][:8]
     ]
@@ -142,7 +126,7 @@ def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
         if found is None or found.median is None:
             continue
         figures = {figure.what.measure: figure for figure in found.figures}
-        words = {"zero_share": "zeros", "negative_share": "negative"}
+        kinds = {"zero_share": "zeros", "negative_share": "negative"}
         spike = f"exactly {found.shown(found.spike or 0.0)}"
         rows.append(
             {
@@ -153,7 +137,7 @@ def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
                 "moved": number(figures["wasserstein"].value),
                 "quantiles": [(found.shown(real), found.shown(made)) for real, made in found.quantiles],
                 "shares": [
-                    (words.get(name, spike), f"{percent(real)} %", f"{percent(made)} %")
+                    (kinds.get(name, spike), f"{words.percent(real)} %", f"{words.percent(made)} %")
                     for name, (real, made) in found.shares.items()
                     if max(real, made) >= 0.005
                 ],
@@ -166,7 +150,7 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
     """The privacy statement in cells, or None where it is damaged."""
     try:
         several = len(statement["parties"]) > 1
-        whom = {who: words for who, words in AGAINST.items() if several or who != "another_party"}
+        whom = {who: said for who, said in AGAINST.items() if several or who != "another_party"}
         person = statement["person"]
         exact = person.get("right_guesses", {})
         return {
@@ -175,18 +159,18 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
             "same_people": bool(person["same_people"]) and several,
             "one_release": bool(person.get("one_release")),
             "most_holders": int(person.get("most_holders", 1)),
-            "delta": chance(person["delta"]),
+            "delta": words.chance(person["delta"]),
             "person": [
                 (
-                    words,
+                    said,
                     shown(person["epsilon"][who]),
-                    best_guess(person["epsilon"][who], person["delta"], exact.get(who)),
+                    words.best_guess(person["epsilon"][who], person["delta"], exact.get(who)),
                 )
-                for who, words in whom.items()
+                for who, said in whom.items()
             ]
             + [
-                (str(words), shown(price), best_guess(price, person["delta"]))
-                for words, price in person.get("together", ())
+                (str(said), shown(price), words.best_guess(price, person["delta"]))
+                for said, price in person.get("together", ())
             ],
             "parties": [_party(party, whom) for party in statement["parties"]],
             "pure": any(p.get("epsilon_sum", {}).get("server") is not None for p in statement["parties"]),
@@ -206,17 +190,17 @@ def _party(party: Mapping[str, Any], whom: Mapping[str, str]) -> dict[str, Any]:
     return {
         "name": party["name"],
         "people": "not disclosed" if party["people"] is None else f"{party['people']:,}",
-        "delta": chance(party["delta"]),
+        "delta": words.chance(party["delta"]),
         "rounds": f"{party['rounds']:,}",
-        "allowed": f"{at_price(budget['epsilon'], budget['delta'])} against {budget['against']}",
+        "allowed": f"{words.at_price(budget['epsilon'], budget['delta'])} against {budget['against']}",
         "rows": [
             (
-                words,
+                said,
                 shown(party["epsilon"][who]),
                 shown(party["epsilon_round"][who]),
                 shown(party.get("epsilon_sum", {}).get(who)),
             )
-            for who, words in whom.items()
+            for who, said in whom.items()
         ],
         "uses": [f"{side}{use['count']:,} × {use['words']}" for side, uses in sides.items() for use in uses],
         "noise": party["noise"],
@@ -232,10 +216,10 @@ def transcript(rows: Sequence[Mapping[str, Any]], *, sizes: bool) -> dict[str, l
                 "party": str(row["party"]),
                 "meaning": re.sub("`([^`]*)`", r"“\1”", str(row.get("meaning", ""))),
                 "count": f"{row['count']:,}",
-                "down": size(row["down_bytes"]) if sizes else "",
-                "up": size(row["up_bytes"]) if sizes else "",
+                "down": words.size(row["down_bytes"]) if sizes else "",
+                "up": words.size(row["up_bytes"]) if sizes else "",
                 "paid": f"{row['paid']:,}" if row["paid"] else "–",
-                "price": at_price(row["epsilon"]) if row["paid"] else "–",
+                "price": words.at_price(row["epsilon"]) if row["paid"] else "–",
             }
             kinds.setdefault(str(row["ask"]), []).append(cells)
     except DAMAGED:
@@ -257,12 +241,12 @@ def audit(body: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None
     try:
         views = [
-            (str(one["adversary"]), lower_bound(one["observed"]), lower_bound(one["any_noise"]))
+            (str(one["adversary"]), words.lower_bound(one["observed"]), words.lower_bound(one["any_noise"]))
             for one in body["views"]
         ]
         return {
             "passed": bool(body["passed"]),
-            "claimed": at_price(body["claimed"], body["delta"]),
+            "claimed": words.at_price(body["claimed"], body["delta"]),
             "views": views,
             "confidence": f"{100 * body['confidence']:g} %",
             "trials": f"{body['trials']:,}",

@@ -16,25 +16,11 @@ from typing import Any
 
 import pandas as pd
 
+from understudy.data import kinds
 from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.features import Features
 from understudy.data.encoding.population import Population
-from understudy.data.kinds import (
-    ARRAYS,
-    FLAT,
-    TABLE,
-    VISITS,
-    AnyRows,
-    ArraySchema,
-    Family,
-    NoRows,
-    PublicSchema,
-    Rows,
-    distinct,
-    load_schema,
-    read_rows,
-    side_by_side,
-)
+from understudy.data.kinds import FLAT, TABLE, VISITS, ArraySchema, NoRows, PublicSchema, load_schema, read_rows
 from understudy.data.reading.files import Source
 from understudy.data.table import read_table
 from understudy.data.visits import TwoSources, Visits, VisitSchema
@@ -50,11 +36,11 @@ from understudy.runs.registry import protocol_named, require_priced
 
 # A DataFrame or a path, or two of them; rows with their description in them; or nothing, at an aggregator.
 Held = Source | TwoSources | Population | ArrayTable[Any] | Visits | NoRows
-Opened = AnyRows | Population | NoRows
+Opened = kinds.AnyRows | Population | NoRows
 Schemas = Mapping[str, PublicSchema | str | Path]
 Budgets = Budget | float | Mapping[str, Budget | float]
-# Rows that were read before, by a description that is in them.
-_READ: Family[ArraySchema | VisitSchema, ArrayTable[Any] | Visits] = Family(
+# kinds.Rows that were read before, by a description that is in them.
+_READ: kinds.Family[ArraySchema | VisitSchema, ArrayTable[Any] | Visits] = kinds.Family(
     ArraySchema | VisitSchema, ArrayTable | Visits
 )
 
@@ -240,7 +226,7 @@ def open_held(held: Mapping[str, Held], schemas: Schemas, *, same_people: bool) 
         raise ConfigError(f"{missing[0]} has no schema. Nothing was read or charged.")
     public = loaded_schemas({name: schemas[name] for name in tables})
     if same_people and (flat := FLAT.among(public)):
-        side_by_side(distinct(flat))
+        kinds.side_by_side(kinds.distinct(flat))
     opened: dict[str, Opened] = {}
     for name, source in held.items():
         if isinstance(source, Population | NoRows):
@@ -268,9 +254,9 @@ def open_holdout(holdout: Held, described: PublicSchema | Features, target: str 
     return Population.from_table(read_table(holdout, replace(described, person=None)), target)
 
 
-def open_public(public: Held, described: PublicSchema | Features) -> Rows:
+def open_public(public: Held, described: PublicSchema | Features) -> kinds.Rows:
     """Public rows to begin from, read as the parties read theirs; each row stands for itself."""
-    if ARRAYS.holds(public):
+    if kinds.ARRAYS.holds(public):
         return public
     if isinstance(public, Population | NoRows | Mapping) or VISITS.holds(public) or not FLAT.describes(described):
         raise ConfigError("public rows are a table, series or images by a schema. Nothing was charged.")

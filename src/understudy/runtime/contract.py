@@ -4,24 +4,9 @@ The server offers it, each party checks it against its holder's policy and signs
 answers nothing outside it (`runtime.session`). Its price binds by `Ledger.within`, also where the holder's ledger has
 room for more.
 
-What a holder allows stands in one TOML file, its policy, which is read before any contract is signed:
-
-    protocols = ["verti-gan"]     # which systems may run here
-    epsilon_run = 2.0             # the most that one run may cost a person here
-    epsilon_total = 8.0           # the most that all runs may cost; the ledger's own limit binds besides
-    delta = 1e-6                  # the largest δ
-    people = 1000                 # with fewer people than this here, every run is refused
-    accept = "ask"                # "ask" a person about every contract, or accept "always" within these limits
-    partners = ["insurer"]        # who else may take part; leave it out for anybody
-    against = "anyone"            # "outsider" also lets runs that protect less from the server and the parties
-    message_mb = 1024             # the largest message
-    people_are_elsewhere = false  # true: other holders of rows may also hold some of these people
-
-    [settings]                    # the least and the most that a setting of a contract may be; others are free
-    clip_norm = [0.1, 10]
-    penalty = [0, 100]
-
-Whatever a policy says, a contract whose settings the protocol itself refuses is not signed (`Seat.examine`).
+What a holder allows stands in one TOML file, its policy (`Policy`; `understudy join --example` prints one), which is
+read before any contract is signed. Whatever it says, a contract whose settings the protocol itself refuses is not
+signed (`Seat.examine`).
 
 Guarantee: a contract that a policy has not passed is not signed, and no row is read for it.
 """
@@ -144,16 +129,17 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    protocols: tuple[str, ...]
-    epsilon_run: float
-    epsilon_total: float
-    delta: float
-    people: int = 1000
-    accept: str = "ask"
-    partners: tuple[str, ...] | None = None
-    against: str = "anyone"
-    message_mb: int = 1024
-    people_are_elsewhere: bool = False
+    protocols: tuple[str, ...]  # which systems may run here
+    epsilon_run: float  # the most that one run may cost a person here
+    epsilon_total: float  # the most that all runs may cost; the ledger's own limit binds besides
+    delta: float  # the largest δ
+    people: int = 1000  # with fewer people than this here, every run is refused
+    accept: str = "ask"  # a person about every contract, or "always" within these limits
+    partners: tuple[str, ...] | None = None  # who else may take part; None: anybody
+    against: str = "anyone"  # "outsider" also lets runs that protect less from the server and the parties
+    message_mb: int = 1024  # the largest message
+    people_are_elsewhere: bool = False  # whether other holders of rows may also hold some of these people
+    # the least and the most that a setting of a contract may be; others are free
     settings: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

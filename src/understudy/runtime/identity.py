@@ -170,12 +170,9 @@ def load_server(folder: str | Path) -> ServerIdentity:
     for what, name in (("authority's", "ca.pem"), ("server's", "server.pem")):
         check_time(f"The {what} certificate", parts[name], "`understudy federation renew --server` makes a new one")
     return ServerIdentity(
-        authority=parts["ca.pem"],
-        certificate=parts["server.pem"],
-        key=parts["server.key"],
-        roster=roster,
+        authority=parts["ca.pem"], certificate=parts["server.pem"], key=parts["server.key"], roster=roster,
         folder=folder,
-    )
+    )  # fmt: skip
 
 
 def check_time(whose: str, certificate: str | bytes, then: str, now: datetime | None = None) -> None:
@@ -273,14 +270,10 @@ class Authority:
         with self._locked():
             self._pin(party, certificate, **({"once": True} if once else {}))
         return Invitation(
-            federation=self.roster.name,
-            party=party,
-            address=self.roster.address,
-            authority=(self.folder / "ca.pem").read_text(),
-            certificate=certificate.decode(),
-            key=certificates.key_pem(key).decode(),
-            once=once,
-        )
+            federation=self.roster.name, party=party, address=self.roster.address,
+            authority=(self.folder / "ca.pem").read_text(), certificate=certificate.decode(),
+            key=certificates.key_pem(key).decode(), once=once,
+        )  # fmt: skip
 
     def _sign(self, name: str, key: PublicKey, days: int, use: Any = FOR_PARTY, **more: Any) -> bytes:
         try:

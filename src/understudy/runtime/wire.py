@@ -17,14 +17,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from torch import Tensor
 
 from understudy.ground import errors
-from understudy.ground.errors import (
-    AlignmentError,
-    BudgetExceeded,
-    MessageError,
-    PartyError,
-    PrivacyError,
-    UnderstudyError,
-)
+from understudy.ground.errors import AlignmentError, BudgetExceeded, MessageError, PartyError, UnderstudyError
 from understudy.ground.pack import LIMIT, Value, pack, unpack
 from understudy.privacy.accounts.ledger import Receipt
 from understudy.protocols.core import Message, Paid, Public
@@ -146,7 +139,7 @@ def spoken_bytes(party: str, error: Exception) -> bytes:
     kind = type(error).__name__ if isinstance(error, UnderstudyError) else "PartyError"
     if isinstance(error, _SPOKEN):
         text = str(error) if str(error).startswith(party) else f"{party}: {error}"
-    elif isinstance(error, PrivacyError):
+    elif isinstance(error, errors.PrivacyError):
         text = f"{party}: its ledger or its privacy checks stopped the answer. Nothing was sent."
     else:
         text = f"{party}: failed inside ({type(error).__name__}). Nothing was sent; its own log says more."

@@ -110,12 +110,9 @@ def singling_out(tables: Attacked, *, columns: int = 3, predicates: int = 1000, 
     inside, outside = _targets(tables, people, rng)
     tried, naive = len(guesses), random_predicates(table, space, columns, len(guesses), rng)
     measure = Measure(
-        "success",
-        _rate(*matches(guesses, inside)),
-        _rate(*matches(guesses, outside)),
-        _rate(*matches(naive, inside)),
+        "success", _rate(*matches(guesses, inside)), _rate(*matches(guesses, outside)), _rate(*matches(naive, inside)),
         by_luck(guesses, inside, outside, seed=seed),
-    )
+    )  # fmt: skip
     note = (
         f"{tried:,} of {predicates:,} predicates, on {people:,} of {len(train):,} training and {people:,} of "
         f"{len(holdout):,} held-out rows"

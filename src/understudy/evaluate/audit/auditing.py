@@ -177,14 +177,10 @@ def audit_protocol(
         sides = {f"{SERVER}, {LEARNED}": learned(there, gone)}
     doubt = (1 - confidence) / len(sides)  # shared, so that all views hold together
     return AuditResult(
-        claimed=price,
-        delta=delta,
-        confidence=confidence,
-        trials=done,
-        seconds=time.monotonic() - begun,
+        claimed=price, delta=delta, confidence=confidence, trials=done, seconds=time.monotonic() - begun,
         views=tuple(View.of(name, scores, claimed, delta, 1 - doubt) for name, scores in sides.items()),
         notes=(*case.notes, *_words(claimed)),
-    )
+    )  # fmt: skip
 
 
 def _enough(trials: int, confidence: float) -> None:

@@ -138,12 +138,9 @@ def _asked_once(
         return named(value)
 
     return Case(
-        target=target,
-        parties=parties,
-        train=ask,
-        scores={who: score},
+        target=target, parties=parties, train=ask, scores={who: score},
         notes=(f"{PEOPLE} people, each asked once {what} that was made up to find the canary", UNREAD),
-    )
+    )  # fmt: skip
 
 
 def canary_reports(party: Party, replies: list[Reply]) -> list[float]:

@@ -67,12 +67,9 @@ class SumsAudit:
             return heard[0]
 
         return Case(
-            target=self.target,
-            parties=self.seats,
-            train=train,
-            scores={f"{SERVER}, {who}": lambda party, replies: evidence(heard[0])},
-            notes=(what, UNREAD),
-        )
+            target=self.target, parties=self.seats, train=train,
+            scores={f"{SERVER}, {who}": lambda party, replies: evidence(heard[0])}, notes=(what, UNREAD),
+        )  # fmt: skip
 
     def seats(self, present: bool, trial: int) -> dict[str, Party]:
         return {

@@ -23,15 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from sklearn import ensemble
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.ensemble import (
-    AdaBoostClassifier,
-    AdaBoostRegressor,
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, f1_score, recall_score, roc_auc_score
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -211,12 +204,12 @@ def _classifier(model: str, classes: int, stop_early: bool, seed: int) -> Any:
                 hidden_layer_sizes=(100,), early_stopping=stop_early, n_iter_no_change=5, random_state=seed
             )
         case "forest":
-            return RandomForestClassifier(100, n_jobs=-1, random_state=seed)
+            return ensemble.RandomForestClassifier(100, n_jobs=-1, random_state=seed)
         case "adaboost":
-            return AdaBoostClassifier(n_estimators=50, random_state=seed)
+            return ensemble.AdaBoostClassifier(n_estimators=50, random_state=seed)
         case "boosting":
             steps = 100 if classes == 2 else max(10, 100 // classes)  # each step grows a tree per class
-            return HistGradientBoostingClassifier(max_iter=steps, early_stopping=False, random_state=seed)
+            return ensemble.HistGradientBoostingClassifier(max_iter=steps, early_stopping=False, random_state=seed)
     return LogisticRegression(max_iter=200)
 
 
@@ -226,11 +219,11 @@ def _regressor(model: str, rows: int, seed: int) -> Any:
             network = MLPRegressor(hidden_layer_sizes=(100,), early_stopping=rows >= ENOUGH_TO_STOP, random_state=seed)
             return TransformedTargetRegressor(network, transformer=StandardScaler())
         case "forest":
-            return RandomForestRegressor(100, max_features="sqrt", n_jobs=-1, random_state=seed)
+            return ensemble.RandomForestRegressor(100, max_features="sqrt", n_jobs=-1, random_state=seed)
         case "adaboost":
-            return AdaBoostRegressor(n_estimators=50, random_state=seed)
+            return ensemble.AdaBoostRegressor(n_estimators=50, random_state=seed)
         case "boosting":
-            return HistGradientBoostingRegressor(early_stopping=False, random_state=seed)
+            return ensemble.HistGradientBoostingRegressor(early_stopping=False, random_state=seed)
     return Ridge()
 
 

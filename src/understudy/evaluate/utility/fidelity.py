@@ -149,13 +149,9 @@ def evaluate_tables(
     if target is not None:
         figures += _learn(frames, codes, schema, left_out, target, task, models=models, rows=rows, seed=seed)
     return Evaluation(
-        figures=tuple(figures),
-        columns=columns,
-        left_out=left_out,
-        sizes={name: len(frame) for name, frame in frames.items()},
-        correlations=linear,
-        numbers=numbers,
-    )
+        figures=tuple(figures), columns=columns, left_out=left_out,
+        sizes={name: len(frame) for name, frame in frames.items()}, correlations=linear, numbers=numbers,
+    )  # fmt: skip
 
 
 def _values(

@@ -126,12 +126,9 @@ def _column(column: Binned, real: Values, synthetic: Values, pairs: Sequence[tup
     quantiles = zip(*(np.quantile(table, QUANTILES).tolist() for table in (real, synthetic)), strict=True)
     before, after = (_shares(column, table, spike) for table in (real, synthetic))
     return Numbers(
-        column=column,
-        figures=figures,
-        quantiles=tuple(quantiles),
-        shares={name: (before[name], after[name]) for name in before},
-        spike=spike,
-    )
+        column=column, figures=figures, quantiles=tuple(quantiles),
+        shares={name: (before[name], after[name]) for name in before}, spike=spike,
+    )  # fmt: skip
 
 
 def _distances(column: Binned, real: Values, other: Values, spike: float | None) -> dict[str, float]:

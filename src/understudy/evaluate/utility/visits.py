@@ -40,15 +40,8 @@ from scipy import sparse
 from understudy.data.column import Integer, Real
 from understudy.data.reading.files import Source
 from understudy.data.table import read_table
-from understudy.data.visits import (
-    SeveralVisits,
-    TwoSources,
-    VisitCodes,
-    VisitLayout,
-    VisitSchema,
-    count_visits,
-    read_visits,
-)
+from understudy.data.visits import SeveralVisits, TwoSources, VisitCodes, VisitLayout, VisitSchema, read_visits
+from understudy.data.visits.counts import count_visits
 from understudy.data.visits.reading import two_sources
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.utility.downstream import Examples, downstream

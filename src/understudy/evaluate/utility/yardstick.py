@@ -62,13 +62,10 @@ class Yardstick:
         codes = [real, synthetic, *([] if holdout is None else [holdout])]
         truth, *others = parts(codes)
         return cls(
-            schema=schema,
-            truth=truth,
-            tables=(others[0], others[1], others[2]),
-            values=parts([table.astype(np.float64) for table in codes] if values is None else values),
-            owners=owners,
+            schema=schema, truth=truth, tables=(others[0], others[1], others[2]),
+            values=parts([table.astype(np.float64) for table in codes] if values is None else values), owners=owners,
             seed=seed,
-        )
+        )  # fmt: skip
 
     def figures(self, ways: Sequence[int] = (1, 2, 3, 4)) -> tuple[Figure, ...]:
         """k-way marginals and correlations, each between its ends; named as in `fidelity`."""

@@ -31,23 +31,11 @@ _AFTER, _KINDS = 4, 64  # after so many others of its kind, of so many kinds, th
 _log = logging.getLogger(__name__)
 
 
-def join(
-    seat: Seat,
-    *,
-    address: str | None = None,
-    patience: float = 86_400.0,
-    pause: float = 0.5,
-    longest_pause: float = 30.0,
-    silence: float = SILENCE,
-) -> Contract:
-    """Take part in one run, until the server ends it; the contract that was kept.
-
-    Dials again whenever the stream breaks or nothing is heard for `silence` seconds, after a pause that doubles and is
-    drawn at random, and gives up with PartyError when the server could not be reached for `patience` seconds, turns
-    this party away, or has called the run off. What a run has recorded is deleted when the server has ended it.
+def join(seat: Seat, *, address: str | None = None, **manners: float) -> Contract:
+    """Take part in one run, until the server ends it; the contract that was kept. `manners`: of a `Line`. PartyError
+    when the server turns this party away, or has called the run off. What was recorded is deleted at the end.
     """
-    address = address or seat.invitation.address
-    line = _Line(seat.invitation, address, seat.log, patience, pause, longest_pause, silence)
+    line = Line(seat.invitation, address or seat.invitation.address, seat.log, **manners)
     attendance = _Attendance(seat, line)
     seat.sweep()
     try:
@@ -65,13 +53,11 @@ def enrol(
     *,
     address: str | None = None,
     log: AuditLog | None = None,
-    patience: float = 86_400.0,
-    pause: float = 0.5,
-    longest_pause: float = 30.0,
+    **manners: float,
 ) -> Invitation:
     """Exchange an invitation for an identity with this key; again if the answer was lost. PartyError: not the first."""
     log = log or AuditLog(None)
-    line = _Line(invitation, address or invitation.address, log, patience, pause, longest_pause)
+    line = Line(invitation, address or invitation.address, log, **manners)
     request = certificates.request(key, invitation.party)
 
     async def converse(call: Any) -> bytes:
@@ -87,12 +73,9 @@ def enrol(
         raise MessageError(f"{invitation.party}: the server certified another key than ours. Nothing was kept.")
     log.write("enrolled", certificate=certificates.fingerprint(certificate))
     return replace(
-        invitation,
-        certificate=certificate.decode(),
-        key=certificates.key_pem(key).decode(),
-        once=False,
+        invitation, certificate=certificate.decode(), key=certificates.key_pem(key).decode(), once=False,
         invitation=invitation.fingerprint,
-    )
+    )  # fmt: skip
 
 
 class _Broken(Exception):  # noqa: N818
@@ -100,15 +83,18 @@ class _Broken(Exception):  # noqa: N818
 
 
 @dataclass
-class _Line:
-    """A party's way to the server: dials until a conversation has come to its end."""
+class Line:
+    """A party's way to the server: dials until a conversation has come to its end. Dials again whenever the stream
+    breaks or nothing is heard for `silence` seconds, after a pause that doubles and is drawn at random; PartyError when
+    the server could not be reached for `patience` seconds.
+    """
 
     identity: Invitation
     address: str
     log: AuditLog
-    patience: float
-    pause: float
-    longest_pause: float
+    patience: float = 86_400.0
+    pause: float = 0.5
+    longest_pause: float = 30.0
     silence: float = SILENCE
     contact: float = field(default_factory=time.monotonic)  # when the server was last heard
 
@@ -167,7 +153,7 @@ class _Line:
 class _Attendance:
     """What outlives a stream: the session with the party in it."""
 
-    def __init__(self, seat: Seat, line: _Line) -> None:
+    def __init__(self, seat: Seat, line: Line) -> None:
         self.seat, self.line = seat, line
         self.session: Session | None = None
         # The contract that is being looked at, by a policy or a person: that goes on while the line is broken.

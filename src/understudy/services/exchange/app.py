@@ -36,13 +36,10 @@ CHECKERS = PROCESSES  # uploads that are looked at in the same moment: each take
 
 def build_app(exchange: Exchange) -> FastAPI:
     app = skeleton.service(
-        "understudy exchange",
-        "Silos offer and take generators that were trained with differential privacy.",
-        exchange.limits,
-        lambda request: request.method == "PUT" and "/offers/" in request.url.path,
-        page=error_page,
+        "understudy exchange", "Silos offer and take generators that were trained with differential privacy.",
+        exchange.limits, lambda request: request.method == "PUT" and "/offers/" in request.url.path, page=error_page,
         realm="understudy exchange",
-    )
+    )  # fmt: skip
     app.state.exchange = exchange
     app.state.checkers = anyio.CapacityLimiter(CHECKERS)
     app.state.turns = {}  # silo → its lock, while one of its offers is looked at

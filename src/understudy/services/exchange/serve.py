@@ -60,16 +60,8 @@ def server_for(exchange: Exchange, *, host: str = "127.0.0.1", port: int = 8600,
 
 
 def read_pool(path: str | Path) -> tuple[str, Requirements]:
-    """A pool written down, for whoever runs the exchange: its name and what it requires.
-
-        name = "ward"
-        schema = "ward.toml"          # beside this file
-        target = "outcome"            # the class column; for images a name, with classes = [0, 1, …]
-        epsilon = 1.5
-        delta = 1e-5
-        networks = ["class-decoder"]  # left out: all that SGDE knows
-        largest = 1_000_000           # bytes of weights
-
+    """A pool written down, for whoever runs the exchange: its name and what it requires (docs/exchange.md). For
+    images `target` is a name, with `classes`; `networks` and `largest`, in bytes of weights, may be left out.
     ConfigError names the file and what is wrong with it.
     """
     path = Path(path)

@@ -22,21 +22,9 @@ from sqlalchemy.orm import Session
 from understudy.ground.errors import ExchangeError, UnderstudyError
 from understudy.ground.pack import MOST_HEADER
 from understudy.protocols.sgde.offer import Requirements
+from understudy.services.exchange import database as tables
 from understudy.services.exchange.checker import checkers
-from understudy.services.exchange.database import (
-    MEMBER,
-    NAME,
-    Caller,
-    Database,
-    Event,
-    Member,
-    Offer,
-    Pool,
-    Refusals,
-    Token,
-    issue,
-    now,
-)
+from understudy.services.exchange.database import Caller, Database, Event, Member, Offer, Pool, Refusals, Token, now
 from understudy.services.exchange.offer_file import Store, Upload
 from understudy.services.web.limits import Limits
 
@@ -76,7 +64,7 @@ class Exchange:
     def add_pool(self, caller: Caller, name: str, requirements: Requirements) -> Pool:
         """Found a pool; 409 if there is one of that name."""
         self._admin(caller)
-        if not re.fullmatch(NAME, name):
+        if not re.fullmatch(tables.NAME, name):
             raise ExchangeError(
                 422, f"a pool's name is made of up to 64 letters, digits, dots, dashes and underscores, not {name!r}."
             )
@@ -221,11 +209,11 @@ class Exchange:
         self._admin(caller)
         return self.database.all(select(Token).order_by(Token.created, Token.id))
 
-    def add_token(self, caller: Caller, silo: str, *, role: str = MEMBER, pool: str | None = None) -> str:
+    def add_token(self, caller: Caller, silo: str, *, role: str = tables.MEMBER, pool: str | None = None) -> str:
         self._admin(caller)
         if pool is not None:
             self.pool(caller, pool)
-        token = issue(self.database, silo, role=role, pool=pool)
+        token = tables.issue(self.database, silo, role=role, pool=pool)
         with self.database.write() as session:
             self._log(session, caller, f"token for {silo}", 201, pool=pool)
         return token
