@@ -12,7 +12,7 @@ from understudy.ground.errors import ConfigError
 from understudy.models.moments.fit import Centres, centres, directions, fit_cells
 from understudy.models.moments.gaussians import CellGaussians, mapped_through, match_shades, shades_map
 from understudy.models.moments.released import CELLS, bought_norm
-from understudy.models.plan import expected
+from understudy.models.plan import on_paper, shapes_of
 
 FRAME = Frame((4, 5), 2, 12)
 RNG = torch.Generator().manual_seed(0)
@@ -175,7 +175,7 @@ def test_cells_are_drawn_by_their_shares_and_know_their_class() -> None:
 
 def test_a_description_that_asks_for_too_much_is_refused_before_it_takes_memory() -> None:
     honest = CellGaussians(FRAME, classes=2, cells=2, directions=3).describe()
-    assert expected(CellGaussians.from_description, honest)["factors"][1] == (4, 3, 3)
+    assert shapes_of(on_paper(honest))["factors"][1] == (4, 3, 3)
     for bad in (
         {"classes": 1 << 20},
         {"directions": 13},
