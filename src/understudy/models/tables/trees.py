@@ -30,9 +30,8 @@ from understudy.data.encoding.levels import Levels
 from understudy.data.encoding.reach import clipped, likely_run
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
-from understudy.models.tables.fine_tables import even_but_for_spikes, fine_table, layer_sizes, layers_of
+from understudy.models.tables.fine_tables import Counted, even_but_for_spikes, fine_table, layer_sizes, layers_of
 from understudy.models.tables.merged_levels import bought_levels
-from understudy.models.tables.smooth_law import Counted
 
 _LOOKS = 3  # at which cells have people in them, and how many these are
 _FEW, _NEXT = 5.0, 0.25  # deviations: in the last cell where people are, and how many may be in the next
