@@ -18,10 +18,9 @@ from understudy.data.encoding.population import Population
 from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.local.em_mds import EmMds, MagRr, SubMds
 from understudy.privacy.local.piecewise import Duchi, DuchiValue, FedSel, Hybrid, Piecewise, PiecewiseValue, PmSub
 from understudy.privacy.local.reporter import LEAST_EPSILON, MOST_EPSILON, cohort, within
-from understudy.privacy.local.selection import Naive, Proportional, Ps
+from understudy.privacy.local.selection import EmMds, MagRr, Naive, Proportional, Ps, SubMds
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.people import class_means, fed_stdg, fed_wae, lopub, sign_ds, wake_sleep

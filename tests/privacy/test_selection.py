@@ -9,9 +9,8 @@ import torch
 from scipy.stats import chisquare
 
 from understudy.ground.errors import ConfigError
-from understudy.privacy.local.em_mds import EmMds, MagRr, RateDecay, SubMds, largest_size
 from understudy.privacy.local.reporter import Report, TopSets, categorical, distinct, fine, subset
-from understudy.privacy.local.selection import Naive, Ps
+from understudy.privacy.local.selection import EmMds, MagRr, Naive, Ps, RateDecay, SubMds, largest_size
 from understudy.privacy.noise.rng import SecureRng
 
 
@@ -68,12 +67,13 @@ def test_em_mds_ratio_over_all_sets_is_at_most_exp_epsilon_and_reaches_it():
             assert max(logs) - min(logs) >= epsilon * (1 - 1e-9)
 
 
-def test_em_mds_with_one_index_is_ps():
+def test_ps_has_the_probabilities_of_equation_3_6():
     for dims, top, _, epsilon in SETTINGS:
-        one, ps = (EmMds(dims=dims, top=top, chosen=1, epsilon=epsilon), Ps(dims=dims, top=top, epsilon=epsilon))
-        torch.testing.assert_close(one.law, ps.law, rtol=1e-13, atol=0)
-        assert ps.share == pytest.approx(math.exp(epsilon) * top / (dims - top + math.exp(epsilon) * top))
-        assert [one.log_probability(h) for h in (0, 1)] == pytest.approx([ps.log_probability(h) for h in (0, 1)])
+        ps, lift = Ps(dims=dims, top=top, epsilon=epsilon), math.exp(epsilon)
+        own = lift / (dims - top + lift * top)
+        assert ps.share == pytest.approx(top * own, rel=1e-13)
+        assert ps.law.tolist() == pytest.approx([(dims - top) * own / lift, top * own], rel=1e-13)
+        assert [ps.log_probability(h) for h in (0, 1)] == pytest.approx([math.log(own / lift), math.log(own)])
 
 
 def test_em_mds_keeps_its_digits_in_ten_million_dimensions():

@@ -1,7 +1,7 @@
 """What a cohort of clients sends under local privacy, what the server makes of it, and the exact draws behind it.
 
 A `Reporter` turns one update a client into one small message a client; the server adds the messages up. What
-chooses (`selection`, `em_mds`) sends a sign and a few indices, what estimates a mean (`piecewise`) noisy
+chooses (`selection`) sends a sign and a few indices, what estimates a mean (`piecewise`) noisy
 values. Both are a `Report`, so a protocol takes either.
 
 SignDS-FL, Algorithm 1, lines 6–9: Δ̂[j] = s for j ∈ J, else 0; the mean over the N clients.

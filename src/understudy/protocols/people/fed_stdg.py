@@ -22,9 +22,8 @@ from understudy.ground.pack import Value
 from understudy.ground.settings import NOT_NEGATIVE, TRUTH, WHOLE, between, setting
 from understudy.models.nets.rwae import Rwae
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
-from understudy.privacy.local.em_mds import MagRr, RateDecay
 from understudy.privacy.local.reporter import Reporter
-from understudy.privacy.local.selection import Ps
+from understudy.privacy.local.selection import MagRr, Ps, RateDecay
 from understudy.protocols.people.fed_wae import FedWae, FedWaeParty
 from understudy.protocols.people.host import ADJACENCY, Round
 from understudy.protocols.people.reporting import MOST_PENALTY, SELECTION, Settings, to_message

@@ -20,10 +20,9 @@ from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.settings import POSITIVE, WHOLE, Declared, Takes, between, choice, setting, whole_to
 from understudy.models.cohort.training import OPTIMIZERS
 from understudy.privacy.accounts.accounting import DpEvent
-from understudy.privacy.local.em_mds import EmMds, SubMds, largest_size
 from understudy.privacy.local.piecewise import Duchi, FedSel, Hybrid, Piecewise, PmSub
 from understudy.privacy.local.reporter import Report, Reporter, check_clip, check_epsilon
-from understudy.privacy.local.selection import Naive, Proportional, Ps
+from understudy.privacy.local.selection import EmMds, Naive, Proportional, Ps, SubMds, largest_size
 from understudy.privacy.noise import FastRng, Rng
 from understudy.protocols.core import settings as usual
 
