@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from understudy.privacy.local.nearest_codes import NearestCodes
+from understudy.privacy.local.naming import NearestCodes
 
 Load = Callable[..., ModuleType]
 

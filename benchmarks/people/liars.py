@@ -24,7 +24,7 @@ from understudy.generators.generator import Generator
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.local.subset_selection import SubsetSelection
+from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.people.one_report import protocol
 from understudy.protocols.people.one_report.party import OneReportParty, Round, lengths, randomized

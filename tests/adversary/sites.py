@@ -23,7 +23,7 @@ from understudy.data.encoding.frame import on_diagonal
 from understudy.models.tables.trees import Trees
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.gradients.pate import GradientVote
-from understudy.privacy.local.nearest_codes import NearestCodes
+from understudy.privacy.local.naming import NearestCodes
 from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.secure.channel import Channel
 from understudy.privacy.secure.moments import sensitivity

@@ -21,7 +21,7 @@ from understudy.data.samples import toy
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.local.subset_selection import SubsetSelection
+from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.people.one_report import protocol
 from understudy.protocols.people.one_report.party import (

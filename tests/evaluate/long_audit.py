@@ -51,9 +51,8 @@ from understudy.evaluate.audit.joint_canary import AggregatorsAudit, JointAudit,
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients import critic
-from understudy.privacy.local.nearest_codes import NearestCodes
+from understudy.privacy.local.naming import NearestCodes, SubsetSelection
 from understudy.privacy.local.selection import EmMds
-from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import DiscreteGaussianNoise, Normals, SecureRng
 from understudy.privacy.secure import counts as secure_counts
 from understudy.privacy.secure import moments as secure_moments

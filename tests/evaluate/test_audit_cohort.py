@@ -11,7 +11,7 @@ from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, rep
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.local.nearest_codes import NearestCodes
+from understudy.privacy.local.naming import NearestCodes
 from understudy.privacy.local.selection import Ps
 from understudy.protocols.people import class_means, sign_ds
 from understudy.protocols.people.one_report import party as one_report_party

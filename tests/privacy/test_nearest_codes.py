@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from understudy.ground.errors import ConfigError
-from understudy.privacy.local.nearest_codes import MOST_CODES, Codebook, NearestCodes
+from understudy.privacy.local.naming import MOST_CODES, Codebook, NearestCodes
 from understudy.privacy.noise.rng import SecureRng
 
 EPSILONS = (1e-6, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 50.0)

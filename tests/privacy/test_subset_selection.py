@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp
-from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
+from understudy.privacy.local.naming import MOST_CELLS, SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 
 EPSILONS = [1e-6, 0.01, 0.5, 1.0, math.log(3), 2.0, 4.0, 8.0, 36.0, 50.0]

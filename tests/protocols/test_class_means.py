@@ -18,7 +18,7 @@ from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, 
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.local.nearest_codes import NearestCodes
+from understudy.privacy.local.naming import NearestCodes
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.class_means import PROTOCOL, Begin, ClassMeansParty, Config, Round, train
 from understudy.protocols.people.host import Reported

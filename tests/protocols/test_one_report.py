@@ -22,7 +22,7 @@ from understudy.ground.errors import BudgetExceeded, ConfigError, MessageError, 
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.local.subset_selection import SubsetSelection
+from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core import Ask
 from understudy.protocols.core.base import Settle

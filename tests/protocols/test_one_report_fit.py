@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from understudy.ground.errors import MessageError
-from understudy.privacy.local.subset_selection import SubsetSelection
+from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.one_report import fit
 from understudy.protocols.people.one_report.fit import Heard, _Term, fit_reports, noise_edge, one_ways

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.privacy.local.subset_selection import SubsetSelection
+from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.one_report import given_target
 from understudy.protocols.people.one_report.fit import Heard

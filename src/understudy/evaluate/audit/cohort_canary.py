@@ -29,8 +29,8 @@ from understudy.evaluate.audit.auditing import UNREAD, Case, seat
 from understudy.evaluate.audit.canaries import ROUNDS
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.local.reporter import Report
-from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.protocols.core import Parties, Party, Reply
 from understudy.protocols.people import class_means
 from understudy.protocols.people.host import HostParty, Reported

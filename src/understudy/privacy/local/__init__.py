@@ -1,3 +1,3 @@
 """What one person sends by themselves under local privacy: choices of coordinates (`selection`), noisy values
-(`piecewise`), bits (`rappor`), one set of cells (`subset_selection`), one of many codewords (`nearest_codes`).
+(`piecewise`), bits (`rappor`), one set of cells or one of many codewords (`naming`).
 """

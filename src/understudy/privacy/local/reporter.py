@@ -11,11 +11,8 @@ members of a class relabels the result: all outcomes of one pattern are equally 
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -31,7 +28,6 @@ MOST_EPSILON = 50.0  # e⁻⁵⁰ is still far above 2⁻¹⁰⁶, the grain of 
 # with dims up to 10⁹, all that is made of them is far from the ends of a float
 LEAST_CLIP = 1e-12
 MOST_CLIP = 1e12
-GRAIN = 1 << 62  # of a share that no float may stand before
 _CHUNK = 2**24  # update values in work at a time
 
 
@@ -120,30 +116,6 @@ class MeanMechanism(LocalMechanism):
     def claims(self, values: Tensor, indices: Tensor, scale: float) -> Report:
         values, indices = values.to(torch.float32), indices.to(torch.int32)
         return Report(dims=self.dims, values=values, indices=indices, scale=scale)
-
-
-class NamingMechanism(LocalMechanism, ABC):
-    """A report names one of many options, or some, of which a few are each e^ε times likelier than the others."""
-
-    @property
-    @abstractmethod
-    def favoured(self) -> tuple[int, int]:
-        """How many are likelier, and of how many."""
-
-    @cached_property
-    def kept_reports(self) -> int:
-        """How many of 2⁶² reports name a favoured option, or hold the person's own. Rounded down, from two floats below
-        `exp`, whose last digit may be wrong.
-        """
-        named, options = self.favoured
-        lift = Fraction(math.nextafter(math.nextafter(math.exp(self.epsilon), 0), 0))
-        return math.floor(named * lift / (named * lift + options - named) * GRAIN)
-
-    @property
-    def odds(self) -> Fraction:
-        """How much likelier a favoured option is than another, exactly: at most e^ε."""
-        (named, options), kept = self.favoured, self.kept_reports
-        return Fraction(kept * (options - named), (GRAIN - kept) * named)
 
 
 def cohort(updates: Tensor, dims: int | None = None) -> Tensor:

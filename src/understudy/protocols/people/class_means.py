@@ -3,7 +3,7 @@
 A row is a vector of slow cosine coefficients in a public frame. A share of the people report on where they are, which
 gives the mean of all. Every other person reports on the direction from that centre in which their row lies, a vector of
 length 1 in the block of their class. A report is the number of one codeword, two bytes, of as little error as ε allows
-(`privacy/local/nearest_codes.py`). The mean of the codewords in a block is the mean direction of the class times its
+(`privacy/local/naming.py`). The mean of the codewords in a block is the mean direction of the class times its
 share; a row's class is that of the direction it is most along.
 
 Guarantee: all that a person ever sends in the run costs `epsilon_total`, pure, against anyone, the server included,
@@ -35,7 +35,7 @@ from understudy.ground.settings import WHOLE, Takes, between, setting, whole_to
 from understudy.models.cohort.classifier import LogisticRegression
 from understudy.models.moments.fit import without_noise
 from understudy.privacy.accounts.accounting import PureDp
-from understudy.privacy.local.nearest_codes import STEP, Codebook, NearestCodes
+from understudy.privacy.local.naming import STEP, Codebook, NearestCodes
 from understudy.privacy.local.reporter import check_epsilon
 from understudy.protocols.core import Parties
 from understudy.protocols.core.common_rule import all_alike

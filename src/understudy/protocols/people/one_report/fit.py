@@ -30,7 +30,7 @@ from torch import Tensor
 from understudy.models.kernels.optimisers import Adam
 from understudy.models.tables.bayes import one_hot
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.privacy.local.subset_selection import SubsetSelection
+from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise import FastRng
 from understudy.protocols.people.one_report.party import ColumnSet
 

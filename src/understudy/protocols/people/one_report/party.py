@@ -35,8 +35,8 @@ from understudy.ground.pack import Value
 from understudy.ground.settings import WHOLE, Takes, between, setting, whole_to
 from understudy.models.network import MOST_COMPONENTS
 from understudy.privacy.accounts.accounting import PureDp
+from understudy.privacy.local.naming import MOST_CELLS, SubsetSelection
 from understudy.privacy.local.reporter import check_epsilon
-from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
 from understudy.privacy.noise import Rng
 from understudy.protocols.core import Paid
 from understudy.protocols.core import settings as usual
@@ -208,7 +208,7 @@ class ReportForm:
 
     16 bytes   key: random, names the report
     2          the set's number, high byte first
-    …          the report (`subset_selection`), and zeros up to the longest of the round
+    …          the report (`naming`), and zeros up to the longest of the round
     """
 
     mechanisms: list[SubsetSelection]

@@ -3,7 +3,7 @@
 The server fits a mixture of products to all reports together, at a small ε with columns that are independent given the
 target.
 
-Nobody is trusted: a report is ε-LDP by subset selection (`privacy/local/subset_selection.py`) and small, one to a few
+Nobody is trusted: a report is ε-LDP by subset selection (`privacy/local/naming.py`) and small, one to a few
 bytes. What columns people are asked about is planned in two rounds (`plan.py`), each person in one; what becomes of the
 reports stands in `fit.py` and `given_target.py`.
 
@@ -30,7 +30,7 @@ from understudy.ground.errors import ConfigError
 from understudy.models.network import pick_device
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
+from understudy.privacy.local.naming import MOST_CELLS, SubsetSelection
 from understudy.protocols.core import Parties
 from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_ways
 from understudy.protocols.people.one_report.given_target import fit_given_target
