@@ -43,9 +43,8 @@ from common.loaders import IMAGES
 from common.options import quick
 from understudy.data.encoding.frame import Frame
 from understudy.data.images import ImageSchema
-from understudy.models.moments.bayes import bayes_rule
 from understudy.models.moments.fit import centres, directions, fit_cells, fit_one_release
-from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.gaussians import CellGaussians, bayes_rule
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.moments import Crowd, bounded, needed_multipliers, noise_for

@@ -6,8 +6,7 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from understudy.data.encoding.frame import UNIT, Frame
-from understudy.models.moments.bayes import FLOOR, bayes_rule
-from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.gaussians import FLOOR, CellGaussians, bayes_rule
 
 
 @pytest.mark.parametrize("cells", [1, 2])

@@ -29,8 +29,7 @@ from understudy.ground.check import not_negative, one_of, whole
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.models.cohort.classifier import Mlp
 from understudy.models.cohort.training import learned
-from understudy.models.moments.bayes import bayes_rule
-from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.gaussians import CellGaussians, bayes_rule
 from understudy.models.offered import OfferedMoments
 from understudy.models.pool import Pool
 from understudy.models.tables.mixture import MixtureOfProducts
