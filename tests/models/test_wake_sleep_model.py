@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from understudy.ground.errors import ConfigError
-from understudy.models.nets.wae import TableWae
-from understudy.models.nets.wake_sleep import adam, cut, decoder_size, dream, encoder_size, first_model, sleep, wake
+from understudy.models.nets.wae import TableWae, adam, cut, decoder_size, dream, encoder_size, first_model, sleep, wake
 from understudy.privacy.noise.rng import FastRng
 
 NETWORK = TableWae((2, 3, 1, 4), hidden=5, latent=2)  # slots: 1 + 3 + 1 + 4

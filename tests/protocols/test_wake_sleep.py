@@ -15,7 +15,7 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Schema
 from understudy.ground.errors import ConfigError, PartyError
-from understudy.models.nets.wake_sleep import decoder_size, first_model
+from understudy.models.nets.wae import decoder_size, first_model
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.common_rule import common_rule

@@ -1,6 +1,6 @@
 """Wake-sleep over people: their reports train a decoder, and its synthetic rows train the encoder at no price.
 
-Hinton, Dayan, Frey, Neal (Science 1995; `models/nets/wake_sleep`), under the rounds of DP-Fed-WAE (Jiang, dissertation,
+Hinton, Dayan, Frey, Neal (Science 1995; `models/nets/wae.py`), under the rounds of DP-Fed-WAE (Jiang, dissertation,
 TUM 2024, Algorithm 5), with the mean of the last models as the result (Polyak, Juditsky, SIAM J. Control 1992).
 Paper → code: T → rounds, N → cohort, γ → global_rate, ε → epsilon_total, t_r → cap, ξ = k/2d → top.
 
@@ -27,8 +27,7 @@ from understudy.data.encoding.features import Slots
 from understudy.data.kinds import Rows
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import NOT_NEGATIVE, WHOLE, between, setting
-from understudy.models.nets.wae import TableWae
-from understudy.models.nets.wake_sleep import cut, decoder_size, encoder_size, first_model, sleep, wake
+from understudy.models.nets.wae import TableWae, cut, decoder_size, encoder_size, first_model, sleep, wake
 from understudy.privacy.local.reporter import Reporter
 from understudy.privacy.noise import FastRng
 from understudy.protocols.people.fed_wae import FedWae
