@@ -48,6 +48,7 @@ class ArraySchema(Document):
     a release has such a bound, longer rows are pulled in to it."""
 
     kind: ClassVar[str]
+    array: ClassVar[str]  # what that of the rows is called in a file of several
     sides: ClassVar[int]  # along which values swing
     needs: ClassVar[tuple[str, ...]]  # keys of a file
     person: str | None = None
@@ -259,7 +260,7 @@ class ArrayTable(Generic[S]):
     source: str
     # (rows,), as places among the declared ones; of several columns among all combinations
     classes: Codes | None = field(repr=False, default=None)
-    long: ClassVar[bool] = False  # read part by part whenever rows are needed (`images.ImageFolder`)
+    long: ClassVar[bool] = False  # read part by part whenever rows are needed (`array_folder`)
 
     def __post_init__(self) -> None:
         if not len(self.values):

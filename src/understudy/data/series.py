@@ -28,13 +28,15 @@ what is left of a stretch after its last whole window is not used.
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.arrays import NO_CLASS, ArraySchema, ArrayTable, Codes
+from understudy.data.array_folder import beside_readers, holds_arrays, read_arrays
+from understudy.data.arrays import ArraySchema, ArrayTable, Codes
 from understudy.data.column import Categorical, Real
 from understudy.data.reading.cells import Fault, days, floats
 from understudy.data.reading.files import Source
@@ -50,6 +52,7 @@ class SeriesSchema(ArraySchema):
     """The channels, the length, and the columns that say which row belongs where."""
 
     kind: ClassVar[str] = "series"
+    array: ClassVar[str] = "series"
     sides: ClassVar[int] = 1
     needs: ClassVar[tuple[str, ...]] = ("length", "channels")
     channels: tuple[Real, ...]
@@ -185,12 +188,20 @@ Series = ArrayTable[SeriesSchema]
 
 def read_series(source: Source | NDArray[Any], schema: SeriesSchema, name: str | None = None) -> Series:
     """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema; or an array
-    (series, steps, channels) that is cut already."""
-    if isinstance(source, np.ndarray):
-        return Series.alone(source, schema, name)
-    readers = {channel.name: cell_reader(channel, schema.gap) for channel in schema.channels}
-    readers |= {key: id_reader(key, one_row_each=False) for key in (schema.person, schema.series) if key}
-    readers |= {target.name: cell_reader(target, NO_CLASS) for target in schema.targets}
+    (series, steps, channels) that is cut already, or what holds such arrays.
+
+    Edges: windows of arrays whose persons nobody names → SchemaError, as one series may have several of them."""
+    in_files = holds_arrays(source)
+    if in_files or isinstance(source, np.ndarray):
+        if schema.stride is not None and schema.person is None and not schema.windows_are_people:
+            raise SchemaError(
+                "an array does not say which windows are of one series, and so of one person: the schema has to name "
+                "the person, or windows_are_people. Nothing was read."
+            )
+        return read_arrays(Path(str(source)), schema, name) if in_files else Series.alone(source, schema, name)
+    readers = {channel.name: cell_reader(channel, schema.gap) for channel in schema.channels} | beside_readers(schema)
+    if schema.series is not None:
+        readers[schema.series] = id_reader(schema.series, one_row_each=False)
     if schema.time is not None:
         readers[schema.time] = Reader(True, partial(_read_times, schema.time))
     raw, cells = read_columns(source, readers, name)

@@ -19,10 +19,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from understudy.data.array_folder import rows_in
 from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures, tensor
 from understudy.data.encoding.values import starts_of
-from understudy.data.images import ImageSchema, load_images
+from understudy.data.images import ImageSchema
 from understudy.data.table import Table
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError, SchemaError
@@ -166,9 +167,10 @@ def _starts(sizes: NDArray[np.integer[Any]]) -> Tensor:
 def read_labelled_images(path: str | Path, schema: ImageSchema, *, target: str, labels: Sequence[Label]) -> Population:
     """The people of a .npz file, with images by this schema and, in the array `target`, the class of each."""
     path = Path(path)
-    images, people, classes = load_images(path, schema, target)
+    images, beside = rows_in(path, schema, target)
     pixels = schema.scaled(images, path.name)
     try:
-        return Population.from_arrays(pixels, classes[target], classes=labels, people=people)
+        people = beside.get(schema.person or "")
+        return Population.from_arrays(pixels, beside[target], classes=labels, people=people)
     except SchemaError as error:
         raise SchemaError(f"{path.name}: {error}") from None
