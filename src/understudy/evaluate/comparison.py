@@ -49,16 +49,9 @@ class Leakage:
 
 
 def attack_tables(
-    train: Rows,
-    holdout: Rows,
-    synthetic: Rows,
-    schema: Schema,
-    *,
-    owners: Mapping[str, str] | None = None,
-    secrets: Sequence[str] | None = None,
-    targets: int = 1000,
-    seed: int = 0,
-) -> Leakage:
+    train: Rows, holdout: Rows, synthetic: Rows, schema: Schema, *, owners: Mapping[str, str] | None = None,
+    secrets: Sequence[str] | None = None, targets: int = 1000, seed: int = 0,
+) -> Leakage:  # fmt: skip
     """Attack a table made from `train`, `holdout` as control; link people between `owners`, infer `secrets`."""
     whole(targets=targets)
     names = schema.names
@@ -190,20 +183,11 @@ def evaluate(
 
 
 def compare(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    schema: Schema,
-    *,
-    holdout: pd.DataFrame | None = None,
-    outsiders: Sequence[Outsiders] = (),
-    owners: Mapping[str, str] | None = None,
-    target: str | None = None,
-    models: Sequence[str] = MODELS,
-    another: bool = False,
-    people: tuple[People, People] = (None, None),
-    notes: Sequence[str] = (),
-    losses: Sequence[Loss] = (),
-) -> Comparison:
+    real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, *, holdout: pd.DataFrame | None = None,
+    outsiders: Sequence[Outsiders] = (), owners: Mapping[str, str] | None = None, target: str | None = None,
+    models: Sequence[str] = MODELS, another: bool = False, people: tuple[People, People] = (None, None),
+    notes: Sequence[str] = (), losses: Sequence[Loss] = (),
+) -> Comparison:  # fmt: skip
     """Measure all of it. `holdout` are real rows that no generator saw; `outsiders` such rows by party. `people` says
     whose each row of `real` and of `holdout` is, where that is known: attacks then look at one row of each person, by
     lot, and at nobody of the training people among the others.
@@ -261,13 +245,9 @@ def one_row_each(
 
 
 def attack_groups(
-    groups: Sequence[Outsiders],
-    synthetic: pd.DataFrame,
-    *,
-    owners: Mapping[str, str] | None = None,
-    target: str | None = None,
-    seed: int = 0,
-) -> dict[str, Leakage]:
+    groups: Sequence[Outsiders], synthetic: pd.DataFrame, *, owners: Mapping[str, str] | None = None,
+    target: str | None = None, seed: int = 0,
+) -> dict[str, Leakage]:  # fmt: skip
     """Every attack that needs tables alone, by its group's label, judged together (`judge`); the target is inferred."""
     leakages = {}
     for group in groups:
@@ -286,14 +266,10 @@ def attack_groups(
 
 
 def column_shares(
-    schema: Schema,
-    synthetic: pd.DataFrame,
-    real: pd.DataFrame | None = None,
-    *,
-    owners: Mapping[str, str] | None = None,
-    figures: Mapping[str, Figure] | None = None,
+    schema: Schema, synthetic: pd.DataFrame, real: pd.DataFrame | None = None, *,
+    owners: Mapping[str, str] | None = None, figures: Mapping[str, Figure] | None = None,
     numbers: Mapping[str, Numbers] | None = None,
-) -> tuple[Shares, ...]:
+) -> tuple[Shares, ...]:  # fmt: skip
     """The shares of every column's levels, with the figures of the column where there are any."""
     codec = Codec(schema)
     tables = [codec.codes(rows) for rows in (synthetic, real) if rows is not None]

@@ -43,14 +43,9 @@ SIDE_BY_SIDE = 10  # events of a person, at most, of each kind, in the row that 
 
 
 def array_figures(
-    real: Rows,
-    synthetic: Rows,
-    schema: ArraySchema,
-    *,
-    holdout: Rows | None = None,
-    epochs: int = 5,
+    real: Rows, synthetic: Rows, schema: ArraySchema, *, holdout: Rows | None = None, epochs: int = 5,
     steps: int = 1_000,
-) -> tuple[Figure, ...]:
+) -> tuple[Figure, ...]:  # fmt: skip
     """All figures of images or series in two files, and a third that is unseen; without it a fifth is kept out."""
     own, made = opened(real, schema), opened(synthetic, kind_of(schema).as_drawn(schema))
     seen = None if holdout is None else opened(holdout, schema)
@@ -127,15 +122,9 @@ def _pixels(table: Arrays) -> NDArray[np.float32]:
 
 
 def evaluate_images(
-    real: Labelled,
-    synthetic: Labelled,
-    test: Labelled,
-    *,
-    classes: int,
-    rows: int = 10_000,
-    epochs: int = 5,
+    real: Labelled, synthetic: Labelled, test: Labelled, *, classes: int, rows: int = 10_000, epochs: int = 5,
     seed: int = 0,
-) -> tuple[Figure, ...]:
+) -> tuple[Figure, ...]:  # fmt: skip
     """Accuracy, balanced accuracy, macro-F1 and AUC of `small_cnn`, named like `tstr_cnn_acc`."""
     whole(classes=classes, rows=rows, epochs=epochs)
     rng = np.random.default_rng([seed, 0])

@@ -110,15 +110,9 @@ class FlowerParties(RemoteParties):
     """The parties of one contract behind a Flower grid; answers may take `patience` seconds, looks `pause`."""
 
     def __init__(
-        self,
-        grid: Grid,
-        contract: Contract,
-        roster: Roster,
-        *,
-        kinds: tuple[type[Said], ...],
-        patience: float = 3600.0,
-        pause: float = 0.1,
-    ) -> None:
+        self, grid: Grid, contract: Contract, roster: Roster, *, kinds: tuple[type[Said], ...],
+        patience: float = 3600.0, pause: float = 0.1,
+    ) -> None:  # fmt: skip
         positive(patience=patience, pause=pause)
         super().__init__(contract, kinds)
         self.patience = patience

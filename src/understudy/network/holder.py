@@ -77,20 +77,11 @@ def identity_of(invitation: Invitation, home: Path, **more: Any) -> Invitation:
 
 
 def take_seat(
-    identity: Invitation,
-    *,
-    table: Path | None,
-    schema: Path,
-    policy: Policy,
-    home: Path,
-    ledger: Path | None = None,
-    noise: str = "secure",
-    confirm: Callable[[Contract], bool] | None = None,
-    withdraw: Callable[[Contract], None] | None = None,
-    log: WatchedLog | None = None,
-    watch: Watcher | None = None,
+    identity: Invitation, *, table: Path | None, schema: Path, policy: Policy, home: Path, ledger: Path | None = None,
+    noise: str = "secure", confirm: Callable[[Contract], bool] | None = None,
+    withdraw: Callable[[Contract], None] | None = None, log: WatchedLog | None = None, watch: Watcher | None = None,
     box: Any = None,
-) -> Seat:
+) -> Seat:  # fmt: skip
     """Open rows and ledger, and say how a party is built; without a `table` one of nobody, or of a `box`'s uploads."""
     name = identity.party
     held: Held = _nobody(schema, home, box) if table is None else table

@@ -108,18 +108,10 @@ class _AnotherFile(Exception):  # noqa: N818  (a turn, not a fault)
 
 
 def serve_file(
-    file: RunFile,
-    federation: Path,
-    *,
-    resume: bool = False,
-    listen: str | None = None,
-    patience: float = 3600.0,
-    away: float | None = None,
-    wait: float = 7 * 86_400.0,
-    linger: float = 10.0,
-    changed: Callable[[], RunFile | None] | None = None,
-    ready: Callable[[GrpcParties, Status], None] | None = None,
-) -> tuple[Result, Path]:
+    file: RunFile, federation: Path, *, resume: bool = False, listen: str | None = None, patience: float = 3600.0,
+    away: float | None = None, wait: float = 7 * 86_400.0, linger: float = 10.0,
+    changed: Callable[[], RunFile | None] | None = None, ready: Callable[[GrpcParties, Status], None] | None = None,
+) -> tuple[Result, Path]:  # fmt: skip
     """Carry out a run file whose holders are elsewhere; its artefacts lie in the folder that is returned.
 
     `wait` is how many seconds all parties may take to join and sign, `patience` how long one answer may take, `away`

@@ -65,13 +65,9 @@ class _Asked:
 
 
 def measure(
-    run: Artefacts,
-    *,
-    parties: Sequence[str] | None = None,
-    tables: Mapping[str, Any] | None = None,
-    holdout: Source | None = None,
-    target: str | None = None,
-) -> Measured:
+    run: Artefacts, *, parties: Sequence[str] | None = None, tables: Mapping[str, Any] | None = None,
+    holdout: Source | None = None, target: str | None = None,
+) -> Measured:  # fmt: skip
     """Compare the synthetic rows with the real rows that can be read here."""
     if run.model:
         return Measured(reason="the run trained a model and made no synthetic rows.")
@@ -186,15 +182,9 @@ def _schema(run: Artefacts, schema: Schema, party: str) -> Schema:
 
 
 def compared(
-    real: Path,
-    synthetic: Path,
-    schema: Path,
-    *,
-    holdout: Path | None = None,
-    target: str | None = None,
-    another: bool = False,
-    page: bool = False,
-) -> tuple[list[str], Comparison | People | None]:
+    real: Path, synthetic: Path, schema: Path, *, holdout: Path | None = None, target: str | None = None,
+    another: bool = False, page: bool = False,
+) -> tuple[list[str], Comparison | People | None]:  # fmt: skip
     """Two sets of rows side by side, for `understudy evaluate`: lines, and what a page is made of, if there is one."""
     described = load_any(schema)
     if TABLE.describes(described):

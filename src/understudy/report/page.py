@@ -105,15 +105,9 @@ def write_evaluation_page(comparison: Comparison | People, out: str | Path, *, n
 
 
 def _write(
-    path: Path,
-    now: datetime | None,
-    *,
-    private: bool,
-    real: Measured,
-    run: Artefacts | None = None,
-    books: Mapping[str, Timeline | str] | None = None,
-    title: str = "",
-) -> Path:
+    path: Path, now: datetime | None, *, private: bool, real: Measured, run: Artefacts | None = None,
+    books: Mapping[str, Timeline | str] | None = None, title: str = "",
+) -> Path:  # fmt: skip
     left = run or Artefacts()
     statement = left.privacy if sound(left) else None
     short = {name: b.check for name, b in (books or {}).items() if isinstance(b, Timeline) and not b.agrees}

@@ -50,12 +50,9 @@ class People:
 
 
 def compare_people(
-    real: Mapping[str, pd.DataFrame],
-    synthetic: Mapping[str, pd.DataFrame],
-    schema: VisitSchema | SeveralVisits,
-    *,
+    real: Mapping[str, pd.DataFrame], synthetic: Mapping[str, pd.DataFrame], schema: VisitSchema | SeveralVisits, *,
     holdout: Any = None,
-) -> People:
+) -> People:  # fmt: skip
     """Real people beside drawn ones: tables by their names, as `visit_tables` reads them."""
     found = people_figures(dict(real), dict(synthetic), schema, holdout=holdout)
     attacks = tuple(one for one in found if isinstance(one, Attack))

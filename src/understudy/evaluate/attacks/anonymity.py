@@ -207,14 +207,9 @@ def _order(space: Space) -> tuple[NDArray[np.bool_], Ints]:
 
 
 def linkability(
-    tables: Attacked,
-    left: Sequence[int],
-    right: Sequence[int],
-    *,
-    neighbours: int = 1,
-    targets: int = 1000,
+    tables: Attacked, left: Sequence[int], right: Sequence[int], *, neighbours: int = 1, targets: int = 1000,
     seed: int = 0,
-) -> Attack:
+) -> Attack:  # fmt: skip
     """Link people's columns `left` to their columns `right`, say those of two parties, by column number."""
     whole(neighbours=neighbours, targets=targets)
     synthetic, space = tables.synthetic, tables.space

@@ -124,13 +124,9 @@ def codes_case(config: class_means.Config, schema: ArraySchema, budget: Budget, 
 
 
 def _asked_once(
-    target: str,
-    parties: Callable[[bool, int], Mapping[str, Party]],
-    ask: Callable[[Parties], None],
-    named: Callable[[Any], float],
-    who: str,
-    what: str,
-) -> Case:
+    target: str, parties: Callable[[bool, int], Mapping[str, Party]], ask: Callable[[Parties], None],
+    named: Callable[[Any], float], who: str, what: str,
+) -> Case:  # fmt: skip
     """People who report once, and who looks how at the one value that their host sends."""
 
     def score(party: Party, replies: list[Reply]) -> float:

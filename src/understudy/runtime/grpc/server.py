@@ -40,18 +40,10 @@ class GrpcParties(RemoteParties):
     """
 
     def __init__(
-        self,
-        contract: Contract,
-        identity: ServerIdentity,
-        *,
-        kinds: tuple[type[Message], ...],
-        listen: str | None = None,
-        patience: float = 3600.0,
-        away: float | None = None,
-        linger: float = 10.0,
-        limits: Limits | None = None,
-        log: AuditLog | None = None,
-    ) -> None:
+        self, contract: Contract, identity: ServerIdentity, *, kinds: tuple[type[Message], ...],
+        listen: str | None = None, patience: float = 3600.0, away: float | None = None, linger: float = 10.0,
+        limits: Limits | None = None, log: AuditLog | None = None,
+    ) -> None:  # fmt: skip
         positive(patience=patience, away=patience if away is None else away)
         not_negative(linger=linger)
         if contract.federation != identity.roster.name:

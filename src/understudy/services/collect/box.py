@@ -61,17 +61,10 @@ class Box:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        codes: Collection[str] | None = None,
-        until: float | None = None,
-        then: float | None = None,
-        most: int = MOST,
-        least: int = 1,
-        stopped: threading.Event | None = None,
+        self, folder: Path, *, codes: Collection[str] | None = None, until: float | None = None,
+        then: float | None = None, most: int = MOST, least: int = 1, stopped: threading.Event | None = None,
         watch: Callable[[str, Mapping[str, Any]], None] = lambda event, facts: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._folder, self._ends, self._least = folder, (until, then), least
         self._codes = None if codes is None else {person_of(code) for code in codes}
         self._most = most if self._codes is None else min(most, len(self._codes))
@@ -84,14 +77,9 @@ class Box:
         return None if self._codes is None else sorted(self._codes)
 
     def gather(
-        self,
-        ticket: Mapping[str, Any],
-        context: bytes,
-        form: Form,
-        *,
-        among: Collection[str] | None = None,
+        self, ticket: Mapping[str, Any], context: bytes, form: Form, *, among: Collection[str] | None = None,
         number: int = 1,
-    ) -> NDArray[np.str_]:
+    ) -> NDArray[np.str_]:  # fmt: skip
         """Take uploads for this run until the collection, its first or its second, is over; who uploaded. `among`:
         people whom alone it is for, where it is one of several; of these one is enough. Edges: too few → PartyError,
         and what came is kept: the same command with a later end resumes. Stopped → KeyboardInterrupt, and so it is.

@@ -84,14 +84,9 @@ def refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
 
 
 def service(
-    title: str,
-    description: str,
-    limits: Limits,
-    pushing: Callable[[Request], bool],
-    *,
-    page: Page | None = None,
+    title: str, description: str, limits: Limits, pushing: Callable[[Request], bool], *, page: Page | None = None,
     realm: str = "",
-) -> FastAPI:
+) -> FastAPI:  # fmt: skip
     """An application with limits and refusals, and no route but `/v1/health`; `pushing`: requests with a file."""
     app = FastAPI(  # without pages that load scripts from elsewhere: the description itself is /openapi.json
         title=title, version=version("understudy"), description=description, docs_url=None, redoc_url=None,
@@ -238,20 +233,10 @@ def _out_of_shape(request: Request, pushing: bool) -> Response | None:
 
 
 def server_behind_doors(
-    app: ASGIApp,
-    *,
-    host: str,
-    port: int,
-    each: int,
-    whole: float,
-    most: int = MOST,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    proxied: bool = False,
-    secret: str = "tokens",
-    patience: int = 30,
+    app: ASGIApp, *, host: str, port: int, each: int, whole: float, most: int = MOST, certificate: Path | None = None,
+    key: Path | None = None, proxied: bool = False, secret: str = "tokens", patience: int = 30,
     ready: Callable[[int], None] = lambda port: None,
-) -> DoorsServer:
+) -> DoorsServer:  # fmt: skip
     """A server, not yet running, with `most` connections, `each` of one address, and `whole` seconds for a request.
 
     `proxied`: a proxy in front speaks TLS, and limits connections; `secret`: what would be read without TLS;
