@@ -38,7 +38,6 @@ from understudy.ground.html import pre
 
 Rows = pd.DataFrame | Table
 
-MOST_SECRETS = 10  # columns that are guessed in turn, unless they are named
 LOOKED_AT = 2_000  # synthetic rows whose neighbours are looked for
 
 
@@ -50,12 +49,12 @@ class Leakage:
 
 def attack_tables(
     train: Rows, holdout: Rows, synthetic: Rows, schema: Schema, *, owners: Mapping[str, str] | None = None,
-    secrets: Sequence[str] | None = None, targets: int = 1000, seed: int = 0,
+    secrets: Sequence[str] = (), targets: int = 1000, seed: int = 0,
 ) -> Leakage:  # fmt: skip
     """Attack a table made from `train`, `holdout` as control; link people between `owners`, infer `secrets`."""
     whole(targets=targets)
     names = schema.names
-    for name in (*(owners or ()), *(secrets or ())):
+    for name in (*(owners or ()), *secrets):
         if name not in names:
             raise ConfigError(f'there is no column "{name}" in the schema.{nearest(name, names)}')
     frames = (rows if isinstance(rows, pd.DataFrame) else rows.frame for rows in (train, holdout, synthetic))
@@ -67,9 +66,6 @@ def attack_tables(
     attacks += [closer]
     attacks += [singling_out(tables, columns=k, predicates=targets, seed=seed) for k in (1, 3)]
     attacks += _links(tables, [(owners or {}).get(name) for name in names], targets, seed)
-    if secrets is None:
-        drawn = np.random.default_rng([seed, 2]).permutation(len(names))[:MOST_SECRETS]
-        secrets = [names[j] for j in sorted(drawn.tolist())]
     attacks += [
         replace(inference(tables, names.index(name), targets=targets, seed=seed), what=What("inference", column=name))
         for name in secrets
