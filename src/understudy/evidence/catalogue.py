@@ -201,14 +201,10 @@ def deployment_entry(facts: Facts) -> dict[str, Any]:
     product = "Machine learning model" if facts.artefacts.model else "Synthetic data"
     prices = "; ".join(f"against {who.replace('_', ' ')} ε = {e:.4g}" for who, e in facts.epsilon.items())
     basic = {
-        "name": facts.title,
-        "data_curators": list(about.curators or facts.holders),
-        "description": about.description,
-        "intended_use": about.intended_use,
-        "data_product_type": product,
-        "data_product_region": about.region,
+        "name": facts.title, "data_curators": list(about.curators or facts.holders), "description": about.description,
+        "intended_use": about.intended_use, "data_product_type": product, "data_product_region": about.region,
         "publication_date": facts.made.isoformat(),
-    }
+    }  # fmt: skip
     return {
         "url_slug": re.sub(r"[^a-z0-9]+", "_", facts.run.lower()).strip("_") or "run",
         "status": "Draft",

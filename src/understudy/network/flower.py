@@ -83,13 +83,9 @@ def _answered(seat: Seat, order: Mapping[str, Any]) -> dict[str, Any]:
         finally:
             session.close()
     return {
-        "party": seat.name,
-        "certificate": seat.invitation.certificate,
-        "contract": signature,
-        "status": answer.status,
-        "answer": answer.body,
-        "signature": seat.invitation.sign(_bound(digest, ask, answer)),
-    }
+        "party": seat.name, "certificate": seat.invitation.certificate, "contract": signature, "status": answer.status,
+        "answer": answer.body, "signature": seat.invitation.sign(_bound(digest, ask, answer)),
+    }  # fmt: skip
 
 
 # At the server

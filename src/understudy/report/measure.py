@@ -149,12 +149,8 @@ def _require_readable(sources: Mapping[str, Any], databases: bool) -> None:
 
 
 _MEASURED: dict[str, Callable[[Artefacts, Any, Sources, _Asked], Measured]] = {
-    "table": _of_tables,
-    "image": _of_arrays,
-    "series": _of_arrays,
-    "visits": _of_people,
-    "several-visits": _of_people,
-}
+    "table": _of_tables, "image": _of_arrays, "series": _of_arrays, "visits": _of_people, "several-visits": _of_people,
+}  # fmt: skip
 
 
 def timelines(run: Artefacts, parties: Sequence[str] | None = None) -> "dict[str, Timeline | str]":

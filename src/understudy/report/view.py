@@ -213,14 +213,11 @@ def transcript(rows: Sequence[Mapping[str, Any]], *, sizes: bool) -> dict[str, l
     try:
         for row in rows:
             cells = {
-                "party": str(row["party"]),
-                "meaning": re.sub("`([^`]*)`", r"“\1”", str(row.get("meaning", ""))),
-                "count": f"{row['count']:,}",
-                "down": words.size(row["down_bytes"]) if sizes else "",
-                "up": words.size(row["up_bytes"]) if sizes else "",
-                "paid": f"{row['paid']:,}" if row["paid"] else "–",
+                "party": str(row["party"]), "meaning": re.sub("`([^`]*)`", r"“\1”", str(row.get("meaning", ""))),
+                "count": f"{row['count']:,}", "down": words.size(row["down_bytes"]) if sizes else "",
+                "up": words.size(row["up_bytes"]) if sizes else "", "paid": f"{row['paid']:,}" if row["paid"] else "–",
                 "price": words.at_price(row["epsilon"]) if row["paid"] else "–",
-            }
+            }  # fmt: skip
             kinds.setdefault(str(row["ask"]), []).append(cells)
     except DAMAGED:
         return None
@@ -245,12 +242,9 @@ def audit(body: Mapping[str, Any] | None) -> dict[str, Any] | None:
             for one in body["views"]
         ]
         return {
-            "passed": bool(body["passed"]),
-            "claimed": words.at_price(body["claimed"], body["delta"]),
-            "views": views,
-            "confidence": f"{100 * body['confidence']:g} %",
-            "trials": f"{body['trials']:,}",
+            "passed": bool(body["passed"]), "claimed": words.at_price(body["claimed"], body["delta"]), "views": views,
+            "confidence": f"{100 * body['confidence']:g} %", "trials": f"{body['trials']:,}",
             "notes": [str(note) for note in body["notes"]],
-        }
+        }  # fmt: skip
     except DAMAGED:
         return None

@@ -24,7 +24,6 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Part
 
-from understudy.ground.check import readable
 from understudy.ground.errors import ConfigError, ExchangeError
 from understudy.privacy.accounts.budget import guesses_in_words, right_at
 from understudy.report import words
@@ -155,14 +154,10 @@ def typed_number(text: str) -> float:
 
 
 def templates(folder: Path, filters: Mapping[str, Callable[..., Any]], **known: Any) -> jinja2.Environment:
-    """The pages in this folder, in the report's style and words; every text is escaped, none turns a line around."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder, Path(words.__file__).parent]), autoescape=True, trim_blocks=True,
-        lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-        finalize=lambda value: readable(value) if type(value) is str else value,
-    )  # fmt: skip
+    """The pages in this folder, in the report's style and words."""
+    own = {"words": words, "in_words": guesses_in_words, "right_at": right_at, **known}
+    environment = words.pages_in(folder, Path(words.__file__).parent, **own)
     environment.filters |= {"size": words.size, **filters}
-    environment.globals |= {"words": words, "in_words": guesses_in_words, "right_at": right_at, **known}
     return environment
 
 
