@@ -5,8 +5,7 @@ The Gram matrix Σ x xᵀ of one-hot rows x holds every one-way table (on its di
 - *Totals and one-way tables* by weighted least squares: each is measured on the diagonal and again in every two-way
   table; then the projection onto non-negative tables with the right total.
 - *Two-way tables* by empirical Bayes (`priors`): they lie around what independent columns would give and what all pairs
-  say together, as far from it as a pair's own cells show. Pairs without visible dependence are drawn there, strong ones
-  stay. Cells that seem empty are drawn to 0 (`empty_cells`).
+  say together, as far from it as a pair's own cells show. Cells that seem empty are drawn to 0 (`empty_cells`).
 - *The mixture* by gradient descent on the sum of both parts, measurement over noise variance and prior over its own,
   from jittered one-way tables, and from the laws of pairs that have one (Aydore et al., ICML 2021; Liu, Vietri, Wu,
   NeurIPS 2021, GEM, fit a network likewise). A table weighs the more the farther it is from its noise (`loss`).
@@ -17,9 +16,8 @@ The Gram matrix Σ x xᵀ of one-hot rows x holds every one-way table (on its di
   many tables without dependence would outvote a strong one. Where empty cells still hold people it waits for these, up
   to a tenth of the steps; so long it always waits where there are rules, whose pairs are the strongest, and come last.
 
-*Public rules* (`given_rules`): what is fitted is the mixture's law given the rules. That the mixture itself should not
-have much where they forbid, so that most draws keep them, is a small part of the loss: −log of the probability that
-they do, for a tenth of the people.
+*Public rules* (`given_rules`): what is fitted is the mixture's law given the rules. That most draws of the mixture
+itself should keep them is a small part of the loss: −log of the probability that they do, for a tenth of the people.
 
 Differs from the papers: all pairs are measured at once, not chosen round by round; the noise enters the loss.
 Guarantee: reads the released matrix alone, so the mixture has the privacy of the release.
