@@ -225,11 +225,6 @@ class Exponential:
         return chosen[:n]
 
 
-def best(scores: Tensor) -> int:
-    """The highest score's place, without any privacy: what the mechanism does as ε grows."""
-    return int(torch.argmax(scores))
-
-
 def bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) -> Any:
     """True with probability exp(−numerator/denominator), each, exactly (Algorithm 1): by nothing but comparisons of
     random whole numbers. For numerators of 0 or above and a denominator up to 2⁵⁷.

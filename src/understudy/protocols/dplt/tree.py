@@ -16,7 +16,7 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codes
 from understudy.data.schema import Block
 from understudy.models.tables.bayes import BayesNet, Coded
-from understudy.privacy.noise import Exponential, Rng, best, rounded_up
+from understudy.privacy.noise import Exponential, Rng, rounded_up
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Choice, Product, Shares, Stage, block_name
@@ -181,7 +181,7 @@ class Grouping(Choice[Rows]):
 
 
 def _choose(noise: float, rng: Rng, scores: Tensor, sensitivity: int) -> int:
-    return Exponential(rounded_up(noise), sensitivity)(scores, rng) if noise else best(scores)
+    return Exponential(rounded_up(noise), sensitivity)(scores, rng) if noise else int(scores.argmax())
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,8 +33,8 @@ from torch import Tensor
 
 from understudy.ground.check import whole
 from understudy.ground.errors import MessageError, PartyError, PrivacyError
-from understudy.privacy.accounts.accounting import Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.events import Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.channel import KeyPair, connect, fingerprint
