@@ -30,8 +30,7 @@ from understudy.models.nets.gan import BranchedGenerator, Values
 from understudy.models.nets.rwae import SeriesDecoder
 from understudy.models.nets.wae import ImageDecoder, TableDecoder
 from understudy.models.pool import Pool
-from understudy.models.tables.bayes import BayesNet, GaussianCopula
-from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.tables.mixture import BayesNet, GaussianCopula, MixtureOfProducts
 from understudy.runs.runfile import RunFile
 
 MB = 1 << 20

@@ -32,7 +32,7 @@ from understudy.data.encoding.codec import Codes, Uniform
 from understudy.data.encoding.values import Pieces, dtype, labels_of, places_of
 from understudy.ground.check import in_range, nearest, whole
 from understudy.ground.errors import ConfigError, SchemaError
-from understudy.models.tables.bayes import invert
+from understudy.models.tables.mixture import invert
 
 _AT_ONCE = 1 << 21  # numbers of posteriors at a time
 

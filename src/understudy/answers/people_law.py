@@ -39,7 +39,7 @@ from understudy.data.encoding.values import Codes, Pieces, Places, starts_of, ty
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.reading import declared, timed
 from understudy.ground.errors import ConfigError
-from understudy.models.tables.bayes import invert
+from understudy.models.tables.mixture import invert
 from understudy.models.visits.chains import MixtureOfChains
 
 _AT_ONCE = 1 << 22  # numbers held at a time

@@ -23,8 +23,7 @@ from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.values import Pieces
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.models.pool import Pool
-from understudy.models.tables.bayes import invert
-from understudy.models.tables.mixture import MixtureOfProducts, latin
+from understudy.models.tables.mixture import MixtureOfProducts, invert, latin
 
 MOST_CELLS = 1 << 22  # of a table of answers
 MOST_POINTS = 1 << 23  # latent points that are drawn for one question

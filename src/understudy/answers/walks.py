@@ -26,7 +26,7 @@ from torch.nn import functional
 from understudy.answers.products import Products, Uniforms, drawn_in, pick
 from understudy.answers.question import Box
 from understudy.data.encoding.values import Codes, Pieces
-from understudy.models.tables.bayes import invert
+from understudy.models.tables.mixture import invert
 from understudy.models.visits.chains import MixtureOfChains
 from understudy.models.visits.together import ChainsTogether
 

@@ -35,10 +35,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.models.tables.bayes import one_hot
 from understudy.models.tables.given_rules import Rules, blocks_of, put
 from understudy.models.tables.loss import Slope, WideTable
-from understudy.models.tables.mixture import KEPT, MixtureOfProducts
+from understudy.models.tables.mixture import KEPT, MixtureOfProducts, one_hot
 from understudy.models.tables.noisy_tables import Tables
 
 MOST_LEVELS = 4

@@ -27,9 +27,8 @@ from torch import Tensor
 from understudy.data.encoding.frame import Frame
 from understudy.models.moments.fit import TAIL, Centres, Directions, directions, shrunk_covariances, smoothed
 from understudy.models.moments.gaussians import shades_map, some_latents
-from understudy.models.tables.bayes import one_hot
 from understudy.models.tables.fit_gram import fit_gram
-from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.tables.mixture import MixtureOfProducts, one_hot
 from understudy.models.tied.network import ArrayPart, Part, TiedGaussians
 
 _DRAWN = 1 << 14  # rows of tables by which a class's share of the line is known

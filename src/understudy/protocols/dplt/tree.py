@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
 from understudy.data.schema import Block
-from understudy.models.tables.bayes import BayesNet, Coded
+from understudy.models.tables.mixture import BayesNet, Coded
 from understudy.privacy.noise import Exponential, Rng, rounded_up
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.joint.pricing import BlockSpec
