@@ -32,7 +32,7 @@ from understudy.evaluate.utility.marginals import Marginals
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.optimisers import Adam
+from understudy.models.kernels.clients import Adam
 from understudy.models.network import first_weights
 
 Arrays = ArrayTable[Any]

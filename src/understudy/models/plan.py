@@ -29,7 +29,7 @@ NETWORKS = {
     "pool": "pool.Pool",
     "decoder-table": "nets.wae.TableDecoder",
     "decoder-image": "nets.wae.ImageDecoder",
-    "decoder-series": "nets.rwae.SeriesDecoder",
+    "decoder-series": "nets.autoencoder.SeriesDecoder",
     "bayes-net": "tables.mixture.BayesNet",
     "copula": "tables.mixture.GaussianCopula",
     "gaussians": "moments.gaussians.CellGaussians",

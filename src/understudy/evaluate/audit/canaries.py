@@ -33,7 +33,7 @@ from understudy.data.kinds import TABLE
 from understudy.data.schema import Boolean, Schema
 from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, Seen, seat
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.optimisers import RmsProp
+from understudy.models.kernels.clients import RmsProp
 from understudy.models.nets.gan import densify
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.critic import clipped_gradient_sum

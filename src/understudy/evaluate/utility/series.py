@@ -30,7 +30,7 @@ from understudy.evaluate.figure import Better, Figure, What
 from understudy.evaluate.utility.marginals import bootstrap, shuffled
 from understudy.ground.check import positive, whole
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.optimisers import Adam
+from understudy.models.kernels.clients import Adam
 from understudy.models.network import first_weights
 
 Series = NDArray[np.floating[Any]]

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.clients import product, times_transposed
+from understudy.models.kernels.clients import Adam, product, times_transposed
 from understudy.models.kernels.lstm import Lstm
-from understudy.models.kernels.optimisers import Adam
 from understudy.models.network import read
 
 

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.taps import SLOPE, Taps, dense_parameters, drawn_uniform, perceptron
+from understudy.models.nets.tapped import SLOPE, Taps, dense_parameters, drawn_uniform, perceptron
 from understudy.models.network import BlockSoftmax, Network, check_weights, each_whole, filled, widest
 
 ENCODER, DECODER = (64, 32), (64, 128)  # Table II, tabular data

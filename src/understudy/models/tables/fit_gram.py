@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.ground.check import positive, whole
-from understudy.models.kernels.optimisers import Adam, along
+from understudy.models.kernels.clients import Adam, along
 from understudy.models.tables.given_rules import Rules, Tie, blocks_of
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
 from understudy.models.tables.merged_levels import Coarse

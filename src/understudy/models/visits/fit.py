@@ -29,7 +29,7 @@ from torch.nn import functional
 from understudy.data.visits import SeveralLayout, VisitCodes, VisitLayout, count_visits
 from understudy.data.visits.counts import AHEAD, Block
 from understudy.ground.check import positive, whole
-from understudy.models.kernels.optimisers import Adam
+from understudy.models.kernels.clients import Adam
 from understudy.models.tables.empty_cells import SURE
 from understudy.models.tables.fit_gram import Watch
 from understudy.models.tables.given_rules import Rules, Tie

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.models.kernels.optimisers import Adam
+from understudy.models.kernels.clients import Adam
 from understudy.models.tables.mixture import MixtureOfProducts, one_hot
 from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise import FastRng
