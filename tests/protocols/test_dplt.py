@@ -20,7 +20,7 @@ from understudy.ground.errors import ConfigError, MessageError, PrivacyError, Sc
 from understudy.privacy.accounts.accounting import PureDp, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.discrete import DiscreteLaplaceNoise
-from understudy.privacy.secure.channel import KeyPair
+from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.dplt import protocol as dplt

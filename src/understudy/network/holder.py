@@ -31,7 +31,7 @@ from understudy.network.decisions import Queue
 from understudy.network.status import WatchedLog
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.secure.channel import KeyPair
+from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.core import Party, Watcher
 from understudy.protocols.core.alignment import watch_alignment
 from understudy.runs.federation import Held, Holder, Opened, description, open_held, open_ledger
