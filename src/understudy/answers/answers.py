@@ -1,9 +1,8 @@
-"""Questions to a generator of tables: rows that meet a condition, rows of other shares, tables.
+"""Questions to a generator of tables: rows that meet a condition, rows of other shares, tables (docs/questions.md).
 
-All of it is post-processing of what was released: it reads no row of anybody and costs nothing. For a mixture (and a
-pool of mixtures) answers are exact: its law given a condition has a closed form. Any other network is asked by draws:
-rows that meet a condition are kept and have its exact law, while probabilities and tables are means over latent
-points. An answer says which of the two it is: `frame.attrs["answer"]`.
+It reads no row of anybody and costs nothing. For a mixture (and a pool of mixtures) answers are exact: its law given a
+condition has a closed form. Any other network is asked by draws: rows that meet a condition are kept and have its exact
+law, while probabilities and tables are means over latent points. An answer says which: `frame.attrs["answer"]`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

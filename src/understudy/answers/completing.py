@@ -1,14 +1,12 @@
 """What is not known of rows, given what is: fill it, or predict one column of it.
 
 A known cell is evidence about the product that a row comes from (Bayes' rule); given the product, columns are
-independent. So all that is known of a row is in its posterior over products, and every unknown cell follows from
-that.
+independent. So all that is known of a row is in its posterior over products. Columns that rules cut come in `pieces`:
+products have odds of these, and what is known of them is known to the piece.
 
-A gap in a column of the frame is to be filled: it gets a value, never "missing". A column that the frame does not
-have is drawn as the model draws it, missing values included. A target is predicted as something that is there, and
-there a gap says nothing.
-
-Columns that rules cut come in `pieces`: products have odds of these, and what is known of them is known to the piece.
+A gap in a column of the frame is to be filled: it gets a value, never "missing". A column that the frame does not have
+is drawn as the model draws it, missing values included. A target is predicted as something that is there, and there a
+gap says nothing.
 
 Edges: a cell outside its declared domain, or a column that is not declared → SchemaError, and nothing is drawn. A row
 that the model holds to be impossible → ConfigError.

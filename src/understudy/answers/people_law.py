@@ -1,16 +1,14 @@
 """People who keep the rules, or who meet a condition, with their events of one kind or several, from chains.
 
-A kind of people is products of columns. Conditions and rules fall into cases (`cases`), in each of which people are
-products cut to boxes, and their events walks in given sets (`walks`): the number of events is weighted by how likely so
-many of them are as they should be. Several kinds of events are independent given the kind of people. So what is asked
-for has a closed form, however rare it is.
+Conditions and rules fall into cases (`cases`), in each of which people are products cut to boxes, and their events
+walks in given sets (`walks`): the number of events is weighted by how likely so many of them are as they should be.
+Several kinds of events are independent given the kind of people. So what is asked for has a closed form, however rare
+it is.
 
 Every kind of people is given the rules on people alone, and every kind of events those on its events alone, as they
-were fitted (`models/visits`): these rules change no shares of kinds, and no chain. Rules between both do, as a
-condition does: people are given that all their events keep them.
-
-An order between two columns of one table is kept as a table's rules keep it: levels by how far they go together,
-values then drawn until they do. Two orders that share a column are taken as independent.
+were fitted (`models/visits`): these change no shares of kinds, and no chain. Rules between both do, as a condition
+does. An order between two columns of one table is kept as a table's rules keep it (`rule_boxes`), values then drawn
+until they do.
 
 Guarantee: whoever is drawn keeps all rules and meets the condition: all are looked at, and who does not is drawn again.
 Edges: the time itself, and an order between a person's column and an event's, are left to drawing again, with a bound

@@ -1,11 +1,9 @@
 """A condition held against a table's levels: which rows meet it, as boxes that do not overlap.
 
-A box allows some pieces of some columns and anything in the others. Any condition is a union of boxes. Where they do
-not overlap, its probability under a product is a sum of products, and a row that meets it is drawn by choosing a box
-and then each column by itself.
-
-Boxes are found by going through the columns, the one that is spoken of most first: pieces that leave the same of the
-condition are taken together, and what is left is a condition on the other columns. Boxes found so never overlap.
+A box allows some pieces of some columns and anything in the others. Where boxes do not overlap, their probability under
+a product is a sum of products, and a row that meets the condition is drawn by choosing a box and then each column by
+itself. They are found by going through the columns, the one that is spoken of most first: pieces that leave the same of
+the condition are taken together, and what is left is a condition on the other columns.
 
 Guarantee: all is checked against the public schema, before anything is drawn.
 Edges: a condition that needs too many boxes has none (`boxes` is None), and can still be tested row by row.

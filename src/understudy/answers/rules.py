@@ -1,14 +1,12 @@
 """Public rules (`data.rules`) held against a model: rows that keep them all.
 
-A model may have weight on rows that no rule allows, so every answer is given the rules; a mixture is fitted given them.
-Rows are drawn and kept where they keep them, so that a row has the model's law given the rules; tables and predictions
-have their closed form, on boxes as of any condition (`rule_boxes`).
+Every answer is given the rules. Rows are drawn and kept where they keep them, so that a row has the model's law given
+the rules; tables and predictions have their closed form, on boxes as of any condition (`rule_boxes`).
 
 Whether there is a row at all that meets some conditions at once (`possible`) is found out from the public schema. Of
 every box that meets them (`Question.leaves`) the orders between columns are looked at: each column has the least of its
 values that the orders allow, given those of the others. Where a column runs out of values, or would be below itself,
-the box holds no row; where none does, those values are one. Orders that could be kept only by leaving out what may be
-there are taken for a contradiction.
+the box holds no row. Orders that could be kept only by leaving out what may be there are taken for a contradiction.
 
 Edges: rules that contradict each other, that leave nothing, or that are too many to tell → ConfigError, before anything
 is drawn or paid for.

@@ -1,12 +1,9 @@
-"""Rows that are arrays, of series or of images, each with its person: what `Table` is for tables, and `Schema`.
+"""Rows that are arrays, of series or of images, each with its person: what `Table` is for tables, and `Schema`
+(docs/moments.md has the keys of a file).
 
 Values lie in [0, 1] by the public bounds of the schema. Beside them there may be public classes, in one column (`label`
-and `classes`) or in several: a table [labels], with digit = [0, 1, 2] and hand = ["left", "right"]. Of several, a row's
-place is that among all combinations of classes, in which the last column's change fastest.
-
-    person = "writer"           # the column, or the array of the file, that says whose row it is
-    label = "digit"             # likewise, of its class
-    norm = 0.6                  # how far a row is from the middle of its bounds at most, of what is possible; else 1
+and `classes`) or in several (`labels`); of several, a row's place is that among all combinations of classes, in which
+the last column's change fastest.
 
 Guarantee: the values of a row depend on that row and the schema alone, and every row is somebody's.
 Edges: a person may have no rows; a value outside the bounds or not finite, a class not declared or missing →

@@ -1,14 +1,12 @@
 """The public schema: which columns a table has, and which values each may take (docs/schema.md has the keys of a file).
 
-Domains, bounds and bins are declared, never fitted on rows: they are known to everyone before any row
-is read, and so they cost nothing. A schema that *was* read from rows says so (`origin="rows"`) and is
-refused by everything that leaves a holder, until its domains are marked public or bought.
+Domains, bounds and bins are declared, never fitted on rows: they are known to everyone before any row is read, and so
+they cost nothing. A schema that *was* read from rows says so (`origin="rows"`) and is refused by everything that leaves
+a holder, until its domains are marked public or bought.
 
-Each column has a number of levels: one for each of its categories, or a bin of numbers, days or times. Missing, where a
-column is nullable, is one more level, the last. `bins` is a number of bins of equal width, or the edges, from
-`low` to `high`. A bin holds its lower edge; the last bin also holds `high`. Whole numbers and days without `bins` get a
-level each when there are at most 64 of them, and 16 bins otherwise; reals get 16 bins. A protocol that buys levels
-(`gram`) chooses better ones for a column without `bins`, by what it releases first (`data.encoding.fine`).
+Each column has a number of levels: one for each of its categories, or a bin of numbers, days or times; missing, where a
+column is nullable, is the last. `bins` is a number of bins of equal width, or the edges, from `low` to `high`. A bin
+holds its lower edge; the last bin also holds `high`.
 """
 
 import json

@@ -1,18 +1,5 @@
-"""Series of several channels: what is public about them, and how tables of them are read.
-
-    kind = "series"
-    length = 24                 # steps of one series, L
-    series = "stay"             # the column that says which series a row is of; without it, a person's rows are one
-    time = "hour"               # the column that orders the rows; without it, their order in the file
-    step = 1                    # the distance of two times; then a gap is seen
-    stride = 24                 # cut longer series into windows, one every so many steps; without it, none are cut
-
-    [channels.heart_rate]       # W channels, each with public bounds
-    low = 0
-    high = 250
-
-Other keys are those of all arrays (`data.arrays`); a class is the same at all steps. Times are numbers, or ISO dates
-and times, which count in seconds. A row of the table is one step.
+"""Series of several channels: what is public about them, and how tables of them are read (docs/moments.md has the keys
+of a file). A row of the table is one step. Times are numbers, or ISO dates and times, which count in seconds.
 
 Who is one person? The one `person` names, with all series and windows; without it each series, with all its windows
 (overlapping windows share values, so they can never be people of their own); and where the table names neither, it is

@@ -1,23 +1,22 @@
 """Tables, read by the public schema and checked against it before anything else sees them.
 
-Text cells are read by the kind that the schema declares, so "007" stays text where the categories are
-text, and 7 is a number where they are numbers. A cell is missing when it is empty or holds NA, NaN, null
-or None, unless the schema declares that word as a category. Booleans may be written true/false, yes/no
-or 1/0; dates are ISO days.
+Text cells are read by the kind that the schema declares, so "007" stays text where the categories are text, and 7 is a
+number where they are numbers. A cell is missing when it is empty or holds NA, NaN, null or None, unless the schema
+declares that word as a category.
 
 A table that is longer than memory is checked when it is opened and read in batches whenever it is needed. A protocol
-that only adds up over rows (`gram`, where holders have different people, and of one holder) walks over `batches` and
-holds one of them at a time: of a table that is held there is one. One that needs every row at its place (`gram` over
-columns, `dplt`, `tied`) holds what it makes of them (`encoded`), and any other asks for `frame`, which is all of it.
+that only adds up over rows (`gram`, where holders have different people, and of one holder) walks over `batches`. One
+that needs every row at its place (`gram` over columns, `dplt`, `tied`) holds what it makes of them (`encoded`), and any
+other asks for `frame`, which is all of it.
 
 Guarantee: a `Table` from `read_table` or `open_table` fits its schema in every cell and has one row per person, or,
 where the caller allows several (`one_row_each=False`), says of every row whose it is. Both are checked at every reading
 of a long table: a batch is of use only once its reading has come to its end.
-Edges: no rows → SchemaError; a single row is read, and is for a run to refuse; columns that the schema
-does not know are never read. Messages quote the wrong value and are for the holder of the rows alone. Rows that change
-between two readings, as a database's may, are taken as they are at each. Of an id of a long table 8 bytes are kept,
-of a text under a key of this reading: two of n ids are taken for one with a probability of n²/2⁶⁵, and then the table
-is refused, never the other way round.
+Edges: no rows → SchemaError; a single row is read, and is for a run to refuse; columns that the schema does not know
+are never read. Messages quote the wrong value and are for the holder of the rows alone. Rows that change between two
+readings, as a database's may, are taken as they are at each. Of an id of a long table 8 bytes are kept, of a text under
+a key of this reading: two of n ids are taken for one with a probability of n²/2⁶⁵, and then the table is refused, never
+the other way round.
 """
 
 import secrets

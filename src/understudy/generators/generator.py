@@ -1,11 +1,8 @@
 """A trained network, the public schema it speaks, and the card that says what it cost.
 
-What a network's output means follows from the schema: for a table, probabilities of each column's levels, from which
-a row is drawn; for series and images, values in [0, 1], which are brought back to the declared units; for parties
-with several of these, all side by side. People with many rows are drawn with their events, as two tables.
-
-On disk a generator is a folder (`generator_file`). Its network is rebuilt from a description in the card, by name, from
-a short list (`networks`).
+What a network's output means follows from the schema (`drawings`): for a table, probabilities of each column's levels;
+for series and images, values in [0, 1], which are brought back to the declared units; for parties with several of
+these, all side by side. On disk a generator is a folder (`generator_file`).
 """
 
 from dataclasses import dataclass

@@ -1,14 +1,14 @@
 """Rows to levels and back, by the public schema alone: nothing is fitted.
 
-A row becomes one code per column (which level), or a one-hot vector: a block per column, side by side,
-in which the last slot of a nullable column stands for "missing". Decoding draws a number or a day evenly
-inside its bin, so that encode ∘ decode ∘ encode = encode.
+A row becomes one code per column (which level), or a one-hot vector: a block per column, side by side, in which the
+last slot of a nullable column stands for "missing". Decoding draws a number or a day evenly inside its bin, so that
+encode ∘ decode ∘ encode = encode.
 
-Guarantee: the encoding of a row depends on that row and the schema alone, so encoding costs no privacy
-and one person moves only the person's own rows.
-Edges: a value outside the declared domain, or missing where none may be, is an error and nothing is
-encoded; the person column is left out; a column that the schema does not know is ignored; the time of a
-day, and what is finer than the resolution of a time, is dropped.
+Guarantee: the encoding of a row depends on that row and the schema alone, so encoding costs no privacy and one person
+moves only the person's own rows.
+Edges: a value outside the declared domain, or missing where none may be, is an error and nothing is encoded; the
+person, and a column that the schema does not know, are left out; what is finer than a day, or a time's resolution, is
+dropped.
 """
 
 from collections.abc import Iterable

@@ -2,20 +2,17 @@
 
 A number whose bins are not declared has two resolutions. Its *levels*, on which pairs of columns are measured, are few
 and are chosen from what was released (`data.encoding.levels`); its *fine cells*, on which the column is measured by
-itself, are many and follow from the declared bounds. So nobody has to think about bins, and bounds may be far too wide.
+itself, are many and follow from the declared bounds, which may be far too wide.
 
 One grid serves all scales. Whole numbers and days have a cell each while there are no more than `MOST` of them. Where
 there are more, and for reals, cells are even on the scale of asinh(x/unit): near zero they are even, far from it a
-fixed share of the value, and between two bounds of one sign that lie near each other they are nearly even. Zero, and
-every number of two digits followed or led by zeros (12, 0.5, 40,000), is a cell of its own where it lies within the
-bounds: people and forms like round numbers.
+fixed share of the value. Zero, and every number of two digits followed or led by zeros (12, 0.5, 40,000), is a cell of
+its own where it lies within the bounds: people and forms like round numbers.
 
-*Ends.* A fine cell may hold many numbers, and a tree of cells is too noisy to tell how each of them ends, as prices do:
-4.99 and 20.00 are frequent, 4.37 and 20.13 are not. A column with `ends = true` therefore has one table more, of the
-last decimals alone, 10 cells or 100: how many people's number ends like this, whatever it begins with. A drawn number
-is then moved by less than a unit, and within its level, to one that ends as the table says. Zero, and a round number
-whose cell lies among longer ones, was counted by itself. What is drawn there stays as it is, and its people are taken
-off the table.
+*Ends.* A tree of cells is too noisy to tell how each number ends, as prices do. A column with `ends = true` therefore
+has one table more, of the last decimals alone, 10 cells or 100. A drawn number is then moved by less than a unit, and
+within its level, to one that ends as the table says. Zero, and a round number whose cell lies among longer ones, was
+counted by itself: what is drawn there stays as it is, and its people are taken off the table.
 
 Guarantee: cells, and the end of a number, depend on the public schema and that number alone.
 Edges: declared bins, categories, booleans and up to `DEFAULT_BINS` whole numbers or days stay as they are. A table of

@@ -1,11 +1,8 @@
 """Levels that were bought: which fine cells of a column are one level, and how likely each of them is within it.
 
 Like a `Codec`, but with two resolutions (`data.encoding.fine`): rows are encoded by level, and a drawn level becomes a
-value by the released fine table within it. So a column by itself is right to the resolution of its fine cells, however
-few levels its pairs are measured on.
-
-A column whose `ends` were bought has a table of these besides, and a drawn number is moved to end as it says
-(`data.encoding.fine`).
+value by the released fine table within it, which ends as the table of `ends` says where one was bought. So a column by
+itself is right to the resolution of its fine cells, however few levels its pairs are measured on.
 
 Guarantee: levels and weights come from what was released; with them the encoding of a row depends on that row alone.
 Edges: levels of no weight are drawn evenly over their cells; anything that does not fit the schema → SchemaError.

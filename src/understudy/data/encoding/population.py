@@ -1,9 +1,7 @@
-"""Many people with a few rows each, ready to be trained on as one batch.
+"""Many people with a few rows each, ready to be trained on as one batch: a phone is a population of one person, a
+simulation of 50,000 phones one of 50,000.
 
-A phone is a population of one person, a simulation of 50,000 phones one of 50,000. How a row becomes features
-and a class is public and stands in `features`.
-
-Guarantee: what a person contributes depends on the person's own rows and the public rule alone.
+Guarantee: what a person contributes depends on the person's own rows and the public rule (`features`) alone.
 Edges: a person may have no rows; a population may not. A label outside the declared classes → SchemaError.
 """
 

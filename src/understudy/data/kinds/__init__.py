@@ -1,8 +1,8 @@
 """One object for each kind of rows: tables, images, series, people with events; and of generators what these are side
-by side. What is done in another way for another kind is a method of the object, and nobody else asks which kind it is.
+by side.
 
-A new kind is a class here and a name in `BROUGHT`, and above a file or an entry under its name: how it is drawn
-(`generators.kinds`), compared (`report.compared`), measured for a page (`report.measure`) and pooled
+A new kind is a class here and a name in `BROUGHT`, and above an entry under its name: how it is drawn
+(`generators.drawings`), compared (`report.compared`), measured for a page (`report.measure`) and pooled
 (`protocols.sgde.kinds`), as far as it is.
 
 A mixed schema has `kind = "mixed"` at the top and a table of `parts`: each party's schema, as it is kept by itself. A

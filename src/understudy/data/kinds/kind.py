@@ -1,7 +1,7 @@
 """What every kind of rows can do, and how one is told from another; tables, images and series.
 
-A schema says its kind (`schema.kind`); whatever is done in another way for another kind is a method of that kind's
-object. Layers above have tables of their own by `kind.name`, for what they do.
+A schema says its kind (`schema.kind`). Whatever is done in another way for another kind is a method of that kind's
+object, and nobody else asks which it is; layers above have tables of their own by `kind.name`.
 """
 
 import math

@@ -1,12 +1,11 @@
 """Where tables come from: CSV, Excel and Parquet files, databases, DataFrames. Nothing is judged here.
 
-The cells of a CSV file stay text, except that a column expected to hold numbers comes as numbers when every
-cell is one. A cell that is not of the file's encoding comes as bytes where that is UTF-8. Parquet's types are kept, and
-those of Arrow tables and polars frames: whole numbers stay whole where others are missing. How else a table is written
-is declared (`sources`).
+The cells of a CSV file stay text, except that a column expected to hold numbers comes as numbers when every cell is
+one. A cell that is not of the file's encoding comes as bytes where that is UTF-8. Types of Parquet, Arrow tables and
+polars frames are kept: whole numbers stay whole where others are missing. How else a table is written is declared
+(`sources`).
 
-A table is a row of parts. What is in memory, or fits there, is one part; a long one comes a few rows at a time, so that
-whoever only adds up over rows holds one part of it.
+A table is a row of parts. What is in memory, or fits there, is one part; a long one comes a few rows at a time.
 
 Guarantee: what a cell is depends on no other row, and so on no part. Which character separates cells is seen from the
 header line alone.

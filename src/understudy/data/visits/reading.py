@@ -1,15 +1,11 @@
-"""Tables of people and of their events, read by the public schema, each person's events brought together; and back.
-
-A holder brings both as `{"people": …, "events": …}` (files, frames, sources), or as a folder in which one file is
-called people and one events (people.csv, events.parquet, events.source.toml). Where the schema has no [people], the
-table of events is enough, and whoever has an event is a person; a table of people that is there all the same is read
-for its ids alone, so that people without events count.
+"""Tables of people and of their events, read by the public schema, each person's events brought together; and back
+(docs/visits.md says what a holder brings).
 
 Guarantee: `Visits.codes` depends, person by person, on that person's rows and the schema alone (and, where events are
 drawn, on randomness of the holder's own): of nobody more than `most_events` events count.
-Edges: a person without events has none; two events at one time stay in the order of the file; an event whose person
-is not among the people, an id that comes twice among people, a table without rows, a cell that does not fit (a time
-that is no date) → SchemaError, nothing is read further. Messages quote values and are for the holder of the rows alone.
+Edges: a person without events has none; two events at one time stay in the order of the file; an event whose person is
+not among the people, an id that comes twice among people, a table without rows, a cell that does not fit (a time that
+is no date) → SchemaError, nothing is read further. Messages quote values and are for the holder of the rows alone.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,14 +1,10 @@
 """The public schema of people with many rows: the columns of people, those of their events, and how many count
-(docs/visits.md has the keys of a file).
+(docs/visits.md has the keys of a file, and the three columns that follow from what is declared).
 
-Three columns follow from what is declared. To a person's belong the `number_of_events` that count (or of what `title`
-calls them), and with a time that of the first (`first_admitted`; missing for a person without events). An event has, in
-place of the time, the time since the one before (`admitted_gap`; missing for a person's first). So what is drawn is
-ordered in time. Rules are kept by every event with its person, and by every person where a rule speaks of no event.
-
-The same people may have events at several holders: visits at the hospital, claims at the insurer. The first part has
-the columns of people of all holders, the others events alone. Rules stand at the top then, whoever stated them: on
-people's columns, the numbers of events and first times of all parts among them; on one kind of events; or between both.
+Rules are kept by every event with its person, and by every person where a rule speaks of no event. Where the same
+people have events at several holders the first part has the columns of people of all holders, the others events alone.
+Rules stand at the top then, whoever stated them: on people's columns, the numbers of events and first times of all
+parts among them; on one kind of events; or between both.
 
 Guarantee: everything here is declared, nothing is fitted on rows.
 Edges: two events at one time keep the order of the file. A bound that nobody reaches costs nothing but a level. Events
