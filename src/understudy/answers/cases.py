@@ -161,7 +161,7 @@ class Split:
     def _asked_of_kinds(self, wanted: Condition | bool) -> Iterator[tuple[list[Condition], list[Asked]]]:
         """What is left of a condition, by kinds of events: who has which, and what is asked of each."""
         nothing = [Asked() for _ in self.schema.parts]
-        if self.whatever(wanted):
+        if whatever(wanted, self.schema):
             yield [], nothing
             return
         for there, left in present(wanted, self.schema):
@@ -174,7 +174,8 @@ class Split:
         heap: list[_Settled] = [([], asked, [*kept])]
         while heap:
             said, first, rest = heap.pop()
-            test = next((test for one in (first, *rest) for test in _tests(one) if test.column in own), None)
+            every = (test for one in (first, *rest) if not isinstance(one, bool) for test in tests(one))
+            test = next((one for one in every if not isinstance(one, Order) and one.column in own), None)
             if test is None:
                 yield said, first, rest
                 continue
@@ -182,10 +183,6 @@ class Split:
                 known: dict[Test | Order, bool] = {test: so}
                 literal = test if so else Not(test)
                 heap.append(([*said, literal], _left_of(first, known), [_left_of(one, known) for one in rest]))
-
-    def whatever(self, condition: Condition | bool) -> bool:
-        """Whether a condition on events holds whatever events are like."""
-        return whatever(condition, self.schema)
 
 
 def _boxes(levels: Codec, said: Sequence[Condition]) -> Boxes:
@@ -196,11 +193,6 @@ def _boxes(levels: Codec, said: Sequence[Condition]) -> Boxes:
     return found, dict(pieces)
 
 
-def _tests(condition: Condition | bool) -> list[Test]:
-    found = [] if isinstance(condition, bool) else tests(condition)
-    return [test for test in found if not isinstance(test, Order)]
-
-
 def _left_of(condition: Condition | bool, known: Mapping[Test | Order, bool]) -> Condition | bool:
     return condition if isinstance(condition, bool) else left_of(condition, known)
 
@@ -209,6 +201,7 @@ def _left_of(condition: Condition | bool, known: Mapping[Test | Order, bool]) ->
 
 
 def whatever(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -> bool:
+    """Whether a condition on events holds whatever events are like."""
     if isinstance(condition, bool):
         return condition
     against = Question.of(Not(condition), Codec(Schema(columns=schema.row_schema.columns))).boxes(MOST)

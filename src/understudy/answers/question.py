@@ -13,42 +13,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.conditions import And, Condition, Not, Or, Order, Test, parse, tests
-from understudy.data.encoding.codec import Codes, Uniform
+from understudy.data.encoding.codec import Codec, Codes, Uniform
+from understudy.data.encoding.levels import Levels as BoughtLevels
 from understudy.data.encoding.values import Pieces
 from understudy.data.rules import Mask, cuts, holds
-from understudy.data.schema import Schema
 
+Levels = Codec | BoughtLevels  # how a table is written: as declared, or as bought
 # column → how far each of its pieces is allowed: no, yes, or a weight in [0, 1]
 Box = Mapping[int, NDArray[Any]]
 Orders = Mapping[Order, bool]  # between two columns: whether it is so
 Leaf = tuple[Box, Orders]
 _LOOKED = 64  # steps for each box that there may be
 _NOTHING_ELSE: Mapping[int, Sequence[float]] = MappingProxyType({})
-
-
-class Levels(Protocol):
-    """How a table is written in levels: all that questions need of it."""
-
-    @property
-    def schema(self) -> Schema: ...
-
-    @property
-    def sizes(self) -> tuple[int, ...]: ...
-
-    def known_levels(self, j: int, values: "pd.Series[Any]") -> Codes: ...
-
-    def pieces(self, j: int, cuts: Sequence[float] = ()) -> Pieces: ...
-
-    def labels(self, j: int) -> list[Any]: ...
-
-    def decode(self, values: Codes, rng: Uniform) -> pd.DataFrame: ...
 
 
 @dataclass(frozen=True, eq=False)

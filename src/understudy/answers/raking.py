@@ -60,11 +60,13 @@ class Asked:
 
 def tests_of(weights: Weights, levels: Levels) -> dict[int, dict[Test, float]]:
     """The shares that are asked for, by column, each as a test. Checked against the schema."""
-    schema = levels.schema
-    return {
-        schema.columns.index(schema.column(name)): {_test(name, value): share for value, share in own.items()}
-        for name, own in weights.items()
-    }
+    schema, asked = levels.schema, dict[int, dict[Test, float]]()
+    for name, own in weights.items():
+        plain = {value.item() if isinstance(value, np.generic) else value: share for value, share in own.items()}
+        place = asked.setdefault(schema.columns.index(schema.column(name)), {})
+        for value, share in plain.items():
+            place[Missing(name) if value is None else OneOf(name, (value,))] = share
+    return asked
 
 
 def cuts_of(asked: Mapping[int, Mapping[Test, float]], levels: Levels) -> dict[int, list[float]]:
@@ -123,9 +125,3 @@ def rake(products: Products, asked: Mapping[int, Asked], names: tuple[str, ...])
         f'no weighting of the model\'s rows has these shares: column "{names[worst]}" stays off by '
         f"{missed[worst]:.2g}. Nothing was drawn."
     )
-
-
-def _test(name: str, value: Any) -> Test:
-    if value is None:
-        return Missing(name)
-    return OneOf(name, (value.item() if isinstance(value, np.generic) else value,))

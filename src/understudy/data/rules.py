@@ -180,21 +180,17 @@ def holds(test: Test, pieces: Pieces) -> Mask:
     column, met = pieces.column, np.zeros(len(pieces.level), dtype=np.bool_)
     if isinstance(test, Missing):
         met[pieces.there :] = True
-    elif pieces.edges is not None:
-        met[: pieces.there] = _binned(test, column, pieces.edges[:-1])
+    elif isinstance(column, Binned) and pieces.edges is not None:
+        begins = pieces.edges[:-1]
+        if isinstance(test, OneOf):
+            met[: pieces.there] = np.isin(begins, [_one(column, value)[0] for value in test.values])
+        else:
+            met[: pieces.there] = (begins >= _edge(test, column)) == (test.order in (">", ">="))
     elif isinstance(test, OneOf):
         met[[_category(column, value) for value in test.values]] = True
     else:
         met[: pieces.there] = _in_order(test, column)
     return met
-
-
-def _binned(test: Compare | OneOf, column: Column, begins: NDArray[Any]) -> Mask:
-    assert isinstance(column, Binned)
-    if isinstance(test, OneOf):
-        return np.isin(begins, [_one(column, value)[0] for value in test.values])
-    edge = _edge(test, column)
-    return np.asarray(begins >= edge if test.order in (">", ">=") else begins < edge)
 
 
 def _edge(test: Compare, column: Binned) -> float:

@@ -194,7 +194,8 @@ class Schema(Document):
             columns = [{"name": name} | _table(name, keys) for name, keys in columns.items()]
         if not isinstance(columns, list | tuple):
             raise SchemaError(f"columns must be tables or a list of tables, not {columns!r}.")
-        if (levels := sum(_bins(column) for column in columns)) > MOST_LEVELS:
+        bins = [column.get("bins") for column in columns if isinstance(column, Mapping)]
+        if (levels := sum(number for number in bins if isinstance(number, int))) > MOST_LEVELS:
             raise SchemaError(f"its columns have {levels:,} bins together, more than {MOST_LEVELS:,}.")
         return cls(**{**data, "columns": tuple(map(_column, columns))})
 
@@ -245,11 +246,6 @@ def join(schemas: Mapping[str, Schema]) -> Schema:
 def was_bought(schema: Schema) -> bool:
     """Whether its domains were bought from rows, and so may not hold all of them."""
     return schema.note.startswith(BOUGHT)
-
-
-def _bins(column: object) -> int:
-    bins = column.get("bins") if isinstance(column, Mapping) else None
-    return bins if isinstance(bins, int) else 0
 
 
 def _column(data: Mapping[str, Any]) -> Column:

@@ -314,15 +314,13 @@ def checked_part(told: dict[str, Any], piece: "Piece") -> dict[str, Any]:
     return with_marks(part.marks)
 
 
-def check_table(
-    source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True
-) -> list[Violation]:
+def check_table(source: Source, schema: Schema, *, one_row_each: bool = True) -> list[Violation]:
     """Everything that keeps the table from fitting the schema, and notices. Edges: of a long one, rows whose ids came
     before are counted, not listed."""
     long = _is_long(source, schema)
     readers, marks = readers_of(schema, one_row_each and not long), Marks()
     found: dict[Any, Violation] = {}
-    for raw in raw_parts(source, readers, name, long=long):
+    for raw in raw_parts(source, readers, long=long):
         cells, faults = scan(raw, readers)
         # What is wrong with the header, or with a line that was read ahead, is said with every part.
         found |= {(one.column, one.row, one.reason): one for one in violations(raw.name, faults)}

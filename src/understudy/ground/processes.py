@@ -86,7 +86,8 @@ class _Workers:
         try:
             process = self._idle.get_nowait()
         except Empty:
-            process = self._started()
+            command, pipe = [sys.executable, "-c", _START], subprocess.PIPE
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment())
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -103,11 +104,6 @@ class _Workers:
         if kind == b"answer":
             return answer
         raise getattr(errors, kind.decode(), PartyError)(answer.decode())
-
-    def _started(self) -> "subprocess.Popen[bytes]":
-        pipe = subprocess.PIPE
-        return subprocess.Popen([sys.executable, "-c", _START], stdin=pipe, stdout=pipe, env=environment())
-
 
 _LOCK = threading.Lock()  # one piece of work at a time has all cores
 

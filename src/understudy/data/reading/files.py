@@ -185,15 +185,12 @@ def _in_words(source: TableSource) -> Iterator[None]:
         raise SchemaError(f"{path}: the file cannot be read ({why}). Nothing was read.") from error
     except (ValueError, EOFError, csv.Error, pa.ArrowException):
         # The cause is left out: pyarrow's messages quote whole rows.
-        raise SchemaError(f"{path.name}: the file is damaged, or {_not(source)}. Nothing was read.") from None
-
-
-def _not(source: TableSource) -> str:
-    if _suffix_of(source) in (".xlsx", ".parquet"):
-        return "of another kind than its name says"
-    if source.encoding != "utf-8":
-        return f"not {source.encoding}"
-    return 'not UTF-8 (if it is of Windows, say encoding = "cp1252")'
+        wrong = 'not UTF-8 (if it is of Windows, say encoding = "cp1252")'
+        if source.encoding != "utf-8":
+            wrong = f"not {source.encoding}"
+        if _suffix_of(source) in (".xlsx", ".parquet"):
+            wrong = "of another kind than its name says"
+        raise SchemaError(f"{path.name}: the file is damaged, or {wrong}. Nothing was read.") from None
 
 
 def _from_engine(source: EngineFrame, want: Want, name: str, long: bool) -> Iterator[Raw]:

@@ -206,7 +206,8 @@ def found_by(spread: Spread, task: Task, taken: Callable[[dict[str, Any]], None]
             came.add(number)
             marks.add(answer.pop("marks").numpy().view(np.uint64), answer.pop("rows"))
             taken(answer)
-            _tell(len(came), task.of)
+            for watch in _watchers:
+                watch(len(came), task.of)
     except UnderstudyError:
         raise
     except Exception as error:  # of an engine: a server hears of it, and its text may quote rows
@@ -245,8 +246,3 @@ def parts_watched(watch: Callable[[int, int], None]) -> Iterator[None]:
         yield
     finally:
         _watchers.remove(watch)
-
-
-def _tell(done: int, of: int) -> None:
-    for watch in _watchers:
-        watch(done, of)

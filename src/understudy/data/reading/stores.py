@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -21,6 +21,7 @@ import pyarrow.parquet
 from understudy.data.reading.sources import Part, TableSource, without
 from understudy.ground.errors import ConfigError, SchemaError
 
+T = TypeVar("T")
 BATCH = 50_000  # rows of a query at a time
 SUFFIX = ".parquet"
 SPREAD = 100_000_000  # cells: of more, a file is read by several processes
@@ -89,12 +90,7 @@ def _duckdb(source: TableSource) -> Iterator[pa.Table]:
     _there(path, source.name)
     with import_module("duckdb").connect(path, read_only=True) as connection:
         reader = connection.sql(source.query).to_arrow_reader(BATCH)
-        first = True
-        for batch in reader:
-            first = False
-            yield pa.Table.from_batches([batch])
-        if first:
-            yield reader.schema.empty_table()
+        yield from _some((pa.Table.from_batches([batch]) for batch in reader), reader.schema.empty_table())
 
 
 def _sqlalchemy(source: TableSource, secret: str | None) -> Iterator[tuple[list[str], list[list[Any]]]]:
@@ -113,12 +109,15 @@ def _sqlalchemy(source: TableSource, secret: str | None) -> Iterator[tuple[list[
         options["postgresql_readonly"] = True
     with engine.connect().execution_options(**options) as connection:
         found = connection.execute(sql.text(source.query))
-        header, first = list(found.keys()), True
-        for rows in found.partitions(BATCH):
-            first = False
-            yield header, [list(values) for values in zip(*rows, strict=True)]
-        if first:
-            yield header, [[] for _ in header]
+        header = list(found.keys())
+        parts = ((header, [list(own) for own in zip(*rows, strict=True)]) for rows in found.partitions(BATCH))
+        yield from _some(parts, (header, [[] for _ in header]))
+
+
+def _some(parts: Iterator[T], nothing: T) -> Iterator[T]:
+    first = next(parts, None)
+    yield nothing if first is None else first
+    yield from parts
 
 
 def _there(path: str, name: str) -> None:

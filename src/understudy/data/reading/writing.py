@@ -97,7 +97,9 @@ def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataF
 
 def coarsen_long(source: Source, schema: Schema, path: Path) -> Path:
     """The same of a long table by batches, into a Parquet file of its owner's, ids as text; or SchemaError."""
-    types = pa.schema([(name, _TYPES.get(kind, pa.string())) for name, kind in _dtypes(schema).items()])
+    kinds = {} if schema.person is None else {schema.person: "object"}
+    kinds |= {column.name: str(dtype(column)) for column in schema.columns}
+    types = pa.schema([(name, _TYPES.get(kind, pa.string())) for name, kind in kinds.items()])
     handle = own_file(path, os.O_WRONLY | os.O_TRUNC)
     with os.fdopen(handle, "wb") as file, pyarrow.parquet.ParquetWriter(file, types) as writer:
         for raw in batches_of(source, _wanted(source, schema), long=True):
@@ -112,11 +114,6 @@ def coarsen_long(source: Source, schema: Schema, path: Path) -> Path:
 def _wanted(source: Source, schema: Schema) -> dict[str, bool]:
     numbers = [one.name for one in schema.columns if isinstance(one, kinds.Integer | Real) and one.form is None]
     return as_they_came(source, schema.names, schema.person, numbers)
-
-
-def _dtypes(schema: Schema) -> dict[str, str]:
-    person = {} if schema.person is None else {schema.person: "object"}
-    return person | {column.name: str(dtype(column)) for column in schema.columns}
 
 
 _TYPES = {

@@ -74,7 +74,8 @@ def present(header: list[Any], want: Want) -> list[str]:
 
 def arrow_cells(table: pa.Table, coded: bool = False) -> dict[str, "pd.Series[Any]"]:
     """The columns of an Arrow table, in their types. `coded`: lists of words may have words that no cell holds."""
-    words = [field.name for field in table.schema if coded and _is_list_of_text(field.type)]
+    lists = [field for field in table.schema if coded and pa.types.is_dictionary(field.type)]
+    words = [field.name for field in lists if field.type.value_type in (pa.string(), pa.large_string())]
     if words:
         rest = arrow_cells(table.drop_columns(words))
         return {name: _text(table[name]) if name in words else rest[name] for name in table.column_names}
@@ -122,10 +123,6 @@ def _text(cells: pa.ChunkedArray) -> "pd.Series[Any]":
         places, different = pd.factorize(different)
         codes = np.append(places, -1)[codes]
     return pd.Series(pd.Categorical.from_codes(codes, categories=different))
-
-
-def _is_list_of_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_dictionary(kind) and kind.value_type in (pa.string(), pa.large_string()))
 
 
 def _decoded(value: bytes) -> str | bytes:

@@ -92,14 +92,8 @@ class Visits:
         columns, events = [self.own], [self.events[kept]]
         schema = self.schema
         if self.times is not None and schema.clock is not None:
-            times, some = self.times[kept], numbers > 0
-            first = np.zeros(self.rows, dtype=np.int64)
-            first[some] = times[starts[:-1][some]]
-            columns.append(_levels(schema.person_schema.columns[-2], first, ~some))
-            gaps = np.diff(times, prepend=0)
-            fresh = np.zeros(len(times), dtype=bool)
-            fresh[starts[:-1][some]] = True
-            gaps[fresh] = 0
+            first, gaps, fresh = first_and_gaps(self.times[kept], starts)
+            columns.append(_levels(schema.person_schema.columns[-2], first, numbers == 0))
             events.append(_levels(schema.event_schema.columns[-1], gaps, fresh))
         columns.append(_levels(schema.person_schema.columns[-1], numbers, np.zeros(self.rows, dtype=bool)))
         return VisitCodes(np.concatenate(columns, axis=1), np.concatenate(events, axis=1), starts)
@@ -182,6 +176,16 @@ def _owners(events: Table, ids: NDArray[Any], source: str) -> Places:
     return np.asarray(owner, dtype=np.int64)
 
 
+def first_and_gaps(times: Places, starts: Places) -> tuple[Places, Places, NDArray[np.bool_]]:
+    """The time of each person's first event, 0 without one; of each event the time since the one before, and which are
+    first, for which that is 0."""
+    some = np.diff(starts) > 0
+    first, fresh = np.zeros(len(some), dtype=np.int64), np.zeros(len(times), dtype=bool)
+    first[some] = times[starts[:-1][some]]
+    fresh[starts[:-1][some]] = True
+    return first, np.where(fresh, 0, np.diff(times, prepend=0)).astype(np.int64), fresh
+
+
 def _levels(column: Column, values: Places, missing: NDArray[np.bool_]) -> Codes:
     """Numbers in the column's own steps as its levels, (rows, 1)."""
     edges: Places = column.edges  # type: ignore[attr-defined]
@@ -246,21 +250,14 @@ def timed(people: pd.DataFrame, events: pd.DataFrame, starts: Places, schema: Vi
     if (clock := schema.clock) is None:
         return events
     column, gap = schema.person_schema.columns[-2], schema.event_schema.columns[-1]
-    numbers = np.diff(starts)
-    owner = np.repeat(np.arange(len(people)), numbers)
+    owner = np.repeat(np.arange(len(people)), np.diff(starts))
     first = _whole(column, people[column.name])  # who has no events has none
     since = np.cumsum(_whole(gap, events[gap.name]))
     before = np.append(since, 0)[starts[:-1]]  # a first event has no gap: what others' add up to
     times = np.minimum((first - before)[owner] + since, clock.edges[-1] - 1)
-    fresh = np.zeros(len(times), dtype=bool)
-    fresh[starts[:-1][numbers > 0]] = True
+    _, gaps, fresh = first_and_gaps(times, starts)
     none = np.zeros(len(times), dtype=bool)
-    return events.assign(
-        **{
-            gap.name: typed(gap, np.where(fresh, 0, np.diff(times, prepend=0)), fresh),
-            clock.name: typed(clock, times, none),
-        }
-    )
+    return events.assign(**{gap.name: typed(gap, gaps, fresh), clock.name: typed(clock, times, none)})
 
 
 def declared(
