@@ -96,17 +96,12 @@ class Split:
     def _events(self, part: VisitSchema) -> tuple[Rule, ...]:
         return about(self.schema.rules, part.event_schema.names)
 
-    def _both(self, part: VisitSchema) -> tuple[Rule, ...]:
+    def _both(self, part: VisitSchema) -> list[Condition]:
         """On columns of people and of these events, without the time and without an order between two."""
         names = (*self.schema.person_schema.names, *part.event_schema.names)
         alone = {*self._people, *self._events(part)}
-        return tuple(
-            rule
-            for rule in about(self.schema.rules, names)
-            if rule not in alone
-            and rule.condition is not None
-            and not any(isinstance(test, Order) for test in tests(rule.condition))
-        )
+        found = [rule.condition for rule in about(self.schema.rules, names) if rule not in alone]
+        return [one for one in found if one and not any(isinstance(test, Order) for test in tests(one))]
 
     @property
     def people(self) -> Codec:
@@ -122,12 +117,7 @@ class Split:
     def cases(self) -> Iterator[Case]:
         """TooManyCasesError where there would be too many."""
         asked: Condition | bool = True if self._untold or self.condition is None else self.condition
-        kept = [
-            (rule.condition, place)
-            for place, part in enumerate(self.schema.parts)
-            for rule in self._both(part)
-            if rule.condition is not None
-        ]
+        kept = [(rule, place) for place, part in enumerate(self.schema.parts) for rule in self._both(part)]
         places = [place for _, place in kept]
         for count, (person, wanted, needed) in enumerate(self._settled(asked, [rule for rule, _ in kept])):
             if count == MOST:
@@ -259,9 +249,8 @@ def _spoken_of(condition: Condition | bool, schema: VisitSchema | SeveralVisits)
 def _ways(condition: Condition, part: VisitSchema) -> _Left:
     """What the tests on one kind of events leave of a condition, in all ways in which they can turn out."""
     names = {column.name for column in part.event_columns}
-    own: list[Test] = [
-        test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order) and test.column in names
-    ]
+    every = [test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order)]
+    own = [test for test in every if test.column in names]
     if len(own) > _TESTS:
         raise TooManyCasesError
     levels = Codec(Schema(columns=part.event_columns))

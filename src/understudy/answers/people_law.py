@@ -15,7 +15,7 @@ Edges: the time itself, and an order between a person's column and an event's, a
 on the work; a condition that nobody meets, or that is too rare for that → ConfigError.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -33,7 +33,7 @@ from understudy.answers.rules import refilled
 from understudy.answers.walks import EventSet, Network, Walks, each_given, kinds_of
 from understudy.data.conditions import Order, columns, parse, tests
 from understudy.data.encoding.codec import Codec, Uniform
-from understudy.data.encoding.values import Codes, Pieces, Places, starts_of, typed
+from understudy.data.encoding.values import Codes, Pieced, Places, starts_of, typed
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.reading import declared, timed
 from understudy.ground.errors import ConfigError
@@ -232,7 +232,7 @@ class _Member:
         return pd.concat(parts, ignore_index=True).iloc[np.argsort(np.concatenate(rows))].reset_index(drop=True)
 
 
-def _values(levels: Codec, drawn: Codes, pieces: Mapping[int, Pieces], rng: Uniform) -> pd.DataFrame:
+def _values(levels: Codec, drawn: Codes, pieces: Pieced, rng: Uniform) -> pd.DataFrame:
     """A value of each piece, in an order that the levels' rules keep."""
     found = rows_of(drawn, pieces, levels, rng)
     said = [test for rule in levels.schema.rules if rule.condition is not None for test in tests(rule.condition)]

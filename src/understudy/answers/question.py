@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from understudy.data.conditions import And, Condition, Not, Or, Order, Test, parse, tests
 from understudy.data.encoding.codec import Codec, Codes, Uniform
 from understudy.data.encoding.levels import Levels as BoughtLevels
-from understudy.data.encoding.values import Pieces
+from understudy.data.encoding.values import Pieced
 from understudy.data.rules import Mask, cuts, holds
 
 Levels = Codec | BoughtLevels  # how a table is written: as declared, or as bought
@@ -31,7 +31,8 @@ Box = Mapping[int, NDArray[Any]]
 Orders = Mapping[Order, bool]  # between two columns: whether it is so
 Leaf = tuple[Box, Orders]
 _LOOKED = 64  # steps for each box that there may be
-_NOTHING_ELSE: Mapping[int, Sequence[float]] = MappingProxyType({})
+Cuts = Mapping[int, Sequence[float]]  # columns, and where they are cut
+_NOTHING_ELSE: Cuts = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,18 +40,16 @@ class Question:
     """A condition (or none), and the pieces of the columns that it speaks of."""
 
     condition: Condition | None
-    pieces: Mapping[int, Pieces]
+    pieces: Pieced
     place: Mapping[str, int]
 
     @classmethod
-    def read(cls, text: str | None, levels: Levels, also: Mapping[int, Sequence[float]] = _NOTHING_ELSE) -> "Question":
+    def read(cls, text: str | None, levels: Levels, also: Cuts = _NOTHING_ELSE) -> "Question":
         """The condition that a text says about a table, or an error; `also`: columns wanted in pieces, and cuts."""
         return cls.of(None if text is None else parse(text), levels, also)
 
     @classmethod
-    def of(
-        cls, condition: Condition | None, levels: Levels, also: Mapping[int, Sequence[float]] = _NOTHING_ELSE
-    ) -> "Question":
+    def of(cls, condition: Condition | None, levels: Levels, also: Cuts = _NOTHING_ELSE) -> "Question":
         """The same of a condition that was read."""
         schema = levels.schema
         every = () if condition is None else tests(condition)
@@ -82,9 +81,8 @@ class Question:
 
     def leaves(self, most: int) -> Iterator[Leaf]:
         """Boxes that do not overlap, each with the orders its rows keep or break. TooManyError after so many steps."""
-        left: list[tuple[Condition | bool, Box, Orders]] = [
-            (True if self.condition is None else self.condition, {}, {})
-        ]
+        asked = True if self.condition is None else self.condition
+        left: list[tuple[Condition | bool, Box, Orders]] = [(asked, {}, {})]
         for _ in range(most):
             if not left:
                 return
@@ -127,7 +125,7 @@ class Question:
         return np.asarray(holds(condition, self.pieces[j])[drawn[j]])
 
 
-def rows_of(drawn: Codes, pieces: Mapping[int, Pieces], levels: Levels, rng: Uniform) -> pd.DataFrame:
+def rows_of(drawn: Codes, pieces: Pieced, levels: Levels, rng: Uniform) -> pd.DataFrame:
     """A table from the pieces of some columns and the levels of the others."""
     codes = np.array(drawn, dtype=np.int32)
     for j, own in pieces.items():

@@ -24,7 +24,7 @@ from understudy.answers.completing import known_cells
 from understudy.answers.products import Products
 from understudy.answers.question import Levels
 from understudy.data.conditions import Missing, OneOf, Test
-from understudy.data.encoding.values import Pieces
+from understudy.data.encoding.values import Pieced, Pieces
 from understudy.data.rules import cuts, holds
 from understudy.ground.errors import ConfigError
 
@@ -89,7 +89,7 @@ def by_value(own: Mapping[Test, float], pieces: Pieces) -> Asked:
     return Asked(group, np.array([*shares, *([max(0.0, left)] if others else [])]))
 
 
-def like(frame: pd.DataFrame, levels: Levels, pieces: Mapping[int, Pieces]) -> dict[int, Asked]:
+def like(frame: pd.DataFrame, levels: Levels, pieces: Pieced) -> dict[int, Asked]:
     """The shares of the levels of all columns that a public frame has."""
     if not len(frame):
         raise ConfigError("the frame has no rows, and so no shares. Nothing was drawn.")

@@ -194,7 +194,6 @@ class Release:
         return begin[order], level[order], Noisy(counts, noise, whole=True)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All numbers of it, by name; `from_tensors` reads them."""
         found = {"sizes": torch.tensor(self.levels.sizes, dtype=torch.int32)}
         for kind, own in self.kinds.items():
             found |= {f"{kind}.{part}": torch.from_numpy(getattr(own, part)) for part in _DTYPES}
@@ -249,9 +248,8 @@ def tensors_of(kind: str, columns: Tensor, deviation: Sequence[float], tables: S
 def fine_nodes(schema: Schema) -> list[tuple[tuple[int, ...], bool]]:
     """Of each column's tree of fine cells: its layers from the top, and whether some may have no value."""
     pairs = zip(schema.columns, fine_schema(schema).columns, strict=True)
-    return [
-        (tuple(layer_sizes(fine.levels, FAN)) if is_tree(own) else (fine.levels,), fine.nullable) for own, fine in pairs
-    ]
+    layers = [(layer_sizes(fine.levels, FAN) if is_tree(own) else [fine.levels], fine) for own, fine in pairs]
+    return [(tuple(sizes), fine.nullable) for sizes, fine in layers]
 
 
 def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
@@ -278,7 +276,6 @@ def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
 
 
 def _nodes(levels: Levels) -> list[int]:
-    """How many nodes each column's tree has."""
     if not isinstance(levels, BoughtLevels):
         raise ValueError("a release has fine tables, and no levels were bought.")
     ends = map(end_cells, levels.schema.columns)

@@ -27,7 +27,7 @@ from understudy.answers.rule_boxes import conditions, pair_of, pieces_of, tied
 from understudy.data.column import Binned, Column
 from understudy.data.conditions import And, Condition, parse
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.values import Pieces
+from understudy.data.encoding.values import Pieced, Pieces
 from understudy.data.rules import Mask, read_rules
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
@@ -176,7 +176,7 @@ def possible(conditions: Sequence[Condition], levels: Levels) -> bool:
     return any(_has_row(box, orders, pieces, levels) for box, orders in question.leaves(_STEPS))
 
 
-def _has_row(box: Box, orders: Orders, pieces: Mapping[int, Pieces], levels: Levels) -> bool:
+def _has_row(box: Box, orders: Orders, pieces: Pieced, levels: Levels) -> bool:
     """Whether a row of the box keeps the orders that are so, and breaks those that are not."""
     allowed = {j: box.get(j, np.ones(len(own.level))) > 0 for j, own in pieces.items()}
     both = {order: pair_of(order, levels.schema) for order in orders}

@@ -30,6 +30,7 @@ Values = NDArray[np.float32]
 Codes = Places  # among classes
 # several columns; kept in the second form
 Declared = Mapping[str, Sequence[Category]] | tuple[Categorical, ...]
+Ids = ArrayLike | None
 # classes of rows; of several columns by name
 Given = ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame | None
 
@@ -129,7 +130,6 @@ class ArraySchema(Document):
         return out
 
     def unscaled(self, values: NDArray[np.floating[Any]]) -> NDArray[Any]:
-        """Numbers in [0, 1] in declared units, (rows, *shape)."""
         low, high = self.bounds
         return np.asarray(np.clip(low + values.astype(np.float64) * (high - low), low, high))
 
@@ -213,7 +213,6 @@ class ArraySchema(Document):
 
 
 def _class_column(label: object, classes: object) -> Categorical | None:
-    """The declared column of classes, checked; None where there is none."""
     if label is None and not classes:
         return None
     if not isinstance(label, str) or not label or not classes or not isinstance(classes, tuple | list):
@@ -282,7 +281,6 @@ class ArrayTable(Generic[S]):
         return self.schema.codes_of(self.classes, label)
 
     def take(self, people: ArrayLike) -> Self:
-        """These people alone, with all their rows, in this order."""
         who = np.asarray(people)
         starts, at = taken(self.starts, who)
         classes = None if self.classes is None else self.classes[at]
@@ -290,13 +288,7 @@ class ArrayTable(Generic[S]):
 
     @classmethod
     def grouped(
-        cls,
-        values: Values,
-        owner: NDArray[np.integer[Any]],
-        ids: NDArray[Any],
-        schema: S,
-        source: str,
-        classes: Codes | None = None,
+        cls, values: Values, owner: NDArray[Any], ids: NDArray[Any], schema: S, source: str, classes: Codes | None
     ) -> Self:
         """Bring each person's rows together; `owner` says for each row whose it is, as a place in `ids`."""
         if (np.diff(owner) < 0).any():
@@ -316,12 +308,7 @@ class ArrayTable(Generic[S]):
 
     @classmethod
     def from_array(
-        cls,
-        values: ArrayLike,
-        schema: S,
-        people: ArrayLike | None = None,
-        source: str = "the array",
-        labels: Given = None,
+        cls, values: ArrayLike, schema: S, people: Ids = None, source: str = "the array", labels: Given = None
     ) -> Self:
         """Rows (rows, *shape) in declared units; `people` names the person of each, or each is a person. `labels` are
         their classes, where the schema declares some; of several columns by their names."""

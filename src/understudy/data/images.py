@@ -60,7 +60,6 @@ class ImageSchema(ArraySchema):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(height, width), and of colour images (height, width, 3)."""
         return (self.height, self.width) if self.channels == 1 else (self.height, self.width, self.channels)
 
     @property
@@ -135,7 +134,6 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
     lines = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0)))
     head = struct.pack(">IIBBBBB", width, height, 8, 2 if colour else 0, 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
-    body = (
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
-    )
+    number = struct.Struct(">I").pack
+    body = (number(len(data)) + kind + data + number(zlib.crc32(kind + data)) for kind, data in parts)
     return b"\x89PNG\r\n\x1a\n" + b"".join(body)

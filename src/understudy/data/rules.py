@@ -227,7 +227,6 @@ def _one(column: Binned, value: Value) -> tuple[float, float]:
 
 
 def _place(column: Binned, value: Value) -> float:
-    """A value on the column's own scale."""
     if isinstance(column, Date):
         try:
             return kinds.day_number(date.fromisoformat(value if isinstance(value, str) else ""))
@@ -249,7 +248,6 @@ def _place(column: Binned, value: Value) -> float:
 
 
 def _category(column: Column, value: Value) -> int:
-    """The level of a declared value."""
     known: Sequence[Any] = column.categories if isinstance(column, Categorical) else (False, True)
     kind = str if isinstance(known[0], str) else int | float
     exact = isinstance(column, Boolean) or not isinstance(value, bool)

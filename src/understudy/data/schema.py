@@ -64,7 +64,6 @@ class Document(ABC):
 
 
 def _by_name(data: Any) -> Any:
-    """Lists of columns as tables under their names."""
     if not isinstance(data, dict):
         return data
     columns = data.get("columns")
@@ -305,7 +304,6 @@ class Grid:
         return tuple(combinations_with_replacement(range(len(self.groups)), 2))
 
     def holders(self, block: Block) -> tuple[str, ...]:
-        """Who has a part in the block."""
         return tuple(name for group in sorted(set(block)) for name in self.groups[group])
 
     def one_each(self, values: Mapping[str, T]) -> dict[str, T]:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from understudy.data.array_folder import beside_readers, holds_arrays, read_arrays
 from understudy.data.arrays import ArraySchema, ArrayTable, Codes
 from understudy.data.column import Categorical, Real
+from understudy.data.encoding.values import Cells
 from understudy.data.reading.cells import Fault, days, floats
 from understudy.data.reading.files import Source
 from understudy.data.reading.judged import Reader, cell_reader, id_reader, read_columns
@@ -101,7 +102,6 @@ class SeriesSchema(ArraySchema):
         return [f"{channel}.{step}" for step in range(self.length) for channel in self.names]
 
     def as_drawn(self) -> Self:
-        """Series are whole."""
         series, time = self._places
         return replace(self, person=None, series=series, time=time, stride=None, windows_are_people=False)
 
@@ -151,7 +151,6 @@ class SeriesSchema(ArraySchema):
 
     @property
     def one_person(self) -> str:
-        """Who one person is, in a few words."""
         if self.windows_are_people:
             return "each window a person"
         if self.person is None:
@@ -212,7 +211,7 @@ class _Rows:
     fresh: NDArray[np.bool_]  # true where a new stretch begins: a series, or what follows a gap
 
     @classmethod
-    def in_order(cls, schema: SeriesSchema, cells: Mapping[str, "pd.Series[Any]"], source: str) -> Self:
+    def in_order(cls, schema: SeriesSchema, cells: Mapping[str, Cells], source: str) -> Self:
         count = len(cells[schema.names[0]])
         # Without a series column, a person's rows are one long series.
         column = schema.series or schema.person
@@ -240,7 +239,7 @@ class _Rows:
         self.fresh[gaps] = True
 
     def windows(self) -> NDArray[np.intp]:
-        """Where each window begins, in the order of `order`: (windows,)."""
+        """In the order of `order`: (windows,)."""
         starts, length, stride = np.flatnonzero(self.fresh), self.schema.length, self.schema.stride
         sizes = np.diff(np.append(starts, len(self.order)))
         if stride is None:
@@ -260,9 +259,7 @@ class _Rows:
         place = np.arange(ends[-1]) - np.repeat(ends - counts, counts)  # 0, 1, 2, … in each stretch
         return np.asarray(np.repeat(starts, counts) + stride * place)
 
-    def people(
-        self, cells: Mapping[str, "pd.Series[Any]"], first: NDArray[np.intp]
-    ) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    def people(self, cells: Mapping[str, Cells], first: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[Any]]:
         """Whose each window is, as a place among the ids of all people, also of those without a window."""
         if self.schema.windows_are_people:
             return np.arange(len(first)), np.arange(len(first))
@@ -275,9 +272,7 @@ class _Rows:
             raise self.error(int(other.argmax()) + 1, "it changes the person")
         return who[first], np.asarray(ids)
 
-    def classes(
-        self, target: Categorical, cells: "pd.Series[Any]", steps: NDArray[np.intp], first: NDArray[np.intp]
-    ) -> Codes:
+    def classes(self, target: Categorical, cells: Cells, steps: NDArray[np.intp], first: NDArray[np.intp]) -> Codes:
         """The class of each window in one column, as a place among the declared ones."""
         codes = pd.Index(target.categories).get_indexer(pd.Index(cells.to_numpy()))[steps]  # (windows, L)
         if (other := (codes != codes[:, :1]).any(1)).any():
@@ -291,7 +286,7 @@ class _Rows:
         )
 
 
-def _read_times(name: str, cells: "pd.Series[Any]", numbers: NDArray[np.int64]) -> tuple["pd.Series[Any]", list[Fault]]:
+def _read_times(name: str, cells: Cells, numbers: NDArray[np.int64]) -> tuple[Cells, list[Fault]]:
     """Times as numbers: as they are, or seconds since 1970 where they are dates."""
     if cells.dtype.kind == "M":
         stamps = cells if cells.dt.tz is None else cells.dt.tz_convert(None)

@@ -29,18 +29,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from understudy.data.reading import judged
 from understudy.data.reading.files import Source, described_source, is_long, open_source
-from understudy.data.reading.judged import (
-    LISTED,
-    Batch,
-    Violation,
-    judged,
-    raw_parts,
-    read_columns,
-    readers_of,
-    scan,
-    violations,
-)
+from understudy.data.reading.judged import LISTED, Batch, Violation, raw_parts, read_columns, readers_of
 from understudy.data.reading.sources import ALL, EngineFrame, Part, TableSource
 from understudy.data.reading.written import Marks, Raw
 from understudy.data.schema import Schema
@@ -99,11 +90,9 @@ class Table:
         return encode(self.frame)
 
     def take(self, rows: ArrayLike) -> "Table":
-        """The table with these rows alone, in this order."""
         return Table(self.frame.iloc[np.asarray(rows)].reset_index(drop=True), self.schema, self.source)
 
     def first_of_each(self) -> "Table":
-        """The first row of each person."""
         return self.take(np.sort(np.unique(self.people, return_index=True)[1]))
 
 
@@ -146,7 +135,7 @@ class StreamedTable(Table):
         """The rows, and how many have the id of an earlier one. Every cell is looked at."""
         marks = Marks(self.key)
         if isinstance(self.origin, EngineFrame):
-            judged(open_source(self.origin, {}), readers_of(self.schema, one_row_each=False))
+            judged.judged(open_source(self.origin, {}), readers_of(self.schema, one_row_each=False))
         if self.spread is not None:
             from understudy.data.reading.spread import found_by, task_of
 
@@ -181,7 +170,7 @@ class StreamedTable(Table):
         return frame
 
     def batches(self) -> Iterator[pd.DataFrame]:
-        """All rows, in order, a batch at a time. SchemaError at the end where a person came twice."""
+        """SchemaError at the end where a person came twice."""
         for batch in self.code_batches():
             yield pd.DataFrame({name: batch[name] for name in batch.columns})
 
@@ -245,11 +234,11 @@ class StreamedTable(Table):
         readers, hint = readers_of(self.schema, one_row_each=False), f" in the same part of it{LISTED}"
         readers = readers if columns is None else {name: readers[name] for name in columns}
         for raw in raw_parts(self.origin, readers, self.source, long=True, part=self.part):
-            judged(replace(raw, columns={}), readers, hint)
+            judged.judged(replace(raw, columns={}), readers, hint)
 
             def judge(name: str, raw: Raw = raw) -> "pd.Series[Any]":
                 own = replace(raw, columns={name: raw.columns[name]}, faults=())
-                return judged(own, readers, hint)[name]
+                return judged.judged(own, readers, hint)[name]
 
             if len(raw.numbers):
                 marks.note(None if self.schema.person is None else judge(self.schema.person), len(raw.numbers))
@@ -321,9 +310,9 @@ def check_table(source: Source, schema: Schema, *, one_row_each: bool = True) ->
     readers, marks = readers_of(schema, one_row_each and not long), Marks()
     found: dict[Any, Violation] = {}
     for raw in raw_parts(source, readers, long=long):
-        cells, faults = scan(raw, readers)
+        cells, faults = judged.scan(raw, readers)
         # What is wrong with the header, or with a line that was read ahead, is said with every part.
-        found |= {(one.column, one.row, one.reason): one for one in violations(raw.name, faults)}
+        found |= {(one.column, one.row, one.reason): one for one in judged.violations(raw.name, faults)}
         if long and one_row_each and schema.person in cells and not any(fault.error for fault in faults):
             marks.note(cells[schema.person], len(raw.numbers))
     if repeated := marks.repeated:

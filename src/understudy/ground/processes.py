@@ -31,7 +31,6 @@ _START = "from understudy.ground.processes import serve; serve()"
 
 
 def process_count() -> int:
-    """How many processes there may be."""
     if not (said := os.environ.get(VARIABLE, "")):
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not said.isdecimal():
@@ -104,6 +103,7 @@ class _Workers:
         if kind == b"answer":
             return answer
         raise getattr(errors, kind.decode(), PartyError)(answer.decode())
+
 
 _LOCK = threading.Lock()  # one piece of work at a time has all cores
 

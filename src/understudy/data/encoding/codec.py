@@ -41,8 +41,6 @@ class Uniform(Protocol):
 
 @dataclass(frozen=True)
 class Codec:
-    """The encoding that a schema defines."""
-
     schema: Schema
 
     @cached_property
@@ -87,11 +85,9 @@ class Codec:
         return cut(self.schema.columns[j], cuts)
 
     def labels(self, j: int) -> list[Any]:
-        """What stands for each level of column `j` in a table of answers."""
         return labels_of(self.schema.columns[j])
 
     def encode(self, frame: pd.DataFrame, device: torch.device | str = "cpu") -> Tensor:
-        """Rows as one-hot vectors, float32, (rows, width)."""
         if torch.device(device).type == "cpu":
             return self.one_hot(self.codes(frame))
         return self.one_hot(self._by_column(frame).T, device)  # a view, which a GPU turns faster
@@ -112,9 +108,8 @@ class Codec:
         inside = np.full(codes.shape, 0.5)
         if rng is not None and any(binned):
             inside[:, binned] = rng.uniform(len(codes), sum(binned)).cpu().numpy()
-        return pd.DataFrame(
-            {column.name: values_of(column, codes[:, j], inside[:, j]) for j, column in enumerate(self.schema.columns)}
-        )
+        every = enumerate(self.schema.columns)
+        return pd.DataFrame({column.name: values_of(column, codes[:, j], inside[:, j]) for j, column in every})
 
     def sample_codes(self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform) -> Codes:
         """Draw one level per column from the weights in its block, by inversion. A slot of weight 0 is never drawn.

@@ -25,11 +25,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.column import DEFAULT_BINS, Binned, Column, Date, Datetime, Integer, Ordinal, Real
-from understudy.data.encoding.values import Codes, numbers_of
+from understudy.data.encoding.values import Cells, Codes, Floats, numbers_of
 from understudy.data.schema import Schema
 
 Steps = NDArray[np.int64]  # numbers, in units of the last decimal
@@ -54,7 +53,7 @@ def fine_schema(schema: Schema) -> Schema:
     return replace(schema, columns=tuple(_fine(column, most) for column in schema.columns))
 
 
-def cell_edges(column: Column) -> NDArray[np.float64]:
+def cell_edges(column: Column) -> Floats:
     """Between which values each fine cell of a column of `fine_schema` lies; of categories, their places."""
     if isinstance(column, Binned):
         return column.edges.astype(np.float64)
@@ -165,7 +164,7 @@ def _round_numbers(low: float, high: float, least: float, most: int) -> list[flo
     return []
 
 
-def _spread(low: float, high: float, most: int, unit: float, points: int) -> NDArray[np.float64]:
+def _spread(low: float, high: float, most: int, unit: float, points: int) -> Floats:
     """Edges that are even on the scale of asinh(x/unit); so many points among them have two edges more."""
     cells = max(1, min(most, _SPREAD) - 2 * points)
     return np.asarray(unit * np.sinh(np.linspace(math.asinh(low / unit), math.asinh(high / unit), cells + 1)))
@@ -181,7 +180,7 @@ def end_cells(column: Column) -> int:
     return 10**column.decimals if isinstance(column, Real) and column.ends and column.decimals else 0
 
 
-def ends_of(column: Real, values: "pd.Series[Any]") -> Codes:
+def ends_of(column: Real, values: Cells) -> Codes:
     """The end of each number, and `end_cells` for a missing one."""
     cells, numbers = end_cells(column), numbers_of(column, values)
     there = np.isfinite(numbers)
@@ -189,28 +188,31 @@ def ends_of(column: Real, values: "pd.Series[Any]") -> Codes:
     return np.where(there, found, cells).astype(np.int32)
 
 
-def counted_apart(fine: Real, groups: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which fine cells' numbers stay as they are: those of one number that is zero, a level, or among longer cells."""
-    first, last = fine.steps(fine.edges)
+def moved_to_ends(
+    fine: Column, group: Codes, weights: Floats, table: Floats, values: Cells, cells: Codes, draws: Floats
+) -> Cells:
+    """Numbers that were drawn in these fine cells, moved within their levels to end as the table says; `group` and
+    `weights` are of all fine cells."""
+    assert isinstance(fine, Real)
+    (first, last), level, every = fine.steps(fine.edges), group[: fine.levels], np.arange(fine.levels)
+    # What was counted apart stays as it is: one number that is zero, a level, or among longer cells.
     single = first == last
     beside = np.concatenate([[True], single, [True]])
-    level = groups[: fine.levels]
-    alone = (np.bincount(level)[level] == 1) | (first == 0) | ~(beside[:-2] | beside[2:])
-    return np.asarray(single & alone)
+    apart = single & ((np.bincount(level)[level] == 1) | (first == 0) | ~(beside[:-2] | beside[2:]))
+    taken = np.bincount(np.abs(first[apart]) % len(table), weights[: fine.levels][apart], len(table))
+    moves = np.flatnonzero(cells < fine.levels)  # those that have a value
+    moves = moves[~apart[cells[moves]]]
+    begin, end = np.full(group.max() + 1, fine.levels - 1), np.zeros(group.max() + 1, dtype=int)
+    np.minimum.at(begin, level, every)  # a level's first cell, and its last
+    np.maximum.at(end, level, every)
+    unit, at = float(len(table)), level[cells[moves]]
+    steps = np.rint(values.to_numpy(np.float64, na_value=0.0)[moves] * unit).astype(np.int64)
+    own, found = np.clip(table - taken, 0, None), values.copy()
+    found.iloc[moves] = moved(steps, first[begin[at]], last[end[at]], own, draws[moves]) / unit
+    return found
 
 
-def left_to_ends(
-    fine: Real, table: NDArray[np.float64], weights: NDArray[np.float64], apart: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    """The table of ends without the people of cells that were counted apart."""
-    steps = np.abs(fine.steps(fine.edges)[0][apart]) % len(table)
-    taken = np.bincount(steps, weights=weights[: fine.levels][apart], minlength=len(table))
-    return np.clip(table - taken, 0, None)
-
-
-def moved_to_ends(
-    steps: Steps, first: Steps, last: Steps, table: NDArray[np.float64], draws: NDArray[np.float64]
-) -> Steps:
+def moved(steps: Steps, first: Steps, last: Steps, table: Floats, draws: Floats) -> Steps:
     """Each number moved to one that ends as `table` says, between `first` and `last` and on the same side of zero."""
     cells = len(table)
     below = steps < 0  # these end as their opposites do
@@ -223,5 +225,5 @@ def moved_to_ends(
     before, after = heap[start], heap[start + (high - low) + 1]
     target = np.minimum(before + draws * (after - before), np.nextafter(after, 0))
     found = np.searchsorted(heap, target, side="right") - 1
-    moved = np.where(after > before, low + found - start, at)
-    return np.where(below, -moved, moved)
+    there = np.where(after > before, low + found - start, at)
+    return np.where(below, -there, there)

@@ -70,7 +70,6 @@ class VisitKind(Kind[VisitSchema, Visits]):
         return rows
 
     def check(self, source: Any, schema: VisitSchema) -> tuple[list[Violation], list[str]]:
-        """How many people there are, and whose events are cut."""
         rows, most = self.read(source, schema), schema.most_events
         said = [f"{rows.rows:,} people, {int((rows.numbers == 0).sum()):,} of them without events."]
         if more := int((rows.numbers > most).sum()):
@@ -168,7 +167,6 @@ def read_rows(
 def read_rows(
     source: Source | TwoSources, schema: PublicSchema, name: str | None = None, *, one_row_each: bool = True
 ) -> AnyRows:
-    """Read rows of the schema's kind and check them."""
     several = isinstance(source, Mapping) and not isinstance(source, pd.DataFrame)
     if several and not VISITS.describes(schema):
         raise SchemaError('two tables are read by a schema of the kind "visits". Nothing was read.')

@@ -28,18 +28,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 
+from understudy.data.reading import written
 from understudy.data.reading.cells import Fault
 from understudy.data.reading.sources import ALL, SUFFIX, EngineFrame, Part, TableSource, source_at
-from understudy.data.reading.written import (
-    Raw,
-    Want,
-    as_declared,
-    csv_cells,
-    numbered,
-    present,
-    raw_of_arrow,
-    raw_of_frame,
-)
+from understudy.data.reading.written import Raw, Want, numbered, present, raw_of_arrow, raw_of_frame
 from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError
 
@@ -138,7 +130,7 @@ def _declared(raw: Raw, source: TableSource, want: Want) -> Raw:
     faults = list(raw.faults)
     for column, cells in raw.columns.items():
         numeric = None if want is None else want[column]
-        columns[column], found = as_declared(cells, source, numeric, raw.numbers, column)
+        columns[column], found = written.as_declared(cells, source, numeric, raw.numbers, column)
         faults += found
     return replace(raw, columns=columns, faults=tuple(faults))
 
@@ -174,7 +166,6 @@ def _suffix_of(source: TableSource) -> str:
 
 @contextmanager
 def _in_words(source: TableSource) -> Iterator[None]:
-    """What goes wrong with a file, in words."""
     path = Path(source.table)
     try:
         yield
@@ -283,7 +274,7 @@ def _from_csv(source: TableSource, want: Want, name: str, long: bool) -> Iterato
         rows = np.arange(first, first + len(read) + len(broken))
         numbers = np.setdiff1d(rows, list(broken), assume_unique=True)[: len(read)]  # broken rows are skipped
         first = int(numbers[-1]) + 1 if len(numbers) else first
-        columns = {column: csv_cells(read[column], numeric[column]) for column in include}
+        columns = {column: written.csv_cells(read[column], numeric[column]) for column in include}
         yield replace(nothing, columns=columns, numbers=numbers, faults=faults())
     if long:
         yield replace(nothing, faults=faults())  # of rows at the end
@@ -301,11 +292,8 @@ def _csv_tables(path: str, options: dict[str, Any], long: bool) -> Iterator[pa.T
 def _header(source: TableSource, path: Path, want: Want) -> tuple[list[str], str]:
     """The names in a CSV file's first line, and what separates them. What stands below it is not judged here."""
     plain = source.encoding == "utf-8"
-    text: dict[str, Any] = {
-        "encoding": "utf-8-sig" if plain else source.encoding,
-        "newline": "",
-        "errors": "surrogateescape" if plain else "strict",
-    }
+    errors = "surrogateescape" if plain else "strict"
+    text: dict[str, Any] = {"encoding": "utf-8-sig" if plain else source.encoding, "newline": "", "errors": errors}
     with gzip.open(path, "rt", **text) if path.suffix == ".gz" else open(path, **text) as file:
         line = file.readline()
         separator = source.separator or _separator(line, path, want)

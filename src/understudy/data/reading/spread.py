@@ -122,13 +122,11 @@ def spread_of(origin: Any, named: Spread | None, columns: list[str]) -> Spread |
 
 
 def task_of(table: Any, work: str, told: dict[str, Any], about: dict[str, str], key: bytes) -> Task:
-    """What the parts of a `StreamedTable` are asked for."""
     source = asdict(table.origin.within(Path.cwd())) if isinstance(table.origin, TableSource) else None
     return Task(work, told, about, table.spread.of, key, source)
 
 
 def answered(ask: bytes) -> bytes:
-    """What another process is asked for."""
     return answer_of(ask[8:], int.from_bytes(ask[:8], "big"))
 
 

@@ -8,7 +8,7 @@ made, and stands in no message.
 Edges: a driver that is not installed, a database that does not answer, a query that fails → SchemaError in words.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -35,7 +35,6 @@ Answer: TypeAlias = pa.Table | tuple[list[str], list[list[Any]]]
 
 
 def query_rows(source: TableSource) -> Answer:
-    """All that the query gives."""
     parts = list(query_batches(source))
     if isinstance(parts[0], pa.Table):
         return pa.concat_tables(parts)
@@ -206,10 +205,7 @@ def _in_file(path: str, columns: list[str], groups: range, before: int, most: in
     words = [field.name for field in fields if pa.types.is_string(field.type)]
     size = min(most, max(1 << 12, _CELLS // max(1, len(columns))))
     with pyarrow.parquet.ParquetFile(path, read_dictionary=words) as file:
-        batches: Iterable[pa.RecordBatch] = file.iter_batches(
-            size, row_groups=list(groups), columns=columns, use_threads=False
-        )
-        for batch in batches:
+        for batch in file.iter_batches(size, row_groups=list(groups), columns=columns, use_threads=False):
             yield before, pa.Table.from_batches([batch])
             before += len(batch)
 

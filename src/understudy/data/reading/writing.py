@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from understudy.data import column as kinds
 from understudy.data.column import OTHER, Binned, Boolean, Categorical, Column, Date, Datetime, Real
-from understudy.data.encoding.values import dtype
+from understudy.data.encoding.values import Cells, dtype
 from understudy.data.reading.cells import distinct, missing_words, numbers_in, texts
 from understudy.data.reading.files import Source, as_they_came, batches_of, open_source
 from understudy.data.reading.written import Raw
@@ -61,7 +61,7 @@ def typed_like(frame: pd.DataFrame, schema: object, dtypes: Mapping[Any, Any]) -
     return frame.assign(**{c: _typed_like(known[c], frame[c], dtypes[c]) for c in frame if c in known and c in dtypes})
 
 
-def _typed_like(column: Column, cells: "pd.Series[Any]", dtype: Any) -> "pd.Series[Any]":
+def _typed_like(column: Column, cells: Cells, dtype: Any) -> Cells:
     kinds = pd.api.types
     if kinds.is_object_dtype(dtype) or kinds.is_string_dtype(dtype):
         cells = _written(column, cells).astype(object)
@@ -71,7 +71,7 @@ def _typed_like(column: Column, cells: "pd.Series[Any]", dtype: Any) -> "pd.Seri
     return cells if gap else cells.astype(dtype)
 
 
-def _written(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
+def _written(column: Column, cells: Cells) -> Cells:
     if isinstance(column, Binned) and column.form is not None:
         return cells.astype(object).map(column.said, na_action="ignore")
     if isinstance(column, Real) and column.decimals is not None:
@@ -129,12 +129,12 @@ def _coarse(raw: Raw, schema: Schema) -> pd.DataFrame:
     return pd.DataFrame({c: _fit(known[c], cells) if c in known else cells for c, cells in raw.columns.items()})
 
 
-def _fit(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
+def _fit(column: Column, cells: Cells) -> Cells:
     where, seen = distinct(cells, missing_words(column))
     return pd.Series(np.append(_fit_values(column, seen), np.nan)[where])
 
 
-def _fit_values(column: Column, seen: "pd.Series[Any]") -> NDArray[Any]:
+def _fit_values(column: Column, seen: Cells) -> NDArray[Any]:
     came = seen.to_numpy(None if seen.dtype.kind in "iuf" else object)
     if isinstance(column, Binned) and not column.unbounded:
         numbers = numbers_in(column, seen)

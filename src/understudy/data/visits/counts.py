@@ -67,13 +67,11 @@ class VisitCodes:
             raise SchemaError("an event is nobody's, or two people's. Nothing was counted.")
 
     def take(self, people: Places) -> "VisitCodes":
-        """These people, with all their events, in this order."""
         starts, at = taken(self.starts, people)
         return VisitCodes(self.people[people], self.events[at], starts)
 
     @property
     def numbers(self) -> Places:
-        """How many events each person has: (people,)."""
         return np.diff(self.starts)
 
     @property
@@ -122,7 +120,6 @@ class Blocks:
         return math.sqrt(sum(own**2 for own in self.units(unit))) * (1 + 2.0**-40)
 
     def split(self, vector: NDArray[np.generic]) -> dict[Block, NDArray[np.generic]]:
-        """The tables in a vector of all cells."""
         return {
             block: vector[start:stop].reshape(self.shape(block))
             for block, start, stop in zip(self.blocks, self.starts, self.starts[1:], strict=False)
@@ -150,9 +147,8 @@ class VisitLayout(Blocks):
 
     @classmethod
     def from_schema(cls, schema: VisitSchema) -> "VisitLayout":
-        people, events = (
-            tuple(column.size for column in part.columns) for part in (schema.person_schema, schema.event_schema)
-        )
+        tables = (schema.person_schema, schema.event_schema)
+        people, events = (tuple(column.size for column in part.columns) for part in tables)
         return cls(people, events, schema.ordered)
 
     @cached_property

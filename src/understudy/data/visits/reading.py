@@ -61,16 +61,10 @@ class Visits:
         return np.diff(self.starts)
 
     def take(self, people: Places) -> "Visits":
-        """These people alone, with all their events, in this order."""
         starts, at = taken(self.starts, people)
-        return replace(
-            self,
-            own=self.own[people],
-            events=self.events[at],
-            times=None if self.times is None else self.times[at],
-            starts=starts,
-            people=self.people[people],
-        )
+        times = None if self.times is None else self.times[at]
+        own, events, ids = self.own[people], self.events[at], self.people[people]
+        return replace(self, own=own, events=events, times=times, starts=starts, people=ids)
 
     def among(self, people: NDArray[Any]) -> "Visits":
         """These people, in this order, by their ids: who is none of them has no events and no columns here."""
@@ -225,7 +219,6 @@ def _folder(source: object) -> Path | None:
 
 
 def file_of(folder: Path, part: str) -> Path | None:
-    """The file of people, or of events, in a folder."""
     there = [folder / f"{part}{suffix}" for suffix in _SUFFIXES if (folder / f"{part}{suffix}").exists()]
     if len(there) > 1:
         raise SchemaError(f"{folder}: {there[0].name} and {there[1].name}: which one? Nothing was read.")

@@ -67,7 +67,6 @@ class PeopleSchema(Document):
         return "rows" if any(part.origin == "rows" for part in self.tables.values()) else "public"
 
     def require_public(self, which: str = "this schema") -> None:
-        """Refuse a draft among them."""
         for part in self.tables.values():
             part.require_public(which)
 
@@ -145,12 +144,10 @@ class VisitSchema(PeopleSchema):
 
     @property
     def ordered(self) -> bool:
-        """Whether a person's events have an order."""
         return self.time is not None
 
     @property
     def clock(self) -> Binned | None:
-        """The column that holds the time, if there is one."""
         if self.time is None:
             return None
         column = self.events.column(self.time)
@@ -192,12 +189,8 @@ class VisitSchema(PeopleSchema):
 
     def to_dict(self) -> dict[str, Any]:
         head = {"kind": self.kind, "person": self.person, "most_events": self.most_events, "cut": self.cut}
-        more = {
-            "title": "" if self.title == TITLE else self.title,
-            "time": self.time,
-            "gaps": None if self.gaps is None else [*self.gaps],
-            "note": self.note,
-        }
+        title = "" if self.title == TITLE else self.title
+        more = {"title": title, "time": self.time, "gaps": [*(self.gaps or ())], "note": self.note}
         parts = {"people": self.people, "events": self.events}
         return (
             head
@@ -269,7 +262,6 @@ class SeveralVisits(PeopleSchema):
 
     @property
     def people(self) -> Schema | None:
-        """The declared columns of people."""
         return self.parts[0].people
 
     @property
@@ -283,7 +275,6 @@ class SeveralVisits(PeopleSchema):
         return Schema(columns=columns, person=self.person, origin=self.origin)
 
     def titles_in(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The kinds of events that these columns speak of."""
         said = set(names)
         return tuple(part.title for part in self.parts if said & {column.name for column in part.event_columns})
 
