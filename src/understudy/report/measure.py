@@ -115,17 +115,10 @@ def _of_tables(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -
         wide = others.schema
     own = asked.target is None and run.target in found.schema.names
     comparison = compare(
-        found.real,
-        run.synthetic,  # type: ignore[arg-type]
-        wide,
-        holdout=unseen,
-        outsiders=found.outsiders if unseen is None else (),
-        owners=found.owners,
-        target=run.target if own else asked.target,
-        people=(found.people, strangers),
-        notes=found.notes,
-        losses=found.losses,
-    )
+        found.real, cast(Any, run.synthetic), wide, holdout=unseen, outsiders=found.outsiders if unseen is None else (),
+        owners=found.owners, target=run.target if own else asked.target, people=(found.people, strangers),
+        notes=found.notes, losses=found.losses,
+    )  # fmt: skip
     return Measured(comparison=comparison)
 
 
@@ -232,19 +225,13 @@ def timeline(path: str | Path, run: str, party: Mapping[str, Any] | None, *, lin
             check, agrees = _check(charged, party if run else None)
             drawn = np.unique(np.linspace(0, len(entries) - 1, POINTS).round().astype(int))
             first, last = entries[0].when[:10], entries[-1].when[:10]
+            allows = f"{ledger.holder} allows {at_price(budget.epsilon, budget.delta)} against {budget.against}"
             return Timeline(
-                holder=ledger.holder,
-                points=tuple((entries[i].number, entries[i].total) for i in drawn),
-                limit=budget.epsilon,
-                entries=len(entries),
-                when=f"on {first}" if first == last else f"from {first} to {last}",
-                lines=tuple(map(_cells, merged[-lines:])),
-                earlier=max(0, len(merged) - lines),
-                summary=f"{ledger.holder} allows {at_price(budget.epsilon, budget.delta)} against {budget.against}; "
-                f"{at_price(spent)} is spent.",
-                check=check,
-                agrees=agrees,
-            )
+                holder=ledger.holder, points=tuple((entries[i].number, entries[i].total) for i in drawn),
+                limit=budget.epsilon, entries=len(entries), lines=tuple(map(_cells, merged[-lines:])),
+                when=f"on {first}" if first == last else f"from {first} to {last}", check=check, agrees=agrees,
+                earlier=max(0, len(merged) - lines), summary=f"{allows}; {at_price(spent)} is spent.",
+            )  # fmt: skip
     except UnderstudyError as error:
         return str(error)
 

@@ -264,7 +264,7 @@ def _nearest(rows: Rows, people: Codes, seed: list[int]) -> Ints:
     def work(distances: Distances, part: slice) -> Ints:
         lots = np.random.default_rng([*seed, part.start]).random(distances.shape, dtype=np.float32)
         lots[distances > distances.min(axis=1, keepdims=True)] = 2
-        return lots.argmin(axis=1)
+        return np.asarray(lots.argmin(axis=1))
 
     return np.concatenate([*rows.each(people, work)])
 
