@@ -25,6 +25,7 @@ Edges: cells with infinite noise are never read; an unmeasured column is uniform
 levels together than a fit can take, neighbours are one in it, and parted afterwards (`merged_levels`).
 """
 
+import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -177,3 +178,29 @@ def _descend(
             made, slopes = [*made, share, left], [*slopes, slope.share, kept]
         adam.step(torch.autograd.grad(along(made, slopes), mixture.logits))
     return mixture.requires_grad_(False)
+
+
+_UNIT = 512  # a product of two such matrices is the unit of the fit's work
+_READ = 300.0  # units to read the tables, at a width of _UNIT; grows as its cube
+_STEP = 3.6  # units of a step, at a width of _UNIT and so many components; grows as the square
+_LEVEL = 2.2  # the same for each level of a target but one
+_STOPS = 0.25  # of its steps a fit takes about so many: it stops where noise begins
+_BEGIN = 0.25  # seconds before the first step
+
+
+def seconds_of(width: int, steps: int, components: int, levels: int) -> float:
+    """About how long a fit takes, by the width that it has; `levels` of a target, else 1."""
+    scale, taken = width / _UNIT, _STOPS * steps * components / _UNIT
+    step = _STEP + (_LEVEL * (levels - 1) if levels <= MOST_LEVELS else 0)
+    return _BEGIN + _unit() * (_READ * scale**3 + step * taken * scale**2)
+
+
+def _unit() -> float:
+    """Seconds of a product of two matrices on this machine, whatever else it does now."""
+    one = torch.ones(_UNIT, _UNIT)
+    taken = []
+    for _ in range(4):
+        begun = time.thread_time()
+        _ = one @ one
+        taken.append(time.thread_time() - begun)
+    return min(taken)
