@@ -39,9 +39,7 @@ class Mmd:
         return (own * self.pairs - self.scale / self._far(latent, prior) * self.across).sum((1, 2))
 
     def gradient(self, latent: Tensor, prior: Tensor) -> Tensor:
-        """Its gradient by the latent points, in closed form: (clients, rows, d_z). ∂K/∂x = −2κ (x − y) / (κ + ‖x −
-        y‖²)², and a point of the latent sample is in each of its pairs twice.
-        """
+        """By the latent points, each in its pairs twice: (clients, rows, d_z). ∂K/∂x = −2κ(x − y)/(κ + ‖x − y‖²)²."""
         own = self.pairs * (-4 * self.scale) / self._far(latent, latent).square()
         cross = self.across * (2 * self.scale) / self._far(latent, prior).square()
         pull = (own.sum(2) + cross.sum(2))[:, :, None]

@@ -196,9 +196,7 @@ class ClassImageDecoder(Network):
 
     @property
     def row_numbers(self) -> int:
-        """A transposed convolution makes nine numbers for each pixel before it, twice, and adds them up to one for each
-        after it; these are shifted, ordered and bent.
-        """
+        """A transposed convolution makes nine numbers a pixel, twice, and adds them up; these are shifted and bent."""
         pixels = [math.prod(side) for side in reversed(self.sides)]  # coarse to fine
         steps = zip(pairwise((self.channels[0], *self.channels)), pairwise(pixels), strict=True)
         numbers = max((a + 18 * b) * small + 4 * b * large for (a, b), (small, large) in steps)

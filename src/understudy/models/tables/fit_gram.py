@@ -107,9 +107,7 @@ def fit_gram(
 
 
 def _begin_by_laws(mixture: MixtureOfProducts, tables: Tables, generator: torch.Generator) -> None:
-    """Let every component have one level, mostly, of the columns in pairs that are a function or a copula, as these
-    say: to be parted so far takes a descent longer than to fit all else.
-    """
+    """Give every component one level, mostly, of columns with a law: a descent takes long to part them so far."""
     laws, ways = tables.laws.cpu(), tables.ways.cpu()
     pairs = ((columns := tables.columns.cpu()).T @ laws @ columns > 0).triu(1).nonzero().tolist()
     blocks, drawn = blocks_of(mixture.sizes), dict[int, Tensor]()

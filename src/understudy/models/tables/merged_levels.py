@@ -111,9 +111,7 @@ def _is_below(column: Column) -> bool:
 
 
 def _with_thin_ends(groups: Groups, weights: NDArray[np.float64], least: float, most: int, below: bool) -> Groups:
-    """The last level, and the first one where a tail is `below`, in halves, and the outer half again, while each holds
-    so many people: where tails are long, more is told about them.
-    """
+    """The last level, and the first where a tail is `below`, halved, the outer half again, while each holds so many."""
     starts = np.diff(groups, prepend=0) > 0
     for side in (1, -1) if below else (1,):
         cells = np.flatnonzero(groups == (groups[-1] if side > 0 else 0))[::side]

@@ -64,8 +64,7 @@ class LevelPrior:
 
 
 def level_prior(residual: Tensor, noise: Tensor, measured: Tensor, expected: Tensor, columns: Tensor) -> LevelPrior:
-    """The prior under which noisy residuals are likeliest; `expected` (width,) is D, such that E is its outer
-    product."""
+    """The prior under which noisy residuals are likeliest; `expected` (width,) is D: E is its outer product."""
     pairs = _Pairs(residual, noise, measured, expected, columns)
     for _ in range(_SWEEPS):
         for column, axes in pairs.choices.items():
