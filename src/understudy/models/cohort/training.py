@@ -43,14 +43,9 @@ class Training(ABC):
     """
 
     def __init__(
-        self,
-        *,
-        epochs: int,
-        lr: float,
-        optimizer: str = "sgd",
-        chunk: int | None = None,
+        self, *, epochs: int, lr: float, optimizer: str = "sgd", chunk: int | None = None,
         device: torch.device | str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         whole(epochs=epochs, chunk=1 if chunk is None else chunk)
         positive(lr=lr)
         one_of(OPTIMIZERS, optimizer=optimizer)

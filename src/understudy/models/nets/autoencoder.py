@@ -122,17 +122,9 @@ class LocalTraining(Training):
 
 
 def fit(
-    network: Autoencoder,
-    params: Tensor,
-    rows: Tensor,
-    rng: Draws,
-    *,
-    steps: int,
-    batch: int = 256,
-    lr: float = 0.001,
-    penalty: float = 1.0,
-    device: torch.device | str | None = None,
-) -> Tensor:
+    network: Autoencoder, params: Tensor, rows: Tensor, rng: Draws, *, steps: int, batch: int = 256, lr: float = 0.001,
+    penalty: float = 1.0, device: torch.device | str | None = None,
+) -> Tensor:  # fmt: skip
     """One model (d,) trained by Adam on rows in one place, `batch` a step: public ones, or for comparison."""
     whole(steps=steps, batch=batch, rows=len(rows))
     local = params.detach().to(device).clone().requires_grad_()

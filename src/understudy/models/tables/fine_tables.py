@@ -78,18 +78,10 @@ def layers_of(counts: Tensor, fan: int) -> list[Tensor]:
 
 
 def fine_table(
-    layers: Sequence[Tensor],
-    fan: int,
-    *,
-    noise: float,
-    missing: Tensor | None = None,
-    total: float | None = None,
-    sure: float = 0.0,
-    ordered: bool = True,
-    listed: bool = False,
-    edges: Tensor | None = None,
+    layers: Sequence[Tensor], fan: int, *, noise: float, missing: Tensor | None = None, total: float | None = None,
+    sure: float = 0.0, ordered: bool = True, listed: bool = False, edges: Tensor | None = None,
     also: Sequence[Counted] = (),
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The people in each leaf, `total` in all where that is known, but for a deviation `sure`, and last those without a
     value where `missing` was counted.
 
@@ -193,14 +185,9 @@ def clearly(nodes: int, alone: Tensor) -> Tensor:
 
 
 def smooth_law(
-    layers: Sequence[Tensor],
-    fan: int,
-    noise: float,
-    total: float,
-    edges: Tensor,
-    sure: float = 0.0,
+    layers: Sequence[Tensor], fan: int, noise: float, total: float, edges: Tensor, sure: float = 0.0,
     also: Sequence[Counted] = (),
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The people of each leaf, `total` in all, by noisy counts (`layers_of`); `edges` (leaves + 1,).
 
     `sure`: the deviation of the total. Who were too many in it would else be in tails, where noise hides that nobody

@@ -53,20 +53,10 @@ _JITTER = 0.5  # of the initial logits: enough for the components to part
 
 
 def fit_gram(
-    gram: Tensor,
-    sizes: Sequence[int],
-    *,
-    noise: float | Tensor,
-    people: int | None = None,
-    triples: Sequence[Triple] = (),
-    ties: Sequence[Tie] = (),
-    target: int | None = None,
-    components: int = 512,
-    steps: int = 1200,
-    rate: float = 0.2,
-    seed: int | None = None,
-    watch: Watch | None = None,
-) -> MixtureOfProducts:
+    gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor, people: int | None = None,
+    triples: Sequence[Triple] = (), ties: Sequence[Tie] = (), target: int | None = None, components: int = 512,
+    steps: int = 1200, rate: float = 0.2, seed: int | None = None, watch: Watch | None = None,
+) -> MixtureOfProducts:  # fmt: skip
     """The mixture of products whose one- and two-way tables match a noisy Gram matrix of counts.
 
     `gram` (width, width) is read on and above the diagonal and decides the device. `noise` is the standard
@@ -129,15 +119,9 @@ def _begin_by_laws(mixture: MixtureOfProducts, tables: Tables, generator: torch.
 
 
 def _descend(
-    mixture: MixtureOfProducts,
-    tables: Tables,
-    steps: int,
-    rate: float,
-    watch: Watch | None,
-    triples: Sequence[WideTable] = (),
-    ties: Sequence[Tie] = (),
-    target: int | None = None,
-) -> MixtureOfProducts:
+    mixture: MixtureOfProducts, tables: Tables, steps: int, rate: float, watch: Watch | None,
+    triples: Sequence[WideTable] = (), ties: Sequence[Tie] = (), target: int | None = None,
+) -> MixtureOfProducts:  # fmt: skip
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
     scale = float(tables.ways_precision.mean().rsqrt())  # gradients are near 1, far above Adam's epsilon
     rules = Rules(mixture.sizes, tuple(tie.to(tables.ways.device, torch.float32) for tie in ties))

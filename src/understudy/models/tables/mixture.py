@@ -193,11 +193,9 @@ class BayesNet(Network):
     kind, keys = "bayes-net", ("sizes", "parents", "columns")
 
     def __init__(
-        self,
-        sizes: Sequence[int],
-        parents: Sequence[Sequence[int]],
+        self, sizes: Sequence[int], parents: Sequence[Sequence[int]],
         columns: Sequence[tuple[int, Sequence[int]]] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         whole(nodes=len(sizes), **{f"sizes[{i}]": size for i, size in enumerate(sizes)})
         self.sizes, self.parents = tuple(sizes), tuple(map(tuple, parents))

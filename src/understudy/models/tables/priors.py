@@ -74,13 +74,9 @@ def level_prior(residual: Tensor, noise: Tensor, measured: Tensor, expected: Ten
 
 
 def common_share(
-    counts: Tensor,
-    noise: Tensor,
-    measured: Tensor,
-    independent: Tensor,
-    prior: LevelPrior,
+    counts: Tensor, noise: Tensor, measured: Tensor, independent: Tensor, prior: LevelPrior,
     pool: Callable[[Tensor], Tensor],
-) -> float:
+) -> float:  # fmt: skip
     """α ∈ [0, 1], 0 without noise; `pool` reads what tables share out of counts with twice the `noise`."""
     fresh = torch.where(measured, drawn_noise(noise, 0), 0)
     first, second = counts + fresh, counts - fresh
@@ -163,12 +159,9 @@ class _Pairs:
 
 
 def _likeliest(
-    turned: Tensor,
-    scale: Tensor,
-    noise: Tensor,
-    summed: Callable[[Tensor], Tensor],
+    turned: Tensor, scale: Tensor, noise: Tensor, summed: Callable[[Tensor], Tensor],
     spread_out: Callable[[Tensor], Tensor],
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """v of every pair, some multiple of that which matches the second moments, and the log-likelihood of its cells,
     Gaussian with variance v·scale + noise. `summed` adds up every pair's measured cells, `spread_out` gives each what
     its pair has.

@@ -74,15 +74,9 @@ _LEAST = 1e-9  # frequency of a cell
 
 
 def strongest_triples(
-    tables: Tables,
-    sizes: Sequence[int],
-    target: int,
-    wanted: int,
-    *,
-    among: Sequence[Sequence[int]],
-    noise: float,
+    tables: Tables, sizes: Sequence[int], target: int, wanted: int, *, among: Sequence[Sequence[int]], noise: float,
     besides: Collection[frozenset[int]] = (),
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """At most (wanted, 2) of the pairs `among`, in rising order, but for triples `besides`; `noise`: of a cell."""
     told = information(tables, sizes, target)
 

@@ -58,14 +58,9 @@ class WithTarget:
     """What all tables (a, b, target) add to the loss of a mixture of columns with so many levels."""
 
     def __init__(
-        self,
-        tables: Tables,
-        sizes: Sequence[int],
-        target: int,
-        scale: float,
-        rules: Rules,
+        self, tables: Tables, sizes: Sequence[int], target: int, scale: float, rules: Rules,
         triples: Sequence[WideTable] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         blocks = blocks_of(sizes)
         block = blocks[target]
         pairs = tables.plain(tables.target)
@@ -126,12 +121,9 @@ if TYPE_CHECKING:
 
 
 def with_effects(
-    mixture: MixtureOfProducts,
-    target: int,
-    together: Sequence[Sequence[int]],
-    uniform: Callable[[int], Tensor],
+    mixture: MixtureOfProducts, target: int, together: Sequence[Sequence[int]], uniform: Callable[[int], Tensor],
     tables: Tables | None = None,
-) -> MixtureOfProducts:
+) -> MixtureOfProducts:  # fmt: skip
     """The mixture, whose rows' target is drawn by their other columns, and two `together`, as `tables` say."""
     told = MixtureOfProducts(mixture.sizes, mixture.components, target, together).to(mixture.logits.device)
     levels = mixture.levels(min(_ROWS, 1 + _CELLS // len(mixture.sizes)), uniform)

@@ -139,13 +139,9 @@ def _without_noise(parts: Tensor, loud: Tensor) -> Tensor:
 
 
 def fit_tied(
-    tied: Tied,
-    parts: Mapping[str, Part | None],
-    *,
-    label: int | None,
-    classwise: Mapping[str, Classwise],
+    tied: Tied, parts: Mapping[str, Part | None], *, label: int | None, classwise: Mapping[str, Classwise],
     shades: Mapping[str, tuple[Tensor, float]],
-) -> tuple[TiedGaussians, list[str]]:
+) -> tuple[TiedGaussians, list[str]]:  # fmt: skip
     """The generator, and which arrays have the contrast of their histograms. `parts`: tables, and None for arrays."""
     arrays = {name: ArrayPart(tied.joint.frames[name], len(tied.kept[name].values)) for name in tied.kept}
     made = [arrays[name] if part is None else part for name, part in parts.items()]

@@ -143,12 +143,9 @@ def _folded(parts: Sequence[tuple[Any, int]]) -> Any:
         finite = sum(times * float(np.log1p(-losses._infinity_mass)) for losses, times in parts)
     spectrum = reduce(np.multiply, (fft.rfft(masses, length) ** times for masses, times in lists))
     return pld_pmf.DensePLDPmf(
-        parts[0][0]._discretization,
-        sum(times * losses._lower_loss for losses, times in parts) + low,
-        np.roll(fft.irfft(spectrum, length), -low)[: high - low + 1],
-        _TAIL - math.expm1(finite),
-        True,
-    )
+        parts[0][0]._discretization, sum(times * losses._lower_loss for losses, times in parts) + low,
+        np.roll(fft.irfft(spectrum, length), -low)[: high - low + 1], _TAIL - math.expm1(finite), True,
+    )  # fmt: skip
 
 
 def _sides(distribution: Any) -> list[Any]:
