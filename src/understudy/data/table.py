@@ -33,7 +33,7 @@ from understudy.data.reading import judged
 from understudy.data.reading.files import Source, described_source, is_long, open_source
 from understudy.data.reading.judged import LISTED, Batch, Violation, raw_parts, read_columns, readers_of
 from understudy.data.reading.sources import ALL, EngineFrame, Part, TableSource
-from understudy.data.reading.written import Marks, Raw
+from understudy.data.reading.written import Marks, Raw, room_for
 from understudy.data.schema import Schema
 from understudy.ground.errors import PartyError, SchemaError
 
@@ -192,16 +192,18 @@ class StreamedTable(Table):
 
     def encoded(self, encode: Callable[[Any], NDArray[Any]], places: NDArray[Any] | None = None) -> NDArray[Any]:
         """The same; `places`: of every row where it goes, or −1 where it goes nowhere."""
-        places, start = np.arange(self.rows) if places is None else places, 0
+        rows, start = self.rows if places is None else len(places), 0
         found: NDArray[Any] | None = None
         marks = self._marks()
         try:
             for batch in self.uncoded(marks):
-                made, at = encode(batch), places[start : start + len(batch)]
-                found = np.empty((places.max() + 1, *made.shape[1:]), made.dtype) if found is None else found
+                made, stop = encode(batch), min(start + len(batch), rows)
+                at = np.arange(start, stop) if places is None else places[start:stop]
+                if found is None:
+                    found = room_for((rows if places is None else int(places.max()) + 1, *made.shape[1:]), made.dtype)
                 start += len(batch)
                 found[at[at >= 0]] = made[: len(at)][at >= 0]
-            if found is None or start != len(places) or (self.known is None and marks.repeated != self.repeated):
+            if found is None or start != rows or (self.known is None and marks.repeated != self.repeated):
                 raise SchemaError(f"{self.source} has other rows by now.")
             self._require_same(marks)
         except SchemaError as error:  # which may quote rows, where a server waits for an answer
@@ -269,7 +271,7 @@ class TakenTable(Table):
         return self.whole.frame.iloc[self.order].reset_index(drop=True)
 
     def encoded(self, encode: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
-        places = np.full(self.whole.rows, -1)
+        places = np.full(self.whole.rows, -1, np.min_scalar_type(-self.whole.rows))
         places[self.order] = np.arange(self.rows)
         return self.whole.encoded(encode, places)
 

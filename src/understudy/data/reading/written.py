@@ -2,6 +2,8 @@
 columns, words for no value, decimals after a comma; and who was there, as marks."""
 
 import hashlib
+import math
+import os
 import re
 import secrets
 import tempfile
@@ -30,6 +32,7 @@ _WHOLE = {
 }  # fmt: skip
 _MARKED = 10**18  # nearer to 0 than this, a whole number is its own mark
 _HELD = 1 << 22  # marks in memory: more of them are in a file without a name, which ends with this process
+_LARGE = 1 << 28  # bytes of levels, likewise
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio: neighbours fall far apart
 Want = Mapping[str, bool] | None  # column → whether it holds numbers
 
@@ -264,3 +267,14 @@ class Marks:
     def repeated(self) -> int:
         """How many have the mark of another."""
         return sum(int((marks[1:] == marks[:-1]).sum()) for marks in self._shares())
+
+
+def room_for(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array to be filled: in memory, or where it is large in a file without a name, which ends with the array."""
+    size = math.prod(shape) * dtype.itemsize
+    if size <= _LARGE:
+        return np.empty(shape, dtype)
+    with tempfile.TemporaryFile() as file:
+        if hasattr(os, "posix_fallocate"):  # a disk that is full is an error here, and later the end of the process
+            os.posix_fallocate(file.fileno(), 0, size)
+        return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)
