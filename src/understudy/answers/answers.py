@@ -19,13 +19,14 @@ from understudy.answers import bars, raking
 from understudy.answers.completing import Predicted, complete, known_cells
 from understudy.answers.products import Products, by_boxes, by_test, kept_rows, products_of
 from understudy.answers.question import Box, Levels, Question, rows_of
-from understudy.answers.raking import Weights, by_value, cuts_of, rake, tests_of
+from understudy.answers.raking import Weights, by_value, rake, tests_of
 from understudy.answers.release import Noisy, Release, bias_of
 from understudy.answers.rule_boxes import Boxed, rule_boxes
 from understudy.answers.rules import refilled
 from understudy.data.conditions import Condition
 from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.values import Pieced
+from understudy.data.rules import cuts
 from understudy.ground.check import not_negative
 from understudy.ground.errors import ConfigError
 
@@ -92,20 +93,15 @@ class Answers:
         return max(1, min(POINTS, _NUMBERS // sum(self.levels.sizes)))
 
     def sample(
-        self,
-        n: int,
-        rng: Uniform,
-        *,
-        where: str | None = None,
-        weights: Weights | None = None,
-        like: pd.DataFrame | None = None,
+        self, n: int, rng: Uniform, where: str | None, weights: Weights | None, like: pd.DataFrame | None
     ) -> pd.DataFrame:
         """`n` rows that meet the condition, of the shares that are asked for."""
         not_negative(n=n)
         if weights is not None and like is not None:
             raise ConfigError("shares come from weights or from a frame that rows are to be like, not from both.")
         asked = tests_of(weights or {}, self.levels)
-        also: dict[int, list[float]] = cuts_of(asked, self.levels)
+        columns = self.levels.schema.columns
+        also = {j: [place for test in own for place in cuts(test, columns[j])] for j, own in asked.items()}
         if like is not None:
             also = {j: [] for j in known_cells(like, self.levels)}
         question = Question.read(where, self.levels, also)

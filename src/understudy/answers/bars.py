@@ -29,7 +29,7 @@ from understudy.answers.question import Box, Levels
 from understudy.answers.release import Noisy, Numbers, Release, Z
 from understudy.answers.tails import level_means
 from understudy.data.column import Categorical, Column, Integer, Real
-from understudy.data.encoding.values import Pieced, Pieces
+from understudy.data.encoding.values import Pieced
 
 _CLEAR = 3.0
 _Ends = tuple[float, float]
@@ -49,20 +49,16 @@ def released_table(release: Release, places: Sequence[int], boxes: Sequence[Box]
     for box in boxes:
         own = np.ones((), dtype=np.bool_)
         for j in (*places, *also):
-            allowed = _whole_levels(box[j], pieces[j]) if j in box else np.ones(release.levels.sizes[j], bool)
-            if allowed is None:
-                return "the condition cuts a level, and levels are what was measured"
+            allowed = np.ones(release.levels.sizes[j], bool)
+            if j in box:
+                inside, every = np.bincount(pieces[j].level, weights=box[j]), np.bincount(pieces[j].level)
+                if ((inside > 0) & (inside < every)).any():
+                    return "the condition cuts a level, and levels are what was measured"
+                allowed = inside > 0
             own = own[..., None] & allowed
         mask |= own
     rest = tuple(range(len(places), len(places) + len(also)))
     return found.where(mask).sum(rest) if rest else found.where(mask)
-
-
-def _whole_levels(allowed: Any, pieces: Pieces) -> Any:
-    """Which levels are allowed, or None where one is in part."""
-    inside = np.bincount(pieces.level, weights=allowed)
-    every = np.bincount(pieces.level)
-    return None if ((inside > 0) & (inside < every)).any() else inside > 0
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from understudy.answers.products import Products
 from understudy.answers.question import Levels
 from understudy.data.conditions import Missing, OneOf, Test
 from understudy.data.encoding.values import Pieced, Pieces
-from understudy.data.rules import cuts, holds
+from understudy.data.rules import holds
 from understudy.ground.errors import ConfigError
 
 _MOST_ROUNDS = 2_000
@@ -67,11 +67,6 @@ def tests_of(weights: Weights, levels: Levels) -> dict[int, dict[Test, float]]:
         for value, share in plain.items():
             place[Missing(name) if value is None else OneOf(name, (value,))] = share
     return asked
-
-
-def cuts_of(asked: Mapping[int, Mapping[Test, float]], levels: Levels) -> dict[int, list[float]]:
-    columns = levels.schema.columns
-    return {j: [place for test in own for place in cuts(test, columns[j])] for j, own in asked.items()}
 
 
 def by_value(own: Mapping[Test, float], pieces: Pieces) -> Asked:

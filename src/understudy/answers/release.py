@@ -176,8 +176,10 @@ class Release:
         own = self.kinds[kind]
         columns, counts, variance = own.columns[number], own.table(number), float(own.deviation[number]) ** 2
         if kind == "fine":
-            counts, nodes = _by_level(self.levels, int(columns[0]), counts)
-            return Noisy(counts.astype(np.float64), variance * nodes.astype(np.float64), whole=True)
+            level, there, _ = _cover(self.levels, int(columns[0]))
+            people = np.zeros(self.levels.sizes[columns[0]], dtype=np.int64)
+            np.add.at(people, level, counts[there])
+            return Noisy(people.astype(np.float64), variance * np.bincount(level, minlength=len(people)), whole=True)
         shape = [self.levels.sizes[column] for column in columns]
         return Noisy(counts.reshape(shape).astype(np.float64), np.full(shape, variance), whole=True)
 
@@ -280,14 +282,6 @@ def _nodes(levels: Levels) -> list[int]:
         raise ValueError("a release has fine tables, and no levels were bought.")
     ends = map(end_cells, levels.schema.columns)
     return [sum(layers) + gaps + more for (layers, gaps), more in zip(fine_nodes(levels.schema), ends, strict=True)]
-
-
-def _by_level(levels: Levels, column: int, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The people of each level by as few nodes as make it up, and how many those are."""
-    level, there, _ = _cover(levels, column)
-    counts = np.zeros(levels.sizes[column], dtype=np.int64)
-    np.add.at(counts, level, nodes[there])
-    return counts, np.bincount(level, minlength=len(counts))
 
 
 def _cover(levels: Levels, column: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

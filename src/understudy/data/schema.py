@@ -151,6 +151,9 @@ class Schema(Document):
         """What rules and conditions may speak of: all columns."""
         return self
 
+    def as_drawn(self) -> Self:
+        return replace(self, person=None)
+
     def column(self, name: str) -> Column:
         for column in self.columns:
             if column.name == name:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.kinds import ARRAYS, IMAGES, SERIES, ArraySchema, kind_of, read_rows
+from understudy.data.kinds import ARRAYS, IMAGES, SERIES, ArraySchema, read_rows
 from understudy.data.reading.files import Source
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.neighbours import neighbourhood
@@ -47,7 +47,7 @@ def array_figures(
     steps: int = 1_000,
 ) -> tuple[Figure, ...]:  # fmt: skip
     """All figures of images or series in two files, and a third that is unseen; without it a fifth is kept out."""
-    own, made = opened(real, schema), opened(synthetic, kind_of(schema).as_drawn(schema))
+    own, made = opened(real, schema), opened(synthetic, schema.as_drawn())
     seen = None if holdout is None else opened(holdout, schema)
     found = _FIGURES[schema.kind](own, made, seen, epochs=epochs, steps=steps)
     return (*found, *_label_pairs(own, made))

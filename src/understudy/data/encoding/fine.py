@@ -114,35 +114,23 @@ def _fine(column: Column, most: int) -> Column:
             return replace(column, bins=_values(column))
         return replace(column, bins=_between(_whole(column.low, column.high, most), column.low, column.high))
     assert isinstance(column, Real)
-    if column.decimals is not None:
-        return replace(column, bins=_decimal_edges(column, most), ends=False)
-    unit, low, high = _unit(column), column.low, column.high
+    if column.decimals is not None:  # as of whole numbers, in units of the last one: every cell holds such a number
+        (first, last), scale = _steps(column), 10.0**column.decimals
+        steps = range(first, last + 1) if last - first < most else _whole(first, last, most)
+        decimals = {step / scale for step in steps}
+        return replace(column, bins=_between(decimals, first / scale, column.high, column.low), ends=False)
+    low, high = column.low, column.high
+    unit = max(_UNIT * float(max(abs(low), abs(high))), _LEAST)
     round_numbers = [low, *_round_numbers(low, high, unit, most)]  # bounds that were found are round, too
     points = {point: math.nextafter(point, math.inf) for point in round_numbers} | {0.0: _LEAST}
     reals = set(_spread(low, high, most, unit, len(points)).tolist()) | {*points, *points.values()}
     return replace(column, bins=_between(reals, low, high))
 
 
-def _unit(column: Binned) -> float:
-    """Nearer to zero than this, cells are even."""
-    if not isinstance(column, Real):
-        return 1.0
-    if column.decimals is not None:
-        return 10.0**-column.decimals
-    return max(_UNIT * float(max(abs(column.low), abs(column.high))), _LEAST)
-
-
 def _steps(column: Real) -> tuple[int, int]:
     """The least and the greatest number with so many decimals, in units of the last one."""
     scale = 10.0 ** (column.decimals or 0)
     return math.ceil(column.low * scale), math.floor(column.high * scale)
-
-
-def _decimal_edges(column: Real, most: int) -> tuple[float, ...]:
-    """As of whole numbers, in units of the last decimal: every cell holds a number that can be drawn."""
-    (first, last), scale = _steps(column), 10.0 ** (column.decimals or 0)
-    steps = range(first, last + 1) if last - first < most else _whole(first, last, most)
-    return _between({step / scale for step in steps}, first / scale, column.high, column.low)
 
 
 def _whole(low: int, high: int, most: int) -> set[int]:

@@ -71,14 +71,6 @@ class Levels:
         columns = zip(self.schema.names, self.sizes, strict=True)
         return Codec(Schema(columns=tuple(Categorical(name=n, categories=tuple(range(size))) for n, size in columns)))
 
-    @property
-    def blocks(self) -> tuple[slice, ...]:
-        return self.slots.blocks
-
-    @property
-    def width(self) -> int:
-        return self.slots.width
-
     def codes(self, frame: pd.DataFrame) -> Codes:
         return merged(self.fine.codes(frame), self.groups)
 

@@ -74,7 +74,7 @@ class Population:
             raise SchemaError(f"{len(rows):,} rows have {len(codes):,} labels. Nothing was read.")
         if people is None:
             sizes = _sizes(1 if rows_per_person is None else rows_per_person, len(rows))
-            return cls(features, np.arange(len(sizes)), rows, codes, _starts(sizes))
+            return cls(features, np.arange(len(sizes)), rows, codes, torch.from_numpy(starts_of(sizes)))
         if rows_per_person is not None or np.shape(people) != (len(rows),):
             raise ConfigError(
                 f"people must name the person of each of {len(rows):,} rows, and needs no rows_per_person. "
@@ -92,7 +92,8 @@ class Population:
         if (np.diff(who) < 0).any():
             order = torch.from_numpy(np.argsort(who, kind="stable"))
             rows, codes = rows[order], codes[order]
-        return cls(features, np.asarray(ids), rows, codes, _starts(np.bincount(who, minlength=len(ids))))
+        starts = starts_of(np.bincount(who, minlength=len(ids)))
+        return cls(features, np.asarray(ids), rows, codes, torch.from_numpy(starts))
 
     def one_row_each(self, people: Tensor, rng: Uniform) -> tuple[Tensor, Tensor]:
         """The place of one row of each of these people, drawn evenly among their own, and who has one: (people,) both.
@@ -156,10 +157,6 @@ def _sizes(rows_per_person: int | Sequence[int], rows: int) -> NDArray[np.int64]
     if sizes.ndim != 1 or (sizes < 0).any() or sizes.sum() != rows:
         raise ConfigError(f"rows_per_person must list counts that sum up to {rows:,} rows. Nothing was read.")
     return sizes
-
-
-def _starts(sizes: NDArray[np.integer[Any]]) -> Tensor:
-    return torch.from_numpy(starts_of(sizes))
 
 
 def read_labelled_images(path: str | Path, schema: ImageSchema, *, target: str, labels: Sequence[Label]) -> Population:

@@ -51,6 +51,7 @@ from understudy.ground.errors import SchemaError, UtilityWarning
 if TYPE_CHECKING:
     from understudy.data.encoding.population import Population
 
+From = Source | TwoSources
 _MORE = 5  # events of the person who is made up to have more than count
 
 
@@ -153,20 +154,14 @@ def one_kind_of_row(schema: PublicSchema) -> AnySchema:
 
 
 @overload
-def read_rows(
-    source: Source | TwoSources, schema: AnySchema, name: str | None = None, *, one_row_each: bool = True
-) -> Rows: ...
+def read_rows(source: From, schema: AnySchema, name: str | None = None, *, one_row_each: bool = True) -> Rows: ...
 
 
 @overload
-def read_rows(
-    source: Source | TwoSources, schema: PublicSchema, name: str | None = None, *, one_row_each: bool = True
-) -> AnyRows: ...
+def read_rows(source: From, schema: PublicSchema, name: str | None = None, *, one_row_each: bool = True) -> AnyRows: ...
 
 
-def read_rows(
-    source: Source | TwoSources, schema: PublicSchema, name: str | None = None, *, one_row_each: bool = True
-) -> AnyRows:
+def read_rows(source: From, schema: PublicSchema, name: str | None = None, *, one_row_each: bool = True) -> AnyRows:
     several = isinstance(source, Mapping) and not isinstance(source, pd.DataFrame)
     if several and not VISITS.describes(schema):
         raise SchemaError('two tables are read by a schema of the kind "visits". Nothing was read.')

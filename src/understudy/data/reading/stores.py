@@ -128,10 +128,6 @@ def _there(path: str, name: str) -> None:
 # Parquet files
 
 
-def is_parquet(source: TableSource) -> bool:
-    return not source.is_database and (source.table.lower().endswith(SUFFIX) or Path(source.table).is_dir())
-
-
 def files_of(table: str) -> list[str]:
     """The files that are read one after the other, by their names. Edges: none, or folders within → SchemaError."""
     path = Path(table)
@@ -171,7 +167,8 @@ def pieces_of(source: TableSource, columns: int) -> int:
     Edges: a file that is missing or damaged is one: reading it says so."""
     from understudy.ground.processes import process_count
 
-    if not is_parquet(source) or process_count() == 1:
+    parquet = source.table.lower().endswith(SUFFIX) or Path(source.table).is_dir()
+    if source.is_database or not parquet or process_count() == 1:
         return 1
     try:
         abouts = [about for _, about in _abouts(source.table)]

@@ -30,6 +30,7 @@ Edges: who has no events, or of those that follow one another too few, adds noth
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement, product
@@ -85,21 +86,18 @@ class VisitCodes:
         return np.arange(len(self.events)) - np.repeat(self.starts[:-1], self.numbers)
 
 
-class Blocks:
+class Blocks(ABC):
     """Tables one after the other in one long vector."""
 
-    @cached_property
-    def blocks(self) -> tuple[Block, ...]:
-        """All tables, in their order."""
-        raise NotImplementedError
+    blocks: cached_property[tuple[Block, ...]]  # all tables, in their order
 
+    @abstractmethod
     def shape(self, block: Block) -> tuple[int, ...]:
         """(levels,) of a table of one column, (levels, levels) of two."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unit_of(self, kind: str, unit: int) -> int:
         """In how many parts tables of a kind count a person, where the average ones do in `unit`."""
-        raise NotImplementedError
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
