@@ -48,7 +48,6 @@ ONLY_IN = {
     "rdflib": {"evidence"},
     "securesystemslib": {"evidence"},
     "statsmodels": {"data/samples"},
-    "PIL": {"data/array_folder"},
     "sdmetrics": {"evaluate/utility/second_opinion"},
 }
 FILES = sorted(ROOT.rglob("*.py"))

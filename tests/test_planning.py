@@ -109,12 +109,12 @@ def test_a_method_that_buys_no_levels_says_which_numbers_it_will_cut_evenly() ->
     assert not warned("gram", pay), "which buys them"
 
 
-def test_events_with_numbers_that_will_be_cut_evenly_are_named_too() -> None:
+def test_numbers_of_events_whose_levels_are_bought_are_named_too() -> None:
     schema, cost = clinic(), Real(name="cost", low=0.0, high=1e6)
     for bins, named in ((None, True), ((0.0, 50.0, 1e6), False)):
         events = replace(schema.events, columns=(*schema.events.columns, replace(cost, bins=bins)))
         made = us.plan("visits", {"one": replace(schema, events=events)}, budget=1.0)
-        assert any(said.startswith("cost: without `bins`") for said in made.warnings) is named
+        assert any(said.startswith("levels of cost are bought") for said in made.facts) is named
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

@@ -31,9 +31,14 @@ Say = Callable[[str], None]
 
 
 def run_demo(
-    out: Path | None, *, protocol: str = "gram", epsilon: float = 2.0, say: Say, watch: Watcher | None = None,
+    out: Path | None,
+    *,
+    protocol: str = "gram",
+    epsilon: float = 2.0,
+    say: Say,
+    watch: Watcher | None = None,
     **settings: Any,
-) -> Path:  # fmt: skip
+) -> Path:
     """Write the holders' files, carry out the run, compare, say where all lies; `visits`: with all their years."""
     out = free_folder(Path("runs/demo")) if out is None else out
     if out.exists():
@@ -69,9 +74,14 @@ def run_demo(
 
 
 def write_holders(
-    tables: Mapping[str, pd.DataFrame | dict[str, pd.DataFrame]], schemas: Mapping[str, Schema | VisitSchema],
-    out: Path, *, protocol: str, epsilon: float, settings: dict[str, Any],
-) -> Path:  # fmt: skip
+    tables: Mapping[str, pd.DataFrame | dict[str, pd.DataFrame]],
+    schemas: Mapping[str, Schema | VisitSchema],
+    out: Path,
+    *,
+    protocol: str,
+    epsilon: float,
+    settings: dict[str, Any],
+) -> Path:
     """Each holder's table, schema and ledger in a folder of its own, and a run file beside them."""
     parties = {}
     for name, table in tables.items():

@@ -55,9 +55,13 @@ class Finding:
 
 
 def verdict(
-    comparison: Comparison | None, privacy: Mapping[str, Any] | None, protocol: str = "",
-    short: Mapping[str, str] | None = None, rehearsal: str = "", others: Sequence[Finding] = (),
-) -> tuple[Finding, ...]:  # fmt: skip
+    comparison: Comparison | None,
+    privacy: Mapping[str, Any] | None,
+    protocol: str = "",
+    short: Mapping[str, str] | None = None,
+    rehearsal: str = "",
+    others: Sequence[Finding] = (),
+) -> tuple[Finding, ...]:
     """All findings: utility (`others`: of rows that are no table), attacks, price; `short` ledgers; a `rehearsal`
     first.
     """

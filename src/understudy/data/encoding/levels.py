@@ -1,8 +1,11 @@
 """Levels that were bought: which fine cells of a column are one level, and how likely each of them is within it.
 
 Like a `Codec`, but with two resolutions (`data.encoding.fine`): rows are encoded by level, and a drawn level becomes a
-value by the released fine table within it, which ends as the table of `ends` says where one was bought. So a column by
-itself is right to the resolution of its fine cells, however few levels its pairs are measured on.
+value by the released fine table within it. So a column by itself is right to the resolution of its fine cells, however
+few levels its pairs are measured on.
+
+A column whose `ends` were bought has a table of these besides, and a drawn number is moved to end as it says
+(`data.encoding.fine`).
 
 Guarantee: levels and weights come from what was released; with them the encoding of a row depends on that row alone.
 Edges: levels of no weight are drawn evenly over their cells; anything that does not fit the schema → SchemaError.
@@ -19,10 +22,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import Binned, Categorical, Column, Real, shorten
+from understudy.data.column import Binned, Categorical, Real, shorten
 from understudy.data.encoding.codec import Codec, Codes, Uniform
-from understudy.data.encoding.fine import end_cells, fine_schema, is_bought, is_tree, moved_to_ends
-from understudy.data.encoding.values import Cells, Floats, Pieces
+from understudy.data.encoding.fine import (
+    counted_apart,
+    end_cells,
+    fine_schema,
+    is_bought,
+    is_tree,
+    left_to_ends,
+    moved_to_ends,
+)
+from understudy.data.encoding.values import Pieces
 from understudy.data.schema import Schema
 from understudy.ground.errors import SchemaError
 
@@ -34,9 +45,9 @@ class Levels:
 
     schema: Schema
     groups: Sequence[NDArray[np.int32]]
-    weights: Sequence[Floats]
+    weights: Sequence[NDArray[np.float64]]
     # people by end, of columns that have them
-    ends: Mapping[int, Floats] = field(default_factory=dict)
+    ends: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sizes = self.fine.sizes
@@ -59,6 +70,7 @@ class Levels:
 
     @cached_property
     def fine(self) -> Codec:
+        """The encoding by fine cells."""
         return Codec(fine_schema(self.schema))
 
     @cached_property
@@ -70,6 +82,14 @@ class Levels:
         """The same levels as those of categories, for one-hot rows and for drawing."""
         columns = zip(self.schema.names, self.sizes, strict=True)
         return Codec(Schema(columns=tuple(Categorical(name=n, categories=tuple(range(size))) for n, size in columns)))
+
+    @property
+    def blocks(self) -> tuple[slice, ...]:
+        return self.slots.blocks
+
+    @property
+    def width(self) -> int:
+        return self.slots.width
 
     def codes(self, frame: pd.DataFrame) -> Codes:
         return merged(self.fine.codes(frame), self.groups)
@@ -87,12 +107,38 @@ class Levels:
             cells[:, j] = self._cells(j, codes[:, j], draws[:, j])
         frame = self.fine.decode(cells, rng)
         for j, table in self.ends.items():
-            name, draws = self.schema.names[j], rng.uniform(len(frame)).cpu().numpy()
-            own = self.fine.schema.columns[j], self.groups[j], self.weights[j]
-            frame[name] = moved_to_ends(*own, table, frame[name], cells[:, j], draws)
+            name, draw = self.schema.names[j], rng.uniform(len(frame)).cpu().numpy()
+            frame[name] = self._ended(j, frame[name], table, codes[:, j], cells[:, j], draw)
         return frame
 
-    def _cells(self, column: int, levels: NDArray[np.int32], draws: Floats) -> NDArray[np.int64]:
+    def _ended(
+        self,
+        column: int,
+        values: "pd.Series[Any]",
+        table: NDArray[np.float64],
+        levels: NDArray[np.int32],
+        cells: NDArray[np.int32],
+        draws: NDArray[np.float64],
+    ) -> "pd.Series[Any]":
+        """Numbers drawn in these levels and fine cells, moved to end as the table says."""
+        fine, group = self.fine.schema.columns[column], self.groups[column]
+        assert isinstance(fine, Real)
+        apart = counted_apart(fine, group)
+        own = left_to_ends(fine, table, self.weights[column], apart)
+        moves = np.flatnonzero(cells < fine.levels)  # those that have a value
+        moves = moves[~apart[cells[moves]]]
+        first, last = fine.steps(fine.edges)
+        begin, end = np.full(self.sizes[column], fine.levels - 1), np.zeros(self.sizes[column], dtype=int)
+        # a level's first cell, and its last
+        np.minimum.at(begin, group[: fine.levels], np.arange(fine.levels))
+        np.maximum.at(end, group[: fine.levels], np.arange(fine.levels))
+        unit, at = float(len(table)), levels[moves]
+        steps = np.rint(values.to_numpy(np.float64, na_value=0.0)[moves] * unit).astype(np.int64)
+        found = values.copy()
+        found.iloc[moves] = moved_to_ends(steps, first[begin[at]], last[end[at]], own, draws[moves]) / unit
+        return found
+
+    def _cells(self, column: int, levels: NDArray[np.int32], draws: NDArray[np.float64]) -> NDArray[np.int64]:
         """A fine cell of each level, by inversion: the draws pick a place in the level's own heap of weights."""
         group, size = self.groups[column], np.bincount(self.groups[column])
         order = np.argsort(group, kind="stable")  # cells, level by level
@@ -105,7 +151,7 @@ class Levels:
         place = np.clip(place, first[levels], (first + size - 1)[levels])
         return np.asarray(order[place])
 
-    def _shares(self, column: int) -> Floats:
+    def _shares(self, column: int) -> NDArray[np.float64]:
         """Each fine cell's share of its level."""
         group, weight = self.groups[column], self.weights[column]
         held, size = np.bincount(group, weights=weight), np.bincount(group)
@@ -114,7 +160,8 @@ class Levels:
 
     # What questions need of it (`answers`)
 
-    def known_levels(self, j: int, values: Cells) -> Codes:
+    def known_levels(self, j: int, values: "pd.Series[Any]") -> Codes:
+        """The level of every value of column `j`, −1 where it is missing, whether or not it may be."""
         cells = self.fine.known_levels(j, values)
         return np.where(cells < 0, np.int32(-1), self.groups[j][cells])
 
@@ -177,13 +224,10 @@ def bought_bins(levels: Levels) -> Schema:
     level before it."""
     fine = levels.fine.schema.columns
     columns = zip(levels.schema.columns, fine, levels.groups, strict=True)
-    return replace(levels.schema, columns=tuple(_declared(*column) for column in columns))
-
-
-def _declared(own: Column, fine: Column, group: NDArray[np.int32]) -> Column:
-    if not isinstance(own, Binned) or not isinstance(fine, Binned) or not is_bought(own):
-        return own
-    first = np.flatnonzero(np.diff(group[: fine.levels], prepend=-1))  # cell of each level
-    inner = map(own.bound_at, fine.edges[first].tolist())
-    bins = (own.low, *(edge for edge in inner if own.low < edge < own.high), own.high)
-    return replace(own, bins=bins, ends=False) if isinstance(own, Real) else replace(own, bins=bins)
+    bins = {}
+    for own, cells, group in columns:
+        if isinstance(own, Binned) and isinstance(cells, Binned) and is_bought(own):
+            first = np.flatnonzero(np.diff(group[: cells.levels], prepend=-1))  # cell of each level
+            inner = map(own.bound_at, cells.edges[first].tolist())
+            bins[own.name] = (own.low, *(edge for edge in inner if own.low < edge < own.high), own.high)
+    return levels.schema.binned(bins)

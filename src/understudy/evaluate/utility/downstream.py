@@ -66,9 +66,16 @@ class Examples:
 
 
 def downstream(
-    real: Examples, synthetic: Examples, test: Examples, sizes: Sequence[int], *, classes: int | None,
-    models: Sequence[str] = MODELS, rows: int = 20_000, seed: int = 0,
-) -> tuple[Figure, ...]:  # fmt: skip
+    real: Examples,
+    synthetic: Examples,
+    test: Examples,
+    sizes: Sequence[int],
+    *,
+    classes: int | None,
+    models: Sequence[str] = MODELS,
+    rows: int = 20_000,
+    seed: int = 0,
+) -> tuple[Figure, ...]:
     """One figure per model and score, like `tstr_mlp_acc`, up to TRTR; `sizes`: levels; `classes`: None: numbers."""
     whole(rows=rows)
     for model in models:
@@ -138,9 +145,14 @@ def _hindrance(real: Examples, synthetic: Examples, test: Examples) -> str:
 
 
 def scores_of(
-    model: str, train: Examples, test: Codes, sizes: Sequence[int], classes: int | None, seed: int,
+    model: str,
+    train: Examples,
+    test: Codes,
+    sizes: Sequence[int],
+    classes: int | None,
+    seed: int,
     score: Callable[[NDArray[Any]], Scores],
-) -> tuple[Scores, list[str]]:  # fmt: skip
+) -> tuple[Scores, list[str]]:
     """The scores of a model trained on `train`, or one reason for all of them; and what it warned of."""
 
     def features(codes: Codes) -> Any:

@@ -125,7 +125,7 @@ def event_codes(frames: Mapping[str, pd.DataFrame], schema: Events, seed: int = 
     rng, key = FastRng(seed), schema.person
     titles = _titles(schema)
     first, *others = (
-        read_visits(_two(frames, title) if part.people else {"events": frames[title]}, part)
+        read_visits(_two(frames, title) if part.people else {"events": frames[title]}, part.even)
         for part, title in zip(schema.parts, titles, strict=True)
     )
     if others and schema.people is None:
@@ -279,9 +279,13 @@ def _apart(real: NDArray[np.float64], other: NDArray[np.float64], rows: Sequence
 
 
 def comes_again(
-    real: VisitCodes, synthetic: VisitCodes, test: VisitCodes | None, layout: VisitLayout, rng: np.random.Generator,
+    real: VisitCodes,
+    synthetic: VisitCodes,
+    test: VisitCodes | None,
+    layout: VisitLayout,
+    rng: np.random.Generator,
     seed: int,
-) -> Figure:  # fmt: skip
+) -> Figure:
     """Whether another event follows, learned from synthetic events and tested on real ones."""
     if test is None:
         order, cut = rng.permutation(len(real.people)), len(real.people) // 5

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.column import Binned, Column, Real
@@ -102,12 +103,13 @@ class Trees:
             return codes_of(column, clipped(column, frame[column.name]))
         return Codec(self.fine.select([column.name])).codes(frame)[:, 0]
 
-    def count(self, cells: Codes) -> Tensor:
-        """Every node's people, from `cells` of all of them: int64, (nodes,)."""
+    def count(self, cells: Codes, weights: NDArray[np.float64] | None = None) -> Tensor:
+        """Every node's people, from `cells` of all of them, or what these weigh in whole numbers: int64, (nodes,)."""
         ends = dict(zip(self.ended, cells.T[len(self.fine.columns) :], strict=True))
         counts = []
         for place, column in enumerate(self.fine.columns):
-            leaves = torch.from_numpy(np.bincount(cells[:, place], minlength=column.size))
+            held = np.bincount(cells[:, place], weights, minlength=column.size)
+            leaves = torch.from_numpy(held.astype(np.int64, copy=False))
             fan = FAN if len(self.layers[place]) > 1 else column.levels
             counts += [*layers_of(leaves[: column.levels], fan), leaves[column.levels :]] * self.times[place]
             if place in ends:
@@ -156,9 +158,13 @@ class TreesRead:
 
     @classmethod
     def of(
-        cls, trees: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float], people: int | None,
+        cls,
+        trees: Sequence[Trees],
+        sums: Sequence[Tensor],
+        noise: Sequence[float],
+        people: int | None,
         also: Mapping[int, Sequence[Counted]] | None = None,
-    ) -> "TreesRead":  # fmt: skip
+    ) -> "TreesRead":
         """From every group's nodes and the deviation of their noise; `people` where their number is known; `also` what
         else was counted, by column."""
         split = [group.split(nodes.double()) for group, nodes in zip(trees, sums, strict=True)]

@@ -31,6 +31,7 @@ from understudy.models.tables.given_rules import Ruled, Rules, put
 from understudy.models.tables.mixture import latin
 
 Numbers = Sequence[Sequence[int]]  # the least and the largest number of events that each level stands for
+Parts = Sequence[tuple[Tensor, Tensor]]
 MOST_EVENTS = 10_000  # a person, in a chain that is walked step by step
 
 
@@ -110,9 +111,16 @@ class MixtureOfChains(Network):
     spent: Tensor  # what events weigh, and those that others follow: (levels, longest)
 
     def __init__(
-        self, people: Sequence[int], events: Sequence[int], numbers: Numbers, *, ordered: bool, kinds: int, chains: int,
+        self,
+        people: Sequence[int],
+        events: Sequence[int],
+        numbers: Numbers,
+        *,
+        ordered: bool,
+        kinds: int,
+        chains: int,
         states: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         whole(kinds=kinds, chains=chains, states=states, columns=len(people), event_columns=len(events))
         each_whole(sizes=(*people, *events))
@@ -205,10 +213,15 @@ class MixtureOfChains(Network):
         if ruled is not None:
             _put_tied(within, ruled, held.sum(0).flatten() * len(event) / self.kinds)
         return ChainTables(
-            people=pairs, across=torch.cat((own.T @ mean, numbered)) / self.kinds, events=within,
-            ahead={kind: ahead(kind, far) for kind, far in AHEAD.items()}, ways=ways, event_ways=mean.mean(0),
-            known=self._known(own, number), mean=mean,
-        )  # fmt: skip
+            people=pairs,
+            across=torch.cat((own.T @ mean, numbered)) / self.kinds,
+            events=within,
+            ahead={kind: ahead(kind, far) for kind, far in AHEAD.items()},
+            ways=ways,
+            event_ways=mean.mean(0),
+            known=self._known(own, number),
+            mean=mean,
+        )
 
     def rows(self, z: Tensor) -> Tensor:
         pick = torch.special.ndtr(z[:, 0].double()).mul(self.kinds).long()
@@ -261,6 +274,22 @@ class MixtureOfChains(Network):
         """The events of people of these kinds, so many of each, person by person and in order: (events, columns)."""
         states = self._walk(kind % self.chains, number, uniform)
         return by_kind(states, _split(self.event_odds(), self.events), uniform)
+
+    @torch.no_grad()
+    def parted(self, people: Parts, events: Parts) -> "MixtureOfChains":
+        """The same law on finer levels: of every column the level that each is a part of, and the logarithm of its
+        share of that.
+        """
+        own, theirs = ([len(level) for level, _ in columns] for columns in (people, events))
+        full = MixtureOfChains(
+            own, theirs, self.numbers, ordered=self.ordered, kinds=self.kinds, chains=self.chains, states=self.states
+        )
+        for name, sizes, columns in (("person_logits", self.people, people), ("event_logits", self.events, events)):
+            blocks = zip(torch.split(getattr(self, name), [*sizes], 1), columns, strict=True)
+            getattr(full, name).copy_(torch.cat([block[:, level] + share for block, (level, share) in blocks], 1))
+        full.first_logits.copy_(self.first_logits)
+        full.next_logits.copy_(self.next_logits)
+        return full
 
     def _walk(self, chain: Tensor, number: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
         """The state of every event, chain · states + state, person by person and in order."""

@@ -10,8 +10,17 @@ from itertools import chain
 from typing import Any
 
 import attrs
-import dp_accounting as dp
-from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent, ZCDpEvent
+from dp_accounting import (
+    ComposedDpEvent,
+    DpEvent,
+    GaussianDpEvent,
+    LaplaceDpEvent,
+    NonPrivateDpEvent,
+    NoOpDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+    ZCDpEvent,
+)
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 
 from understudy.ground.check import in_range, not_negative, whole
@@ -66,7 +75,7 @@ class Reveals(DpEvent):  # type: ignore[misc]
 
 
 SINGLE = (GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent, DiscreteGaussian, ZCDpEvent, PureDp, Reveals)
-_NESTED = (PoissonSampledDpEvent, NonPrivateDpEvent, dp.NoOpDpEvent, dp.ComposedDpEvent, dp.SelfComposedDpEvent)
+_NESTED = (PoissonSampledDpEvent, NonPrivateDpEvent, NoOpDpEvent, ComposedDpEvent, SelfComposedDpEvent)
 _VOCABULARY: dict[str, Any] = {cls.__name__: cls for cls in (*SINGLE, *_NESTED)}
 
 
@@ -77,13 +86,13 @@ def flatten(event: DpEvent, count: int = 1) -> Counter[DpEvent]:
     """
     _counted(count=count)
     match event:
-        case dp.NoOpDpEvent():
+        case NoOpDpEvent():
             return Counter()
         case NonPrivateDpEvent():
             return Counter({event: count})
-        case dp.SelfComposedDpEvent():
+        case SelfComposedDpEvent():
             return flatten(event.event, count * operator.index(event.count))
-        case dp.ComposedDpEvent():
+        case ComposedDpEvent():
             return sum((flatten(part, count) for part in event.events), Counter())
         case PoissonSampledDpEvent():
             in_range(0, 1, sampling_probability=event.sampling_probability)

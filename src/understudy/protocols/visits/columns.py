@@ -142,6 +142,17 @@ class Split:
         return {which: slice(a, b) for which, (a, b) in zip(names, pairwise(starts), strict=True)}
 
 
+def together(
+    schemas: Mapping[str, Any],
+) -> tuple[Split | None, VisitSchema | SeveralVisits, VisitLayout | SeveralLayout]:
+    """How columns are split, if they are; what all schemas describe; and which tables are counted of it."""
+    if len(grid_of(schemas).groups) > 1:
+        split = Split.from_schemas(schemas)
+        return split, split.schema, split.layout
+    schema = next(iter(schemas.values()))
+    return None, schema, VisitLayout.from_schema(schema)
+
+
 _PEOPLE = -1  # in the place of a group, where a column is one of people
 
 

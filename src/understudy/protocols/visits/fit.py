@@ -2,7 +2,8 @@
 what a forecast says of them. `study` is the `VisitStudy` of the run.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,6 @@ from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
 from understudy.data.column import Column
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.fine import cut_evenly
 from understudy.data.rules import about
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitLayout, VisitSchema
@@ -24,6 +24,7 @@ from understudy.models.visits.fit import VisitTables, VisitTies, fit_visits
 from understudy.models.visits.together import ChainsTogether
 from understudy.protocols.core.forecast import Error, Forecast, Stage
 from understudy.protocols.joint.found import Found
+from understudy.protocols.visits.fine import Bought
 from understudy.protocols.visits.wide import wide_columns
 
 FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
@@ -57,7 +58,8 @@ def fitted_ties(schema: VisitSchema | SeveralVisits, part: VisitSchema) -> Visit
 
 def check_fit(study: Any) -> VisitSchema | SeveralVisits:
     """The schema with all rules, unless the fit would refuse it: too few states, or too much memory."""
-    config, schema = study.config, with_rules(study.schema, study.config.rules)
+    config = study.config
+    schema: VisitSchema | SeveralVisits = with_rules(study.schema, config.rules)
     for part in schema.parts:
         layout = VisitLayout.from_schema(part)
         with torch.device("meta"):
@@ -71,8 +73,11 @@ def check_fit(study: Any) -> VisitSchema | SeveralVisits:
 
 def fitted(study: Any, found: Found, look: Callable[[], None]) -> tuple[GeneratorParts, int]:
     """The mixture, and how many people there are."""
-    schema, tables = with_rules(study.schema, study.config.rules), found["tables"]
-    network = fit_tables(study.config, schema, tables, look)
+    tables, stage = found["tables"], found.stage("tables")
+    schema = with_rules(stage.schema, study.config.rules)  # type: ignore[attr-defined]
+    network = fit_tables(study.config, schema, tables, look).cpu().eval()
+    if study.bought:
+        network, schema = drawn_finely(study, found["fine"], stage.bought, network, schema)  # type: ignore[attr-defined]
     people = max(1, round(tables.people)) if found.record.people is None else found.record.people
     noise = max(tables.noise.values())
     card: dict[str, Any] = {
@@ -88,7 +93,30 @@ def fitted(study: Any, found: Found, look: Callable[[], None]) -> tuple[Generato
     if people <= FEW * noise:
         said = f"{people:,} people, and noise of {noise:.4g} on every count: what is drawn here tells little of them."
         card["warning"] = f"{said} More people, or a larger budget, would."
-    return GeneratorParts(network.cpu().eval(), schema, card), people
+    return GeneratorParts(network, schema, card), people
+
+
+def drawn_finely(
+    study: Any,
+    tables: Mapping[str, torch.Tensor],
+    bought: Mapping[str, Bought],
+    network: MixtureOfChains | ChainsTogether,
+    schema: VisitSchema | SeveralVisits,
+) -> tuple[MixtureOfChains | ChainsTogether, VisitSchema | SeveralVisits]:
+    """The same where levels that were bought are parted into bins, as the fine tables say."""
+    finer = {name: one.finer(tables[name]) for name, one in bought.items()}
+
+    def parts_of(column: Column) -> tuple[torch.Tensor, torch.Tensor]:
+        if (one := bought.get(column.name)) is None:
+            return torch.arange(column.size), torch.zeros(column.size)
+        return one.parted(finer[column.name], tables[column.name])
+
+    members = [
+        member.parted([*map(parts_of, part.person_schema.columns)], [*map(parts_of, part.event_schema.columns)])
+        for member, part in zip(network.each, schema.parts, strict=True)
+    ]
+    drawn = replace(study.on_bins(finer)[1], rules=schema.rules)
+    return members[0] if len(members) == 1 else ChainsTogether(members), drawn
 
 
 COUNTED = {
@@ -105,8 +133,7 @@ COUNTED = {
 def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     """What a forecast says of the tables, and how uncertain they will be."""
     schema, people, noises = check_fit(study), said.people, dict[str, list[float]]()
-    stage = study.stage("tables", {}, ahead.noise("tables"), {})
-    cells = stage.table_noise(ahead.deviations_of("tables", stage.blocks))
+    cells = study.cell_noise(ahead)
     for (kind, *_), own in cells.items():
         first, *titles = kind.split()
         words = COUNTED[first] + (f" ({' and '.join(titles)})" if titles else "")
@@ -116,15 +143,21 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     if people is not None:
         few = f"{people:,} people are no more than noise of {noise:.4g} on every count hides."
         warnings += [few] if people <= FEW * noise else wide_columns(schema, study.layout, cells, people)
-    declared = [own for part in schema.parts for own in (part.people, part.events)]
-    tables, cut = len(study.layout.blocks), {"first": "the first"}
+    tables, cut, shares = len(study.layout.blocks), {"first": "the first"}, study.pricing.shares
+    stages = [Stage(what="all tables", share=shares[-1], moved=tables, noise={"least": least, "largest": noise})]
     facts = [f"{tables:,} tables of people's columns, of events' and of both, in each of which a person weighs 1"]
     for part in schema.parts:
         which = cut.get(part.cut, "drawn by chance")
         facts.append(f"at most {part.most_events:,} {part.title} of a person count, {which}")
+    if study.bought:
+        facts.append(f"levels of {', '.join(study.bought)} are bought first, by their fine cells")
+        fine = study.stage("fine", {}, ahead.noise("fine"), {})
+        each = [own / fine.unit for own in ahead.deviations_of("fine", fine.blocks).values()]
+        own_noise = {"least": min(each), "largest": max(each)}
+        stages.insert(0, Stage(what="fine cells", share=shares[0], moved=study.moved, noise=own_noise))
     return {
         "facts": tuple(facts),
-        "stages": (Stage(what="all tables", share=1.0, moved=tables, noise={"least": least, "largest": noise}),),
+        "stages": tuple(stages),
         "errors": tuple(Error(what=what, least=min(own), largest=max(own)) for what, own in noises.items()),
-        "warnings": (*warnings, *cut_evenly(*declared)),
+        "warnings": tuple(warnings),
     }

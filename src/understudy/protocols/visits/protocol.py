@@ -22,7 +22,7 @@ Edges: levels and bounds are those of the schema; how many events count (`most_e
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import combinations
@@ -33,10 +33,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from understudy.data.column import DEFAULT_BINS
 from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.fine import fine_schema
 from understudy.data.schema import Grid
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitCodes, VisitLayout, VisitSchema, count_visits
-from understudy.data.visits.counts import Block, person_vectors
+from understudy.data.visits.counts import MOST_CELLS, Block, person_vectors
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.ground.settings import POSITIVE, WHOLE, setting
 from understudy.privacy.secure.moments import LARGEST
@@ -46,7 +48,8 @@ from understudy.protocols.joint import run
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
 from understudy.protocols.joint.stage import Holding, Product, Stage, Study, Terms, block_name, expect
-from understudy.protocols.visits.columns import Split, grid_of
+from understudy.protocols.visits.columns import Split, grid_of, together
+from understudy.protocols.visits.fine import Bought, FineCells, Rows, bought_columns, on_cuts, on_levels
 
 if TYPE_CHECKING:
     from understudy.models.visits.fit import VisitTables
@@ -74,14 +77,6 @@ class Config(usual.OverRows, usual.OverColumns):
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A holder's people by their levels, made when they are first counted, and its group."""
-
-    group: int
-    codes: Callable[[], VisitCodes]
-
-
-@dataclass(frozen=True)
 class Tables(Stage[Rows]):
     """All tables, in parts of a `unit`; where columns are split, those of every group and of every two.
 
@@ -89,9 +84,11 @@ class Tables(Stage[Rows]):
     a block's tables add up to its sensitivity squared.
     """
 
+    schema: VisitSchema | SeveralVisits
     layout: Layout
     split: Split | None
     unit: int
+    bought: Mapping[str, Bought]  # the columns whose levels were
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
@@ -119,11 +116,12 @@ class Tables(Stage[Rows]):
         if self.split is not None:
             name, own = block_name((rows.group, rows.group)), self.split.own(rows.group)
         assert isinstance(own, VisitLayout)  # over rows
-        return {name: torch.from_numpy(count_visits(rows.codes(), own, self.unit))}
+        return {name: torch.from_numpy(count_visits(on_levels(rows.codes(), rows.group, self.bought), own, self.unit))}
 
     def vectors(self, rows: Rows, start: int, stop: int) -> NDArray[np.int64]:
         assert self.split is not None
-        return person_vectors(rows.codes(), self.split.own(rows.group), math.isqrt(self.unit), start, stop)
+        some = on_levels(rows.codes().take(np.arange(start, stop)), rows.group, self.bought)
+        return person_vectors(some, self.split.own(rows.group), math.isqrt(self.unit), 0, stop - start)
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> "VisitTables":
         """In people."""
@@ -152,13 +150,14 @@ class Tables(Stage[Rows]):
 
 
 class VisitStudy(Study[Rows]):
-    """The server chooses nothing but who takes part, and more noise."""
+    """The server chooses who takes part, more noise, and after "fine", by fine cells, the levels of numbers without
+    bins (`visits/fine.py`).
+    """
 
     family: ClassVar = "visits"
     settings: ClassVar = Config
     settled: ClassVar = ("colluding", "most_holders", "private")
     any_kind: ClassVar = True
-    releases: ClassVar[Mapping[str, str]] = {"tables": "tables of people and their events"}
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
@@ -174,20 +173,29 @@ class VisitStudy(Study[Rows]):
                     f"{one} and {other} describe their rows differently: holders of the same columns need the same "
                     "schema, and no other holder may have one of its columns. Nothing was charged."
                 )
-        self.split = Split.from_schemas(schemas) if len(grid_of(schemas).groups) > 1 else None
-        own: VisitSchema = next(iter(visits.values()))
-        # of all together
-        self.schema: VisitSchema | SeveralVisits = own if self.split is None else self.split.schema
-        self.layout: Layout = VisitLayout.from_schema(own) if self.split is None else self.split.layout
+        self.split, self.schema, self.layout = together(schemas)
         self.grid.check_most_holders(config.most_holders)
+        self.bought = bought_columns(self.grid.one_each(schemas).values())
+        self.moved = sum(one.tree.moved for one in self.bought.values())
+        self.least = len(self.releases)
+        # Of levels that are bought, where tables have room for them: they were counted as `DEFAULT_BINS` each.
+        self.most = DEFAULT_BINS * (2 if 4 * self.layout.size <= MOST_CELLS else 1)
 
     @cached_property
     def grid(self) -> Grid:
         return Grid((tuple(self.schemas),)) if self.split is None else self.split.grid
 
+    @property
+    def releases(self) -> Mapping[str, str]:
+        fine = {"fine": "fine cells of numbers without bins"} if self.bought else {}
+        return fine | {"tables": "tables of people and their events"}
+
     @cached_property
     def pricing(self) -> VectorPricing:
-        return VectorPricing(self.config.colluding, self.config.most_holders)
+        """A count of fine cells has about √½ of the noise of one in a table: more than one follows from it."""
+        fine = 2 * self.moved / (2 * self.moved + len(self.layout.blocks))
+        shares = (fine, 1 - fine) if self.bought else (1.0,)
+        return VectorPricing(self.config.colluding, self.config.most_holders, shares)
 
     def rows(self, holding: Holding) -> Rows:
         """Where events are drawn, the same ones in one session: others under the same masks would tell rows."""
@@ -196,7 +204,7 @@ class VisitStudy(Study[Rows]):
         @cache
         def codes() -> VisitCodes:
             if aligned is not None and held.schema.kind == "table":
-                levels = aligned.encoded(Codec(held.schema).codes)
+                levels = aligned.encoded(Codec(fine_schema(held.schema)).codes)
                 nobody = np.zeros(len(levels) + 1, dtype=np.int64)
                 return VisitCodes(levels, np.zeros((0, 0), dtype=np.int32), nobody)
             own = held if aligned is None else held.take(holding.places)
@@ -204,13 +212,39 @@ class VisitStudy(Study[Rows]):
 
         return Rows(self.grid.group_of(holding.name), codes)
 
-    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Tables:
-        """In parts of the finest unit whose noise can be drawn."""
-        expect(terms)
-        for unit in UNITS if self.split is None else (root**2 for root in ROOTS):
-            if noise * self.config.most_holders * self.layout.sensitivity(unit) * 1.03 <= LARGEST / 1.5:
-                break
-        return Tables(self.layout, self.split, unit)
+    def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Stage[Rows]:
+        if name == "fine":
+            expect(terms)
+            return FineCells(self.bought, self._unit(UNITS, noise, lambda unit: unit * math.sqrt(self.moved)))
+        expect(terms, *(["cuts"] if self.bought else []))
+        return self.tables(noise, on_cuts(self.bought, terms["cuts"], self.most) if self.bought else {})
+
+    def tables(self, noise: float, bought: Mapping[str, Bought]) -> Tables:
+        """On these levels, and else on declared ones, or as many as there are before some are bought."""
+        split, schema, layout = self.on_bins(bought)
+        units = UNITS if split is None else tuple(root**2 for root in ROOTS)
+        return Tables(schema, layout, split, self._unit(units, noise, layout.sensitivity), bought)
+
+    def on_bins(self, bought: Mapping[str, Bought]) -> tuple[Split | None, VisitSchema | SeveralVisits, Layout]:
+        """What all schemas describe, with the bins of these columns."""
+        bins = {one.declared: one.bins for one in bought.values()}
+        return together({name: schema.binned(bins) for name, schema in self.schemas.items()})
+
+    def _unit(self, units: Sequence[int], noise: float, sensitivity: Callable[[int], float]) -> int:
+        """The finest whose noise can be drawn."""
+        most = LARGEST / 1.5 / 1.03 / self.config.most_holders
+        return next((unit for unit in units if noise * sensitivity(unit) <= most), units[-1])
+
+    def terms(self, name: str, found: Found) -> Terms:
+        if name == "fine" or not self.bought:
+            return {}
+        noise = max(self.cell_noise(found).values())
+        return {"cuts": {name: self.bought[name].chosen(own, noise, self.most) for name, own in found["fine"].items()}}
+
+    def cell_noise(self, found: Found) -> dict[Block, float]:
+        """The deviation in the cells of each table, in people: about that, before levels are bought."""
+        stage = self.tables(found.noise("tables"), {})
+        return stage.table_noise(found.deviations_of("tables", stage.blocks))
 
     def check_fit(self, **more: Any) -> None:
         from understudy.protocols.visits.fit import check_fit

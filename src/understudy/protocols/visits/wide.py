@@ -35,8 +35,10 @@ def wide_columns(
         for place, column in enumerate(part.event_schema.columns):
             if column.name == f"{part.time}_gap" or not isinstance(column, Integer | Real) or column.low < 0:
                 continue
+            if is_bought(column):  # its levels lie where people are
+                continue
             off = uncertain(column, place, part.title, layout, noise) / people
-            found, even = middles(column), is_bought(column) or type(column.bins) is int
+            found, even = middles(column), type(column.bins) is int
             scale = float(found[0] if even else np.median(found))
             if off > _MOST * scale:
                 low, high, sd, least, half = map(_three_digits, (column.low, column.high, off, off / _MOST, scale))

@@ -1,0 +1,197 @@
+"""Numbers without declared bins: their fine cells are released first, and the levels that tables have follow from them.
+
+By trees, as gram has them (`models/tables/trees.py`): of a column of people a person has one cell, of one of events the
+average over those that count (`data/visits/counts.py`). Pairs are measured on few levels; what is drawn is finer.
+
+Guarantee: a person's nodes in each layer of a tree are no less than 0 and add up to the unit at most, so that the
+squares of all of a block's add up to its sensitivity squared. Which levels a server names changes neither that nor what
+a person weighs in a table.
+Edges: up to 64 whole numbers or days have a level each, and nothing is bought of them; no bounds → SchemaError.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.data.column import Binned
+from understudy.data.encoding.fine import fine_schema
+from understudy.data.schema import Schema
+from understudy.data.visits import VisitCodes
+from understudy.data.visits.counts import parts
+from understudy.ground.errors import MessageError
+from understudy.models.tables.merged_levels import level_count, merged_neighbours
+from understudy.models.tables.trees import Trees, TreesRead
+from understudy.protocols.joint.pricing import BlockSpec
+from understudy.protocols.joint.stage import Stage
+
+_DRAWN = 32  # bins that a column is drawn in, beside those of tails
+_NEVER = -80.0  # log-odds of a bin with nobody in it
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A holder's people by their levels and fine cells, made when they are first counted, and its group."""
+
+    group: int
+    codes: Callable[[], VisitCodes]
+
+
+@dataclass(frozen=True, eq=False)
+class Bought:
+    """A column whose levels are bought: as it is `declared`, as it is counted of "people" or "events" in some place of
+    a group's, and with fine cells. `cuts`: those at which levels begin.
+    """
+
+    declared: str
+    own: Binned
+    fine: Binned
+    group: int
+    side: str
+    place: int
+    cuts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+
+    @cached_property
+    def tree(self) -> Trees:
+        return Trees(Schema(columns=(self.own,)), Schema(columns=(self.fine,)))
+
+    @property
+    def last(self) -> int:
+        """No level begins at this cell, or after it: a schema has no bin of the upper bound alone."""
+        return self.fine.levels - bool(self.own.bound_at(self.fine.edges[-2].item()) >= self.own.high)
+
+    @property
+    def bins(self) -> tuple[Any, ...]:
+        return (self.own.low, *map(self.own.bound_at, self.fine.edges[self.cuts[1:]].tolist()), self.own.high)
+
+    @cached_property
+    def levels(self) -> NDArray[np.int64]:
+        """Of every cell, and of the missing one."""
+        return np.searchsorted(np.append(self.cuts, self.fine.levels), np.arange(self.fine.size), side="right") - 1
+
+    def chosen(self, table: Tensor, noise: float, most: int) -> Tensor:
+        """The cuts that a server names, by the fine table and the noise of a pair's cell."""
+        held = table[: self.fine.levels]
+        groups = merged_neighbours(held, level_count(float(held.sum()), noise, most))
+        cuts = np.flatnonzero(np.diff(groups, prepend=-1))
+        return torch.from_numpy(cuts[cuts < self.last])
+
+    def finer(self, table: Tensor) -> "Bought":
+        """With the bins in which numbers are drawn evenly: parts of levels, about as many people in each, thinner ones
+        in tails, and beyond all people one of nobody.
+        """
+        held = table[: self.fine.levels].double()
+        parts_of_all = np.flatnonzero(np.diff(merged_neighbours(held, _DRAWN))) + 1
+        below = (held.cumsum(0) / held.sum().clamp(min=1e-9)).numpy()
+        tails = np.append(0.5 ** np.arange(5, 13), 0)
+        ends = np.append(np.searchsorted(below, tails, side="right"), np.searchsorted(below, 1 - tails) + 1)
+        cuts = np.unique([*self.cuts, *parts_of_all, *ends])
+        return replace(self, cuts=cuts[cuts < self.last])
+
+    def parted(self, finer: "Bought", table: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each finer bin, and of the missing one, its level, and the logarithm of its share of that."""
+        level = torch.from_numpy(self.levels[[*finer.cuts, *[self.fine.levels] * self.own.nullable]])
+        held = torch.zeros(len(level), dtype=torch.float64).index_add_(
+            0, torch.from_numpy(finer.levels), table.double()
+        )
+        whole = torch.zeros(len(level), dtype=torch.float64).index_add_(0, level, held)[level]
+        return level, (held / whole.clamp(min=1e-300)).log().clamp(min=_NEVER)
+
+
+def bought_columns(schemas: Iterable[Any]) -> dict[str, Bought]:
+    """By the names under which they are counted; each group's schema has its columns."""
+    found: dict[str, Bought] = {}
+    for group, schema in enumerate(schemas):
+        sides = {}
+        if schema.kind == "visits":
+            sides["people"] = schema.person_schema, schema.fine.person_schema
+            sides["events"] = schema.event_schema, schema.fine.event_schema
+        else:
+            sides["people"] = schema, fine_schema(schema)
+        for side, (own, fine) in sides.items():
+            for place, (a, b) in enumerate(zip(own.columns, fine.columns, strict=True)):
+                if isinstance(a, Binned) and not np.array_equal(a.edges, b.edges):
+                    declared = a.name if a.name in schema.names else schema.time  # the time of a first event
+                    found[a.name] = Bought(declared, replace(b, bins=None), b, group, side, place)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class FineCells(Stage[Rows]):
+    """The trees of all columns whose levels are bought, one after the other, in parts of a `unit`."""
+
+    columns: Mapping[str, Bought]
+    unit: int
+
+    def _of(self, group: int) -> dict[str, Bought]:
+        return {name: one for name, one in self.columns.items() if one.group == group}
+
+    @cached_property
+    def blocks(self) -> Mapping[str, BlockSpec]:
+        found = {}
+        for group in sorted({one.group for one in self.columns.values()}):
+            trees = [one.tree for one in self._of(group).values()]
+            moved, nodes = sum(tree.moved for tree in trees), sum(tree.nodes for tree in trees)
+            most = self.unit * math.sqrt(moved) * (1 + 2.0**-40)
+            found[str(group)] = BlockSpec((group, group), (nodes,), most, weight=float(moved))
+        return found
+
+    def count(self, rows: Rows) -> dict[str, Tensor]:
+        if str(rows.group) not in self.blocks:
+            return {}
+        codes = rows.codes()
+        cells = {"people": codes.people, "events": codes.events}
+        weights = {
+            "people": np.full(len(codes.people), float(self.unit)),
+            "events": parts(codes.order, codes.numbers[codes.owner], self.unit),
+        }
+        own = self._of(rows.group).values()
+        nodes = [one.tree.count(cells[one.side][:, [one.place]], weights[one.side]) for one in own]
+        return {str(rows.group): torch.cat(nodes)}
+
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[str, Tensor]:
+        """People by fine cell, and last those without a value, of every column."""
+        nodes: dict[str, Tensor] = {}
+        for key in self.blocks:
+            own = self._of(int(key))
+            each = torch.split(sums[key].double() / self.unit, [one.tree.nodes for one in own.values()])
+            nodes |= zip(own, each, strict=True)
+        found: dict[str, Tensor] = {}
+        for group, side in {(one.group, one.side) for one in self.columns.values()}:  # these have as many people
+            own = {name: one for name, one in self._of(group).items() if one.side == side}
+            trees, counts = [one.tree for one in own.values()], [nodes[name] for name in own]
+            read = TreesRead.of(trees, counts, [noise[str(group)] / self.unit] * len(own), None)
+            found |= zip(own, read.tables, strict=True)
+        return found
+
+
+def on_cuts(bought: Mapping[str, Bought], cuts: Any, most: int) -> dict[str, Bought]:
+    """With levels as a server named them. Edges: any that the fine cells do not have, or too many → MessageError."""
+    named = cuts if isinstance(cuts, Mapping) else {}
+    for name, one in bought.items():
+        own: Any = named.get(name)
+        good = isinstance(own, Tensor) and own.dtype == torch.int64 and own.ndim == 1 and 1 <= len(own) <= most
+        good = good and int(own[0]) == 0 and int(own[-1]) < one.last and bool((own.diff() > 0).all())
+        if not good or named.keys() != bought.keys():
+            raise MessageError(
+                f"levels of {', '.join(bought)} were due, up to {most} of each, by the fine cell at which each begins. "
+                "Nothing was charged or sent."
+            )
+    return {name: replace(one, cuts=named[name].numpy()) for name, one in bought.items()}
+
+
+def on_levels(codes: VisitCodes, group: int, columns: Mapping[str, Bought]) -> VisitCodes:
+    """A group's fine cells as levels."""
+    if not (own := [one for one in columns.values() if one.group == group]):
+        return codes
+    sides = {"people": codes.people.copy(), "events": codes.events.copy()}
+    for one in own:
+        cells = sides[one.side]
+        cells[:, one.place] = one.levels[cells[:, one.place]]
+    return VisitCodes(sides["people"], sides["events"], codes.starts)
