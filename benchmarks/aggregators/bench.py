@@ -31,10 +31,10 @@ import torch
 
 from common.options import options, quick
 from common.rows import write
-from understudy.privacy.secure.channel import KeyPair
 from understudy.privacy.secure.counts import gram_matrix
 from understudy.privacy.secure.ring import Field
 from understudy.privacy.secure.sketch import Sketch
+from understudy.privacy.secure.sums import KeyPair
 from understudy.privacy.secure.table_shares import Cells
 from understudy.protocols.aggregators.upload import Format
 

@@ -39,7 +39,7 @@ from common.rows import said
 from common.windows import DATASETS, Data, load
 from understudy.api.train import train
 from understudy.evaluate.utility.series import coverage, median_distance, mmd, next_step_mae
-from understudy.models.nets.rwae import Rwae
+from understudy.models.nets.autoencoder import Rwae
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.people import fed_stdg
 from understudy.runs.federation import Federation

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.models.kernels.autoencoders import Mmd
-from understudy.models.nets.autoencoder import LocalTraining
-from understudy.models.nets.rwae import Rwae
+from understudy.models.nets.autoencoder import LocalTraining, Rwae
 from understudy.models.network import pick_device
 from understudy.privacy.noise.rng import FastRng
 

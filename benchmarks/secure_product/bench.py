@@ -28,9 +28,8 @@ import numpy as np
 
 from common.options import options, quick
 from common.rows import write
-from understudy.privacy.secure.channel import KeyPair, connect
 from understudy.privacy.secure.ring import Bits, Ring
-from understudy.privacy.secure.sums import Dealer, Factor
+from understudy.privacy.secure.sums import Dealer, Factor, KeyPair, connect
 
 HERE = Path(__file__).parent
 QUICK = quick()

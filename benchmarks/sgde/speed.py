@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from understudy.models.kernels.taps import Taps
 from understudy.models.nets.beta_vae import DECODER, ENCODER, SLOPE, BetaVae, ImageVae, TableVae
+from understudy.models.nets.tapped import Taps
 from understudy.models.network import pick_device
 from understudy.privacy.gradients.dp_sgd import clipped_sums
 from understudy.protocols.sgde.offering import CHANNELS

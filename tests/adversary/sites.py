@@ -25,8 +25,8 @@ from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.local.naming import NearestCodes
 from understudy.privacy.local.rappor import Rappor
-from understudy.privacy.secure.channel import Channel
 from understudy.privacy.secure.moments import sensitivity
+from understudy.privacy.secure.sums import Channel
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.dplt import tree as dplt_tree
 from understudy.protocols.gans import critic_round

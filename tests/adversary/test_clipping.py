@@ -17,9 +17,9 @@ from torch import Tensor
 from understudy.data.encoding.population import Population
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.models.cohort.classifier import LogisticRegression
-from understudy.models.kernels.taps import Taps
 from understudy.models.nets.beta_vae import BetaVae, ImageVae, TableVae
 from understudy.models.nets.gan import Critic, ImageCritic
+from understudy.models.nets.tapped import Taps
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.critic import clipped_gradient_sum, formed_critic_gradient
 from understudy.privacy.gradients.dp_sgd import clipped_sums

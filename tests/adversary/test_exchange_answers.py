@@ -80,7 +80,7 @@ def test_a_time_to_wait_that_makes_no_sense_is_not_waited_for(wait: str, monkeyp
     waited: list[float] = []
     monkeypatch.setattr(transport.time, "sleep", waited.append)
     with exchange_that_says(b"{}", 503, Content_Length="2", Retry_After=wait) as (client, _):
-        client._transport._tries = 2
+        client._tries = 2
         with pytest.raises(UnderstudyError, match="was tried 2 times"):
             client.pools()
     assert 0 <= waited[0] <= 30

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy.data.schema import Boolean, Ordinal, Schema
 from understudy.ground.errors import ConfigError, MessageError, UnderstudyError
-from understudy.models.kernels.optimisers import RmsProp
+from understudy.models.kernels.clients import RmsProp
 from understudy.models.nets.beta_vae import TableVae
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.privacy.accounts.budget import Budget

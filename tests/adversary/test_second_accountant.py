@@ -16,9 +16,9 @@ from second_accountant import least_epsilon, pairs
 
 from understudy.ground.errors import ConfigError, PrivacyError
 from understudy.privacy.accounts import events
-from understudy.privacy.accounts.accounting import DiscreteGaussian, PureDp, Reveals, epsilon, event_from_json, flatten
+from understudy.privacy.accounts.accounting import DiscreteGaussian, PureDp, Reveals, epsilon, flatten
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.events import amplified, merged_noise
+from understudy.privacy.accounts.events import amplified, event_from_json, merged_noise
 from understudy.privacy.accounts.ledger import Ledger
 
 G, L, DL, DG, Z = (dp.GaussianDpEvent, dp.LaplaceDpEvent, DiscreteLaplaceDpEvent, DiscreteGaussian, dp.ZCDpEvent)

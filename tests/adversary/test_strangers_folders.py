@@ -25,13 +25,12 @@ from understudy.generators.generator import Generator
 from understudy.ground.durable import parse_json, parse_toml
 from understudy.ground.errors import ArtefactError, SchemaError, UnderstudyError
 from understudy.models.cohort.classifier import Mlp
+from understudy.models.nets.autoencoder import SeriesDecoder
 from understudy.models.nets.beta_vae import ClassDecoder, ClassImageDecoder
 from understudy.models.nets.gan import BranchedGenerator, Values
-from understudy.models.nets.rwae import SeriesDecoder
 from understudy.models.nets.wae import ImageDecoder, TableDecoder
 from understudy.models.pool import Pool
-from understudy.models.tables.bayes import BayesNet, GaussianCopula
-from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.tables.mixture import BayesNet, GaussianCopula, MixtureOfProducts
 from understudy.runs.runfile import RunFile
 
 MB = 1 << 20

@@ -38,7 +38,7 @@ class Behind(nn.Module):
 
     def __init__(self, inner: MixtureOfProducts) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.row_numbers = inner, inner.row_numbers
 
     def rows(self, z: Tensor) -> Tensor:
         return self.inner.rows(z)

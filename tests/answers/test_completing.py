@@ -10,8 +10,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, SchemaError
-from understudy.models.tables.bayes import BayesNet
-from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.tables.mixture import BayesNet, MixtureOfProducts
 
 FRAME = pd.DataFrame(
     {"income": [10.0, None, 99.5], "age": pd.array([75, 10, None], dtype="Int64"), "sex": ["F", None, None]},

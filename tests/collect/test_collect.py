@@ -28,8 +28,8 @@ from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, Un
 from understudy.ground.pack import pack, unpack
 from understudy.models.tables import fit_gram as fitting
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure.channel import KeyPair
 from understudy.privacy.secure.counts import gram_matrix
+from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.aggregators import protocol
 from understudy.protocols.aggregators.protocol import Config, Plan
 from understudy.protocols.aggregators.terms import Begin, Upload

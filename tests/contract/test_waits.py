@@ -14,8 +14,8 @@ from torch import Tensor
 
 from understudy.data.schema import Boolean, Schema
 from understudy.ground.errors import PartyError
-from understudy.models.kernels.taps import Taps
 from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.nets.tapped import Taps
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.dp_sgd import clipped_sums
 from understudy.privacy.local.reporter import cohort

@@ -19,9 +19,10 @@ from understudy.data.column import Binned
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.fine import fine_schema
 from understudy.data.kinds import NoRows
-from understudy.data.reading import files, stores
+from understudy.data.reading import files, stores, written
 from understudy.data.reading.sources import TableSource
 from understudy.data.reading.writing import write_table
+from understudy.data.reading.written import room_for
 from understudy.data.samples import toy
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import StreamedTable, Table, TakenTable, check_table, open_table, read_table
@@ -159,6 +160,7 @@ def test_columns_at_several_holders_are_never_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, grid: bool
 ) -> None:
     monkeypatch.setattr(files, "BATCH", size)
+    monkeypatch.setattr(written, "_LARGE", size)  # bytes of levels in memory
     frame = FRAME.assign(id=[n if n < 70 else f"p{n}é" for n in FRAME["id"]] if grid else FRAME["id"]).astype(
         {"id": str}
     )
@@ -179,6 +181,25 @@ def test_columns_at_several_holders_are_never_read_whole(
                 held.delattr(TakenTable, "frame")
             federation = Federation.rehearsal(tables, schemas, budget=BUDGET, seed=3)
             made.append(train("gram", federation, run="r", **SMALL).generator)
+    pd.testing.assert_frame_equal(*(one.sample(50, seed=1) for one in made))
+    assert made[0].card == made[1].card
+
+
+def test_levels_in_a_file_without_a_name_are_counted_as_those_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halves = {"a": SCHEMA.select(SCHEMA.names[::2]), "b": SCHEMA.select(SCHEMA.names[1::2])}
+    held: dict[str, Any] = {name: FRAME[["id", *own.names]] for name, own in halves.items()}
+    for name, own in halves.items():
+        (tmp_path / name).mkdir()
+        held[name] = kept(tmp_path / name, "parquet", held[name], own)
+    made = []
+    for large in (8, 1 << 28):
+        monkeypatch.setattr(written, "_LARGE", large)
+        room = room_for((9,), np.dtype("i1"))
+        assert isinstance(room.base, np.memmap) == (large == 8)
+        federation = Federation.rehearsal(held, halves, budget=BUDGET, seed=3)
+        made.append(train("dplt", federation, run="r").generator)
     pd.testing.assert_frame_equal(*(one.sample(50, seed=1) for one in made))
     assert made[0].card == made[1].card
 

@@ -43,7 +43,7 @@ def leaks(found):
 
 
 def test_every_attack_is_there_with_its_control():
-    found = attack_tables(TRAIN, HOLDOUT, people(500, 2), SCHEMA, owners=OWNERS, targets=300)
+    found = attack_tables(TRAIN, HOLDOUT, people(500, 2), SCHEMA, owners=OWNERS, secrets=SCHEMA.names, targets=300)
     assert [attack.name for attack in found.attacks] == [
         *("mia", "mia_nearest", "mia_0pct_outliers", "mia_50pct_outliers", "mia_100pct_outliers"),
         *("closer_to_train", "singling_out_univariate", "singling_out_3", "linkability"),
@@ -56,7 +56,7 @@ def test_every_attack_is_there_with_its_control():
 
 
 def test_a_copy_leaks_by_every_kind_of_attack():
-    found = attack_tables(TRAIN, HOLDOUT, TRAIN, SCHEMA, owners=OWNERS, targets=300)
+    found = attack_tables(TRAIN, HOLDOUT, TRAIN, SCHEMA, owners=OWNERS, secrets=SCHEMA.names, targets=300)
     assert {"mia", "mia_nearest", "closer_to_train", "singling_out_3", "linkability"} <= leaks(found)
     assert any(name.startswith("inference_") for name in leaks(found))
 
@@ -81,7 +81,7 @@ def test_three_parties_are_linked_each_to_the_others():
 
 def test_empty_tables_give_reasons_and_no_traceback():
     for tables in ((TRAIN[:0], HOLDOUT, TRAIN), (TRAIN, HOLDOUT[:0], TRAIN), (TRAIN, HOLDOUT, TRAIN[:0])):
-        found = attack_tables(*tables, SCHEMA, owners=OWNERS)
+        found = attack_tables(*tables, SCHEMA, owners=OWNERS, secrets=SCHEMA.names)
         assert all("rows" in attack.reason for attack in found.attacks)
 
 

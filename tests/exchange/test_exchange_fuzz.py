@@ -30,7 +30,7 @@ def test_no_request_breaks_the_service(exchange: Served) -> None:
     """Every request is sent in the name of everybody: to make one up takes longer than to answer it."""
     with exchange.member("member") as member:
         digest = member.push("ward", generator("member"))["digest"]
-        bearer = member._transport._http.headers["authorization"]
+        bearer = member._http.headers["authorization"]
     tokens = {"administrator": f"Bearer {exchange.admin_token}", "member": bearer, "nobody": "Bearer usx_x"}
     statuses: dict[str, set[int]] = {role: set() for role in tokens}
     with requests.Session() as session:

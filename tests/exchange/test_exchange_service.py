@@ -34,7 +34,7 @@ def raw(exchange: Served) -> Iterator[Callable[..., httpx.Response]]:
         exchange.member("north") as north,
         httpx.Client(base_url=f"{exchange.address}/v1/", verify=False, timeout=60) as http,
     ):
-        bearer = north._transport._http.headers["authorization"]
+        bearer = north._http.headers["authorization"]
 
         def request(method: str, place: str, *, token: str | None = None, **options: Any) -> httpx.Response:
             headers = {"Authorization": bearer if token is None else f"Bearer {token}".strip()}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from forker import Forker
-from understudy.models.kernels.optimisers import Adam, along
+from understudy.models.kernels.clients import Adam, along
 
 CONTRACT = Path(__file__).parents[1] / "contract"
 

@@ -12,7 +12,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical, Schema
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError
-from understudy.models.tables.bayes import BayesNet, GaussianCopula, invert
+from understudy.models.tables.mixture import BayesNet, GaussianCopula, invert
 
 SIZES, PARENTS = (2, 3, 2), ((1, 2), (), (1,))
 

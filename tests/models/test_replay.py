@@ -8,8 +8,7 @@ from torch import Tensor
 
 from understudy.models.kernels.clients import Replayed
 from understudy.models.kernels.lstm import Lstm
-from understudy.models.nets.autoencoder import LocalTraining, fit
-from understudy.models.nets.rwae import Rwae
+from understudy.models.nets.autoencoder import LocalTraining, Rwae, fit
 from understudy.models.nets.wae import ImageWae, TableWae
 from understudy.privacy.noise.rng import FastRng
 

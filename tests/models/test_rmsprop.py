@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from understudy.models.kernels import optimisers
-from understudy.models.kernels.optimisers import RmsProp
+from understudy.models.kernels import clients
+from understudy.models.kernels.clients import RmsProp
 
 
 def _parameters() -> list[torch.Tensor]:
@@ -15,7 +15,7 @@ def _parameters() -> list[torch.Tensor]:
 @pytest.mark.parametrize("large", [False, True], ids=["many at once", "one by one"])
 def test_it_steps_as_torch_optim_does(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if large:
-        monkeypatch.setattr(optimisers, "_large", lambda parameter: parameter.numel() > 2)
+        monkeypatch.setattr(clients, "_large", lambda parameter: parameter.numel() > 2)
     ours, theirs = _parameters(), _parameters()
     optimizer, reference = RmsProp(ours, lr=0.01), torch.optim.RMSprop(theirs, lr=0.01)
     generator = torch.Generator().manual_seed(1)

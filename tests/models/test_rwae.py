@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from understudy.ground.errors import ConfigError
 from understudy.models.kernels.lstm import Lstm, lstm
-from understudy.models.nets.rwae import Rwae, SeriesDecoder
+from understudy.models.nets.autoencoder import Rwae, SeriesDecoder
 from understudy.privacy.noise.rng import FastRng
 
 SMALL = Rwae(length=5, channels=3, hidden=4, latent=2)

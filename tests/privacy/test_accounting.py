@@ -13,15 +13,8 @@ from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from understudy.ground.errors import ConfigError, PrivacyError
-from understudy.privacy.accounts.accounting import (
-    DiscreteGaussian,
-    PureDp,
-    calibrate,
-    epsilon,
-    event_from_json,
-    event_to_json,
-    flatten,
-)
+from understudy.privacy.accounts.accounting import DiscreteGaussian, PureDp, calibrate, epsilon, flatten
+from understudy.privacy.accounts.events import event_from_json, event_to_json
 
 DELTA = 1e-5
 GAUSSIAN, LAPLACE = dp.GaussianDpEvent, dp.LaplaceDpEvent

@@ -24,8 +24,9 @@ from understudy.data.schema import Boolean, Categorical, Ordinal, Schema
 from understudy.data.table import check_table, read_table
 from understudy.ground.errors import BudgetExceeded, ConfigError, PrivacyError, SchemaError
 from understudy.privacy import buy_schema as module
-from understudy.privacy.accounts.accounting import PureDp, Reveals, epsilon, event_from_json, event_to_json, flatten
+from understudy.privacy.accounts.accounting import PureDp, Reveals, epsilon, flatten
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.events import event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.buy_schema import buy_schema, quote
 from understudy.privacy.kinds import as_bought

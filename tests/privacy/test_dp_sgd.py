@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.taps import Taps
+from understudy.models.nets.tapped import Taps
 from understudy.privacy.gradients.dp_sgd import clipped_sums, private_sums
 from understudy.privacy.noise.rng import FastRng
 

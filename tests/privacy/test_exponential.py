@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp
-from understudy.privacy.noise.discrete import Exponential, best
+from understudy.privacy.noise.discrete import Exponential
 from understudy.privacy.noise.rng import SecureRng
 
 
@@ -50,7 +50,6 @@ def test_a_wide_gap_is_never_jumped_and_one_candidate_is_chosen_for_sure() -> No
     rng = SecureRng.from_seed(2)
     assert set(Exponential(Fraction(1)).draw(torch.tensor([0, 10_000, 1]), 50, rng).tolist()) == {1}
     assert Exponential(Fraction(1))(torch.tensor([7]), rng) == 0
-    assert best(torch.tensor([1, 4, 2])) == 1
 
 
 class NothingDrawn:

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.ground.errors import MessageError
-from understudy.privacy.secure.channel import Channel, KeyPair, connect, fingerprint
 from understudy.privacy.secure.ring import Ring
+from understudy.privacy.secure.sums import Channel, KeyPair, connect, fingerprint
 
 KEYS = {name: KeyPair(bytes([number + 1]) * 32) for number, name in enumerate(("clinic", "bank", "shop"))}
 PUBLIC = {name: pair.public for name, pair in KEYS.items()}

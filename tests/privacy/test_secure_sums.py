@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from scipy.stats import chisquare
 
 from understudy.ground.errors import ConfigError
-from understudy.privacy.secure.channel import KeyPair, connect
 from understudy.privacy.secure.ring import Ring, Words
-from understudy.privacy.secure.sums import blind, noise_share
+from understudy.privacy.secure.sums import KeyPair, blind, connect, noise_share
 
 
 def closeness(scale: float, shares: int) -> float:

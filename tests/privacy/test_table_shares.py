@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.privacy.noise.ciphers import keystream
-from understudy.privacy.secure.channel import KeyPair, seal, unseal
 from understudy.privacy.secure.ring import Field
 from understudy.privacy.secure.sketch import Sketch
+from understudy.privacy.secure.sums import KeyPair, seal, unseal
 from understudy.privacy.secure.table_shares import REPEATS, Cells, Dealt, Share, randomness, second_share, split
 
 SIZES = (3, 2, 4)

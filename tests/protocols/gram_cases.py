@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 import pandas as pd
@@ -190,17 +190,18 @@ class Seen(LocalParties):
 class Chosen:
     """Chooses as told, in place of a fit."""
 
-    choose: Callable[[Any, Tensor], Tensor] | None = None
-    choose_triples: Callable[[Any, Tensor, int, float], Tensor] | None = None
+    choose: Callable[[Any, Tensor], Tensor] | None
+    choose_triples: Callable[[Any, Tensor, int, float], Tensor] | None
+    found: Any
 
-    def pairs(self, found: Any, besides: Tensor) -> Tensor:
+    def pairs(self, besides: Tensor) -> Tensor:
         assert self.choose is not None
-        return self.choose(found, besides)
+        return self.choose(self.found, besides)
 
-    def tables(self, found: Any, among: Tensor, most: int, noise: float) -> Tensor:
+    def tables(self, among: Tensor, most: int, noise: float) -> Tensor:
         if self.choose_triples is None:
             return torch.empty(0, 2, dtype=torch.int64)
-        return self.choose_triples(found, among, most, noise)
+        return self.choose_triples(self.found, among, most, noise)
 
 
 class Released:
@@ -230,8 +231,8 @@ def release(
     """All releases of the plan."""
     config = replace(plan or Plan(), **settings)
     made = study(config, {name: schemas[name] for name in parties.names})
-    if choose or choose_triples or made.chooser is None:
-        made.chooser = Chosen(choose, choose_triples)
+    if choose or choose_triples:
+        made.chooser = partial(Chosen, choose, choose_triples)  # type: ignore[method-assign]
     return Released(measure(made, parties, at_least=config.at_least, chunk=chunk, secret=secret))
 
 

@@ -34,8 +34,8 @@ from understudy.models.tables import fit_gram as fitting
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.channel import KeyPair
 from understudy.privacy.secure.counts import gram_matrix, scaled, shared_noise
+from understudy.privacy.secure.sums import KeyPair
 from understudy.privacy.secure.table_shares import Share
 from understudy.protocols.aggregators import protocol, upload
 from understudy.protocols.aggregators.protocol import Config, Plan

@@ -176,7 +176,7 @@ def test_the_second_gradient_fades_where_the_tables_agree_within_the_noise_and_n
         gram = counts.clone()
         gram[:2, 2:] += shift
         gram[2:, :2] += shift.T
-        measured = Measured(gram, deviation, released, [[noise, 1]], 1_000)
+        measured = Measured(gram, deviation, released, [], [[noise, 1]], 1_000)
         with load_bench("guard", "waits").Waits() as waits:
             coupling = Coupling(measured, schemas, weight=1.0, device=torch.device(device))
             there = deepcopy(network).to(device)

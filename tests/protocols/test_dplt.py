@@ -20,7 +20,7 @@ from understudy.ground.errors import ConfigError, MessageError, PrivacyError, Sc
 from understudy.privacy.accounts.accounting import PureDp, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.discrete import DiscreteLaplaceNoise
-from understudy.privacy.secure.channel import KeyPair
+from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.dplt import protocol as dplt
@@ -157,7 +157,7 @@ def test_one_person_moves_the_released_tables_by_exactly_what_is_charged(
     frame = bits_frame(40, 6)
     monkeypatch.setattr(trees, "spanning_tree", lambda weights: [(i, i + 1) for i in range(5)])
     # The choices are charged apart: here they stay the same.
-    monkeypatch.setattr(trees, "best", lambda scores: 0)
+    monkeypatch.setattr(trees, "_choose", lambda noise, rng, scores, sensitivity: 0)
     totals = []
     for rows in (frame, frame.iloc[:-1]):
         released, seen = grown(rows, parties, group=1, plus=plus)

@@ -16,8 +16,7 @@ from understudy.api.train import train
 from understudy.data.encoding.population import Population
 from understudy.ground.errors import BudgetExceeded, ConfigError, PrivacyError
 from understudy.models.cohort.classifier import Mlp
-from understudy.models.kernels.taps import Taps
-from understudy.models.nets.cgan import ConditionalGan
+from understudy.models.nets.tapped import ConditionalGan, Taps
 from understudy.privacy.accounts.accounting import epsilon, flatten
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

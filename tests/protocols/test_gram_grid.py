@@ -40,7 +40,7 @@ from understudy.data.schema import Grid
 from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.secure.channel import Channel
+from understudy.privacy.secure.sums import Channel
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.joint.messages import Agree, Begin, Release, Swap

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from understudy.api.train import train
+from understudy.data.array_folder import ArrayFolder
 from understudy.data.encoding.frame import UNIT, Frame
-from understudy.data.images import ImageFolder, Images, ImageSchema
+from understudy.data.images import Images, ImageSchema
 from understudy.data.reading import files
 from understudy.data.samples import sines, toy
 from understudy.data.series import Series
@@ -488,7 +489,7 @@ def test_a_long_folder_of_files_is_released_as_the_rows_that_are_held(
         assert (held.rows, len(held.ids)) == (150, 50 if several else 150)
         with monkeypatch.context() as context:
             if not long:
-                context.delattr(ImageFolder, "values")
+                context.delattr(ArrayFolder, "values")
             made.append(train("moments", federation, run="r", norms=0.1, **SMALL).generator)
     assert made[0].card == made[1].card
     one, other = (generator.network.state_dict() for generator in made)

@@ -17,9 +17,9 @@ import pytest
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
-from understudy.privacy.secure.channel import KeyPair, fingerprint
 from understudy.privacy.secure.ring import Field
 from understudy.privacy.secure.sketch import Sketch
+from understudy.privacy.secure.sums import KeyPair, fingerprint
 from understudy.privacy.secure.table_shares import _cipher, _lines
 from understudy.protocols.aggregators.protocol import Config, Plan
 from understudy.protocols.aggregators.upload import context_of

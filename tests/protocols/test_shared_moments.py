@@ -18,8 +18,8 @@ from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, Sc
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.channel import KeyPair
 from understudy.privacy.secure.moments import bounded
+from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.aggregators import moments, upload
 from understudy.protocols.aggregators.moments import Config, MomentsPlan
 from understudy.protocols.aggregators.second import Open, Take

@@ -16,7 +16,7 @@ from understudy.api.plan import plan
 from understudy.api.train import train
 from understudy.ground.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure.channel import Channel
+from understudy.privacy.secure.sums import Channel
 from understudy.protocols.joint.messages import Agree, Begin, Release, Swap
 from understudy.protocols.joint.server import Found
 from understudy.protocols.visits import protocol as visits

@@ -1,9 +1,8 @@
-"""Questions to a generator of tables: rows that meet a condition, rows of other shares, tables.
+"""Questions to a generator of tables: rows that meet a condition, rows of other shares, tables (docs/questions.md).
 
-All of it is post-processing of what was released: it reads no row of anybody and costs nothing. For a mixture (and a
-pool of mixtures) answers are exact: its law given a condition has a closed form. Any other network is asked by draws:
-rows that meet a condition are kept and have its exact law, while probabilities and tables are means over latent
-points. An answer says which of the two it is: `frame.attrs["answer"]`.
+It reads no row of anybody and costs nothing. For a mixture (and a pool of mixtures) answers are exact: its law given a
+condition has a closed form. Any other network is asked by draws: rows that meet a condition are kept and have its exact
+law, while probabilities and tables are means over latent points. An answer says which: `frame.attrs["answer"]`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,13 +19,14 @@ from understudy.answers import bars, raking
 from understudy.answers.completing import Predicted, complete, known_cells
 from understudy.answers.products import Products, by_boxes, by_test, kept_rows, products_of
 from understudy.answers.question import Box, Levels, Question, rows_of
-from understudy.answers.raking import Weights, by_value, cuts_of, rake, tests_of
+from understudy.answers.raking import Weights, by_value, rake, tests_of
 from understudy.answers.release import Noisy, Release, bias_of
-from understudy.answers.rule_boxes import rule_boxes
+from understudy.answers.rule_boxes import Boxed, rule_boxes
 from understudy.answers.rules import refilled
 from understudy.data.conditions import Condition
 from understudy.data.encoding.codec import Uniform
-from understudy.data.encoding.values import Pieces
+from understudy.data.encoding.values import Pieced
+from understudy.data.rules import cuts
 from understudy.ground.check import not_negative
 from understudy.ground.errors import ConfigError
 
@@ -35,6 +35,7 @@ _NUMBERS = 1 << 25  # 256 MiB: of products given a condition
 _MOST_BOXES = 256
 _BARS = ("count", "released", "sd", "low", "high")
 
+Names = Sequence[str]
 # so many latent points, a source of them → their probabilities
 Points = Callable[[int, Any], Iterable[Tensor]]
 
@@ -57,9 +58,7 @@ class Answers:
         products, pieces = self._in_pieces(rng)
         return products.levels(pieces, self.levels.sizes)
 
-    def _in_pieces(
-        self, rng: Uniform, about: Sequence[str] = (), *, possible: bool = False
-    ) -> tuple[Products, Mapping[int, Pieces]]:
+    def _in_pieces(self, rng: Uniform, about: Names = (), *, possible: bool = False) -> tuple[Products, Pieced]:
         """The same in the pieces that rules cut, which some columns have then; rules on columns `about` come first."""
         _, products, pieces = self._given_rules(self._products(rng), about, possible=possible)
         assert products is not None
@@ -72,28 +71,20 @@ class Answers:
         return Products.of_rows(torch.cat(list(self.points(self._points, rng))), self.levels.sizes)
 
     def _given_rules(
-        self,
-        products: Products,
-        about: Sequence[str] = (),
-        also: Condition | None = None,
-        boxes: int = 1,
-        *,
-        possible: bool = False,
-    ) -> tuple[float, Products | None, Mapping[int, Pieces]]:
+        self, own: Products, about: Names = (), also: Condition | None = None, boxes: int = 1, *, possible: bool = False
+    ) -> tuple[float, Products | None, Pieced]:
         """The probability of the rules, and of a condition besides that takes so many boxes, and products given these.
         `possible`: an order between columns allows wholly what it allows in part, for rows that are then drawn and kept
         where they keep it."""
-        found, pieces, _ = self._rules(about, len(products.weight), also, boxes)
+        found, pieces, _ = self._rules(about, len(own.weight), also, boxes)
         if possible:
             found = [{j: mask > 0 for j, mask in box.items()} for box in found]
-        share, left = products.cut(pieces).given(found)
+        share, left = own.cut(pieces).given(found)
         if left is None and also is None:
             raise ConfigError("the model gives rows that keep the rules the probability 0. Nothing was drawn.")
         return share, left, pieces
 
-    def _rules(
-        self, about: Sequence[str], products: int, also: Condition | None = None, boxes: int = 1
-    ) -> tuple[list[Box], Mapping[int, Pieces], int]:
+    def _rules(self, about: Names, products: int, also: Condition | None = None, boxes: int = 1) -> Boxed:
         most = _NUMBERS // (8 * products * sum(self.levels.sizes))
         return rule_boxes(self.levels, max(4, boxes, min(_MOST_BOXES, most)), about, also)
 
@@ -102,20 +93,15 @@ class Answers:
         return max(1, min(POINTS, _NUMBERS // sum(self.levels.sizes)))
 
     def sample(
-        self,
-        n: int,
-        rng: Uniform,
-        *,
-        where: str | None = None,
-        weights: Weights | None = None,
-        like: pd.DataFrame | None = None,
+        self, n: int, rng: Uniform, where: str | None, weights: Weights | None, like: pd.DataFrame | None
     ) -> pd.DataFrame:
         """`n` rows that meet the condition, of the shares that are asked for."""
         not_negative(n=n)
         if weights is not None and like is not None:
             raise ConfigError("shares come from weights or from a frame that rows are to be like, not from both.")
         asked = tests_of(weights or {}, self.levels)
-        also: dict[int, list[float]] = cuts_of(asked, self.levels)
+        columns = self.levels.schema.columns
+        also = {j: [place for test in own for place in cuts(test, columns[j])] for j, own in asked.items()}
         if like is not None:
             also = {j: [] for j in known_cells(like, self.levels)}
         question = Question.read(where, self.levels, also)
@@ -164,7 +150,7 @@ class Answers:
     def predicted(self, frame: pd.DataFrame, target: str, rng: Uniform) -> Predicted:
         return Predicted.of(frame, target, self.levels, *self._in_pieces(rng, [target]), how=self._how([target]))
 
-    def table(self, names: Sequence[str], where: str | None, rows: float | None, rng: Uniform) -> pd.DataFrame:
+    def table(self, names: Names, where: str | None, rows: float | None, rng: Uniform) -> pd.DataFrame:
         """The share of each combination of these columns' levels among the rows that meet the condition."""
         if rows is not None:
             not_negative(rows=rows)
@@ -194,7 +180,7 @@ class Answers:
             frame.attrs["released"] = found.table
         return frame
 
-    def figures(self, names: Sequence[str], where: str | None, rng: Uniform) -> pd.DataFrame:
+    def figures(self, names: Names, where: str | None, rng: Uniform) -> pd.DataFrame:
         """Total, means, correlation and odds ratio of a table: by the fit, and as released, with bars."""
         if self.release is None:
             raise ConfigError("this generator came without what was released. Nothing was computed.")
@@ -209,13 +195,13 @@ class Answers:
             frame.attrs["why"] = why
         return frame
 
-    def _places(self, names: Sequence[str]) -> list[int]:
+    def _places(self, names: Names) -> list[int]:
         schema = self.levels.schema
         if not names or len(set(names)) < len(names):
             raise ConfigError(f"a table is of different columns, at least one, not {names!r}.")
         return [schema.columns.index(schema.column(name)) for name in names]
 
-    def _how(self, about: Sequence[str] = ()) -> str:
+    def _how(self, about: Names = ()) -> str:
         how = "exact" if self.exact is not None else f"by {self._points:,} draws"
         count = self._points if self.exact is None else len(self.exact.weight)
         left = self._rules(about, count)[2] if self.levels.schema.rules else 0
@@ -246,7 +232,7 @@ class Answers:
             return table, None, said
         return table, bars.Found.of(release, places, boxes, question.pieces), said
 
-    def _most_boxes(self, pieces: Mapping[int, Pieces], products: Products | None) -> int:
+    def _most_boxes(self, pieces: Pieced, products: Products | None) -> int:
         """How many boxes a question may take, so that products given them are held at once."""
         if products is None or (self.exact is None and not self.levels.schema.rules):
             return _MOST_BOXES

@@ -16,7 +16,7 @@ counted; they are no more than all people, of whom nodes tell how few lie far ou
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,18 +29,17 @@ from understudy.answers.question import Box, Levels
 from understudy.answers.release import Noisy, Numbers, Release, Z
 from understudy.answers.tails import level_means
 from understudy.data.column import Categorical, Column, Integer, Real
-from understudy.data.encoding.values import Pieces
+from understudy.data.encoding.values import Pieced
 
 _CLEAR = 3.0
-_ANY = (-math.inf, math.inf)
+_Ends = tuple[float, float]
+_ANY: _Ends = (-math.inf, math.inf)
 _QUANTILES = {"median": 0.5, "95 % quantile": 0.95}
 _UNCLEAR = "a count that it divides by does not stand out of the noise"
 _NO_SPREAD = "all who were counted are alike in one of the columns"
 
 
-def released_table(
-    release: Release, places: Sequence[int], boxes: Sequence[Box], pieces: Mapping[int, Pieces]
-) -> Noisy | str:
+def released_table(release: Release, places: Sequence[int], boxes: Sequence[Box], pieces: Pieced) -> Noisy | str:
     """The released counts of these columns where the boxes allow them, or why there are none."""
     also = [j for j in pieces if j not in places]
     found = release.joint([*places, *also])
@@ -50,20 +49,16 @@ def released_table(
     for box in boxes:
         own = np.ones((), dtype=np.bool_)
         for j in (*places, *also):
-            allowed = _whole_levels(box[j], pieces[j]) if j in box else np.ones(release.levels.sizes[j], bool)
-            if allowed is None:
-                return "the condition cuts a level, and levels are what was measured"
+            allowed = np.ones(release.levels.sizes[j], bool)
+            if j in box:
+                inside, every = np.bincount(pieces[j].level, weights=box[j]), np.bincount(pieces[j].level)
+                if ((inside > 0) & (inside < every)).any():
+                    return "the condition cuts a level, and levels are what was measured"
+                allowed = inside > 0
             own = own[..., None] & allowed
         mask |= own
     rest = tuple(range(len(places), len(places) + len(also)))
     return found.where(mask).sum(rest) if rest else found.where(mask)
-
-
-def _whole_levels(allowed: Any, pieces: Pieces) -> Any:
-    """Which levels are allowed, or None where one is in part."""
-    inside = np.bincount(pieces.level, weights=allowed)
-    every = np.bincount(pieces.level)
-    return None if ((inside > 0) & (inside < every)).any() else inside > 0
 
 
 @dataclass(frozen=True)
@@ -117,11 +112,9 @@ class Found:
     total: Noisy | str
 
     @classmethod
-    def of(cls, release: Release, places: Sequence[int], boxes: Sequence[Box], pieces: Mapping[int, Pieces]) -> "Found":
-        """Each from all that was measured of it."""
-        table, total, *each = (
-            released_table(release, some, boxes, pieces) for some in (places, [], *([place] for place in places))
-        )
+    def of(cls, release: Release, places: Sequence[int], boxes: Sequence[Box], pieces: Pieced) -> "Found":
+        wanted = (places, [], *([place] for place in places))
+        table, total, *each = (released_table(release, some, boxes, pieces) for some in wanted)
         return cls(table, each, total)
 
 
@@ -144,7 +137,7 @@ def _figure(
     fit: Numbers,
     found: Noisy | str,
     divisors: Callable[[Numbers], Any],
-    ends: tuple[float, float],
+    ends: _Ends,
     through: Callable[[float], float] = float,
     alone: Callable[[Tensor, Tensor], Tensor] | None = None,
     more: float = 0.0,
@@ -178,13 +171,7 @@ def _figure(
 
 
 def _mean_figure(
-    name: str,
-    values: Numbers,
-    fit: Numbers,
-    found: Noisy | str,
-    ends: tuple[float, float],
-    place: int,
-    release: Release | None,
+    name: str, values: Numbers, fit: Numbers, found: Noisy | str, ends: _Ends, place: int, release: Release | None
 ) -> Figure:
     """A mean: by the fit with the values that it draws, as released with what is known of each level's mean."""
     if release is None or isinstance(found, str):
@@ -255,9 +242,8 @@ def _inside(release: Release | None, place: int, found: Noisy) -> tuple[Any, Any
     cut = np.flatnonzero((level[1:] == level[:-1]) & (everybody | (level[1:] == level[-1])))
     counts, noise = (np.append(0.0, np.cumsum(own)) for own in (counted.counts, counted.variance))
     start, end = np.searchsorted(level, level[cut]), np.searchsorted(level, level[cut], side="right")
-    below, above = (
-        Noisy(counts[b] - counts[a], noise[b] - noise[a], whole=True) for a, b in ((start, cut + 1), (cut + 1, end))
-    )
+    sides = ((start, cut + 1), (cut + 1, end))
+    below, above = (Noisy(counts[b] - counts[a], noise[b] - noise[a], whole=True) for a, b in sides)
     return level[cut], begin[cut + 1], below, above, everybody
 
 
@@ -308,10 +294,8 @@ def _cramer(name: str, fit: Numbers, found: Noisy | str) -> Figure:
 def _level_values(levels: Levels, place: int) -> Numbers | None:
     """The mean value of each level of a numeric column, None for any other."""
     column: Column = levels.schema.columns[place]
-    number = isinstance(column, Integer | Real) or (
-        isinstance(column, Categorical) and not isinstance(column.categories[0], str)
-    )
-    if not number:
+    texts = isinstance(column, Categorical) and isinstance(column.categories[0], str)
+    if texts or not isinstance(column, Integer | Real | Categorical):
         return None
     pieces = levels.pieces(place)
     low, high = number_bounds(pieces)

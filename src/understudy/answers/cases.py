@@ -96,17 +96,12 @@ class Split:
     def _events(self, part: VisitSchema) -> tuple[Rule, ...]:
         return about(self.schema.rules, part.event_schema.names)
 
-    def _both(self, part: VisitSchema) -> tuple[Rule, ...]:
+    def _both(self, part: VisitSchema) -> list[Condition]:
         """On columns of people and of these events, without the time and without an order between two."""
         names = (*self.schema.person_schema.names, *part.event_schema.names)
         alone = {*self._people, *self._events(part)}
-        return tuple(
-            rule
-            for rule in about(self.schema.rules, names)
-            if rule not in alone
-            and rule.condition is not None
-            and not any(isinstance(test, Order) for test in tests(rule.condition))
-        )
+        found = [rule.condition for rule in about(self.schema.rules, names) if rule not in alone]
+        return [one for one in found if one and not any(isinstance(test, Order) for test in tests(one))]
 
     @property
     def people(self) -> Codec:
@@ -122,12 +117,7 @@ class Split:
     def cases(self) -> Iterator[Case]:
         """TooManyCasesError where there would be too many."""
         asked: Condition | bool = True if self._untold or self.condition is None else self.condition
-        kept = [
-            (rule.condition, place)
-            for place, part in enumerate(self.schema.parts)
-            for rule in self._both(part)
-            if rule.condition is not None
-        ]
+        kept = [(rule, place) for place, part in enumerate(self.schema.parts) for rule in self._both(part)]
         places = [place for _, place in kept]
         for count, (person, wanted, needed) in enumerate(self._settled(asked, [rule for rule, _ in kept])):
             if count == MOST:
@@ -161,7 +151,7 @@ class Split:
     def _asked_of_kinds(self, wanted: Condition | bool) -> Iterator[tuple[list[Condition], list[Asked]]]:
         """What is left of a condition, by kinds of events: who has which, and what is asked of each."""
         nothing = [Asked() for _ in self.schema.parts]
-        if self.whatever(wanted):
+        if whatever(wanted, self.schema):
             yield [], nothing
             return
         for there, left in present(wanted, self.schema):
@@ -174,7 +164,8 @@ class Split:
         heap: list[_Settled] = [([], asked, [*kept])]
         while heap:
             said, first, rest = heap.pop()
-            test = next((test for one in (first, *rest) for test in _tests(one) if test.column in own), None)
+            every = (test for one in (first, *rest) if not isinstance(one, bool) for test in tests(one))
+            test = next((one for one in every if not isinstance(one, Order) and one.column in own), None)
             if test is None:
                 yield said, first, rest
                 continue
@@ -182,10 +173,6 @@ class Split:
                 known: dict[Test | Order, bool] = {test: so}
                 literal = test if so else Not(test)
                 heap.append(([*said, literal], _left_of(first, known), [_left_of(one, known) for one in rest]))
-
-    def whatever(self, condition: Condition | bool) -> bool:
-        """Whether a condition on events holds whatever events are like."""
-        return whatever(condition, self.schema)
 
 
 def _boxes(levels: Codec, said: Sequence[Condition]) -> Boxes:
@@ -196,11 +183,6 @@ def _boxes(levels: Codec, said: Sequence[Condition]) -> Boxes:
     return found, dict(pieces)
 
 
-def _tests(condition: Condition | bool) -> list[Test]:
-    found = [] if isinstance(condition, bool) else tests(condition)
-    return [test for test in found if not isinstance(test, Order)]
-
-
 def _left_of(condition: Condition | bool, known: Mapping[Test | Order, bool]) -> Condition | bool:
     return condition if isinstance(condition, bool) else left_of(condition, known)
 
@@ -209,6 +191,7 @@ def _left_of(condition: Condition | bool, known: Mapping[Test | Order, bool]) ->
 
 
 def whatever(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -> bool:
+    """Whether a condition on events holds whatever events are like."""
     if isinstance(condition, bool):
         return condition
     against = Question.of(Not(condition), Codec(Schema(columns=schema.row_schema.columns))).boxes(MOST)
@@ -266,9 +249,8 @@ def _spoken_of(condition: Condition | bool, schema: VisitSchema | SeveralVisits)
 def _ways(condition: Condition, part: VisitSchema) -> _Left:
     """What the tests on one kind of events leave of a condition, in all ways in which they can turn out."""
     names = {column.name for column in part.event_columns}
-    own: list[Test] = [
-        test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order) and test.column in names
-    ]
+    every = [test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order)]
+    own = [test for test in every if test.column in names]
     if len(own) > _TESTS:
         raise TooManyCasesError
     levels = Codec(Schema(columns=part.event_columns))

@@ -1,14 +1,12 @@
 """What is not known of rows, given what is: fill it, or predict one column of it.
 
 A known cell is evidence about the product that a row comes from (Bayes' rule); given the product, columns are
-independent. So all that is known of a row is in its posterior over products, and every unknown cell follows from
-that.
+independent. So all that is known of a row is in its posterior over products. Columns that rules cut come in `pieces`:
+products have odds of these, and what is known of them is known to the piece.
 
-A gap in a column of the frame is to be filled: it gets a value, never "missing". A column that the frame does not
-have is drawn as the model draws it, missing values included. A target is predicted as something that is there, and
-there a gap says nothing.
-
-Columns that rules cut come in `pieces`: products have odds of these, and what is known of them is known to the piece.
+A gap in a column of the frame is to be filled: it gets a value, never "missing". A column that the frame does not have
+is drawn as the model draws it, missing values included. A target is predicted as something that is there, and there a
+gap says nothing.
 
 Edges: a cell outside its declared domain, or a column that is not declared → SchemaError, and nothing is drawn. A row
 that the model holds to be impossible → ConfigError.
@@ -29,24 +27,19 @@ from understudy.answers.products import Products, pick
 from understudy.answers.question import Levels
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Real
 from understudy.data.encoding.codec import Codes, Uniform
-from understudy.data.encoding.values import Pieces, dtype, labels_of, places_of
+from understudy.data.encoding.values import Pieced, Pieces, dtype, labels_of, places_of
 from understudy.ground.check import in_range, nearest, whole
 from understudy.ground.errors import ConfigError, SchemaError
-from understudy.models.tables.bayes import invert
+from understudy.models.tables.mixture import invert
 
 _AT_ONCE = 1 << 21  # numbers of posteriors at a time
 
 Known = Mapping[int, Codes]
-_NONE: Mapping[int, Pieces] = MappingProxyType({})
+_NONE: Pieced = MappingProxyType({})
 
 
 def complete(
-    frame: pd.DataFrame,
-    draws: int,
-    levels: Levels,
-    products: Products,
-    rng: Uniform,
-    pieces: Mapping[int, Pieces] = _NONE,
+    frame: pd.DataFrame, draws: int, levels: Levels, products: Products, rng: Uniform, pieces: Pieced = _NONE
 ) -> pd.DataFrame:
     """Each row `draws` times, what it lacks drawn given what it has, which stays; columns it had not come last."""
     whole(draws=draws)
@@ -86,7 +79,7 @@ class Predicted:
 
     @classmethod
     def of(
-        cls, frame: pd.DataFrame, target: str, levels: Levels, products: Products, cut: Mapping[int, Pieces], how: str
+        cls, frame: pd.DataFrame, target: str, levels: Levels, products: Products, cut: Pieced, how: str
     ) -> "Predicted":
         """From all that is known of each row besides."""
         place = levels.schema.columns.index(levels.schema.column(target))
@@ -136,7 +129,7 @@ def quantile_of(pieces: Pieces, chances: NDArray[np.float64], q: float) -> NDArr
     return np.asarray(values)
 
 
-def known_cells(frame: pd.DataFrame, levels: Levels, pieces: Mapping[int, Pieces] = _NONE) -> Known:
+def known_cells(frame: pd.DataFrame, levels: Levels, pieces: Pieced = _NONE) -> Known:
     """The levels of a frame's cells, or their `pieces`, column by column, −1 where one is missing."""
     names, person = levels.schema.names, levels.schema.person
     if not frame.columns.is_unique:
@@ -161,7 +154,7 @@ def _merged(products: Products, j: int, finer: Pieces, pieces: Pieces) -> Produc
     return Products(products.weight, (*products.odds[:j], odds, *products.odds[j + 1 :]))
 
 
-def _there(products: Products, pieces: Mapping[int, Pieces]) -> Products:
+def _there(products: Products, pieces: Pieced) -> Products:
     """The odds of these columns without their missing piece. They no longer sum to 1."""
     odds = list(products.odds)
     for j, own in pieces.items():
@@ -171,7 +164,7 @@ def _there(products: Products, pieces: Mapping[int, Pieces]) -> Products:
 
 
 def _posteriors(
-    known: Known, n: int, products: Products, model: Products, gaps: Mapping[int, Pieces], each: int = 1
+    known: Known, n: int, products: Products, model: Products, gaps: Pieced, each: int = 1
 ) -> Iterator[tuple[slice, Tensor]]:
     """log P(product | row), some rows at a time, of `each` numbers; by known cells, and that gaps hold values."""
     there = {j: model.odds[j].sum(1).log() for j, own in gaps.items() if own.column.nullable}
@@ -192,7 +185,6 @@ def _posteriors(
 
 
 def _filled(column: Column, own: "pd.Series[Any]", gap: NDArray[np.bool_], drawn: "pd.Series[Any]") -> "pd.Series[Any]":
-    """A column with its gaps filled, in the schema's dtype."""
     if isinstance(column, Boolean):
         own = own.eq(1)
     elif isinstance(column, Date | Datetime):

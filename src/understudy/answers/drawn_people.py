@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.answers.cases import Split
+from understudy.answers.cases import Split, whatever
 from understudy.answers.question import left_of
 from understudy.data.column import Column
 from understudy.data.conditions import Condition, Order, Test, tests
 from understudy.data.encoding.values import Places, numbers_of, starts_of, taken, typed
 from understudy.data.rules import about, met
 from understudy.data.visits import VisitSchema
+from understudy.data.visits.reading import first_and_gaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +60,11 @@ def as_drawn(frames: Mapping[str, pd.DataFrame], schema: VisitSchema) -> Drawn:
     order = np.lexsort((times, owner))
     events, owner, times = events.iloc[order].reset_index(drop=True), owner[order], times[order]
     numbers = np.bincount(owner, minlength=len(people))
-    starts, some = starts_of(numbers), numbers > 0
+    starts = starts_of(numbers)
     if clock is not None:
         first, gap = schema.person_schema.columns[-2], schema.event_schema.columns[-1]
-        begin = np.zeros(len(people), dtype=np.int64)
-        begin[some] = times[starts[:-1][some]]
-        fresh = np.zeros(len(events), dtype=np.bool_)
-        fresh[starts[:-1][some]] = True
-        steps = np.where(fresh, 0, np.diff(times, prepend=0)).astype(np.int64)
-        people = people.assign(**{first.name: typed(first, begin, ~some)})
+        begin, steps, fresh = first_and_gaps(times.astype(np.int64), starts)
+        people = people.assign(**{first.name: typed(first, begin, numbers == 0)})
         events = events.assign(**{gap.name: typed(gap, steps, fresh)})
     number = schema.person_schema.columns[-1].name
     counted = people.assign(**{number: np.minimum(numbers, schema.most_events)})
@@ -121,7 +118,7 @@ def _meet(condition: Condition, drawn: Drawn, split: Split) -> NDArray[np.bool_]
             place = int(some[name].iloc[0])
             if place >= 0:
                 truth |= each[place]
-        if split.whatever(left_of(condition, truth)):
+        if whatever(left_of(condition, truth), split.schema):
             good[some["person"]] = True
     return good
 

@@ -1,23 +1,21 @@
 """People who keep the rules, or who meet a condition, with their events of one kind or several, from chains.
 
-A kind of people is products of columns. Conditions and rules fall into cases (`cases`), in each of which people are
-products cut to boxes, and their events walks in given sets (`walks`): the number of events is weighted by how likely so
-many of them are as they should be. Several kinds of events are independent given the kind of people. So what is asked
-for has a closed form, however rare it is.
+Conditions and rules fall into cases (`cases`), in each of which people are products cut to boxes, and their events
+walks in given sets (`walks`): the number of events is weighted by how likely so many of them are as they should be.
+Several kinds of events are independent given the kind of people. So what is asked for has a closed form, however rare
+it is.
 
 Every kind of people is given the rules on people alone, and every kind of events those on its events alone, as they
-were fitted (`models/visits`): these rules change no shares of kinds, and no chain. Rules between both do, as a
-condition does: people are given that all their events keep them.
-
-An order between two columns of one table is kept as a table's rules keep it: levels by how far they go together,
-values then drawn until they do. Two orders that share a column are taken as independent.
+were fitted (`models/visits`): these change no shares of kinds, and no chain. Rules between both do, as a condition
+does. An order between two columns of one table is kept as a table's rules keep it (`rule_boxes`), values then drawn
+until they do.
 
 Guarantee: whoever is drawn keeps all rules and meets the condition: all are looked at, and who does not is drawn again.
 Edges: the time itself, and an order between a person's column and an event's, are left to drawing again, with a bound
 on the work; a condition that nobody meets, or that is too rare for that → ConfigError.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -35,11 +33,11 @@ from understudy.answers.rules import refilled
 from understudy.answers.walks import EventSet, Network, Walks, each_given, kinds_of
 from understudy.data.conditions import Order, columns, parse, tests
 from understudy.data.encoding.codec import Codec, Uniform
-from understudy.data.encoding.values import Codes, Pieces, Places, starts_of, typed
+from understudy.data.encoding.values import Codes, Pieced, Places, starts_of, typed
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.reading import declared, timed
 from understudy.ground.errors import ConfigError
-from understudy.models.tables.bayes import invert
+from understudy.models.tables.mixture import invert
 from understudy.models.visits.chains import MixtureOfChains
 
 _AT_ONCE = 1 << 22  # numbers held at a time
@@ -234,7 +232,7 @@ class _Member:
         return pd.concat(parts, ignore_index=True).iloc[np.argsort(np.concatenate(rows))].reset_index(drop=True)
 
 
-def _values(levels: Codec, drawn: Codes, pieces: Mapping[int, Pieces], rng: Uniform) -> pd.DataFrame:
+def _values(levels: Codec, drawn: Codes, pieces: Pieced, rng: Uniform) -> pd.DataFrame:
     """A value of each piece, in an order that the levels' rules keep."""
     found = rows_of(drawn, pieces, levels, rng)
     said = [test for rule in levels.schema.rules if rule.condition is not None for test in tests(rule.condition)]

@@ -20,11 +20,10 @@ from torch import Tensor
 
 from understudy.answers.question import Box, Question
 from understudy.data.encoding.codec import Uniform
-from understudy.data.encoding.values import Pieces
+from understudy.data.encoding.values import Pieced
 from understudy.ground.errors import ArtefactError, ConfigError
 from understudy.models.pool import Pool
-from understudy.models.tables.bayes import invert
-from understudy.models.tables.mixture import MixtureOfProducts, latin
+from understudy.models.tables.mixture import MixtureOfProducts, invert, latin
 
 MOST_CELLS = 1 << 22  # of a table of answers
 MOST_POINTS = 1 << 23  # latent points that are drawn for one question
@@ -55,14 +54,14 @@ class Products:
     def width(self) -> int:
         return sum(own.shape[1] for own in self.odds)
 
-    def cut(self, pieces: Mapping[int, Pieces]) -> "Products":
+    def cut(self, pieces: Pieced) -> "Products":
         """The same in pieces of these columns, instead of levels."""
         odds = list(self.odds)
         for j, own in pieces.items():
             odds[j] = odds[j][:, own.level.astype(np.int64)] * torch.from_numpy(own.share)
         return Products(self.weight, tuple(odds))
 
-    def levels(self, pieces: Mapping[int, Pieces], sizes: Sequence[int]) -> "Products":
+    def levels(self, pieces: Pieced, sizes: Sequence[int]) -> "Products":
         """The inverse of `cut`: levels of these columns again, whatever was learned of their pieces."""
         odds = list(self.odds)
         for j, own in pieces.items():
@@ -151,9 +150,10 @@ def pick(chance: Tensor, uniform: Tensor) -> Tensor:
     return torch.searchsorted(heap, target, right=True)
 
 
-def kept_rows(
-    n: int, points: Iterator[Products], pieces: Mapping[int, Pieces], keep: Callable[[Products], tuple[Cells, float]]
-) -> tuple[Cells, float]:
+Keep = Callable[[Products], tuple[Cells, float]]  # rows that are kept, and how many are to be expected
+
+
+def kept_rows(n: int, points: Iterator[Products], pieces: Pieced, keep: Keep) -> tuple[Cells, float]:
     """`n` rows of pieces and levels that were kept, (n, columns), and the share of points that is. `points` yields
     products of latent points for as long as it is asked; `keep` draws the rows of those that are kept and says how many
     are to be expected. ConfigError where that is too rare."""
@@ -173,7 +173,7 @@ def kept_rows(
     )
 
 
-def by_boxes(boxes: Sequence[Box], rng: Uniform) -> Callable[[Products], tuple[Cells, float]]:
+def by_boxes(boxes: Sequence[Box], rng: Uniform) -> Keep:
     """Keep a point with the probability of the boxes under its product; draw within one of them."""
 
     def keep(products: Products) -> tuple[Cells, float]:
@@ -189,7 +189,7 @@ def by_boxes(boxes: Sequence[Box], rng: Uniform) -> Callable[[Products], tuple[C
     return keep
 
 
-def by_test(question: Question, rng: Uniform) -> Callable[[Products], tuple[Cells, float]]:
+def by_test(question: Question, rng: Uniform) -> Keep:
     """Draw a row of every point, and keep it where it meets the condition."""
 
     def keep(products: Products) -> tuple[Cells, float]:

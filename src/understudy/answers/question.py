@@ -1,11 +1,9 @@
 """A condition held against a table's levels: which rows meet it, as boxes that do not overlap.
 
-A box allows some pieces of some columns and anything in the others. Any condition is a union of boxes. Where they do
-not overlap, its probability under a product is a sum of products, and a row that meets it is drawn by choosing a box
-and then each column by itself.
-
-Boxes are found by going through the columns, the one that is spoken of most first: pieces that leave the same of the
-condition are taken together, and what is left is a condition on the other columns. Boxes found so never overlap.
+A box allows some pieces of some columns and anything in the others. Where boxes do not overlap, their probability under
+a product is a sum of products, and a row that meets the condition is drawn by choosing a box and then each column by
+itself. They are found by going through the columns, the one that is spoken of most first: pieces that leave the same of
+the condition are taken together, and what is left is a condition on the other columns.
 
 Guarantee: all is checked against the public schema, before anything is drawn.
 Edges: a condition that needs too many boxes has none (`boxes` is None), and can still be tested row by row.
@@ -15,42 +13,26 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.conditions import And, Condition, Not, Or, Order, Test, parse, tests
-from understudy.data.encoding.codec import Codes, Uniform
-from understudy.data.encoding.values import Pieces
+from understudy.data.encoding.codec import Codec, Codes, Uniform
+from understudy.data.encoding.levels import Levels as BoughtLevels
+from understudy.data.encoding.values import Pieced
 from understudy.data.rules import Mask, cuts, holds
-from understudy.data.schema import Schema
 
+Levels = Codec | BoughtLevels  # how a table is written: as declared, or as bought
 # column → how far each of its pieces is allowed: no, yes, or a weight in [0, 1]
 Box = Mapping[int, NDArray[Any]]
 Orders = Mapping[Order, bool]  # between two columns: whether it is so
 Leaf = tuple[Box, Orders]
 _LOOKED = 64  # steps for each box that there may be
-_NOTHING_ELSE: Mapping[int, Sequence[float]] = MappingProxyType({})
-
-
-class Levels(Protocol):
-    """How a table is written in levels: all that questions need of it."""
-
-    @property
-    def schema(self) -> Schema: ...
-
-    @property
-    def sizes(self) -> tuple[int, ...]: ...
-
-    def known_levels(self, j: int, values: "pd.Series[Any]") -> Codes: ...
-
-    def pieces(self, j: int, cuts: Sequence[float] = ()) -> Pieces: ...
-
-    def labels(self, j: int) -> list[Any]: ...
-
-    def decode(self, values: Codes, rng: Uniform) -> pd.DataFrame: ...
+Cuts = Mapping[int, Sequence[float]]  # columns, and where they are cut
+_NOTHING_ELSE: Cuts = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,18 +40,16 @@ class Question:
     """A condition (or none), and the pieces of the columns that it speaks of."""
 
     condition: Condition | None
-    pieces: Mapping[int, Pieces]
+    pieces: Pieced
     place: Mapping[str, int]
 
     @classmethod
-    def read(cls, text: str | None, levels: Levels, also: Mapping[int, Sequence[float]] = _NOTHING_ELSE) -> "Question":
+    def read(cls, text: str | None, levels: Levels, also: Cuts = _NOTHING_ELSE) -> "Question":
         """The condition that a text says about a table, or an error; `also`: columns wanted in pieces, and cuts."""
         return cls.of(None if text is None else parse(text), levels, also)
 
     @classmethod
-    def of(
-        cls, condition: Condition | None, levels: Levels, also: Mapping[int, Sequence[float]] = _NOTHING_ELSE
-    ) -> "Question":
+    def of(cls, condition: Condition | None, levels: Levels, also: Cuts = _NOTHING_ELSE) -> "Question":
         """The same of a condition that was read."""
         schema = levels.schema
         every = () if condition is None else tests(condition)
@@ -101,9 +81,8 @@ class Question:
 
     def leaves(self, most: int) -> Iterator[Leaf]:
         """Boxes that do not overlap, each with the orders its rows keep or break. TooManyError after so many steps."""
-        left: list[tuple[Condition | bool, Box, Orders]] = [
-            (True if self.condition is None else self.condition, {}, {})
-        ]
+        asked = True if self.condition is None else self.condition
+        left: list[tuple[Condition | bool, Box, Orders]] = [(asked, {}, {})]
         for _ in range(most):
             if not left:
                 return
@@ -146,7 +125,7 @@ class Question:
         return np.asarray(holds(condition, self.pieces[j])[drawn[j]])
 
 
-def rows_of(drawn: Codes, pieces: Mapping[int, Pieces], levels: Levels, rng: Uniform) -> pd.DataFrame:
+def rows_of(drawn: Codes, pieces: Pieced, levels: Levels, rng: Uniform) -> pd.DataFrame:
     """A table from the pieces of some columns and the levels of the others."""
     codes = np.array(drawn, dtype=np.int32)
     for j, own in pieces.items():

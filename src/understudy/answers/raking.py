@@ -24,8 +24,8 @@ from understudy.answers.completing import known_cells
 from understudy.answers.products import Products
 from understudy.answers.question import Levels
 from understudy.data.conditions import Missing, OneOf, Test
-from understudy.data.encoding.values import Pieces
-from understudy.data.rules import cuts, holds
+from understudy.data.encoding.values import Pieced, Pieces
+from understudy.data.rules import holds
 from understudy.ground.errors import ConfigError
 
 _MOST_ROUNDS = 2_000
@@ -60,16 +60,13 @@ class Asked:
 
 def tests_of(weights: Weights, levels: Levels) -> dict[int, dict[Test, float]]:
     """The shares that are asked for, by column, each as a test. Checked against the schema."""
-    schema = levels.schema
-    return {
-        schema.columns.index(schema.column(name)): {_test(name, value): share for value, share in own.items()}
-        for name, own in weights.items()
-    }
-
-
-def cuts_of(asked: Mapping[int, Mapping[Test, float]], levels: Levels) -> dict[int, list[float]]:
-    columns = levels.schema.columns
-    return {j: [place for test in own for place in cuts(test, columns[j])] for j, own in asked.items()}
+    schema, asked = levels.schema, dict[int, dict[Test, float]]()
+    for name, own in weights.items():
+        plain = {value.item() if isinstance(value, np.generic) else value: share for value, share in own.items()}
+        place = asked.setdefault(schema.columns.index(schema.column(name)), {})
+        for value, share in plain.items():
+            place[Missing(name) if value is None else OneOf(name, (value,))] = share
+    return asked
 
 
 def by_value(own: Mapping[Test, float], pieces: Pieces) -> Asked:
@@ -87,7 +84,7 @@ def by_value(own: Mapping[Test, float], pieces: Pieces) -> Asked:
     return Asked(group, np.array([*shares, *([max(0.0, left)] if others else [])]))
 
 
-def like(frame: pd.DataFrame, levels: Levels, pieces: Mapping[int, Pieces]) -> dict[int, Asked]:
+def like(frame: pd.DataFrame, levels: Levels, pieces: Pieced) -> dict[int, Asked]:
     """The shares of the levels of all columns that a public frame has."""
     if not len(frame):
         raise ConfigError("the frame has no rows, and so no shares. Nothing was drawn.")
@@ -123,9 +120,3 @@ def rake(products: Products, asked: Mapping[int, Asked], names: tuple[str, ...])
         f'no weighting of the model\'s rows has these shares: column "{names[worst]}" stays off by '
         f"{missed[worst]:.2g}. Nothing was drawn."
     )
-
-
-def _test(name: str, value: Any) -> Test:
-    if value is None:
-        return Missing(name)
-    return OneOf(name, (value.item() if isinstance(value, np.generic) else value,))

@@ -176,8 +176,10 @@ class Release:
         own = self.kinds[kind]
         columns, counts, variance = own.columns[number], own.table(number), float(own.deviation[number]) ** 2
         if kind == "fine":
-            counts, nodes = _by_level(self.levels, int(columns[0]), counts)
-            return Noisy(counts.astype(np.float64), variance * nodes.astype(np.float64), whole=True)
+            level, there, _ = _cover(self.levels, int(columns[0]))
+            people = np.zeros(self.levels.sizes[columns[0]], dtype=np.int64)
+            np.add.at(people, level, counts[there])
+            return Noisy(people.astype(np.float64), variance * np.bincount(level, minlength=len(people)), whole=True)
         shape = [self.levels.sizes[column] for column in columns]
         return Noisy(counts.reshape(shape).astype(np.float64), np.full(shape, variance), whole=True)
 
@@ -194,7 +196,6 @@ class Release:
         return begin[order], level[order], Noisy(counts, noise, whole=True)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All numbers of it, by name; `from_tensors` reads them."""
         found = {"sizes": torch.tensor(self.levels.sizes, dtype=torch.int32)}
         for kind, own in self.kinds.items():
             found |= {f"{kind}.{part}": torch.from_numpy(getattr(own, part)) for part in _DTYPES}
@@ -249,9 +250,8 @@ def tensors_of(kind: str, columns: Tensor, deviation: Sequence[float], tables: S
 def fine_nodes(schema: Schema) -> list[tuple[tuple[int, ...], bool]]:
     """Of each column's tree of fine cells: its layers from the top, and whether some may have no value."""
     pairs = zip(schema.columns, fine_schema(schema).columns, strict=True)
-    return [
-        (tuple(layer_sizes(fine.levels, FAN)) if is_tree(own) else (fine.levels,), fine.nullable) for own, fine in pairs
-    ]
+    layers = [(layer_sizes(fine.levels, FAN) if is_tree(own) else [fine.levels], fine) for own, fine in pairs]
+    return [(tuple(sizes), fine.nullable) for sizes, fine in layers]
 
 
 def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
@@ -278,19 +278,10 @@ def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
 
 
 def _nodes(levels: Levels) -> list[int]:
-    """How many nodes each column's tree has."""
     if not isinstance(levels, BoughtLevels):
         raise ValueError("a release has fine tables, and no levels were bought.")
     ends = map(end_cells, levels.schema.columns)
     return [sum(layers) + gaps + more for (layers, gaps), more in zip(fine_nodes(levels.schema), ends, strict=True)]
-
-
-def _by_level(levels: Levels, column: int, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The people of each level by as few nodes as make it up, and how many those are."""
-    level, there, _ = _cover(levels, column)
-    counts = np.zeros(levels.sizes[column], dtype=np.int64)
-    np.add.at(counts, level, nodes[there])
-    return counts, np.bincount(level, minlength=len(counts))
 
 
 def _cover(levels: Levels, column: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

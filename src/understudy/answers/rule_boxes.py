@@ -8,7 +8,7 @@ the other it allows each piece as far as its values stand in that order, values 
 a column are taken as independent where the same piece leaves both open.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -18,17 +18,16 @@ from torch import Tensor
 from understudy.answers.question import Box, Levels, Orders, Question
 from understudy.data.column import Real
 from understudy.data.conditions import And, Condition, Order, columns, tests
-from understudy.data.encoding.values import Pieces
+from understudy.data.encoding.values import Pieced, Pieces
 from understudy.data.schema import Schema
 from understudy.models.tables.given_rules import Tie
 
+Boxed = tuple[list[Box], Pieced, int]  # boxes, their pieces, and how many rules are left out
 _FITTED = 256  # boxes of a group of rules that a fit takes at most
 _FEW = 128  # pieces that an order tells apart
 
 
-def rule_boxes(
-    levels: Levels, most: int, first: Sequence[str] = (), also: Condition | None = None
-) -> tuple[list[Box], Mapping[int, Pieces], int]:
+def rule_boxes(levels: Levels, most: int, first: Sequence[str] = (), also: Condition | None = None) -> Boxed:
     """Rules that speak of single rows as at most so many boxes, the pieces of these, and how many rules are left out.
     Rules on the columns in `first` come first. What takes too many boxes is left out, and to drawing. `also` has to be
     met besides; by itself it does not take more boxes. Where that cannot be, there are none."""
@@ -65,7 +64,7 @@ def _by_level(j: int, boxes: Sequence[Box], pieces: Pieces, size: int) -> Tensor
     return sums.index_add_(1, torch.from_numpy(pieces.level.astype(np.int64)), torch.from_numpy(allowed))
 
 
-def _boxes(some: Sequence[Condition], levels: Levels, most: int) -> tuple[list[Box], Mapping[int, Pieces], int]:
+def _boxes(some: Sequence[Condition], levels: Levels, most: int) -> Boxed:
     """Rules that have columns in common as at most so many boxes, their pieces, and how many rules are left out."""
     found, kept = _at_most_boxes(some, levels, most), list(some)
     if found is None:
@@ -165,7 +164,7 @@ def _at_most(one: _Spans, other: _Spans, *, strict: bool) -> NDArray[np.float64]
     return np.where(a >= high, 0.0, np.where(z <= low, 1.0, part.clip(0, 1)))
 
 
-def _order_boxes(order: Order, is_so: bool, pieces: Mapping[int, Pieces], schema: Schema) -> list[Box]:
+def _order_boxes(order: Order, is_so: bool, pieces: Pieced, schema: Schema) -> list[Box]:
     """A box for each part of the one column in which the other can stand in the order, or against it."""
     a, b = pair_of(order, schema)
     allowed = _allowed(order, pieces[a], pieces[b])
@@ -175,7 +174,6 @@ def _order_boxes(order: Order, is_so: bool, pieces: Mapping[int, Pieces], schema
 
 
 def _times(one: Box, other: Box) -> Box | None:
-    """What both allow."""
     box = dict(one)
     for j, mask in other.items():
         box[j] = box[j] * mask if j in box else mask

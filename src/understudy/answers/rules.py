@@ -1,14 +1,12 @@
 """Public rules (`data.rules`) held against a model: rows that keep them all.
 
-A model may have weight on rows that no rule allows, so every answer is given the rules; a mixture is fitted given them.
-Rows are drawn and kept where they keep them, so that a row has the model's law given the rules; tables and predictions
-have their closed form, on boxes as of any condition (`rule_boxes`).
+Every answer is given the rules. Rows are drawn and kept where they keep them, so that a row has the model's law given
+the rules; tables and predictions have their closed form, on boxes as of any condition (`rule_boxes`).
 
 Whether there is a row at all that meets some conditions at once (`possible`) is found out from the public schema. Of
 every box that meets them (`Question.leaves`) the orders between columns are looked at: each column has the least of its
 values that the orders allow, given those of the others. Where a column runs out of values, or would be below itself,
-the box holds no row; where none does, those values are one. Orders that could be kept only by leaving out what may be
-there are taken for a contradiction.
+the box holds no row. Orders that could be kept only by leaving out what may be there are taken for a contradiction.
 
 Edges: rules that contradict each other, that leave nothing, or that are too many to tell → ConfigError, before anything
 is drawn or paid for.
@@ -29,7 +27,7 @@ from understudy.answers.rule_boxes import conditions, pair_of, pieces_of, tied
 from understudy.data.column import Binned, Column
 from understudy.data.conditions import And, Condition, parse
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.values import Pieces
+from understudy.data.encoding.values import Pieced, Pieces
 from understudy.data.rules import Mask, read_rules
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
@@ -178,7 +176,7 @@ def possible(conditions: Sequence[Condition], levels: Levels) -> bool:
     return any(_has_row(box, orders, pieces, levels) for box, orders in question.leaves(_STEPS))
 
 
-def _has_row(box: Box, orders: Orders, pieces: Mapping[int, Pieces], levels: Levels) -> bool:
+def _has_row(box: Box, orders: Orders, pieces: Pieced, levels: Levels) -> bool:
     """Whether a row of the box keeps the orders that are so, and breaks those that are not."""
     allowed = {j: box.get(j, np.ones(len(own.level))) > 0 for j, own in pieces.items()}
     both = {order: pair_of(order, levels.schema) for order in orders}

@@ -56,9 +56,8 @@ def level_means(release: Release, place: int, values: Numbers, found: Noisy) -> 
         tree = low[last[:-1]] if sign > 0 else -high[last[1:] - 1][::-1]
         bound = high[-1] if sign > 0 else -low[0]
         levels = Noisy(every.counts[own][start:-1], every.variance[own][start:-1], every.whole)
-        counted = Noisy(
-            np.append(levels.counts, nodes.counts[within]), np.append(levels.variance, nodes.variance[within]), False
-        )
+        noise_of = np.append(levels.variance, nodes.variance[within])
+        counted = Noisy(np.append(levels.counts, nodes.counts[within]), noise_of, False)
         share = all_of[end] / beyond[start]
         lean, doubt = _lean(some[own][start:], found.variance[own][start:], all_of[own][start:], share)
         tail = (np.concatenate([edges[start:-1], tree, [bound]]), counted, size - 1 - start, beyond[start], some[end])

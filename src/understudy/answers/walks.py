@@ -15,7 +15,7 @@ A kind of people is a product of columns (`kinds_of`), but for the time of a fir
 go together: it is two products, of those who have events and of those who have none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +25,8 @@ from torch.nn import functional
 
 from understudy.answers.products import Products, Uniforms, drawn_in, pick
 from understudy.answers.question import Box
-from understudy.data.encoding.values import Codes, Pieces
-from understudy.models.tables.bayes import invert
+from understudy.data.encoding.values import Codes, Pieced
+from understudy.models.tables.mixture import invert
 from understudy.models.visits.chains import MixtureOfChains
 from understudy.models.visits.together import ChainsTogether
 
@@ -42,10 +42,10 @@ class EventSet:
 
     products: Products  # a state each, in `pieces`
     boxes: Sequence[Box]
-    pieces: Mapping[int, Pieces]
+    pieces: Pieced
 
     @classmethod
-    def of(cls, network: MixtureOfChains, boxes: Sequence[Box], pieces: Mapping[int, Pieces]) -> "EventSet":
+    def of(cls, network: MixtureOfChains, boxes: Sequence[Box], pieces: Pieced) -> "EventSet":
         odds = Products.of_rows(network.event_odds(), network.events)
         return cls(odds.cut(pieces), boxes, pieces)
 
@@ -69,9 +69,7 @@ class EventSet:
 class Walks:
     """Walks of a network's chains in two sets, both in `kept`; `wanted`: one event at least is of the first."""
 
-    def __init__(
-        self, network: MixtureOfChains, hit: EventSet, miss: EventSet, kept: EventSet, *, wanted: bool
-    ) -> None:
+    def __init__(self, network: MixtureOfChains, hit: EventSet, miss: EventSet, kept: EventSet, wanted: bool) -> None:
         self.first, onward = (part.detach().cpu().double() for part in network.chain())
         self.onward, self.states, self.wanted = onward, network.states, wanted
         shape = (network.chains, network.states)
@@ -119,7 +117,7 @@ def kinds_of(network: Network) -> Products:
     return Products(found.weight, (*found.odds[1:], found.odds[0]))
 
 
-def each_given(products: Products, boxes: Sequence[Box], pieces: Mapping[int, Pieces], kinds: int) -> Products:
+def each_given(products: Products, boxes: Sequence[Box], pieces: Pieced, kinds: int) -> Products:
     """Every kind of people given the rules on people: kinds keep their shares, but for those left with nothing."""
     cut, inside = products.cut(pieces), torch.zeros(len(products.weight)).double()
     for box in boxes:

@@ -31,14 +31,9 @@ Say = Callable[[str], None]
 
 
 def run_demo(
-    out: Path | None,
-    *,
-    protocol: str = "gram",
-    epsilon: float = 2.0,
-    say: Say,
-    watch: Watcher | None = None,
+    out: Path | None, *, protocol: str = "gram", epsilon: float = 2.0, say: Say, watch: Watcher | None = None,
     **settings: Any,
-) -> Path:
+) -> Path:  # fmt: skip
     """Write the holders' files, carry out the run, compare, say where all lies; `visits`: with all their years."""
     out = free_folder(Path("runs/demo")) if out is None else out
     if out.exists():
@@ -74,14 +69,9 @@ def run_demo(
 
 
 def write_holders(
-    tables: Mapping[str, pd.DataFrame | dict[str, pd.DataFrame]],
-    schemas: Mapping[str, Schema | VisitSchema],
-    out: Path,
-    *,
-    protocol: str,
-    epsilon: float,
-    settings: dict[str, Any],
-) -> Path:
+    tables: Mapping[str, pd.DataFrame | dict[str, pd.DataFrame]], schemas: Mapping[str, Schema | VisitSchema],
+    out: Path, *, protocol: str, epsilon: float, settings: dict[str, Any],
+) -> Path:  # fmt: skip
     """Each holder's table, schema and ledger in a folder of its own, and a run file beside them."""
     parties = {}
     for name, table in tables.items():

@@ -301,14 +301,9 @@ def _place(source: Source) -> dict[str, Any]:
 
 
 def _note(
-    home: Path,
-    holder: Holder,
-    table: Table | ArrayTable[Any],
-    source: Source,
-    settings: Mapping[str, Any],
-    run: str,
+    home: Path, holder: Holder, table: Table | ArrayTable[Any], source: Source, settings: Mapping[str, Any], run: str,
     protocol: str,
-) -> None:
+) -> None:  # fmt: skip
     """What was done, as a run file, beside the artefacts: `understudy report` finds table and ledger by it.
 
     The rows are named as they came. Those of a frame whose schema was bought are written beside the holder's ledger.

@@ -67,14 +67,9 @@ def train(
 
 
 def public_rows_of(
-    protocol: str,
-    config: Any,
-    schemas: Mapping[str, Any],
-    *,
-    same_people: bool,
-    holdout: Held | None = None,
+    protocol: str, config: Any, schemas: Mapping[str, Any], *, same_people: bool, holdout: Held | None = None,
     public: Held | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """The public rows that a protocol's `train` takes, opened, once its schemas are found to fit together."""
     record = protocol_named(protocol)
     for schema in (TABLE.among(schemas) | VISITS.among(schemas)).values():

@@ -157,14 +157,9 @@ def _drafted(path: Path, person: str | None, missing: list[str], *, ask: bool) -
 
 
 def run_text(
-    tables: dict[str, Path],
-    schemas: dict[str, Path],
-    folder: Path,
-    epsilon: float,
-    target: str | None,
-    people: int | None,
-    missing: list[str],
-) -> str:
+    tables: dict[str, Path], schemas: dict[str, Path], folder: Path, epsilon: float, target: str | None,
+    people: int | None, missing: list[str],
+) -> str:  # fmt: skip
     """A run file with a word to every key. Paths are relative to it where they lie beneath it."""
 
     def place(path: Path) -> str:

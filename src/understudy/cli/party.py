@@ -151,18 +151,9 @@ def _collection_words(event: str, facts: Mapping[str, Any]) -> str:
 
 
 def _sit_down(
-    invitation: Path,
-    schema: Path,
-    policy: Path,
-    ledger: Path | None,
-    home: Path | None,
-    address: str | None,
-    patience: float,
-    *,
-    table: Path | None = None,
-    noise: str = "secure",
-    receiver: "Receiver | None" = None,
-) -> None:
+    invitation: Path, schema: Path, policy: Path, ledger: Path | None, home: Path | None, address: str | None,
+    patience: float, *, table: Path | None = None, noise: str = "secure", receiver: "Receiver | None" = None,
+) -> None:  # fmt: skip
     """Take part in one run until it is over. `receiver` opens a box for people's uploads in the party's home."""
     terminal.need_grpc()
     from understudy.network.decisions import Queue

@@ -1,12 +1,9 @@
-"""Rows that are arrays, of series or of images, each with its person: what `Table` is for tables, and `Schema`.
+"""Rows that are arrays, of series or of images, each with its person: what `Table` is for tables, and `Schema`
+(docs/moments.md has the keys of a file).
 
 Values lie in [0, 1] by the public bounds of the schema. Beside them there may be public classes, in one column (`label`
-and `classes`) or in several: a table [labels], with digit = [0, 1, 2] and hand = ["left", "right"]. Of several, a row's
-place is that among all combinations of classes, in which the last column's change fastest.
-
-    person = "writer"           # the column, or the array of the file, that says whose row it is
-    label = "digit"             # likewise, of its class
-    norm = 0.6                  # how far a row is from the middle of its bounds at most, of what is possible; else 1
+and `classes`) or in several (`labels`); of several, a row's place is that among all combinations of classes, in which
+the last column's change fastest.
 
 Guarantee: the values of a row depend on that row and the schema alone, and every row is somebody's.
 Edges: a person may have no rows; a value outside the bounds or not finite, a class not declared or missing →
@@ -33,6 +30,7 @@ Values = NDArray[np.float32]
 Codes = Places  # among classes
 # several columns; kept in the second form
 Declared = Mapping[str, Sequence[Category]] | tuple[Categorical, ...]
+Ids = ArrayLike | None
 # classes of rows; of several columns by name
 Given = ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame | None
 
@@ -48,6 +46,7 @@ class ArraySchema(Document):
     a release has such a bound, longer rows are pulled in to it."""
 
     kind: ClassVar[str]
+    array: ClassVar[str]  # what that of the rows is called in a file of several
     sides: ClassVar[int]  # along which values swing
     needs: ClassVar[tuple[str, ...]]  # keys of a file
     person: str | None = None
@@ -131,7 +130,6 @@ class ArraySchema(Document):
         return out
 
     def unscaled(self, values: NDArray[np.floating[Any]]) -> NDArray[Any]:
-        """Numbers in [0, 1] in declared units, (rows, *shape)."""
         low, high = self.bounds
         return np.asarray(np.clip(low + values.astype(np.float64) * (high - low), low, high))
 
@@ -215,7 +213,6 @@ class ArraySchema(Document):
 
 
 def _class_column(label: object, classes: object) -> Categorical | None:
-    """The declared column of classes, checked; None where there is none."""
     if label is None and not classes:
         return None
     if not isinstance(label, str) or not label or not classes or not isinstance(classes, tuple | list):
@@ -259,7 +256,7 @@ class ArrayTable(Generic[S]):
     source: str
     # (rows,), as places among the declared ones; of several columns among all combinations
     classes: Codes | None = field(repr=False, default=None)
-    long: ClassVar[bool] = False  # read part by part whenever rows are needed (`images.ImageFolder`)
+    long: ClassVar[bool] = False  # read part by part whenever rows are needed (`array_folder`)
 
     def __post_init__(self) -> None:
         if not len(self.values):
@@ -284,7 +281,6 @@ class ArrayTable(Generic[S]):
         return self.schema.codes_of(self.classes, label)
 
     def take(self, people: ArrayLike) -> Self:
-        """These people alone, with all their rows, in this order."""
         who = np.asarray(people)
         starts, at = taken(self.starts, who)
         classes = None if self.classes is None else self.classes[at]
@@ -292,13 +288,7 @@ class ArrayTable(Generic[S]):
 
     @classmethod
     def grouped(
-        cls,
-        values: Values,
-        owner: NDArray[np.integer[Any]],
-        ids: NDArray[Any],
-        schema: S,
-        source: str,
-        classes: Codes | None = None,
+        cls, values: Values, owner: NDArray[Any], ids: NDArray[Any], schema: S, source: str, classes: Codes | None
     ) -> Self:
         """Bring each person's rows together; `owner` says for each row whose it is, as a place in `ids`."""
         if (np.diff(owner) < 0).any():
@@ -318,12 +308,7 @@ class ArrayTable(Generic[S]):
 
     @classmethod
     def from_array(
-        cls,
-        values: ArrayLike,
-        schema: S,
-        people: ArrayLike | None = None,
-        source: str = "the array",
-        labels: Given = None,
+        cls, values: ArrayLike, schema: S, people: Ids = None, source: str = "the array", labels: Given = None
     ) -> Self:
         """Rows (rows, *shape) in declared units; `people` names the person of each, or each is a person. `labels` are
         their classes, where the schema declares some; of several columns by their names."""

@@ -119,7 +119,6 @@ def columns(condition: Condition) -> tuple[str, ...]:
 
 
 def tests(condition: Condition) -> list[Test | Order]:
-    """All tests in a condition, from left to right."""
     if isinstance(condition, Not):
         return tests(condition.part)
     if isinstance(condition, And | Or):

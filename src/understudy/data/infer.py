@@ -32,10 +32,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from understudy.data import column as kinds
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
+from understudy.data.encoding.values import Cells, Floats
 from understudy.data.reading import forms
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, seconds, texts
 from understudy.data.reading.files import Source, open_source
@@ -86,7 +86,6 @@ class Draft:
 def infer_schema(
     source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64
 ) -> Schema:
-    """A draft of the schema of a file or a DataFrame."""
     return draft(source, person, name=name, most_categories=most_categories).schema
 
 
@@ -145,10 +144,8 @@ def draft_visits(
     moments = (c for c in found["events"].schema.columns if isinstance(c, Date | Datetime) and not c.nullable)
     most = int(open_source(events, {person: False}).columns[person].value_counts().max())
     parts: dict[str, Any] = {part: own.schema for part, own in found.items()}
-    schema = VisitSchema(
-        person=person, most_events=min(most, MOST_EVENTS), time=next((c.name for c in moments), None), **parts
-    )
-    return schema, found
+    time = next((c.name for c in moments), None)
+    return VisitSchema(person=person, most_events=min(most, MOST_EVENTS), time=time, **parts), found
 
 
 def write_draft(schema: Schema | VisitSchema, path: str | Path) -> None:
@@ -161,7 +158,7 @@ def write_draft(schema: Schema | VisitSchema, path: str | Path) -> None:
     replace_file(path, (HEADER + schema.to_toml()).encode())
 
 
-def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column | str:
+def _guess(name: str, cells: Cells, most_categories: int) -> Column | str:
     """The column, or why it is none."""
     where, values = distinct(cells, set(MISSING_WORDS))
     common: dict[str, Any] = {"name": name, "nullable": bool((where < 0).any())}
@@ -190,7 +187,7 @@ def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column |
     return Categorical(categories=tuple(sorted(present)), **common)
 
 
-def _in_a_form(common: dict[str, Any], present: "pd.Series[Any]", words: set[str]) -> Column | None:
+def _in_a_form(common: dict[str, Any], present: Cells, words: set[str]) -> Column | None:
     """A column of texts that are all written in one form that is not the plain one; None where they are not."""
     if all(isinstance(value, time) for value in present):
         clock: str | None = "HH:MM:SS" if any(value.second for value in present) else "HH:MM"
@@ -212,7 +209,7 @@ def _in_a_form(common: dict[str, Any], present: "pd.Series[Any]", words: set[str
     return None
 
 
-def _either_way(column: Column, cells: "pd.Series[Any]") -> str | None:
+def _either_way(column: Column, cells: Cells) -> str | None:
     """What to decide about days of which no value tells day from month; None where one does."""
     if not isinstance(column, Date) or column.written == ISO_DAY:
         return None
@@ -251,8 +248,7 @@ def _decimals(words: set[str]) -> int | None:
     return most if most <= MANY_DECIMALS else None
 
 
-def _moment(common: dict[str, Any], day: NDArray[np.float64], second: NDArray[np.float64]) -> Column:
-    """A date or a datetime, in whole years."""
+def _moment(common: dict[str, Any], day: Floats, second: Floats) -> Column:
     if (day == np.floor(day)).all():
         return _years(common, day)
     first, last = (date.fromordinal(int(np.floor(end)) + kinds.EPOCH) for end in (day.min(), day.max()))
@@ -262,12 +258,12 @@ def _moment(common: dict[str, Any], day: NDArray[np.float64], second: NDArray[np
     return Datetime(low=datetime(first.year, 1, 1), high=high, resolution=fits[-1], **common)
 
 
-def _years(common: dict[str, Any], day: NDArray[np.float64]) -> Date:
+def _years(common: dict[str, Any], day: Floats) -> Date:
     first, last = (date.fromordinal(int(end) + kinds.EPOCH) for end in (day.min(), day.max()))
     return Date(low=date(first.year, 1, 1), high=date(last.year, 12, 31), **common)
 
 
-def _numbers(present: "pd.Series[Any]") -> NDArray[np.float64] | None:
+def _numbers(present: Cells) -> Floats | None:
     """The values as numbers that a column can bound, or None; text with a leading zero is a code."""
     if present.dtype == object and present.astype(str).str.match(r"[-+]?0\d").any():
         return None
@@ -275,7 +271,7 @@ def _numbers(present: "pd.Series[Any]") -> NDArray[np.float64] | None:
     return numbers if (np.abs(numbers) < LARGEST).all() else None
 
 
-def _numeric(common: dict[str, Any], numbers: NDArray[np.float64], decimals: int | None) -> Column:
+def _numeric(common: dict[str, Any], numbers: Floats, decimals: int | None) -> Column:
     """A kind for sorted different numbers."""
     if (numbers == np.floor(numbers)).all() and np.abs(numbers).max() < kinds.EXACT / 10:
         if len(numbers) <= FEW:
@@ -285,7 +281,7 @@ def _numeric(common: dict[str, Any], numbers: NDArray[np.float64], decimals: int
     return _real(common, numbers, decimals)
 
 
-def _real(common: dict[str, Any], numbers: NDArray[np.float64], decimals: int | None) -> Real:
+def _real(common: dict[str, Any], numbers: Floats, decimals: int | None) -> Real:
     low, high = _outwards(float(numbers[0]), float(numbers[-1]))
     steps = 0 if decimals is None else int((high - low) * 10**decimals)
     if decimals is None or steps < 2 or max(abs(low), abs(high)) * 10**decimals > kinds.EXACT:

@@ -180,21 +180,17 @@ def holds(test: Test, pieces: Pieces) -> Mask:
     column, met = pieces.column, np.zeros(len(pieces.level), dtype=np.bool_)
     if isinstance(test, Missing):
         met[pieces.there :] = True
-    elif pieces.edges is not None:
-        met[: pieces.there] = _binned(test, column, pieces.edges[:-1])
+    elif isinstance(column, Binned) and pieces.edges is not None:
+        begins = pieces.edges[:-1]
+        if isinstance(test, OneOf):
+            met[: pieces.there] = np.isin(begins, [_one(column, value)[0] for value in test.values])
+        else:
+            met[: pieces.there] = (begins >= _edge(test, column)) == (test.order in (">", ">="))
     elif isinstance(test, OneOf):
         met[[_category(column, value) for value in test.values]] = True
     else:
         met[: pieces.there] = _in_order(test, column)
     return met
-
-
-def _binned(test: Compare | OneOf, column: Column, begins: NDArray[Any]) -> Mask:
-    assert isinstance(column, Binned)
-    if isinstance(test, OneOf):
-        return np.isin(begins, [_one(column, value)[0] for value in test.values])
-    edge = _edge(test, column)
-    return np.asarray(begins >= edge if test.order in (">", ">=") else begins < edge)
 
 
 def _edge(test: Compare, column: Binned) -> float:
@@ -231,7 +227,6 @@ def _one(column: Binned, value: Value) -> tuple[float, float]:
 
 
 def _place(column: Binned, value: Value) -> float:
-    """A value on the column's own scale."""
     if isinstance(column, Date):
         try:
             return kinds.day_number(date.fromisoformat(value if isinstance(value, str) else ""))
@@ -253,7 +248,6 @@ def _place(column: Binned, value: Value) -> float:
 
 
 def _category(column: Column, value: Value) -> int:
-    """The level of a declared value."""
     known: Sequence[Any] = column.categories if isinstance(column, Categorical) else (False, True)
     kind = str if isinstance(known[0], str) else int | float
     exact = isinstance(column, Boolean) or not isinstance(value, bool)

@@ -64,7 +64,7 @@ INSURER = Schema(
     ),
 )
 
-
+_OUTPATIENT = (0, 0.01, 10, 20, 35, 50, 75, 100, 150, 225, 350, 500, 800, 1_500, 5_000)
 # People as they enrolled, and each year that they took part. Amounts are in dollars of the time.
 YEARS = VisitSchema(
     person="zper",
@@ -84,12 +84,7 @@ YEARS = VisitSchema(
             CLINIC.column("visits"),
             INSURER.column("admissions"),
             Real(name="drugs", low=0, high=1_000, bins=(0, 0.01, 5, 10, 20, 40, 80, 160, 320, 1_000)),
-            Real(
-                name="outpatient",
-                low=0,
-                high=5_000,
-                bins=(0, 0.01, 10, 20, 35, 50, 75, 100, 150, 225, 350, 500, 800, 1_500, 5_000),
-            ),
+            Real(name="outpatient", low=0, high=5_000, bins=_OUTPATIENT),
         )
     ),
 )
@@ -213,7 +208,6 @@ def sines(
 
 
 def _readable(people: pd.DataFrame) -> pd.DataFrame:
-    """The file's columns under readable names, for both holders."""
     health = people["hlthp"] * 1 + people["hlthf"] * 2 + people["hlthg"] * 3  # none of them: excellent
     return pd.DataFrame(
         {

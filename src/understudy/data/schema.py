@@ -1,14 +1,12 @@
 """The public schema: which columns a table has, and which values each may take (docs/schema.md has the keys of a file).
 
-Domains, bounds and bins are declared, never fitted on rows: they are known to everyone before any row
-is read, and so they cost nothing. A schema that *was* read from rows says so (`origin="rows"`) and is
-refused by everything that leaves a holder, until its domains are marked public or bought.
+Domains, bounds and bins are declared, never fitted on rows: they are known to everyone before any row is read, and so
+they cost nothing. A schema that *was* read from rows says so (`origin="rows"`) and is refused by everything that leaves
+a holder, until its domains are marked public or bought.
 
-Each column has a number of levels: one for each of its categories, or a bin of numbers, days or times. Missing, where a
-column is nullable, is one more level, the last. `bins` is a number of bins of equal width, or the edges, from
-`low` to `high`. A bin holds its lower edge; the last bin also holds `high`. Whole numbers and days without `bins` get a
-level each when there are at most 64 of them, and 16 bins otherwise; reals get 16 bins. A protocol that buys levels
-(`gram`) chooses better ones for a column without `bins`, by what it releases first (`data.encoding.fine`).
+Each column has a number of levels: one for each of its categories, or a bin of numbers, days or times; missing, where a
+column is nullable, is the last. `bins` is a number of bins of equal width, or the edges, from `low` to `high`. A bin
+holds its lower edge; the last bin also holds `high`.
 """
 
 import json
@@ -66,7 +64,6 @@ class Document(ABC):
 
 
 def _by_name(data: Any) -> Any:
-    """Lists of columns as tables under their names."""
     if not isinstance(data, dict):
         return data
     columns = data.get("columns")
@@ -154,6 +151,9 @@ class Schema(Document):
         """What rules and conditions may speak of: all columns."""
         return self
 
+    def as_drawn(self) -> Self:
+        return replace(self, person=None)
+
     def column(self, name: str) -> Column:
         for column in self.columns:
             if column.name == name:
@@ -205,7 +205,8 @@ class Schema(Document):
             columns = [{"name": name} | _table(name, keys) for name, keys in columns.items()]
         if not isinstance(columns, list | tuple):
             raise SchemaError(f"columns must be tables or a list of tables, not {columns!r}.")
-        if (levels := sum(_bins(column) for column in columns)) > MOST_LEVELS:
+        bins = [column.get("bins") for column in columns if isinstance(column, Mapping)]
+        if (levels := sum(number for number in bins if isinstance(number, int))) > MOST_LEVELS:
             raise SchemaError(f"its columns have {levels:,} bins together, more than {MOST_LEVELS:,}.")
         return cls(**{**data, "columns": tuple(map(_column, columns))})
 
@@ -256,11 +257,6 @@ def join(schemas: Mapping[str, Schema]) -> Schema:
 def was_bought(schema: Schema) -> bool:
     """Whether its domains were bought from rows, and so may not hold all of them."""
     return schema.note.startswith(BOUGHT)
-
-
-def _bins(column: object) -> int:
-    bins = column.get("bins") if isinstance(column, Mapping) else None
-    return bins if isinstance(bins, int) else 0
 
 
 def _column(data: Mapping[str, Any]) -> Column:
@@ -320,7 +316,6 @@ class Grid:
         return tuple(combinations_with_replacement(range(len(self.groups)), 2))
 
     def holders(self, block: Block) -> tuple[str, ...]:
-        """Who has a part in the block."""
         return tuple(name for group in sorted(set(block)) for name in self.groups[group])
 
     def one_each(self, values: Mapping[str, T]) -> dict[str, T]:

@@ -1,18 +1,5 @@
-"""Series of several channels: what is public about them, and how tables of them are read.
-
-    kind = "series"
-    length = 24                 # steps of one series, L
-    series = "stay"             # the column that says which series a row is of; without it, a person's rows are one
-    time = "hour"               # the column that orders the rows; without it, their order in the file
-    step = 1                    # the distance of two times; then a gap is seen
-    stride = 24                 # cut longer series into windows, one every so many steps; without it, none are cut
-
-    [channels.heart_rate]       # W channels, each with public bounds
-    low = 0
-    high = 250
-
-Other keys are those of all arrays (`data.arrays`); a class is the same at all steps. Times are numbers, or ISO dates
-and times, which count in seconds. A row of the table is one step.
+"""Series of several channels: what is public about them, and how tables of them are read (docs/moments.md has the keys
+of a file). A row of the table is one step. Times are numbers, or ISO dates and times, which count in seconds.
 
 Who is one person? The one `person` names, with all series and windows; without it each series, with all its windows
 (overlapping windows share values, so they can never be people of their own); and where the table names neither, it is
@@ -28,14 +15,17 @@ what is left of a stretch after its last whole window is not used.
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.arrays import NO_CLASS, ArraySchema, ArrayTable, Codes
+from understudy.data.array_folder import beside_readers, holds_arrays, read_arrays
+from understudy.data.arrays import ArraySchema, ArrayTable, Codes
 from understudy.data.column import Categorical, Real
+from understudy.data.encoding.values import Cells
 from understudy.data.reading.cells import Fault, days, floats
 from understudy.data.reading.files import Source
 from understudy.data.reading.judged import Reader, cell_reader, id_reader, read_columns
@@ -50,6 +40,7 @@ class SeriesSchema(ArraySchema):
     """The channels, the length, and the columns that say which row belongs where."""
 
     kind: ClassVar[str] = "series"
+    array: ClassVar[str] = "series"
     sides: ClassVar[int] = 1
     needs: ClassVar[tuple[str, ...]] = ("length", "channels")
     channels: tuple[Real, ...]
@@ -111,7 +102,6 @@ class SeriesSchema(ArraySchema):
         return [f"{channel}.{step}" for step in range(self.length) for channel in self.names]
 
     def as_drawn(self) -> Self:
-        """Series are whole."""
         series, time = self._places
         return replace(self, person=None, series=series, time=time, stride=None, windows_are_people=False)
 
@@ -161,7 +151,6 @@ class SeriesSchema(ArraySchema):
 
     @property
     def one_person(self) -> str:
-        """Who one person is, in a few words."""
         if self.windows_are_people:
             return "each window a person"
         if self.person is None:
@@ -185,12 +174,20 @@ Series = ArrayTable[SeriesSchema]
 
 def read_series(source: Source | NDArray[Any], schema: SeriesSchema, name: str | None = None) -> Series:
     """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema; or an array
-    (series, steps, channels) that is cut already."""
-    if isinstance(source, np.ndarray):
-        return Series.alone(source, schema, name)
-    readers = {channel.name: cell_reader(channel, schema.gap) for channel in schema.channels}
-    readers |= {key: id_reader(key, one_row_each=False) for key in (schema.person, schema.series) if key}
-    readers |= {target.name: cell_reader(target, NO_CLASS) for target in schema.targets}
+    (series, steps, channels) that is cut already, or what holds such arrays.
+
+    Edges: windows of arrays whose persons nobody names → SchemaError, as one series may have several of them."""
+    in_files = holds_arrays(source)
+    if in_files or isinstance(source, np.ndarray):
+        if schema.stride is not None and schema.person is None and not schema.windows_are_people:
+            raise SchemaError(
+                "an array does not say which windows are of one series, and so of one person: the schema has to name "
+                "the person, or windows_are_people. Nothing was read."
+            )
+        return read_arrays(Path(str(source)), schema, name) if in_files else Series.alone(source, schema, name)
+    readers = {channel.name: cell_reader(channel, schema.gap) for channel in schema.channels} | beside_readers(schema)
+    if schema.series is not None:
+        readers[schema.series] = id_reader(schema.series, one_row_each=False)
     if schema.time is not None:
         readers[schema.time] = Reader(True, partial(_read_times, schema.time))
     raw, cells = read_columns(source, readers, name)
@@ -214,7 +211,7 @@ class _Rows:
     fresh: NDArray[np.bool_]  # true where a new stretch begins: a series, or what follows a gap
 
     @classmethod
-    def in_order(cls, schema: SeriesSchema, cells: Mapping[str, "pd.Series[Any]"], source: str) -> Self:
+    def in_order(cls, schema: SeriesSchema, cells: Mapping[str, Cells], source: str) -> Self:
         count = len(cells[schema.names[0]])
         # Without a series column, a person's rows are one long series.
         column = schema.series or schema.person
@@ -242,7 +239,7 @@ class _Rows:
         self.fresh[gaps] = True
 
     def windows(self) -> NDArray[np.intp]:
-        """Where each window begins, in the order of `order`: (windows,)."""
+        """In the order of `order`: (windows,)."""
         starts, length, stride = np.flatnonzero(self.fresh), self.schema.length, self.schema.stride
         sizes = np.diff(np.append(starts, len(self.order)))
         if stride is None:
@@ -262,9 +259,7 @@ class _Rows:
         place = np.arange(ends[-1]) - np.repeat(ends - counts, counts)  # 0, 1, 2, … in each stretch
         return np.asarray(np.repeat(starts, counts) + stride * place)
 
-    def people(
-        self, cells: Mapping[str, "pd.Series[Any]"], first: NDArray[np.intp]
-    ) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    def people(self, cells: Mapping[str, Cells], first: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[Any]]:
         """Whose each window is, as a place among the ids of all people, also of those without a window."""
         if self.schema.windows_are_people:
             return np.arange(len(first)), np.arange(len(first))
@@ -277,9 +272,7 @@ class _Rows:
             raise self.error(int(other.argmax()) + 1, "it changes the person")
         return who[first], np.asarray(ids)
 
-    def classes(
-        self, target: Categorical, cells: "pd.Series[Any]", steps: NDArray[np.intp], first: NDArray[np.intp]
-    ) -> Codes:
+    def classes(self, target: Categorical, cells: Cells, steps: NDArray[np.intp], first: NDArray[np.intp]) -> Codes:
         """The class of each window in one column, as a place among the declared ones."""
         codes = pd.Index(target.categories).get_indexer(pd.Index(cells.to_numpy()))[steps]  # (windows, L)
         if (other := (codes != codes[:, :1]).any(1)).any():
@@ -293,7 +286,7 @@ class _Rows:
         )
 
 
-def _read_times(name: str, cells: "pd.Series[Any]", numbers: NDArray[np.int64]) -> tuple["pd.Series[Any]", list[Fault]]:
+def _read_times(name: str, cells: Cells, numbers: NDArray[np.int64]) -> tuple[Cells, list[Fault]]:
     """Times as numbers: as they are, or seconds since 1970 where they are dates."""
     if cells.dtype.kind == "M":
         stamps = cells if cells.dt.tz is None else cells.dt.tz_convert(None)

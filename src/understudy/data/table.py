@@ -1,23 +1,22 @@
 """Tables, read by the public schema and checked against it before anything else sees them.
 
-Text cells are read by the kind that the schema declares, so "007" stays text where the categories are
-text, and 7 is a number where they are numbers. A cell is missing when it is empty or holds NA, NaN, null
-or None, unless the schema declares that word as a category. Booleans may be written true/false, yes/no
-or 1/0; dates are ISO days.
+Text cells are read by the kind that the schema declares, so "007" stays text where the categories are text, and 7 is a
+number where they are numbers. A cell is missing when it is empty or holds NA, NaN, null or None, unless the schema
+declares that word as a category.
 
 A table that is longer than memory is checked when it is opened and read in batches whenever it is needed. A protocol
-that only adds up over rows (`gram`, where holders have different people, and of one holder) walks over `batches` and
-holds one of them at a time: of a table that is held there is one. One that needs every row at its place (`gram` over
-columns, `dplt`, `tied`) holds what it makes of them (`encoded`), and any other asks for `frame`, which is all of it.
+that only adds up over rows (`gram`, where holders have different people, and of one holder) walks over `batches`. One
+that needs every row at its place (`gram` over columns, `dplt`, `tied`) holds what it makes of them (`encoded`), and any
+other asks for `frame`, which is all of it.
 
 Guarantee: a `Table` from `read_table` or `open_table` fits its schema in every cell and has one row per person, or,
 where the caller allows several (`one_row_each=False`), says of every row whose it is. Both are checked at every reading
 of a long table: a batch is of use only once its reading has come to its end.
-Edges: no rows → SchemaError; a single row is read, and is for a run to refuse; columns that the schema
-does not know are never read. Messages quote the wrong value and are for the holder of the rows alone. Rows that change
-between two readings, as a database's may, are taken as they are at each. Of an id of a long table 8 bytes are kept,
-of a text under a key of this reading: two of n ids are taken for one with a probability of n²/2⁶⁵, and then the table
-is refused, never the other way round.
+Edges: no rows → SchemaError; a single row is read, and is for a run to refuse; columns that the schema does not know
+are never read. Messages quote the wrong value and are for the holder of the rows alone. Rows that change between two
+readings, as a database's may, are taken as they are at each. Of an id of a long table 8 bytes are kept, of a text under
+a key of this reading: two of n ids are taken for one with a probability of n²/2⁶⁵, and then the table is refused, never
+the other way round.
 """
 
 import secrets
@@ -30,20 +29,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from understudy.data.reading import judged
 from understudy.data.reading.files import Source, described_source, is_long, open_source
-from understudy.data.reading.judged import (
-    LISTED,
-    Batch,
-    Violation,
-    judged,
-    raw_parts,
-    read_columns,
-    readers_of,
-    scan,
-    violations,
-)
+from understudy.data.reading.judged import LISTED, Batch, Violation, raw_parts, read_columns, readers_of
 from understudy.data.reading.sources import ALL, EngineFrame, Part, TableSource
-from understudy.data.reading.written import Marks, Raw
+from understudy.data.reading.written import Marks, Raw, room_for
 from understudy.data.schema import Schema
 from understudy.ground.errors import PartyError, SchemaError
 
@@ -100,11 +90,9 @@ class Table:
         return encode(self.frame)
 
     def take(self, rows: ArrayLike) -> "Table":
-        """The table with these rows alone, in this order."""
         return Table(self.frame.iloc[np.asarray(rows)].reset_index(drop=True), self.schema, self.source)
 
     def first_of_each(self) -> "Table":
-        """The first row of each person."""
         return self.take(np.sort(np.unique(self.people, return_index=True)[1]))
 
 
@@ -147,7 +135,7 @@ class StreamedTable(Table):
         """The rows, and how many have the id of an earlier one. Every cell is looked at."""
         marks = Marks(self.key)
         if isinstance(self.origin, EngineFrame):
-            judged(open_source(self.origin, {}), readers_of(self.schema, one_row_each=False))
+            judged.judged(open_source(self.origin, {}), readers_of(self.schema, one_row_each=False))
         if self.spread is not None:
             from understudy.data.reading.spread import found_by, task_of
 
@@ -182,7 +170,7 @@ class StreamedTable(Table):
         return frame
 
     def batches(self) -> Iterator[pd.DataFrame]:
-        """All rows, in order, a batch at a time. SchemaError at the end where a person came twice."""
+        """SchemaError at the end where a person came twice."""
         for batch in self.code_batches():
             yield pd.DataFrame({name: batch[name] for name in batch.columns})
 
@@ -204,16 +192,18 @@ class StreamedTable(Table):
 
     def encoded(self, encode: Callable[[Any], NDArray[Any]], places: NDArray[Any] | None = None) -> NDArray[Any]:
         """The same; `places`: of every row where it goes, or −1 where it goes nowhere."""
-        places, start = np.arange(self.rows) if places is None else places, 0
+        rows, start = self.rows if places is None else len(places), 0
         found: NDArray[Any] | None = None
         marks = self._marks()
         try:
             for batch in self.uncoded(marks):
-                made, at = encode(batch), places[start : start + len(batch)]
-                found = np.empty((places.max() + 1, *made.shape[1:]), made.dtype) if found is None else found
+                made, stop = encode(batch), min(start + len(batch), rows)
+                at = np.arange(start, stop) if places is None else places[start:stop]
+                if found is None:
+                    found = room_for((rows if places is None else int(places.max()) + 1, *made.shape[1:]), made.dtype)
                 start += len(batch)
                 found[at[at >= 0]] = made[: len(at)][at >= 0]
-            if found is None or start != len(places) or (self.known is None and marks.repeated != self.repeated):
+            if found is None or start != rows or (self.known is None and marks.repeated != self.repeated):
                 raise SchemaError(f"{self.source} has other rows by now.")
             self._require_same(marks)
         except SchemaError as error:  # which may quote rows, where a server waits for an answer
@@ -246,11 +236,11 @@ class StreamedTable(Table):
         readers, hint = readers_of(self.schema, one_row_each=False), f" in the same part of it{LISTED}"
         readers = readers if columns is None else {name: readers[name] for name in columns}
         for raw in raw_parts(self.origin, readers, self.source, long=True, part=self.part):
-            judged(replace(raw, columns={}), readers, hint)
+            judged.judged(replace(raw, columns={}), readers, hint)
 
             def judge(name: str, raw: Raw = raw) -> "pd.Series[Any]":
                 own = replace(raw, columns={name: raw.columns[name]}, faults=())
-                return judged(own, readers, hint)[name]
+                return judged.judged(own, readers, hint)[name]
 
             if len(raw.numbers):
                 marks.note(None if self.schema.person is None else judge(self.schema.person), len(raw.numbers))
@@ -281,7 +271,7 @@ class TakenTable(Table):
         return self.whole.frame.iloc[self.order].reset_index(drop=True)
 
     def encoded(self, encode: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
-        places = np.full(self.whole.rows, -1)
+        places = np.full(self.whole.rows, -1, np.min_scalar_type(-self.whole.rows))
         places[self.order] = np.arange(self.rows)
         return self.whole.encoded(encode, places)
 
@@ -315,18 +305,16 @@ def checked_part(told: dict[str, Any], piece: "Piece") -> dict[str, Any]:
     return with_marks(part.marks)
 
 
-def check_table(
-    source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True
-) -> list[Violation]:
+def check_table(source: Source, schema: Schema, *, one_row_each: bool = True) -> list[Violation]:
     """Everything that keeps the table from fitting the schema, and notices. Edges: of a long one, rows whose ids came
     before are counted, not listed."""
     long = _is_long(source, schema)
     readers, marks = readers_of(schema, one_row_each and not long), Marks()
     found: dict[Any, Violation] = {}
-    for raw in raw_parts(source, readers, name, long=long):
-        cells, faults = scan(raw, readers)
+    for raw in raw_parts(source, readers, long=long):
+        cells, faults = judged.scan(raw, readers)
         # What is wrong with the header, or with a line that was read ahead, is said with every part.
-        found |= {(one.column, one.row, one.reason): one for one in violations(raw.name, faults)}
+        found |= {(one.column, one.row, one.reason): one for one in judged.violations(raw.name, faults)}
         if long and one_row_each and schema.person in cells and not any(fault.error for fault in faults):
             marks.note(cells[schema.person], len(raw.numbers))
     if repeated := marks.repeated:

@@ -38,7 +38,6 @@ from understudy.ground.html import pre
 
 Rows = pd.DataFrame | Table
 
-MOST_SECRETS = 10  # columns that are guessed in turn, unless they are named
 LOOKED_AT = 2_000  # synthetic rows whose neighbours are looked for
 
 
@@ -49,20 +48,13 @@ class Leakage:
 
 
 def attack_tables(
-    train: Rows,
-    holdout: Rows,
-    synthetic: Rows,
-    schema: Schema,
-    *,
-    owners: Mapping[str, str] | None = None,
-    secrets: Sequence[str] | None = None,
-    targets: int = 1000,
-    seed: int = 0,
-) -> Leakage:
+    train: Rows, holdout: Rows, synthetic: Rows, schema: Schema, *, owners: Mapping[str, str] | None = None,
+    secrets: Sequence[str] = (), targets: int = 1000, seed: int = 0,
+) -> Leakage:  # fmt: skip
     """Attack a table made from `train`, `holdout` as control; link people between `owners`, infer `secrets`."""
     whole(targets=targets)
     names = schema.names
-    for name in (*(owners or ()), *(secrets or ())):
+    for name in (*(owners or ()), *secrets):
         if name not in names:
             raise ConfigError(f'there is no column "{name}" in the schema.{nearest(name, names)}')
     frames = (rows if isinstance(rows, pd.DataFrame) else rows.frame for rows in (train, holdout, synthetic))
@@ -74,9 +66,6 @@ def attack_tables(
     attacks += [closer]
     attacks += [singling_out(tables, columns=k, predicates=targets, seed=seed) for k in (1, 3)]
     attacks += _links(tables, [(owners or {}).get(name) for name in names], targets, seed)
-    if secrets is None:
-        drawn = np.random.default_rng([seed, 2]).permutation(len(names))[:MOST_SECRETS]
-        secrets = [names[j] for j in sorted(drawn.tolist())]
     attacks += [
         replace(inference(tables, names.index(name), targets=targets, seed=seed), what=What("inference", column=name))
         for name in secrets
@@ -190,20 +179,11 @@ def evaluate(
 
 
 def compare(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    schema: Schema,
-    *,
-    holdout: pd.DataFrame | None = None,
-    outsiders: Sequence[Outsiders] = (),
-    owners: Mapping[str, str] | None = None,
-    target: str | None = None,
-    models: Sequence[str] = MODELS,
-    another: bool = False,
-    people: tuple[People, People] = (None, None),
-    notes: Sequence[str] = (),
-    losses: Sequence[Loss] = (),
-) -> Comparison:
+    real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, *, holdout: pd.DataFrame | None = None,
+    outsiders: Sequence[Outsiders] = (), owners: Mapping[str, str] | None = None, target: str | None = None,
+    models: Sequence[str] = MODELS, another: bool = False, people: tuple[People, People] = (None, None),
+    notes: Sequence[str] = (), losses: Sequence[Loss] = (),
+) -> Comparison:  # fmt: skip
     """Measure all of it. `holdout` are real rows that no generator saw; `outsiders` such rows by party. `people` says
     whose each row of `real` and of `holdout` is, where that is known: attacks then look at one row of each person, by
     lot, and at nobody of the training people among the others.
@@ -261,13 +241,9 @@ def one_row_each(
 
 
 def attack_groups(
-    groups: Sequence[Outsiders],
-    synthetic: pd.DataFrame,
-    *,
-    owners: Mapping[str, str] | None = None,
-    target: str | None = None,
-    seed: int = 0,
-) -> dict[str, Leakage]:
+    groups: Sequence[Outsiders], synthetic: pd.DataFrame, *, owners: Mapping[str, str] | None = None,
+    target: str | None = None, seed: int = 0,
+) -> dict[str, Leakage]:  # fmt: skip
     """Every attack that needs tables alone, by its group's label, judged together (`judge`); the target is inferred."""
     leakages = {}
     for group in groups:
@@ -286,14 +262,10 @@ def attack_groups(
 
 
 def column_shares(
-    schema: Schema,
-    synthetic: pd.DataFrame,
-    real: pd.DataFrame | None = None,
-    *,
-    owners: Mapping[str, str] | None = None,
-    figures: Mapping[str, Figure] | None = None,
+    schema: Schema, synthetic: pd.DataFrame, real: pd.DataFrame | None = None, *,
+    owners: Mapping[str, str] | None = None, figures: Mapping[str, Figure] | None = None,
     numbers: Mapping[str, Numbers] | None = None,
-) -> tuple[Shares, ...]:
+) -> tuple[Shares, ...]:  # fmt: skip
     """The shares of every column's levels, with the figures of the column where there are any."""
     codec = Codec(schema)
     tables = [codec.codes(rows) for rows in (synthetic, real) if rows is not None]
@@ -302,14 +274,7 @@ def column_shares(
     found = []
     for j, column in enumerate(schema.columns):
         fake, *true = (np.bincount(codes[:, j], minlength=column.size) / len(codes) for codes in tables)
-        found.append(
-            Shares(
-                column=column,
-                owner=(owners or {}).get(column.name),
-                synthetic=fake,
-                real=true[0] if true else None,
-                figure=(figures or {}).get(column.name),
-                numbers=(numbers or {}).get(column.name),
-            )
-        )
+        figure, own = ((known or {}).get(column.name) for known in (figures, numbers))
+        whose, held = (owners or {}).get(column.name), true[0] if true else None
+        found.append(Shares(column=column, owner=whose, synthetic=fake, real=held, figure=figure, numbers=own))
     return tuple(found)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.kinds import ARRAYS, IMAGES, SERIES, ArraySchema, kind_of, read_rows
+from understudy.data.kinds import ARRAYS, IMAGES, SERIES, ArraySchema, read_rows
 from understudy.data.reading.files import Source
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.neighbours import neighbourhood
@@ -32,7 +32,7 @@ from understudy.evaluate.utility.marginals import Marginals
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.optimisers import Adam
+from understudy.models.kernels.clients import Adam
 from understudy.models.network import first_weights
 
 Arrays = ArrayTable[Any]
@@ -43,16 +43,11 @@ SIDE_BY_SIDE = 10  # events of a person, at most, of each kind, in the row that 
 
 
 def array_figures(
-    real: Rows,
-    synthetic: Rows,
-    schema: ArraySchema,
-    *,
-    holdout: Rows | None = None,
-    epochs: int = 5,
+    real: Rows, synthetic: Rows, schema: ArraySchema, *, holdout: Rows | None = None, epochs: int = 5,
     steps: int = 1_000,
-) -> tuple[Figure, ...]:
+) -> tuple[Figure, ...]:  # fmt: skip
     """All figures of images or series in two files, and a third that is unseen; without it a fifth is kept out."""
-    own, made = opened(real, schema), opened(synthetic, kind_of(schema).as_drawn(schema))
+    own, made = opened(real, schema), opened(synthetic, schema.as_drawn())
     seen = None if holdout is None else opened(holdout, schema)
     found = _FIGURES[schema.kind](own, made, seen, epochs=epochs, steps=steps)
     return (*found, *_label_pairs(own, made))
@@ -127,15 +122,9 @@ def _pixels(table: Arrays) -> NDArray[np.float32]:
 
 
 def evaluate_images(
-    real: Labelled,
-    synthetic: Labelled,
-    test: Labelled,
-    *,
-    classes: int,
-    rows: int = 10_000,
-    epochs: int = 5,
+    real: Labelled, synthetic: Labelled, test: Labelled, *, classes: int, rows: int = 10_000, epochs: int = 5,
     seed: int = 0,
-) -> tuple[Figure, ...]:
+) -> tuple[Figure, ...]:  # fmt: skip
     """Accuracy, balanced accuracy, macro-F1 and AUC of `small_cnn`, named like `tstr_cnn_acc`."""
     whole(classes=classes, rows=rows, epochs=epochs)
     rng = np.random.default_rng([seed, 0])

@@ -89,18 +89,16 @@ def _provenance(facts: Facts) -> dict[str, Any]:
         "@id": f"urn:understudy:run:{facts.run.replace(' ', '_')}",
         "name": f"Run {facts.run} of {facts.protocol}",
         "prov:endedAtTime": facts.made.isoformat(),
-        "prov:used": [
-            {
-                "@type": "prov:Entity",
-                "name": f"rows of {party['name']}, which stay there",
-                "description": "; ".join(f"{use['count']:,} × {use['words']}" for use in party["uses"]["insider"]),
-                "prov:wasAttributedTo": {"@type": "prov:Organization", "name": party["name"]},
-            }
-            for party in facts.statement["parties"]
-        ],
+        "prov:used": [{"@type": "prov:Entity", **_use_of(party)} for party in facts.statement["parties"]],
         "prov:wasAssociatedWith": [{"@type": "prov:Organization", "name": name} for name in facts.holders]
         + [{"@type": "prov:SoftwareAgent", "name": facts.code}],
     }
+
+
+def _use_of(party: dict[str, Any]) -> dict[str, Any]:
+    uses = "; ".join(f"{use['count']:,} × {use['words']}" for use in party["uses"]["insider"])
+    owner = {"@type": "prov:Organization", "name": party["name"]}
+    return {"name": f"rows of {party['name']}, which stay there", "description": uses, "prov:wasAttributedTo": owner}
 
 
 def validate_croissant(place: Path) -> None:
@@ -201,14 +199,10 @@ def deployment_entry(facts: Facts) -> dict[str, Any]:
     product = "Machine learning model" if facts.artefacts.model else "Synthetic data"
     prices = "; ".join(f"against {who.replace('_', ' ')} ε = {e:.4g}" for who, e in facts.epsilon.items())
     basic = {
-        "name": facts.title,
-        "data_curators": list(about.curators or facts.holders),
-        "description": about.description,
-        "intended_use": about.intended_use,
-        "data_product_type": product,
-        "data_product_region": about.region,
+        "name": facts.title, "data_curators": list(about.curators or facts.holders), "description": about.description,
+        "intended_use": about.intended_use, "data_product_type": product, "data_product_region": about.region,
         "publication_date": facts.made.isoformat(),
-    }
+    }  # fmt: skip
     return {
         "url_slug": re.sub(r"[^a-z0-9]+", "_", facts.run.lower()).strip("_") or "run",
         "status": "Draft",

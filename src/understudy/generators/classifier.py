@@ -1,8 +1,8 @@
 """A trained classifier, the public rule that it reads rows by, and the card that says what it cost.
 
-It answers as scikit-learn's classifiers do: `predict`, `predict_proba`, `score`, `classes_`. On disk it is a folder:
-`weights.safetensors`, `card.json` and, where a schema says how rows are read, `schema.toml`. The network is rebuilt
-from a description in the card, by name; nothing is unpickled or executed.
+It answers as scikit-learn's classifiers do. On disk it is a folder: `weights.safetensors`, `card.json` and, where a
+schema says how rows are read, `schema.toml`. The network is rebuilt from a description in the card, by name; nothing is
+unpickled or executed.
 """
 
 import json

@@ -48,7 +48,6 @@ class Tables(Drawing):
         return keeping(n, lambda count: self._sample(made, count, rng, asked), schema)
 
     def _sample(self, made: GeneratorParts, n: int, rng: FastRng, asked: Asked) -> pd.DataFrame:
-        """The same, whatever the rules."""
         asked.check()
         if asked.conditioned:
             return self.answers(made).sample(n, rng, where=asked.where, weights=asked.weights, like=asked.like)

@@ -1,11 +1,8 @@
 """A trained network, the public schema it speaks, and the card that says what it cost.
 
-What a network's output means follows from the schema: for a table, probabilities of each column's levels, from which
-a row is drawn; for series and images, values in [0, 1], which are brought back to the declared units; for parties
-with several of these, all side by side. People with many rows are drawn with their events, as two tables.
-
-On disk a generator is a folder (`generator_file`). Its network is rebuilt from a description in the card, by name, from
-a short list (`networks`).
+What a network's output means follows from the schema (`drawings`): for a table, probabilities of each column's levels;
+for series and images, values in [0, 1], which are brought back to the declared units; for parties with several of
+these, all side by side. On disk a generator is a folder (`generator_file`).
 """
 
 from dataclasses import dataclass
@@ -48,23 +45,17 @@ class Generator(GeneratorParts):
         seed: int | None = None,
         draw: str = "sample",
     ) -> pd.DataFrame:
-        """`n` synthetic rows in the schema's columns and dtypes.
-
-        Of a table, `draw="sample"` draws each column from its probabilities (a mixture of products by Latin hypercubes,
-        whose tables err less than those of independent rows); `"argmax"` takes the likeliest level.
-        Series come as a tidy table with a row for each step, images with a column for each pixel. Mixed parts
-        come with a row for each person; `parts` has them apart. People with events come with a row for each event, and
-        with one for a person without events; `visits` has the two tables apart.
-
-        `where` is a condition on a table's rows, as `"sex == 'F' and age >= 70"` (`data.conditions`). `weights` asks
-        for shares of values, as `{"outcome": {"yes": 0.5, "no": 0.5}}`, `like` for the shares that all columns of a
-        public frame have; the rest follows the model. A mixture draws from the law that is asked for, however rare;
-        of another network the rows that fit are kept, within a bound on the work. `attrs["answer"]` says which,
-        `attrs["probability"]` what the model gives the condition.
-
-        Rows keep the schema's rules (`data.rules`): those that do not are drawn again. `attrs["kept"]` is the share of
-        draws that did.
-        """
+        """`n` synthetic rows in the schema's columns and dtypes. Of a table, `draw="sample"` draws each column from its
+        probabilities (a mixture of products by Latin hypercubes, whose tables err less than those of independent rows);
+        `"argmax"` takes the likeliest level. Series come as a tidy table with a row for each step, images with a column
+        for each pixel. Mixed parts come with a row for each person; `parts` has them apart. People with events come
+        with a row for each event, and with one for a person without events; `visits` has the two tables apart. `where`
+        is a condition on a table's rows, as `"sex == 'F' and age >= 70"` (`data.conditions`). `weights` asks for shares
+        of values, as `{"outcome": {"yes": 0.5, "no": 0.5}}`, `like` for the shares that all columns of a public frame
+        have; the rest follows the model. A mixture draws from the law that is asked for, however rare; of another
+        network the rows that fit are kept, within a bound on the work. `attrs["answer"]` says which,
+        `attrs["probability"]` what the model gives the condition. Rows keep the schema's rules (`data.rules`): those
+        that do not are drawn again. `attrs["kept"]` is the share of draws that did."""
         return drawing_of(self.schema).sample(self, n, FastRng(seed), Asked(where, weights, like, draw))
 
     def tables(
@@ -97,17 +88,14 @@ class Generator(GeneratorParts):
     def table(
         self, *columns: str, where: str | None = None, rows: float | None = None, seed: int | None = None
     ) -> pd.DataFrame:
-        """What the model expects of these columns together: a row for each combination of their levels.
-
-        `share` is its share among the rows that meet the condition; with `rows`, `count` is that of so many of them.
-        Bins have their labels; what is missing is None. A mixture's table is exact, without drawing; that of another
-        network is a mean over latent points (`attrs["answer"]`).
-
-        Without `rows`, and where what was released is known, `count` is the fit's of all people, and beside it stand,
-        where these columns were measured together, the `released` noisy count, the standard deviation `sd` of its
-        noise, and from `low` to `high` the 95 % interval of the noise alone. `attrs["bias"]` is what the fit is off by
-        besides, by its residuals: the root mean square of a cell. `attrs["released"]` says why nothing was released.
-        """
+        """What the model expects of these columns together: a row for each combination of their levels. `share` is its
+        share among the rows that meet the condition; with `rows`, `count` is that of so many of them. Bins have their
+        labels; what is missing is None. A mixture's table is exact, without drawing; that of another network is a mean
+        over latent points (`attrs["answer"]`). Without `rows`, and where what was released is known, `count` is the
+        fit's of all people, and beside it stand, where these columns were measured together, the `released` noisy
+        count, the standard deviation `sd` of its noise, and from `low` to `high` the 95 % interval of the noise alone.
+        `attrs["bias"]` is what the fit is off by besides, by its residuals: the root mean square of a cell.
+        `attrs["released"]` says why nothing was released."""
         return self._ask().table(columns, where, rows, FastRng(seed))
 
     def figures(self, *columns: str, where: str | None = None, seed: int | None = None) -> pd.DataFrame:

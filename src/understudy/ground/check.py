@@ -79,6 +79,7 @@ def known_keys(
             raise raised(f'{where}: unknown key "{key}".{hint} Nothing was read or charged.')
 
 
+_SPACES = "\n\t\u00a0\u2009\u202f"
 LONGEST_NAME = 64  # bytes of UTF-8: what a certificate takes, and a file system with an ending
 
 
@@ -120,9 +121,6 @@ def readable(text: str) -> str:
     return "".join(one if one.isprintable() or one in _SPACES else "�" for one in text)
 
 
-_SPACES = "\n\t\u00a0\u2009\u202f"
-
-
 def _plain(letter: str) -> bool:
     return letter.isascii() and (letter.isalnum() or letter == "_")
 
@@ -138,16 +136,13 @@ def _name_fault(value: object) -> str:
         return "holds a character that cannot be seen"
     if len(value.encode()) > LONGEST_NAME:
         return f"is longer than {LONGEST_NAME} bytes"
-    if strange := [letter for letter in value if letter in _NOT_IN_NAMES]:
+    if strange := [letter for letter in value if letter in '/\\:"']:
         return f"holds {strange[0]}"
     if value[0] in ".- " or value[-1] == " ":
         return "begins with a dot, a dash or a space, or ends with a space"
     if unicodedata.normalize("NFC", value) != value:
         return "is not in Unicode's composed form (NFC)"
     return ""
-
-
-_NOT_IN_NAMES = '/\\:"'
 
 
 def _quoted(value: object) -> str:

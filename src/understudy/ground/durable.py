@@ -4,13 +4,12 @@ What is kept (ledgers, keys, states, journals, logs, drafts, pages with figures 
 its first moment on, in folders of the mode 0700. What may go out (weights, cards, synthetic rows, public pages) is
 written as the umask says, and not from here.
 
-TOML and JSON that somebody else wrote are looked at before they are parsed, so that none costs more than its size:
-Python's TOML parser takes time that grows with the square of a dotted key, and either parser follows brackets until the
-stack ends. So a text has at most so many bytes, brackets within brackets, and dots in one key.
+TOML and JSON that somebody else wrote are looked at before they are parsed: Python's TOML parser takes time that grows
+with the square of a dotted key, and either parser follows brackets until the stack ends.
 
 Guarantee: time and memory are bounded by a multiple of the file's size, and the size by `MOST`.
-Edges: anything beyond, or text that is not UTF-8 → ValueError in words, from a scan that takes one pass. `load_toml`
-says it to the person who named the file.
+Edges: too many bytes, brackets within brackets or dots in one key, or text that is not UTF-8 → ValueError in words,
+from a scan that takes one pass. `load_toml` says it to the person who named the file.
 """
 
 import json

@@ -18,8 +18,7 @@ def pre(text: object) -> str:
 
 def grid(heads: Iterable[object], rows: Iterable[Iterable[object]], *, title: str = "") -> str:
     head = "".join(f'<th style="{_LEFT}">{escape(str(one))}</th>' for one in heads)
-    body = "".join(
-        "<tr>" + "".join(f'<td style="{_LEFT}">{escape(str(cell))}</td>' for cell in row) + "</tr>" for row in rows
-    )
+    cells = (("".join(f'<td style="{_LEFT}">{escape(str(cell))}</td>' for cell in row)) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     above = f"<p><b>{escape(title)}</b></p>" if title else ""
     return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

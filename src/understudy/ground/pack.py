@@ -222,8 +222,11 @@ def read_header(source: str | Path | bytes | bytearray, *, most: int = MOST_HEAD
         raise ValueError("its header is nested too deep.") from None
     if not isinstance(header, dict):
         raise ValueError("its header is no table of keys.")
-    metadata = _metadata(header.pop("__metadata__", {}))
-    tensors = sorted(((name, _stored(name, entry)) for name, entry in header.items()), key=_place)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise ValueError("its metadata is no table of texts.")
+    found = {name: _stored(name, entry) for name, entry in header.items()}
+    tensors = sorted(found.items(), key=lambda item: (item[1].start, item[1].end))
     _check_cover(tensors, size - 8 - length)
     return Header(dict(tensors), metadata, 8 + length, size)
 
@@ -252,12 +255,6 @@ def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 _decode = json.JSONDecoder(object_pairs_hook=_once).decode
 
 
-def _metadata(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise ValueError("its metadata is no table of texts.")
-    return value
-
-
 def _stored(name: str, entry: Any) -> Stored:
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f'"{name}" in its header is no tensor.')
@@ -274,10 +271,6 @@ def _stored(name: str, entry: Any) -> Stored:
 
 def _numbers(value: Any) -> bool:
     return isinstance(value, list) and all(type(number) is int and 0 <= number < 1 << 63 for number in value)
-
-
-def _place(item: tuple[str, Stored]) -> tuple[int, int]:
-    return item[1].start, item[1].end
 
 
 def _check_cover(tensors: list[tuple[str, Stored]], size: int) -> None:

@@ -31,7 +31,6 @@ _START = "from understudy.ground.processes import serve; serve()"
 
 
 def process_count() -> int:
-    """How many processes there may be."""
     if not (said := os.environ.get(VARIABLE, "")):
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not said.isdecimal():
@@ -86,7 +85,8 @@ class _Workers:
         try:
             process = self._idle.get_nowait()
         except Empty:
-            process = self._started()
+            command, pipe = [sys.executable, "-c", _START], subprocess.PIPE
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment())
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -103,10 +103,6 @@ class _Workers:
         if kind == b"answer":
             return answer
         raise getattr(errors, kind.decode(), PartyError)(answer.decode())
-
-    def _started(self) -> "subprocess.Popen[bytes]":
-        pipe = subprocess.PIPE
-        return subprocess.Popen([sys.executable, "-c", _START], stdin=pipe, stdout=pipe, env=environment())
 
 
 _LOCK = threading.Lock()  # one piece of work at a time has all cores

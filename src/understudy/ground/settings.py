@@ -70,7 +70,6 @@ def between(low: float, high: float) -> Takes:
 
 
 def whole_to(most: int, least: int = 1) -> Takes:
-    """A whole number from `least` to `most`."""
 
     def check(**named: Any) -> None:
         whole(**named)

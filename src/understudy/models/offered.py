@@ -60,9 +60,7 @@ class _Offered(Network):
 
 
 class OfferedGram(_Offered):
-    """`gram`: the upper triangle of the counts, row by row. The levels of the column `target` have noise of the first
-    σ, alone and with those of the other columns; all other cells have the second.
-    """
+    """`gram`: the upper triangle of the counts. Cells with levels of the column `target` have the first σ as noise."""
 
     kind, keys = "gram", ("sizes", "target", "noise")
     gram: Tensor

@@ -83,13 +83,9 @@ def _answered(seat: Seat, order: Mapping[str, Any]) -> dict[str, Any]:
         finally:
             session.close()
     return {
-        "party": seat.name,
-        "certificate": seat.invitation.certificate,
-        "contract": signature,
-        "status": answer.status,
-        "answer": answer.body,
-        "signature": seat.invitation.sign(_bound(digest, ask, answer)),
-    }
+        "party": seat.name, "certificate": seat.invitation.certificate, "contract": signature, "status": answer.status,
+        "answer": answer.body, "signature": seat.invitation.sign(_bound(digest, ask, answer)),
+    }  # fmt: skip
 
 
 # At the server
@@ -110,15 +106,9 @@ class FlowerParties(RemoteParties):
     """The parties of one contract behind a Flower grid; answers may take `patience` seconds, looks `pause`."""
 
     def __init__(
-        self,
-        grid: Grid,
-        contract: Contract,
-        roster: Roster,
-        *,
-        kinds: tuple[type[Said], ...],
-        patience: float = 3600.0,
-        pause: float = 0.1,
-    ) -> None:
+        self, grid: Grid, contract: Contract, roster: Roster, *, kinds: tuple[type[Said], ...],
+        patience: float = 3600.0, pause: float = 0.1,
+    ) -> None:  # fmt: skip
         positive(patience=patience, pause=pause)
         super().__init__(contract, kinds)
         self.patience = patience

@@ -31,7 +31,7 @@ from understudy.network.decisions import Queue
 from understudy.network.status import WatchedLog
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.secure.channel import KeyPair
+from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.core import Party, Watcher
 from understudy.protocols.core.alignment import watch_alignment
 from understudy.runs.federation import Held, Holder, Opened, description, open_held, open_ledger
@@ -77,20 +77,11 @@ def identity_of(invitation: Invitation, home: Path, **more: Any) -> Invitation:
 
 
 def take_seat(
-    identity: Invitation,
-    *,
-    table: Path | None,
-    schema: Path,
-    policy: Policy,
-    home: Path,
-    ledger: Path | None = None,
-    noise: str = "secure",
-    confirm: Callable[[Contract], bool] | None = None,
-    withdraw: Callable[[Contract], None] | None = None,
-    log: WatchedLog | None = None,
-    watch: Watcher | None = None,
+    identity: Invitation, *, table: Path | None, schema: Path, policy: Policy, home: Path, ledger: Path | None = None,
+    noise: str = "secure", confirm: Callable[[Contract], bool] | None = None,
+    withdraw: Callable[[Contract], None] | None = None, log: WatchedLog | None = None, watch: Watcher | None = None,
     box: Any = None,
-) -> Seat:
+) -> Seat:  # fmt: skip
     """Open rows and ledger, and say how a party is built; without a `table` one of nobody, or of a `box`'s uploads."""
     name = identity.party
     held: Held = _nobody(schema, home, box) if table is None else table

@@ -108,18 +108,10 @@ class _AnotherFile(Exception):  # noqa: N818  (a turn, not a fault)
 
 
 def serve_file(
-    file: RunFile,
-    federation: Path,
-    *,
-    resume: bool = False,
-    listen: str | None = None,
-    patience: float = 3600.0,
-    away: float | None = None,
-    wait: float = 7 * 86_400.0,
-    linger: float = 10.0,
-    changed: Callable[[], RunFile | None] | None = None,
-    ready: Callable[[GrpcParties, Status], None] | None = None,
-) -> tuple[Result, Path]:
+    file: RunFile, federation: Path, *, resume: bool = False, listen: str | None = None, patience: float = 3600.0,
+    away: float | None = None, wait: float = 7 * 86_400.0, linger: float = 10.0,
+    changed: Callable[[], RunFile | None] | None = None, ready: Callable[[GrpcParties, Status], None] | None = None,
+) -> tuple[Result, Path]:  # fmt: skip
     """Carry out a run file whose holders are elsewhere; its artefacts lie in the folder that is returned.
 
     `wait` is how many seconds all parties may take to join and sign, `patience` how long one answer may take, `away`
@@ -185,14 +177,12 @@ def _contract(
         raise ArtefactError(f"{out} already has a run in it. Choose another `out`. Nothing was sent.")
     before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
     contract = Contract(
-        federation=federation,
-        run=before["run"] if before else f"{file.protocol}-{uuid.uuid4().hex[:8]}",
-        protocol=file.protocol,
-        settings=dataclasses.asdict(config),
+        federation=federation, run=before["run"] if before else f"{file.protocol}-{uuid.uuid4().hex[:8]}",
+        protocol=file.protocol, settings=dataclasses.asdict(config),
         schemas={name: digest_of(schema) for name, schema in schemas.items()},
         columns={name: columns_of(schema) for name, schema in schemas.items()},
         budgets={name: section.budget() for name, section in file.parties.items()},
-    )
+    )  # fmt: skip
     if before is not None and before != json.loads(contract.text):
         raise ArtefactError(
             f"{out} holds a run under another contract: settings, schemas, budgets or parties have changed since. "

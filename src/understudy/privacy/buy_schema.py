@@ -126,19 +126,9 @@ def quote(kinds: Kinds, *, epsilon: float, delta: float, gaussian: bool = False)
 
 
 def buy_schema(
-    source: Source,
-    kinds: Kinds,
-    ledger: Ledger,
-    *,
-    epsilon: float,
-    delta: float,
-    run: str,
-    rng: Rng,
-    person: str | None = None,
-    name: str | None = None,
-    stated_at: float | None = None,
-    gaussian: bool = False,
-) -> Schema:
+    source: Source, kinds: Kinds, ledger: Ledger, *, epsilon: float, delta: float, run: str, rng: Rng,
+    person: str | None = None, name: str | None = None, stated_at: float | None = None, gaussian: bool = False,
+) -> Schema:  # fmt: skip
     """A public schema of a file or a DataFrame; what was not declared is bought for (ε, δ).
 
     Its note says the price; as part of a run, at the run's own δ, `stated_at`.

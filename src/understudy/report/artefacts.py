@@ -102,26 +102,35 @@ def load_artefacts(folder: str | Path) -> Artefacts:
     folder = Path(folder)
     missing: dict[str, str] = {}
 
-    def piece(name: str, read: Callable[[Path], T]) -> T | None:
+    def piece(name: str, read: Callable[[Path], T], fits: Callable[[T], bool] = bool, said: str = "") -> T | None:
         try:
-            return read(folder / name)
+            body = read(folder / name)
+            if said and not fits(body):
+                raise ValueError(said)
+            return body
         except FileNotFoundError:
             missing[name] = "it is not in the folder"
         except (OSError, ValueError, SchemaError, ImportError) as error:
             missing[name] = f"it cannot be read ({str(error).splitlines()[0][:200]})"
         return None
 
+    def table(name: str) -> dict[str, Any] | None:
+        return piece(name, read_json, lambda body: isinstance(body, dict), "it holds no table of keys")
+
+    def names_parties(body: Any) -> bool:
+        return isinstance(body.get("parties"), dict)
+
     home = "model" if (folder / "model").exists() and not (folder / "generator").exists() else "generator"
-    card = piece(f"{home}/card.json", _TABLE)
-    told = piece("run.json", _TABLE) or {}
-    described = piece(f"{home}/schema.toml", _schema)
+    card = table(f"{home}/card.json")
+    told = table("run.json") or {}
+    described, audited = piece(f"{home}/schema.toml", _schema), (folder / "audit.json").exists()
     pieces = Artefacts(
         folder=folder, card=card, described=described,
         drawn=None if home == "model" else _drawn(described, lambda name: piece(name, pd.read_parquet)),
-        privacy=piece("privacy.json", _TABLE) or (card or {}).get("privacy"),
-        transcript=piece("transcript.json", _ROWS),
-        audit=piece("audit.json", _AUDIT) if (folder / "audit.json").exists() else None,
-        settings=piece("run.toml", _RUN_FILE), run=str(told.get("run", "")),
+        privacy=table("privacy.json") or (card or {}).get("privacy"),
+        transcript=piece("transcript.json", read_json, _is_list_of_rows, "it holds no list of rows"),
+        audit=piece("audit.json", read_json, _is_audit, "it holds no audit") if audited else None,
+        settings=piece("run.toml", read_toml, names_parties, "it names no parties"), run=str(told.get("run", "")),
         rehearsed=bool(told.get("rehearsal", False)), model=home == "model", missing=missing,
     )  # fmt: skip
     if card is None and pieces.privacy is None and pieces.synthetic is None and told:
@@ -134,31 +143,12 @@ def load_artefacts(folder: str | Path) -> Artefacts:
     return pieces
 
 
-def _read(read: Callable[[Path], Any], fits: Callable[[Any], bool], said: str) -> Callable[[Path], Any]:
-    """A reader of what fits; ValueError says what anything else is."""
-
-    def checked(path: Path) -> Any:
-        if not fits(body := read(path)):
-            raise ValueError(said)
-        return body
-
-    return checked
+def _is_list_of_rows(body: Any) -> bool:
+    return isinstance(body, list) and all(isinstance(row, dict) for row in body)
 
 
-_TABLE = _read(read_json, lambda body: isinstance(body, dict), "it holds no table of keys")
-_RUN_FILE = _read(read_toml, lambda body: isinstance(body.get("parties"), dict), "it names no parties")
-_ROWS = _read(
-    read_json,
-    lambda body: isinstance(body, list) and all(isinstance(row, dict) for row in body),
-    "it holds no list of rows",
-)
-_AUDIT = _read(
-    read_json,
-    lambda body: (
-        isinstance(body, dict) and isinstance(body.get("views"), list) and {"claimed", "passed"} <= body.keys()
-    ),
-    "it holds no audit",
-)
+def _is_audit(body: Any) -> bool:
+    return isinstance(body, dict) and isinstance(body.get("views"), list) and {"claimed", "passed"} <= body.keys()
 
 
 def _schema(path: Path) -> Described:

@@ -65,13 +65,9 @@ class _Asked:
 
 
 def measure(
-    run: Artefacts,
-    *,
-    parties: Sequence[str] | None = None,
-    tables: Mapping[str, Any] | None = None,
-    holdout: Source | None = None,
-    target: str | None = None,
-) -> Measured:
+    run: Artefacts, *, parties: Sequence[str] | None = None, tables: Mapping[str, Any] | None = None,
+    holdout: Source | None = None, target: str | None = None,
+) -> Measured:  # fmt: skip
     """Compare the synthetic rows with the real rows that can be read here."""
     if run.model:
         return Measured(reason="the run trained a model and made no synthetic rows.")
@@ -119,17 +115,10 @@ def _of_tables(run: Artefacts, schema: Any, sources: Sources, asked: "_Asked") -
         wide = others.schema
     own = asked.target is None and run.target in found.schema.names
     comparison = compare(
-        found.real,
-        run.synthetic,  # type: ignore[arg-type]
-        wide,
-        holdout=unseen,
-        outsiders=found.outsiders if unseen is None else (),
-        owners=found.owners,
-        target=run.target if own else asked.target,
-        people=(found.people, strangers),
-        notes=found.notes,
-        losses=found.losses,
-    )
+        found.real, cast(Any, run.synthetic), wide, holdout=unseen, outsiders=found.outsiders if unseen is None else (),
+        owners=found.owners, target=run.target if own else asked.target, people=(found.people, strangers),
+        notes=found.notes, losses=found.losses,
+    )  # fmt: skip
     return Measured(comparison=comparison)
 
 
@@ -153,12 +142,8 @@ def _require_readable(sources: Mapping[str, Any], databases: bool) -> None:
 
 
 _MEASURED: dict[str, Callable[[Artefacts, Any, Sources, _Asked], Measured]] = {
-    "table": _of_tables,
-    "image": _of_arrays,
-    "series": _of_arrays,
-    "visits": _of_people,
-    "several-visits": _of_people,
-}
+    "table": _of_tables, "image": _of_arrays, "series": _of_arrays, "visits": _of_people, "several-visits": _of_people,
+}  # fmt: skip
 
 
 def timelines(run: Artefacts, parties: Sequence[str] | None = None) -> "dict[str, Timeline | str]":
@@ -186,15 +171,9 @@ def _schema(run: Artefacts, schema: Schema, party: str) -> Schema:
 
 
 def compared(
-    real: Path,
-    synthetic: Path,
-    schema: Path,
-    *,
-    holdout: Path | None = None,
-    target: str | None = None,
-    another: bool = False,
-    page: bool = False,
-) -> tuple[list[str], Comparison | People | None]:
+    real: Path, synthetic: Path, schema: Path, *, holdout: Path | None = None, target: str | None = None,
+    another: bool = False, page: bool = False,
+) -> tuple[list[str], Comparison | People | None]:  # fmt: skip
     """Two sets of rows side by side, for `understudy evaluate`: lines, and what a page is made of, if there is one."""
     described = load_any(schema)
     if TABLE.describes(described):
@@ -246,19 +225,13 @@ def timeline(path: str | Path, run: str, party: Mapping[str, Any] | None, *, lin
             check, agrees = _check(charged, party if run else None)
             drawn = np.unique(np.linspace(0, len(entries) - 1, POINTS).round().astype(int))
             first, last = entries[0].when[:10], entries[-1].when[:10]
+            allows = f"{ledger.holder} allows {at_price(budget.epsilon, budget.delta)} against {budget.against}"
             return Timeline(
-                holder=ledger.holder,
-                points=tuple((entries[i].number, entries[i].total) for i in drawn),
-                limit=budget.epsilon,
-                entries=len(entries),
-                when=f"on {first}" if first == last else f"from {first} to {last}",
-                lines=tuple(map(_cells, merged[-lines:])),
-                earlier=max(0, len(merged) - lines),
-                summary=f"{ledger.holder} allows {at_price(budget.epsilon, budget.delta)} against {budget.against}; "
-                f"{at_price(spent)} is spent.",
-                check=check,
-                agrees=agrees,
-            )
+                holder=ledger.holder, points=tuple((entries[i].number, entries[i].total) for i in drawn),
+                limit=budget.epsilon, entries=len(entries), lines=tuple(map(_cells, merged[-lines:])),
+                when=f"on {first}" if first == last else f"from {first} to {last}", check=check, agrees=agrees,
+                earlier=max(0, len(merged) - lines), summary=f"{allows}; {at_price(spent)} is spent.",
+            )  # fmt: skip
     except UnderstudyError as error:
         return str(error)
 

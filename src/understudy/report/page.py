@@ -30,7 +30,6 @@ from understudy.evaluate.comparison import Comparison, Shares, column_shares
 from understudy.evaluate.utility.association import pearson
 from understudy.evaluate.utility.second_opinion import NAMES as SECOND_OPINION
 from understudy.ground import durable
-from understudy.ground.check import readable
 from understudy.ground.errors import ArtefactError, PrivacyError, UnderstudyError
 from understudy.report import plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
@@ -105,54 +104,26 @@ def write_evaluation_page(comparison: Comparison | People, out: str | Path, *, n
 
 
 def _write(
-    path: Path,
-    now: datetime | None,
-    *,
-    private: bool,
-    real: Measured,
-    run: Artefacts | None = None,
-    books: Mapping[str, Timeline | str] | None = None,
-    title: str = "",
-) -> Path:
+    path: Path, now: datetime | None, *, private: bool, real: Measured, run: Artefacts | None = None,
+    books: Mapping[str, Timeline | str] | None = None, title: str = "",
+) -> Path:  # fmt: skip
     left = run or Artefacts()
     statement = left.privacy if sound(left) else None
     short = {name: b.check for name, b in (books or {}).items() if isinstance(b, Timeline) and not b.agrees}
     others = [] if real.people is None else people_findings(real.people)
     findings = verdict(real.comparison, statement, left.protocol, short, left.rehearsal, others)
     context = {
-        "private": private,
-        "rehearsal": left.rehearsal,
-        "title": title or (f"Run {left.run}" if left.run else "A run"),
+        "private": private, "rehearsal": left.rehearsal, "title": title or (f"Run {left.run}" if left.run else "A run"),
         "written": (now or datetime.now(UTC)).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
-        "facts": _facts(run, statement, real),
-        "findings": findings,
-        "headline": headline(findings),
-        "rules": RULES,
-        "omitted": OMITTED,
-        "kind": KINDS.get(left.kind, ""),
-        "run": run,
-        "privacy": None if statement is None else view.privacy(statement),
-        "books": books or {},
-        "reason": real.reason,
-        **_tables(real, left),
-        "people": None if real.people is None else laid_out(real.people),
+        "facts": _facts(run, statement, real), "findings": findings, "headline": headline(findings),
+        "kind": KINDS.get(left.kind, ""), "run": run,
+        "privacy": None if statement is None else view.privacy(statement), "books": books or {}, "reason": real.reason,
+        **_tables(real, left), "people": None if real.people is None else laid_out(real.people),
         "transcript": None if left.transcript is None else view.transcript(left.transcript, sizes=private),
-        "learning": view.learning(left.card) if left.model else [],
-        "audit": view.audit(left.audit),
-        "bars": error_bars(left),
-        "sheets": sheets(left, real.arrays),
-        "label_table": label_table(left, real.arrays),
-        "array_figures": [line for figure in real.figures for line in view.lines([figure])],
-        "settings": left.config,
-        "versions": _versions(),
-        "words": words,
-        "level": LEVEL,
-        "plots": plots,
-        "was_bought": was_bought,
-        "mark": mark,
-        "column_mark": column_mark,
-        "raw_mark": raw_mark,
-    }
+        "learning": view.learning(left.card) if left.model else [], "audit": view.audit(left.audit),
+        "bars": error_bars(left), "sheets": sheets(left, real.arrays), "label_table": label_table(left, real.arrays),
+        "array_figures": [line for figure in real.figures for line in view.lines([figure])], "settings": left.config,
+    }  # fmt: skip
     _save(path, _template().render(context), private)
     return path
 
@@ -182,21 +153,14 @@ def _tables(real: Measured, run: Artefacts) -> dict[str, Any]:
     known = bool(seen.columns) and any(f.value is not None for f in figures["cmd"])
     papers = [f for f in seen.figures if f.what.measure in ("avd", "cmd", *SECOND_OPINION)]
     return {
-        "comparison": comparison,
-        "marginals": view.lines(figures["avd"]),
-        "linear": view.lines(figures["cmd"]),
-        "strengths": view.lines(strengths),
-        "numbers": view.number_rows(comparison.shares),
-        "papers": view.lines(papers),
-        "maps": view.heat_maps(*matrices, seen.columns, owners) if known else [],
-        "pairs": view.furthest_pairs(comparison.pairs, owners),
-        "shares": comparison.shares,
-        "shown": min(plots.CELLS, len(seen.columns)),
-        "downstream": list(view.downstream(seen.figures)),
-        "attacks": list(view.attacks(comparison.attacks)),
-        "attacked": attack_finding(comparison.attacks),
+        "comparison": comparison, "marginals": view.lines(figures["avd"]), "linear": view.lines(figures["cmd"]),
+        "strengths": view.lines(strengths), "numbers": view.number_rows(comparison.shares),
+        "papers": view.lines(papers), "maps": view.heat_maps(*matrices, seen.columns, owners) if known else [],
+        "pairs": view.furthest_pairs(comparison.pairs, owners), "shares": comparison.shares,
+        "shown": min(plots.CELLS, len(seen.columns)), "downstream": list(view.downstream(seen.figures)),
+        "attacks": list(view.attacks(comparison.attacks)), "attacked": attack_finding(comparison.attacks),
         "closeness": view.closeness(comparison.closeness),
-    }
+    }  # fmt: skip
 
 
 def _synthetic_alone(run: Artefacts) -> dict[str, Any]:
@@ -247,9 +211,8 @@ def _versions() -> list[tuple[str, str]]:
 
 @cache
 def _template() -> jinja2.Template:
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        finalize=lambda value: readable(value) if type(value) is str else value,
+    pages = words.pages_in(
+        Path(__file__).parent, words=words, level=LEVEL, plots=plots, was_bought=was_bought, mark=mark, rules=RULES,
+        column_mark=column_mark, raw_mark=raw_mark, omitted=OMITTED, versions=_versions(),
     )  # fmt: skip
-    return environment.get_template("page.html")
+    return pages.get_template("page.html")

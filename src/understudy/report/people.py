@@ -50,25 +50,16 @@ class People:
 
 
 def compare_people(
-    real: Mapping[str, pd.DataFrame],
-    synthetic: Mapping[str, pd.DataFrame],
-    schema: VisitSchema | SeveralVisits,
-    *,
+    real: Mapping[str, pd.DataFrame], synthetic: Mapping[str, pd.DataFrame], schema: VisitSchema | SeveralVisits, *,
     holdout: Any = None,
-) -> People:
+) -> People:  # fmt: skip
     """Real people beside drawn ones: tables by their names, as `visit_tables` reads them."""
     found = people_figures(dict(real), dict(synthetic), schema, holdout=holdout)
-    attacks = tuple(one for one in found if isinstance(one, Attack))
-    return People(
-        figures=tuple(one for one in found if isinstance(one, Figure)),
-        attacks=attacks or (Attack.absent(What("mia"), NO_OUTSIDERS),),
-        shares=people_shares(schema, synthetic, real),
-        sizes={
-            f"{what} {name}": len(frame)
-            for what, tables in (("real", real), ("synthetic", synthetic))
-            for name, frame in tables.items()
-        },
-    )
+    attacks = tuple(one for one in found if isinstance(one, Attack)) or (Attack.absent(What("mia"), NO_OUTSIDERS),)
+    figures = tuple(one for one in found if isinstance(one, Figure))
+    both = {"real": real, "synthetic": synthetic}
+    sizes = {f"{what} {name}": len(frame) for what, tables in both.items() for name, frame in tables.items()}
+    return People(figures=figures, attacks=attacks, shares=people_shares(schema, synthetic, real), sizes=sizes)
 
 
 def all_people(

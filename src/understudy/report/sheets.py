@@ -46,7 +46,7 @@ def sheets(run: Artefacts, real: ArrayTable[ArraySchema] | None = None) -> list[
     """Some rows of each class of the first label, or of all; for their holder, `real` ones below."""
     if run.arrays is None or run.synthetic is None:
         return []
-    schema: Any = kind_of(run.arrays).as_drawn(run.arrays)
+    schema: Any = run.arrays.as_drawn()
     drawing = _DRAWN[schema.kind]
     try:
         found: ArrayTable[Any] = schema.read(drawing.some(run.synthetic, schema))
@@ -98,7 +98,7 @@ def drawn_arrays(run: Artefacts) -> dict[str, pd.DataFrame]:
     if run.arrays is None or run.synthetic is None:
         return {}
     kind = kind_of(run.arrays)
-    rows = _DRAWN[kind.name].one_each(run.synthetic, kind.as_drawn(run.arrays))
+    rows = _DRAWN[kind.name].one_each(run.synthetic, run.arrays.as_drawn())
     return {} if rows is None else {kind.plural: rows}
 
 

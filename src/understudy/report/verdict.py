@@ -55,13 +55,9 @@ class Finding:
 
 
 def verdict(
-    comparison: Comparison | None,
-    privacy: Mapping[str, Any] | None,
-    protocol: str = "",
-    short: Mapping[str, str] | None = None,
-    rehearsal: str = "",
-    others: Sequence[Finding] = (),
-) -> tuple[Finding, ...]:
+    comparison: Comparison | None, privacy: Mapping[str, Any] | None, protocol: str = "",
+    short: Mapping[str, str] | None = None, rehearsal: str = "", others: Sequence[Finding] = (),
+) -> tuple[Finding, ...]:  # fmt: skip
     """All findings: utility (`others`: of rows that are no table), attacks, price; `short` ledgers; a `rehearsal`
     first.
     """

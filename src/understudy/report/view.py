@@ -83,19 +83,11 @@ def heat_maps(
     if real is not None:
         maps = {"Real": (real, "in the real rows")} | maps
         maps["Difference"] = (difference, "synthetic minus real: a blank map is best")
-    return [
-        (
-            title,
-            meaning,
-            plots.heat(
-                matrix[np.ix_(chosen, chosen)],
-                kept,
-                [(owners or {}).get(name) for name in kept],
-                f"{title}: correlation of each pair of columns {meaning}",
-            ),
-        )
-        for title, (matrix, meaning) in maps.items()
-    ]
+    whose, drawn = [(owners or {}).get(name) for name in kept], []
+    for title, (matrix, meaning) in maps.items():
+        label = f"{title}: correlation of each pair of columns {meaning}"
+        drawn.append((title, meaning, plots.heat(matrix[np.ix_(chosen, chosen)], kept, whose, label)))
+    return drawn
 
 
 def furthest_pairs(
@@ -105,17 +97,12 @@ def furthest_pairs(
     whose, seen = owners or {}, dict[tuple[str, str], Pair]()
     for pair in sorted(pairs, key=lambda pair: -abs(pair.synthetic - pair.real)):
         seen.setdefault((pair.one, pair.other), pair)
-    return [
-        (
-            pair.one,
-            pair.other,
-            " × ".join(dict.fromkeys(filter(None, (whose.get(pair.one), whose.get(pair.other))))),
-            words.STRENGTHS[pair.measure],
-            words.signed(pair.real),
-            words.signed(pair.synthetic),
-        )
-        for pair in [*seen.values()][:8]
-    ]
+    found = []
+    for pair in [*seen.values()][:8]:
+        parties = " × ".join(dict.fromkeys(filter(None, (whose.get(pair.one), whose.get(pair.other)))))
+        figures = words.STRENGTHS[pair.measure], words.signed(pair.real), words.signed(pair.synthetic)
+        found.append((pair.one, pair.other, parties, *figures))
+    return found
 
 
 def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
@@ -128,21 +115,16 @@ def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
         figures = {figure.what.measure: figure for figure in found.figures}
         kinds = {"zero_share": "zeros", "negative_share": "negative"}
         spike = f"exactly {found.shown(found.spike or 0.0)}"
-        rows.append(
-            {
-                "share": share,
-                "name": share.column.name,
-                "ks": number(figures["ks"].value),
-                "best": number(figures["ks"].floor),
-                "moved": number(figures["wasserstein"].value),
-                "quantiles": [(found.shown(real), found.shown(made)) for real, made in found.quantiles],
-                "shares": [
-                    (kinds.get(name, spike), f"{words.percent(real)} %", f"{words.percent(made)} %")
-                    for name, (real, made) in found.shares.items()
-                    if max(real, made) >= 0.005
-                ],
-            }
-        )
+        told = [
+            (kinds.get(name, spike), f"{words.percent(real)} %", f"{words.percent(made)} %")
+            for name, (real, made) in found.shares.items()
+            if max(real, made) >= 0.005
+        ]
+        rows.append({
+            "share": share, "name": share.column.name, "ks": number(figures["ks"].value), "shares": told,
+            "best": number(figures["ks"].floor), "moved": number(figures["wasserstein"].value),
+            "quantiles": [(found.shown(real), found.shown(made)) for real, made in found.quantiles],
+        })  # fmt: skip
     return rows
 
 
@@ -151,33 +133,23 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         several = len(statement["parties"]) > 1
         whom = {who: said for who, said in AGAINST.items() if several or who != "another_party"}
-        person = statement["person"]
-        exact = person.get("right_guesses", {})
-        return {
-            "adjacency": statement["adjacency"],
-            "accountant": statement["accountant"],
-            "same_people": bool(person["same_people"]) and several,
-            "one_release": bool(person.get("one_release")),
-            "most_holders": int(person.get("most_holders", 1)),
-            "delta": words.chance(person["delta"]),
-            "person": [
-                (
-                    said,
-                    shown(person["epsilon"][who]),
-                    words.best_guess(person["epsilon"][who], person["delta"], exact.get(who)),
-                )
-                for who, said in whom.items()
-            ]
-            + [
-                (str(said), shown(price), words.best_guess(price, person["delta"]))
-                for said, price in person.get("together", ())
-            ],
-            "parties": [_party(party, whom) for party in statement["parties"]],
-            "pure": any(p.get("epsilon_sum", {}).get("server") is not None for p in statement["parties"]),
+        person, parties = statement["person"], statement["parties"]
+        exact, prices = person.get("right_guesses", {}), person["epsilon"]
+
+        def cells(who: str, price: float | None, exact: float | None = None) -> tuple[str, str, str]:
+            return who, shown(price), words.best_guess(price, person["delta"], exact)
+
+        known = [cells(said, prices[who], exact.get(who)) for who, said in whom.items()]
+        together = [cells(str(said), price) for said, price in person.get("together", ())]
+        told = {key: [str(text) for text in statement[key]] for key in ("outside", "unguarded")}
+        return told | {
+            "adjacency": statement["adjacency"], "accountant": statement["accountant"],
+            "same_people": bool(person["same_people"]) and several, "one_release": bool(person.get("one_release")),
+            "most_holders": int(person.get("most_holders", 1)), "delta": words.chance(person["delta"]),
+            "person": known + together, "parties": [_party(party, whom) for party in parties],
+            "pure": any(p.get("epsilon_sum", {}).get("server") is not None for p in parties),
             "assumed": [str(text) for text in statement.get("assumed", ())],
-            "outside": [str(text) for text in statement["outside"]],
-            "unguarded": [str(text) for text in statement["unguarded"]],
-        }
+        }  # fmt: skip
     except DAMAGED:
         return None
 
@@ -187,24 +159,15 @@ def _party(party: Mapping[str, Any], whom: Mapping[str, str]) -> dict[str, Any]:
     if party["uses"]["outsider"] != party["uses"]["insider"]:
         sides = {"to an outsider: ": party["uses"]["outsider"], "to insiders: ": party["uses"]["insider"]}
     budget = party["budget"]
+    sums = party.get("epsilon_sum", {})
+    prices = [(party["epsilon"][who], party["epsilon_round"][who], sums.get(who)) for who in whom]
     return {
-        "name": party["name"],
-        "people": "not disclosed" if party["people"] is None else f"{party['people']:,}",
-        "delta": words.chance(party["delta"]),
-        "rounds": f"{party['rounds']:,}",
+        "name": party["name"], "people": "not disclosed" if party["people"] is None else f"{party['people']:,}",
+        "delta": words.chance(party["delta"]), "rounds": f"{party['rounds']:,}", "noise": party["noise"],
         "allowed": f"{words.at_price(budget['epsilon'], budget['delta'])} against {budget['against']}",
-        "rows": [
-            (
-                said,
-                shown(party["epsilon"][who]),
-                shown(party["epsilon_round"][who]),
-                shown(party.get("epsilon_sum", {}).get(who)),
-            )
-            for who, said in whom.items()
-        ],
+        "rows": [(said, *map(shown, three)) for said, three in zip(whom.values(), prices, strict=True)],
         "uses": [f"{side}{use['count']:,} × {use['words']}" for side, uses in sides.items() for use in uses],
-        "noise": party["noise"],
-    }
+    }  # fmt: skip
 
 
 def transcript(rows: Sequence[Mapping[str, Any]], *, sizes: bool) -> dict[str, list[dict[str, str]]] | None:
@@ -213,14 +176,11 @@ def transcript(rows: Sequence[Mapping[str, Any]], *, sizes: bool) -> dict[str, l
     try:
         for row in rows:
             cells = {
-                "party": str(row["party"]),
-                "meaning": re.sub("`([^`]*)`", r"“\1”", str(row.get("meaning", ""))),
-                "count": f"{row['count']:,}",
-                "down": words.size(row["down_bytes"]) if sizes else "",
-                "up": words.size(row["up_bytes"]) if sizes else "",
-                "paid": f"{row['paid']:,}" if row["paid"] else "–",
+                "party": str(row["party"]), "meaning": re.sub("`([^`]*)`", r"“\1”", str(row.get("meaning", ""))),
+                "count": f"{row['count']:,}", "down": words.size(row["down_bytes"]) if sizes else "",
+                "up": words.size(row["up_bytes"]) if sizes else "", "paid": f"{row['paid']:,}" if row["paid"] else "–",
                 "price": words.at_price(row["epsilon"]) if row["paid"] else "–",
-            }
+            }  # fmt: skip
             kinds.setdefault(str(row["ask"]), []).append(cells)
     except DAMAGED:
         return None
@@ -245,12 +205,9 @@ def audit(body: Mapping[str, Any] | None) -> dict[str, Any] | None:
             for one in body["views"]
         ]
         return {
-            "passed": bool(body["passed"]),
-            "claimed": words.at_price(body["claimed"], body["delta"]),
-            "views": views,
-            "confidence": f"{100 * body['confidence']:g} %",
-            "trials": f"{body['trials']:,}",
+            "passed": bool(body["passed"]), "claimed": words.at_price(body["claimed"], body["delta"]), "views": views,
+            "confidence": f"{100 * body['confidence']:g} %", "trials": f"{body['trials']:,}",
             "notes": [str(note) for note in body["notes"]],
-        }
+        }  # fmt: skip
     except DAMAGED:
         return None

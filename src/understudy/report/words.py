@@ -5,10 +5,15 @@ Figures have digits that a reader can hold in mind, and a privacy price is never
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from understudy.evaluate.figure import What
+from understudy.ground.check import readable
 from understudy.privacy.accounts.budget import right_at, shown
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 SETS = {1: "Single columns", 2: "Pairs of columns"}
 SCOPES = {"": "", "within": ", one party", "cross": ", across parties"}
@@ -93,6 +98,18 @@ CLOSENESS = {
     "nndr": "Nearest to second nearest, median ratio",
     "nndr_p5": "Nearest to second nearest, 5th percentile",
 }
+
+
+def pages_in(*folders: Path, **known: Any) -> "Environment":
+    """The pages in these folders; every text in them is escaped, and none turns a line around."""
+    import jinja2  # which a command starts without
+
+    pages = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=lambda value: readable(value) if type(value) is str else value,
+    )  # fmt: skip
+    pages.globals |= known
+    return pages
 
 
 def figure_name(what: What) -> str:

@@ -98,15 +98,9 @@ class Federation:
         self._hold(tables, schemas, budget, same_people, people_are_elsewhere, Path(ledgers), None)
 
     def _hold(
-        self,
-        tables: Mapping[str, Held],
-        schemas: Schemas | None,
-        budget: Budgets,
-        same_people: bool | None,
-        people_are_elsewhere: Iterable[str],
-        ledgers: Path | None,
-        seed: int | None,
-    ) -> None:
+        self, tables: Mapping[str, Held], schemas: Schemas | None, budget: Budgets, same_people: bool | None,
+        people_are_elsewhere: Iterable[str], ledgers: Path | None, seed: int | None,
+    ) -> None:  # fmt: skip
         plain_names(tables, "holder", nothing="Nothing was read or charged.")
         each, public = budgets(budget, tables), loaded_schemas(schemas or {})
         self.same_people = _have_same_people(tables, public, same_people)

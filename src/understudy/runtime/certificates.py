@@ -85,15 +85,9 @@ def key_mark(key: PublicKey) -> str:
 
 
 def issue(
-    name: str,
-    federation: str,
-    key: PublicKey,
-    signer: PrivateKey,
-    use: x509.ObjectIdentifier | None,
-    *,
-    days: int,
+    name: str, federation: str, key: PublicKey, signer: PrivateKey, use: x509.ObjectIdentifier | None, *, days: int,
     host: x509.GeneralName | None = None,
-) -> bytes:
+) -> bytes:  # fmt: skip
     """A certificate; with no `use` it is the authority's own."""
     now = datetime.now(UTC)
     subject = x509.Name(

@@ -170,15 +170,9 @@ class Policy:
         return cls(**values)
 
     def check(
-        self,
-        contract: Contract,
-        party: str,
-        *,
-        schema: str,
-        people: int,
-        spent: float,
+        self, contract: Contract, party: str, *, schema: str, people: int, spent: float,
         columns: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """PartyError if this contract is not for this party as the holder allows it, and what to do then.
 
         It is added to the price of the run as it stands, which is more than the two compose to at the same δ's: the

@@ -61,7 +61,6 @@ class Binned(Column):
 
     @property
     def unbounded(self) -> bool:
-        """Whether no bounds are declared."""
         return self.low is None
 
     @cached_property

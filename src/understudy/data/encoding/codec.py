@@ -1,14 +1,14 @@
 """Rows to levels and back, by the public schema alone: nothing is fitted.
 
-A row becomes one code per column (which level), or a one-hot vector: a block per column, side by side,
-in which the last slot of a nullable column stands for "missing". Decoding draws a number or a day evenly
-inside its bin, so that encode ∘ decode ∘ encode = encode.
+A row becomes one code per column (which level), or a one-hot vector: a block per column, side by side, in which the
+last slot of a nullable column stands for "missing". Decoding draws a number or a day evenly inside its bin, so that
+encode ∘ decode ∘ encode = encode.
 
-Guarantee: the encoding of a row depends on that row and the schema alone, so encoding costs no privacy
-and one person moves only the person's own rows.
-Edges: a value outside the declared domain, or missing where none may be, is an error and nothing is
-encoded; the person column is left out; a column that the schema does not know is ignored; the time of a
-day, and what is finer than the resolution of a time, is dropped.
+Guarantee: the encoding of a row depends on that row and the schema alone, so encoding costs no privacy and one person
+moves only the person's own rows.
+Edges: a value outside the declared domain, or missing where none may be, is an error and nothing is encoded; the
+person, and a column that the schema does not know, are left out; what is finer than a day, or a time's resolution, is
+dropped.
 """
 
 from collections.abc import Iterable
@@ -41,8 +41,6 @@ class Uniform(Protocol):
 
 @dataclass(frozen=True)
 class Codec:
-    """The encoding that a schema defines."""
-
     schema: Schema
 
     @cached_property
@@ -87,11 +85,9 @@ class Codec:
         return cut(self.schema.columns[j], cuts)
 
     def labels(self, j: int) -> list[Any]:
-        """What stands for each level of column `j` in a table of answers."""
         return labels_of(self.schema.columns[j])
 
     def encode(self, frame: pd.DataFrame, device: torch.device | str = "cpu") -> Tensor:
-        """Rows as one-hot vectors, float32, (rows, width)."""
         if torch.device(device).type == "cpu":
             return self.one_hot(self.codes(frame))
         return self.one_hot(self._by_column(frame).T, device)  # a view, which a GPU turns faster
@@ -112,9 +108,8 @@ class Codec:
         inside = np.full(codes.shape, 0.5)
         if rng is not None and any(binned):
             inside[:, binned] = rng.uniform(len(codes), sum(binned)).cpu().numpy()
-        return pd.DataFrame(
-            {column.name: values_of(column, codes[:, j], inside[:, j]) for j, column in enumerate(self.schema.columns)}
-        )
+        every = enumerate(self.schema.columns)
+        return pd.DataFrame({column.name: values_of(column, codes[:, j], inside[:, j]) for j, column in every})
 
     def sample_codes(self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform) -> Codes:
         """Draw one level per column from the weights in its block, by inversion. A slot of weight 0 is never drawn.

@@ -41,8 +41,6 @@ Label = Category | bool
 
 
 class Features(Protocol):
-    """The public rule, for tables or for arrays."""
-
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one row's features."""
@@ -249,8 +247,6 @@ class _Unlabelled:
 
 @dataclass(frozen=True)
 class Slots(_Unlabelled):
-    """Every column of a table."""
-
     schema: Schema
 
     @cached_property
@@ -279,8 +275,6 @@ class Slots(_Unlabelled):
 
 @dataclass(frozen=True)
 class Values(_Unlabelled):
-    """Series or images."""
-
     schema: ArraySchema
 
     @property

@@ -2,20 +2,17 @@
 
 A number whose bins are not declared has two resolutions. Its *levels*, on which pairs of columns are measured, are few
 and are chosen from what was released (`data.encoding.levels`); its *fine cells*, on which the column is measured by
-itself, are many and follow from the declared bounds. So nobody has to think about bins, and bounds may be far too wide.
+itself, are many and follow from the declared bounds, which may be far too wide.
 
 One grid serves all scales. Whole numbers and days have a cell each while there are no more than `MOST` of them. Where
 there are more, and for reals, cells are even on the scale of asinh(x/unit): near zero they are even, far from it a
-fixed share of the value, and between two bounds of one sign that lie near each other they are nearly even. Zero, and
-every number of two digits followed or led by zeros (12, 0.5, 40,000), is a cell of its own where it lies within the
-bounds: people and forms like round numbers.
+fixed share of the value. Zero, and every number of two digits followed or led by zeros (12, 0.5, 40,000), is a cell of
+its own where it lies within the bounds: people and forms like round numbers.
 
-*Ends.* A fine cell may hold many numbers, and a tree of cells is too noisy to tell how each of them ends, as prices do:
-4.99 and 20.00 are frequent, 4.37 and 20.13 are not. A column with `ends = true` therefore has one table more, of the
-last decimals alone, 10 cells or 100: how many people's number ends like this, whatever it begins with. A drawn number
-is then moved by less than a unit, and within its level, to one that ends as the table says. Zero, and a round number
-whose cell lies among longer ones, was counted by itself. What is drawn there stays as it is, and its people are taken
-off the table.
+*Ends.* A tree of cells is too noisy to tell how each number ends, as prices do. A column with `ends = true` therefore
+has one table more, of the last decimals alone, 10 cells or 100. A drawn number is then moved by less than a unit, and
+within its level, to one that ends as the table says. Zero, and a round number whose cell lies among longer ones, was
+counted by itself: what is drawn there stays as it is, and its people are taken off the table.
 
 Guarantee: cells, and the end of a number, depend on the public schema and that number alone.
 Edges: declared bins, categories, booleans and up to `DEFAULT_BINS` whole numbers or days stay as they are. A table of
@@ -28,11 +25,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.column import DEFAULT_BINS, Binned, Column, Date, Datetime, Integer, Ordinal, Real
-from understudy.data.encoding.values import Codes, numbers_of
+from understudy.data.encoding.values import Cells, Codes, Floats, numbers_of
 from understudy.data.schema import Schema
 
 Steps = NDArray[np.int64]  # numbers, in units of the last decimal
@@ -57,7 +53,7 @@ def fine_schema(schema: Schema) -> Schema:
     return replace(schema, columns=tuple(_fine(column, most) for column in schema.columns))
 
 
-def cell_edges(column: Column) -> NDArray[np.float64]:
+def cell_edges(column: Column) -> Floats:
     """Between which values each fine cell of a column of `fine_schema` lies; of categories, their places."""
     if isinstance(column, Binned):
         return column.edges.astype(np.float64)
@@ -118,35 +114,23 @@ def _fine(column: Column, most: int) -> Column:
             return replace(column, bins=_values(column))
         return replace(column, bins=_between(_whole(column.low, column.high, most), column.low, column.high))
     assert isinstance(column, Real)
-    if column.decimals is not None:
-        return replace(column, bins=_decimal_edges(column, most), ends=False)
-    unit, low, high = _unit(column), column.low, column.high
+    if column.decimals is not None:  # as of whole numbers, in units of the last one: every cell holds such a number
+        (first, last), scale = _steps(column), 10.0**column.decimals
+        steps = range(first, last + 1) if last - first < most else _whole(first, last, most)
+        decimals = {step / scale for step in steps}
+        return replace(column, bins=_between(decimals, first / scale, column.high, column.low), ends=False)
+    low, high = column.low, column.high
+    unit = max(_UNIT * float(max(abs(low), abs(high))), _LEAST)
     round_numbers = [low, *_round_numbers(low, high, unit, most)]  # bounds that were found are round, too
     points = {point: math.nextafter(point, math.inf) for point in round_numbers} | {0.0: _LEAST}
     reals = set(_spread(low, high, most, unit, len(points)).tolist()) | {*points, *points.values()}
     return replace(column, bins=_between(reals, low, high))
 
 
-def _unit(column: Binned) -> float:
-    """Nearer to zero than this, cells are even."""
-    if not isinstance(column, Real):
-        return 1.0
-    if column.decimals is not None:
-        return 10.0**-column.decimals
-    return max(_UNIT * float(max(abs(column.low), abs(column.high))), _LEAST)
-
-
 def _steps(column: Real) -> tuple[int, int]:
     """The least and the greatest number with so many decimals, in units of the last one."""
     scale = 10.0 ** (column.decimals or 0)
     return math.ceil(column.low * scale), math.floor(column.high * scale)
-
-
-def _decimal_edges(column: Real, most: int) -> tuple[float, ...]:
-    """As of whole numbers, in units of the last decimal: every cell holds a number that can be drawn."""
-    (first, last), scale = _steps(column), 10.0 ** (column.decimals or 0)
-    steps = range(first, last + 1) if last - first < most else _whole(first, last, most)
-    return _between({step / scale for step in steps}, first / scale, column.high, column.low)
 
 
 def _whole(low: int, high: int, most: int) -> set[int]:
@@ -168,7 +152,7 @@ def _round_numbers(low: float, high: float, least: float, most: int) -> list[flo
     return []
 
 
-def _spread(low: float, high: float, most: int, unit: float, points: int) -> NDArray[np.float64]:
+def _spread(low: float, high: float, most: int, unit: float, points: int) -> Floats:
     """Edges that are even on the scale of asinh(x/unit); so many points among them have two edges more."""
     cells = max(1, min(most, _SPREAD) - 2 * points)
     return np.asarray(unit * np.sinh(np.linspace(math.asinh(low / unit), math.asinh(high / unit), cells + 1)))
@@ -184,7 +168,7 @@ def end_cells(column: Column) -> int:
     return 10**column.decimals if isinstance(column, Real) and column.ends and column.decimals else 0
 
 
-def ends_of(column: Real, values: "pd.Series[Any]") -> Codes:
+def ends_of(column: Real, values: Cells) -> Codes:
     """The end of each number, and `end_cells` for a missing one."""
     cells, numbers = end_cells(column), numbers_of(column, values)
     there = np.isfinite(numbers)
@@ -192,28 +176,31 @@ def ends_of(column: Real, values: "pd.Series[Any]") -> Codes:
     return np.where(there, found, cells).astype(np.int32)
 
 
-def counted_apart(fine: Real, groups: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which fine cells' numbers stay as they are: those of one number that is zero, a level, or among longer cells."""
-    first, last = fine.steps(fine.edges)
+def moved_to_ends(
+    fine: Column, group: Codes, weights: Floats, table: Floats, values: Cells, cells: Codes, draws: Floats
+) -> Cells:
+    """Numbers that were drawn in these fine cells, moved within their levels to end as the table says; `group` and
+    `weights` are of all fine cells."""
+    assert isinstance(fine, Real)
+    (first, last), level, every = fine.steps(fine.edges), group[: fine.levels], np.arange(fine.levels)
+    # What was counted apart stays as it is: one number that is zero, a level, or among longer cells.
     single = first == last
     beside = np.concatenate([[True], single, [True]])
-    level = groups[: fine.levels]
-    alone = (np.bincount(level)[level] == 1) | (first == 0) | ~(beside[:-2] | beside[2:])
-    return np.asarray(single & alone)
+    apart = single & ((np.bincount(level)[level] == 1) | (first == 0) | ~(beside[:-2] | beside[2:]))
+    taken = np.bincount(np.abs(first[apart]) % len(table), weights[: fine.levels][apart], len(table))
+    moves = np.flatnonzero(cells < fine.levels)  # those that have a value
+    moves = moves[~apart[cells[moves]]]
+    begin, end = np.full(group.max() + 1, fine.levels - 1), np.zeros(group.max() + 1, dtype=int)
+    np.minimum.at(begin, level, every)  # a level's first cell, and its last
+    np.maximum.at(end, level, every)
+    unit, at = float(len(table)), level[cells[moves]]
+    steps = np.rint(values.to_numpy(np.float64, na_value=0.0)[moves] * unit).astype(np.int64)
+    own, found = np.clip(table - taken, 0, None), values.copy()
+    found.iloc[moves] = moved(steps, first[begin[at]], last[end[at]], own, draws[moves]) / unit
+    return found
 
 
-def left_to_ends(
-    fine: Real, table: NDArray[np.float64], weights: NDArray[np.float64], apart: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    """The table of ends without the people of cells that were counted apart."""
-    steps = np.abs(fine.steps(fine.edges)[0][apart]) % len(table)
-    taken = np.bincount(steps, weights=weights[: fine.levels][apart], minlength=len(table))
-    return np.clip(table - taken, 0, None)
-
-
-def moved_to_ends(
-    steps: Steps, first: Steps, last: Steps, table: NDArray[np.float64], draws: NDArray[np.float64]
-) -> Steps:
+def moved(steps: Steps, first: Steps, last: Steps, table: Floats, draws: Floats) -> Steps:
     """Each number moved to one that ends as `table` says, between `first` and `last` and on the same side of zero."""
     cells = len(table)
     below = steps < 0  # these end as their opposites do
@@ -226,5 +213,5 @@ def moved_to_ends(
     before, after = heap[start], heap[start + (high - low) + 1]
     target = np.minimum(before + draws * (after - before), np.nextafter(after, 0))
     found = np.searchsorted(heap, target, side="right") - 1
-    moved = np.where(after > before, low + found - start, at)
-    return np.where(below, -moved, moved)
+    there = np.where(after > before, low + found - start, at)
+    return np.where(below, -there, there)

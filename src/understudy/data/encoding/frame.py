@@ -161,7 +161,6 @@ class Frame:
         return np.concatenate([np.zeros((self.poses, flat.shape[1])), flat / UNIT])
 
     def describe(self) -> dict[str, Any]:
-        """Plain values that say the frame."""
         told = {"shape": list(self.shape), "sides": self.sides, "features": self.features}
         return told | ({"upright": True} if self.upright else {})
 

@@ -1,11 +1,8 @@
 """Levels that were bought: which fine cells of a column are one level, and how likely each of them is within it.
 
 Like a `Codec`, but with two resolutions (`data.encoding.fine`): rows are encoded by level, and a drawn level becomes a
-value by the released fine table within it. So a column by itself is right to the resolution of its fine cells, however
-few levels its pairs are measured on.
-
-A column whose `ends` were bought has a table of these besides, and a drawn number is moved to end as it says
-(`data.encoding.fine`).
+value by the released fine table within it, which ends as the table of `ends` says where one was bought. So a column by
+itself is right to the resolution of its fine cells, however few levels its pairs are measured on.
 
 Guarantee: levels and weights come from what was released; with them the encoding of a row depends on that row alone.
 Edges: levels of no weight are drawn evenly over their cells; anything that does not fit the schema → SchemaError.
@@ -22,18 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import Binned, Categorical, Real, shorten
+from understudy.data.column import Binned, Categorical, shorten
 from understudy.data.encoding.codec import Codec, Codes, Uniform
-from understudy.data.encoding.fine import (
-    counted_apart,
-    end_cells,
-    fine_schema,
-    is_bought,
-    is_tree,
-    left_to_ends,
-    moved_to_ends,
-)
-from understudy.data.encoding.values import Pieces
+from understudy.data.encoding.fine import end_cells, fine_schema, is_bought, is_tree, moved_to_ends
+from understudy.data.encoding.values import Cells, Floats, Pieces
 from understudy.data.schema import Schema
 from understudy.ground.errors import SchemaError
 
@@ -45,9 +34,9 @@ class Levels:
 
     schema: Schema
     groups: Sequence[NDArray[np.int32]]
-    weights: Sequence[NDArray[np.float64]]
+    weights: Sequence[Floats]
     # people by end, of columns that have them
-    ends: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
+    ends: Mapping[int, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sizes = self.fine.sizes
@@ -70,7 +59,6 @@ class Levels:
 
     @cached_property
     def fine(self) -> Codec:
-        """The encoding by fine cells."""
         return Codec(fine_schema(self.schema))
 
     @cached_property
@@ -82,14 +70,6 @@ class Levels:
         """The same levels as those of categories, for one-hot rows and for drawing."""
         columns = zip(self.schema.names, self.sizes, strict=True)
         return Codec(Schema(columns=tuple(Categorical(name=n, categories=tuple(range(size))) for n, size in columns)))
-
-    @property
-    def blocks(self) -> tuple[slice, ...]:
-        return self.slots.blocks
-
-    @property
-    def width(self) -> int:
-        return self.slots.width
 
     def codes(self, frame: pd.DataFrame) -> Codes:
         return merged(self.fine.codes(frame), self.groups)
@@ -107,38 +87,12 @@ class Levels:
             cells[:, j] = self._cells(j, codes[:, j], draws[:, j])
         frame = self.fine.decode(cells, rng)
         for j, table in self.ends.items():
-            name, draw = self.schema.names[j], rng.uniform(len(frame)).cpu().numpy()
-            frame[name] = self._ended(j, frame[name], table, codes[:, j], cells[:, j], draw)
+            name, draws = self.schema.names[j], rng.uniform(len(frame)).cpu().numpy()
+            own = self.fine.schema.columns[j], self.groups[j], self.weights[j]
+            frame[name] = moved_to_ends(*own, table, frame[name], cells[:, j], draws)
         return frame
 
-    def _ended(
-        self,
-        column: int,
-        values: "pd.Series[Any]",
-        table: NDArray[np.float64],
-        levels: NDArray[np.int32],
-        cells: NDArray[np.int32],
-        draws: NDArray[np.float64],
-    ) -> "pd.Series[Any]":
-        """Numbers drawn in these levels and fine cells, moved to end as the table says."""
-        fine, group = self.fine.schema.columns[column], self.groups[column]
-        assert isinstance(fine, Real)
-        apart = counted_apart(fine, group)
-        own = left_to_ends(fine, table, self.weights[column], apart)
-        moves = np.flatnonzero(cells < fine.levels)  # those that have a value
-        moves = moves[~apart[cells[moves]]]
-        first, last = fine.steps(fine.edges)
-        begin, end = np.full(self.sizes[column], fine.levels - 1), np.zeros(self.sizes[column], dtype=int)
-        # a level's first cell, and its last
-        np.minimum.at(begin, group[: fine.levels], np.arange(fine.levels))
-        np.maximum.at(end, group[: fine.levels], np.arange(fine.levels))
-        unit, at = float(len(table)), levels[moves]
-        steps = np.rint(values.to_numpy(np.float64, na_value=0.0)[moves] * unit).astype(np.int64)
-        found = values.copy()
-        found.iloc[moves] = moved_to_ends(steps, first[begin[at]], last[end[at]], own, draws[moves]) / unit
-        return found
-
-    def _cells(self, column: int, levels: NDArray[np.int32], draws: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _cells(self, column: int, levels: NDArray[np.int32], draws: Floats) -> NDArray[np.int64]:
         """A fine cell of each level, by inversion: the draws pick a place in the level's own heap of weights."""
         group, size = self.groups[column], np.bincount(self.groups[column])
         order = np.argsort(group, kind="stable")  # cells, level by level
@@ -151,7 +105,7 @@ class Levels:
         place = np.clip(place, first[levels], (first + size - 1)[levels])
         return np.asarray(order[place])
 
-    def _shares(self, column: int) -> NDArray[np.float64]:
+    def _shares(self, column: int) -> Floats:
         """Each fine cell's share of its level."""
         group, weight = self.groups[column], self.weights[column]
         held, size = np.bincount(group, weights=weight), np.bincount(group)
@@ -160,8 +114,7 @@ class Levels:
 
     # What questions need of it (`answers`)
 
-    def known_levels(self, j: int, values: "pd.Series[Any]") -> Codes:
-        """The level of every value of column `j`, −1 where it is missing, whether or not it may be."""
+    def known_levels(self, j: int, values: Cells) -> Codes:
         cells = self.fine.known_levels(j, values)
         return np.where(cells < 0, np.int32(-1), self.groups[j][cells])
 

@@ -1,9 +1,7 @@
-"""Many people with a few rows each, ready to be trained on as one batch.
+"""Many people with a few rows each, ready to be trained on as one batch: a phone is a population of one person, a
+simulation of 50,000 phones one of 50,000.
 
-A phone is a population of one person, a simulation of 50,000 phones one of 50,000. How a row becomes features
-and a class is public and stands in `features`.
-
-Guarantee: what a person contributes depends on the person's own rows and the public rule alone.
+Guarantee: what a person contributes depends on the person's own rows and the public rule (`features`) alone.
 Edges: a person may have no rows; a population may not. A label outside the declared classes → SchemaError.
 """
 
@@ -19,10 +17,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from understudy.data.array_folder import rows_in
 from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures, tensor
 from understudy.data.encoding.values import starts_of
-from understudy.data.images import ImageSchema, load_images
+from understudy.data.images import ImageSchema
 from understudy.data.table import Table
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError, SchemaError
@@ -75,7 +74,7 @@ class Population:
             raise SchemaError(f"{len(rows):,} rows have {len(codes):,} labels. Nothing was read.")
         if people is None:
             sizes = _sizes(1 if rows_per_person is None else rows_per_person, len(rows))
-            return cls(features, np.arange(len(sizes)), rows, codes, _starts(sizes))
+            return cls(features, np.arange(len(sizes)), rows, codes, torch.from_numpy(starts_of(sizes)))
         if rows_per_person is not None or np.shape(people) != (len(rows),):
             raise ConfigError(
                 f"people must name the person of each of {len(rows):,} rows, and needs no rows_per_person. "
@@ -93,7 +92,8 @@ class Population:
         if (np.diff(who) < 0).any():
             order = torch.from_numpy(np.argsort(who, kind="stable"))
             rows, codes = rows[order], codes[order]
-        return cls(features, np.asarray(ids), rows, codes, _starts(np.bincount(who, minlength=len(ids))))
+        starts = starts_of(np.bincount(who, minlength=len(ids)))
+        return cls(features, np.asarray(ids), rows, codes, torch.from_numpy(starts))
 
     def one_row_each(self, people: Tensor, rng: Uniform) -> tuple[Tensor, Tensor]:
         """The place of one row of each of these people, drawn evenly among their own, and who has one: (people,) both.
@@ -159,16 +159,13 @@ def _sizes(rows_per_person: int | Sequence[int], rows: int) -> NDArray[np.int64]
     return sizes
 
 
-def _starts(sizes: NDArray[np.integer[Any]]) -> Tensor:
-    return torch.from_numpy(starts_of(sizes))
-
-
 def read_labelled_images(path: str | Path, schema: ImageSchema, *, target: str, labels: Sequence[Label]) -> Population:
     """The people of a .npz file, with images by this schema and, in the array `target`, the class of each."""
     path = Path(path)
-    images, people, classes = load_images(path, schema, target)
+    images, beside = rows_in(path, schema, target)
     pixels = schema.scaled(images, path.name)
     try:
-        return Population.from_arrays(pixels, classes[target], classes=labels, people=people)
+        people = beside.get(schema.person or "")
+        return Population.from_arrays(pixels, beside[target], classes=labels, people=people)
     except SchemaError as error:
         raise SchemaError(f"{path.name}: {error}") from None

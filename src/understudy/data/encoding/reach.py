@@ -41,7 +41,6 @@ _EMPTY = 1.0  # more against a cell with fewer people than a deviation of its no
 
 @lru_cache(maxsize=1024)
 def reach(column: Binned) -> Binned:
-    """The column with a bin for each of the public cells."""
     wide = widest(column)
     if isinstance(column, Date | Datetime):
         first = kinds.day_number(kinds.FIRST_DAY)
@@ -79,10 +78,9 @@ def within(schema: Schema, runs: Mapping[str, Run] | None = None) -> Schema:
     """The schema in which every column has bounds: those of its run, or the widest."""
     if not any(map(is_unbounded, schema.columns)):
         return schema
-    columns = tuple(
-        bounded(c, None if runs is None else runs[c.name]) if is_unbounded(c) else c for c in schema.columns
-    )
-    return replace(schema, columns=columns)
+    found = {c.name: None if runs is None else runs[c.name] for c in schema.columns if is_unbounded(c)}
+    columns = (bounded(c, found[c.name]) if is_unbounded(c) else c for c in schema.columns)
+    return replace(schema, columns=tuple(columns))
 
 
 def clipped(column: Binned, values: "pd.Series[Any]") -> "pd.Series[Any]":
@@ -104,9 +102,7 @@ def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
     return (rows - shift).clamp(min=0)
 
 
-def likely_run(
-    counts: Tensor, missing: Tensor | None, noise: float, total: float, sure: float = 0.0
-) -> tuple[int, int]:
+def likely_run(counts: Tensor, missing: Tensor | None, noise: float, total: float, sure: float = 0.0) -> Run:
     """The first and the last of the cells in which `total` people are, those without a value beside them. By
     likelihood, with one for each cell against it, and more for one with hardly anybody: all are inside, in whatever
     numbers, and nobody is outside. `sure`: the deviation of the total, which may be another one by as much as that

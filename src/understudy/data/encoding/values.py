@@ -7,10 +7,10 @@ piece has a share of it: 5/15 and 10/15. A piece that holds no number has none.
 Edges: a value outside the declared domain, or of another type → SchemaError.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from understudy.data.column import Binned, Boolean, Categorical, Column, Date, Datetime, Ordinal, Real
 
+Cells: TypeAlias = "pd.Series[Any]"  # of one column
+Floats = NDArray[np.float64]
 Codes = NDArray[np.int32]
 Numbers = NDArray[np.integer]
 Places = NDArray[np.int64]
@@ -26,7 +28,7 @@ _FINER = 64  # such a table has so many entries for an edge
 _STEPS = 3  # edges that it may leave to be compared with
 
 
-def codes_of(column: Column, values: "pd.Series[Any]") -> Codes:
+def codes_of(column: Column, values: Cells) -> Codes:
     """The level of each value. SchemaError where one lies outside the declared domain."""
     if isinstance(column, Boolean) and values.dtype == np.bool_:
         return values.to_numpy(np.int32)
@@ -38,13 +40,13 @@ def codes_of(column: Column, values: "pd.Series[Any]") -> Codes:
     return codes.astype(np.int32, copy=False)
 
 
-def found_levels(column: Column, values: "pd.Series[Any]") -> NDArray[np.integer]:
+def found_levels(column: Column, values: Cells) -> NDArray[np.integer]:
     """The level of each value, −1 where there is none."""
     missing, levels = pd.isna(values.array), _levels(column, values)
     return np.where(missing, column.levels if column.nullable else -1, levels) if missing.any() else levels
 
 
-def is_within(column: Binned, values: "pd.Series[Any]") -> bool:
+def is_within(column: Binned, values: Cells) -> bool:
     """Whether all are there, within the bounds, and whole where they have to be."""
     numbers = _numbers(column, values)
     whole = column.edges.dtype.kind == "i"
@@ -53,7 +55,7 @@ def is_within(column: Binned, values: "pd.Series[Any]") -> bool:
     return not whole or values.dtype.kind in "iu" or bool((numbers == np.floor(numbers)).all())
 
 
-def _levels(column: Column, values: "pd.Series[Any]") -> NDArray[np.integer]:
+def _levels(column: Column, values: Cells) -> NDArray[np.integer]:
     """The same of values that are there."""
     if isinstance(column, Categorical) and isinstance(column.categories[0], str):
         return _texts(column.categories).get_indexer(pd.Index(values, dtype=object))
@@ -88,7 +90,7 @@ def _texts(categories: tuple[Any, ...]) -> "pd.Index[Any]":
 
 
 @lru_cache(maxsize=256)
-def _in_order(known: tuple[Any, ...]) -> tuple[NDArray[np.float64], NDArray[np.integer]]:
+def _in_order(known: tuple[Any, ...]) -> tuple[Floats, NDArray[np.integer]]:
     numbers = np.array(known, dtype=np.float64)
     order = numbers.argsort()
     return numbers[order], order
@@ -113,7 +115,7 @@ class _Places:
         self.steps = min(_STEPS, int(more.max()))
         self.crowded, self.inner = more > self.steps, np.append(inner, np.inf)
 
-    def __call__(self, numbers: NDArray[np.float64]) -> Codes:
+    def __call__(self, numbers: Floats) -> Codes:
         if self.plain:
             return np.asarray(numbers - self.low, dtype=np.int32)
         bits = (_rank(numbers + 0.0) >> self.shift) - self.first_bits  # −0 is 0
@@ -125,13 +127,13 @@ class _Places:
         return places
 
 
-def _rank(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+def _rank(numbers: Floats) -> Places:
     """The bits of numbers as whole numbers in the same order."""
     bits = numbers.view(np.int64)
     return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
 
 
-def _ranked(ranks: NDArray[np.int64]) -> NDArray[np.float64]:
+def _ranked(ranks: Places) -> Floats:
     return (ranks ^ ((ranks >> 63) & np.int64(2**63 - 1))).view(np.float64)
 
 
@@ -140,14 +142,14 @@ def _places(column: Binned) -> _Places:
     return _Places(column.edges)
 
 
-def _place_among(known: tuple[Any, ...], numbers: NDArray[np.float64]) -> NDArray[np.integer]:
+def _place_among(known: tuple[Any, ...], numbers: Floats) -> NDArray[np.integer]:
     """Where each number stands among these, −1 where it does not."""
     ordered, order = _in_order(known)
     near = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
     return np.where(ordered[near] == numbers, order[near], -1)
 
 
-def _numbers(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
+def _numbers(column: Column, values: Cells) -> Floats:
     if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf":
         return values.to_numpy().astype(np.float64)
     try:
@@ -156,7 +158,7 @@ def _numbers(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
         raise column.error(f"holds values that are not numbers ({values.dtype}). Nothing was encoded.") from None
 
 
-def _moments(column: Date | Datetime, values: "pd.Series[Any]") -> NDArray[np.float64]:
+def _moments(column: Date | Datetime, values: Cells) -> Floats:
     """Days, or the column's steps, since 1970-01-01."""
     try:
         dates = isinstance(values.dtype, np.dtype) and values.dtype.kind == "M"
@@ -167,7 +169,7 @@ def _moments(column: Date | Datetime, values: "pd.Series[Any]") -> NDArray[np.fl
     return np.where(np.isnat(stamps), np.nan, np.floor(stamps.astype(np.int64) / step))
 
 
-def numbers_of(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
+def numbers_of(column: Column, values: Cells) -> Floats:
     """Values that have an order, as numbers that have the same; NaN where one is missing."""
     if isinstance(column, Date | Datetime):
         return _moments(column, values)
@@ -184,7 +186,7 @@ class Pieces:
 
     column: Column
     level: NDArray[np.int32]
-    share: NDArray[np.float64]
+    share: Floats
     edges: NDArray[Any] | None = None
 
     @property
@@ -192,9 +194,12 @@ class Pieces:
         """How many pieces hold values, without the missing one."""
         return len(self.level) - self.column.nullable
 
-    def values(self, pieces: Numbers, inside: NDArray[np.float64]) -> "pd.Series[Any]":
+    def values(self, pieces: Numbers, inside: Floats) -> Cells:
         """A value of each piece; `inside` ∈ [0, 1) says where in it a number lies."""
         return values_of(self.column, pieces, inside, self.edges)
+
+
+Pieced = Mapping[int, Pieces]  # the columns that are in pieces, by number
 
 
 def cut(column: Column, cuts: Iterable[float] = ()) -> Pieces:
@@ -220,9 +225,7 @@ def _sizes(column: Binned, edges: NDArray[Any]) -> NDArray[Any]:
     return last - first + 1
 
 
-def values_of(
-    column: Column, codes: Numbers, inside: NDArray[np.float64], edges: NDArray[Any] | None = None
-) -> "pd.Series[Any]":
+def values_of(column: Column, codes: Numbers, inside: Floats, edges: NDArray[Any] | None = None) -> Cells:
     """The values of the levels, or of the pieces between `edges`; `inside` ∈ [0, 1) says where in one a value lies."""
     if isinstance(column, Binned) and edges is None:
         edges = column.edges
@@ -255,7 +258,7 @@ def labels_of(column: Column) -> list[Any]:
     return [*own, None] if column.nullable else own
 
 
-def typed(column: Column, values: NDArray[Any], missing: NDArray[np.bool_]) -> "pd.Series[Any]":
+def typed(column: Column, values: NDArray[Any], missing: NDArray[np.bool_]) -> Cells:
     """Values in the column's own dtype: text as it is, booleans from 0 and 1, all else from numbers. Dates come from
     days since 1970, times from the column's steps since then."""
     gap: Any = None if values.dtype == object else 0
@@ -282,7 +285,7 @@ def dtype(column: Column) -> "str | pd.CategoricalDtype":
     return {"bool": "boolean", "int64": "Int64"}.get(plain, plain) if column.nullable else plain
 
 
-def places_of(pieces: Pieces, values: "pd.Series[Any]") -> NDArray[np.integer]:
+def places_of(pieces: Pieces, values: Cells) -> NDArray[np.integer]:
     """The piece in which each value lies; the last of them for one that is missing, whether or not it may be."""
     column = pieces.column
     if pieces.edges is None:

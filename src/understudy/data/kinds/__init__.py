@@ -1,8 +1,8 @@
 """One object for each kind of rows: tables, images, series, people with events; and of generators what these are side
-by side. What is done in another way for another kind is a method of the object, and nobody else asks which kind it is.
+by side.
 
-A new kind is a class here and a name in `BROUGHT`, and above a file or an entry under its name: how it is drawn
-(`generators.kinds`), compared (`report.compared`), measured for a page (`report.measure`) and pooled
+A new kind is a class here and a name in `BROUGHT`, and above an entry under its name: how it is drawn
+(`generators.drawings`), compared (`report.compared`), measured for a page (`report.measure`) and pooled
 (`protocols.sgde.kinds`), as far as it is.
 
 A mixed schema has `kind = "mixed"` at the top and a table of `parts`: each party's schema, as it is kept by itself. A
@@ -51,6 +51,7 @@ from understudy.ground.errors import SchemaError, UtilityWarning
 if TYPE_CHECKING:
     from understudy.data.encoding.population import Population
 
+From = Source | TwoSources
 _MORE = 5  # events of the person who is made up to have more than count
 
 
@@ -70,7 +71,6 @@ class VisitKind(Kind[VisitSchema, Visits]):
         return rows
 
     def check(self, source: Any, schema: VisitSchema) -> tuple[list[Violation], list[str]]:
-        """How many people there are, and whose events are cut."""
         rows, most = self.read(source, schema), schema.most_events
         said = [f"{rows.rows:,} people, {int((rows.numbers == 0).sum()):,} of them without events."]
         if more := int((rows.numbers > most).sum()):
@@ -152,21 +152,14 @@ def one_kind_of_row(schema: PublicSchema) -> AnySchema:
 
 
 @overload
-def read_rows(
-    source: Source | TwoSources, schema: AnySchema, name: str | None = None, *, one_row_each: bool = True
-) -> Rows: ...
+def read_rows(source: From, schema: AnySchema, name: str | None = None, *, one_row_each: bool = True) -> Rows: ...
 
 
 @overload
-def read_rows(
-    source: Source | TwoSources, schema: PublicSchema, name: str | None = None, *, one_row_each: bool = True
-) -> AnyRows: ...
+def read_rows(source: From, schema: PublicSchema, name: str | None = None, *, one_row_each: bool = True) -> AnyRows: ...
 
 
-def read_rows(
-    source: Source | TwoSources, schema: PublicSchema, name: str | None = None, *, one_row_each: bool = True
-) -> AnyRows:
-    """Read rows of the schema's kind and check them."""
+def read_rows(source: From, schema: PublicSchema, name: str | None = None, *, one_row_each: bool = True) -> AnyRows:
     several = isinstance(source, Mapping) and not isinstance(source, pd.DataFrame)
     if several and not VISITS.describes(schema):
         raise SchemaError('two tables are read by a schema of the kind "visits". Nothing was read.')

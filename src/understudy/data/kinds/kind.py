@@ -1,7 +1,7 @@
 """What every kind of rows can do, and how one is told from another; tables, images and series.
 
-A schema says its kind (`schema.kind`); whatever is done in another way for another kind is a method of that kind's
-object. Layers above have tables of their own by `kind.name`, for what they do.
+A schema says its kind (`schema.kind`). Whatever is done in another way for another kind is a method of that kind's
+object, and nobody else asks which it is; layers above have tables of their own by `kind.name`.
 """
 
 import math
@@ -112,9 +112,6 @@ class Kind(Family[S, R], ABC):
 
 class Flat(Kind[S, R]):
     """A kind in which a row is as many numbers as any other."""
-
-    def as_drawn(self, schema: S) -> S:
-        return replace(schema, person=None)  # type: ignore[type-var]
 
     def shape(self, schema: S) -> tuple[int, ...]:
         return self.sizes(schema)
@@ -229,9 +226,6 @@ class ArrayKind(Flat[A, ArrayTable[A]]):
         super().__init__(schema, ArrayTable)
         self.name, self.plural = schema.kind, plural
         self.nobody = f"Nobody's {schema.kind} is among them."
-
-    def as_drawn(self, schema: A) -> A:
-        return schema.as_drawn()
 
     def names(self, schema: A, party: str) -> list[str]:
         return [f"{party}.{name}" for name in schema.flat_names]

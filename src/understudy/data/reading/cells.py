@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from understudy.data import column as kinds
 from understudy.data.column import EPOCH, EXACT, Binned, Categorical, Column, Date, Datetime, Integer
-from understudy.data.encoding.values import typed
+from understudy.data.encoding.values import Cells, Floats, Places, typed
 from understudy.data.reading.forms import ISO_DAY, day_or_nan, read_number, read_time
 
 NOT_NULLABLE = "has no value, and the column is not nullable."
@@ -37,7 +37,7 @@ class Fault:
 
     reason: str
     column: str | None = None
-    rows: NDArray[np.int64] | None = None
+    rows: Places | None = None
     values: NDArray[Any] | None = None
     error: bool = True
 
@@ -46,9 +46,7 @@ class Fault:
         return 1 if self.rows is None else len(self.rows)
 
 
-def read_cells(
-    column: Column, cells: "pd.Series[Any]", numbers: NDArray[np.int64], *, gap: str = NOT_NULLABLE
-) -> tuple["pd.Series[Any]", list[Fault]]:
+def read_cells(column: Column, cells: Cells, numbers: Places, *, gap: str = NOT_NULLABLE) -> tuple[Cells, list[Fault]]:
     """The column's values in their dtype, and every fault; `numbers`: rows'; `gap`: said of a forbidden empty cell."""
     where, seen = distinct(cells, missing_words(column))
     values, reasons = parse(column, seen)
@@ -68,9 +66,7 @@ def missing_words(column: Column) -> set[str]:
     return set(MISSING_WORDS) - (set() if numbers else {*declared})
 
 
-def read_ids(
-    name: str, cells: "pd.Series[Any]", numbers: NDArray[np.int64], *, one_row_each: bool = True
-) -> tuple["pd.Series[Any]", list[Fault]]:
+def read_ids(name: str, cells: Cells, numbers: Places, *, one_row_each: bool = True) -> tuple[Cells, list[Fault]]:
     """The ids of people, as whole numbers or as text, and every fault."""
     where, seen = distinct(cells, set(MISSING_WORDS))
     missing = where < 0
@@ -104,9 +100,7 @@ def read_ids(
     return pd.Series(ids.astype(np.int64 if numeric else object)), []
 
 
-def _faults(
-    name: str, cells: "pd.Series[Any]", numbers: NDArray[np.int64], where: NDArray[np.intp], reasons: Reasons
-) -> list[Fault]:
+def _faults(name: str, cells: Cells, numbers: Places, where: NDArray[np.intp], reasons: Reasons) -> list[Fault]:
     """The rows behind each reason; a value is given its first reason alone."""
     faults, known = [], np.zeros(1, dtype=bool)
     for reason, mask in reasons:
@@ -117,7 +111,7 @@ def _faults(
     return faults
 
 
-def distinct(cells: "pd.Series[Any]", words: set[str]) -> tuple[NDArray[np.intp], "pd.Series[Any]"]:
+def distinct(cells: Cells, words: set[str]) -> tuple[NDArray[np.intp], Cells]:
     """The different values, and for each cell which one it holds: −1 where it is missing. Only equal texts are one
     value. Among objects 1, 1.0 and True are equal too, and the first of them would speak for all: there each cell
     stands for itself."""
@@ -138,7 +132,7 @@ def distinct(cells: "pd.Series[Any]", words: set[str]) -> tuple[NDArray[np.intp]
     return np.where(gone[where], -1, where), seen
 
 
-def _one_by_one(cells: Iterable[Any], words: set[str]) -> tuple[NDArray[np.intp], "pd.Series[Any]"]:
+def _one_by_one(cells: Iterable[Any], words: set[str]) -> tuple[NDArray[np.intp], Cells]:
     known: dict[str, int] = {}
     seen: list[Any] = []
     where: list[int] = []
@@ -164,7 +158,7 @@ def _is_missing(value: object) -> bool:
     return isinstance(value, float | np.floating) and math.isnan(value)
 
 
-def parse(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[Any], Reasons]:
+def parse(column: Column, seen: Cells) -> tuple[NDArray[Any], Reasons]:
     """Values as the codec's numbers (text stays text), and reasons against them, in the order that counts."""
     if isinstance(column, Binned):
         return _parse_binned(column, seen)
@@ -180,7 +174,7 @@ def parse(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[Any], Reasons
     return values, [(f"is not one of the declared {kinds.shorten(column.labels)}.", ~listed)]
 
 
-def _parse_boolean(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[np.int64], Reasons]:
+def _parse_boolean(column: Column, seen: Cells) -> tuple[Places, Reasons]:
     """The labels as they are declared, and the common words where the labels are among them."""
     no, yes = column.labels
     false_words, true_words = {no}, {yes}
@@ -193,7 +187,7 @@ def _parse_boolean(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[np.i
     return true.astype(np.int64), [(f"is neither {said}.", ~(true | false))]
 
 
-def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.float64], Reasons]:
+def _parse_binned(column: Binned, seen: Cells) -> tuple[Floats, Reasons]:
     if kinds.is_unbounded(column):
         column = kinds.widest(column)
     dates, whole = isinstance(column, Date), column.edges.dtype.kind == "i"
@@ -218,7 +212,7 @@ def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.fl
         ]
 
 
-def numbers_in(column: Binned, seen: "pd.Series[Any]") -> NDArray[np.float64]:
+def numbers_in(column: Binned, seen: Cells) -> Floats:
     """Values on the column's own scale, text as it is declared to be written; NaN for all else."""
     if isinstance(column, Datetime):
         return np.floor(seconds(seen) / column.step)
@@ -231,11 +225,11 @@ def numbers_in(column: Binned, seen: "pd.Series[Any]") -> NDArray[np.float64]:
     return floats(seen, form)
 
 
-def _each(values: "pd.Series[Any]", read: Callable[[Any], float]) -> NDArray[np.float64]:
+def _each(values: Cells, read: Callable[[Any], float]) -> Floats:
     return np.array([read(value) for value in values], dtype=np.float64)
 
 
-def floats(values: "pd.Series[Any]", written: str | None = None) -> NDArray[np.float64]:
+def floats(values: Cells, written: str | None = None) -> Floats:
     """Numbers, and text that reads as one, to the last bit; NaN for all else, or text in another form."""
     if values.dtype.kind in "biuf":
         return values.to_numpy(dtype=np.float64)
@@ -253,7 +247,7 @@ def _float(value: Any) -> float:
         return math.nan
 
 
-def texts(values: "pd.Series[Any]") -> NDArray[Any]:
+def texts(values: Cells) -> NDArray[Any]:
     """Values as text; None for what is no single value, or cannot be written down. A whole number loses the point that
     a column with gaps gives it, and from 2^53 on there is no telling which it was."""
     return np.array([_text(value) for value in values], dtype=object)
@@ -278,7 +272,7 @@ def _text(value: Any) -> str | None:
     return str(value) if isinstance(value, Decimal | np.bool_) else None
 
 
-def days(values: "pd.Series[Any]", written: str = ISO_DAY) -> NDArray[np.float64]:
+def days(values: Cells, written: str = ISO_DAY) -> Floats:
     """Days since 1970-01-01, with the time of day as a fraction; NaN for what is no date, or text in another form."""
     if values.dtype.kind != "M" and written != ISO_DAY:
         return _each(values, lambda v: day_or_nan(v, written, EPOCH) if isinstance(v, str) else _day(v))
@@ -304,7 +298,7 @@ def _day(value: object) -> float:
         return math.nan
 
 
-def seconds(values: "pd.Series[Any]") -> NDArray[np.float64]:
+def seconds(values: Cells) -> Floats:
     """Whole seconds since 1970-01-01 00:00 by the clock on the wall; NaN for what is no date."""
     if values.dtype.kind != "M":
         return _each(values, _second)

@@ -1,12 +1,11 @@
 """Where tables come from: CSV, Excel and Parquet files, databases, DataFrames. Nothing is judged here.
 
-The cells of a CSV file stay text, except that a column expected to hold numbers comes as numbers when every
-cell is one. A cell that is not of the file's encoding comes as bytes where that is UTF-8. Parquet's types are kept, and
-those of Arrow tables and polars frames: whole numbers stay whole where others are missing. How else a table is written
-is declared (`sources`).
+The cells of a CSV file stay text, except that a column expected to hold numbers comes as numbers when every cell is
+one. A cell that is not of the file's encoding comes as bytes where that is UTF-8. Types of Parquet, Arrow tables and
+polars frames are kept: whole numbers stay whole where others are missing. How else a table is written is declared
+(`sources`).
 
-A table is a row of parts. What is in memory, or fits there, is one part; a long one comes a few rows at a time, so that
-whoever only adds up over rows holds one part of it.
+A table is a row of parts. What is in memory, or fits there, is one part; a long one comes a few rows at a time.
 
 Guarantee: what a cell is depends on no other row, and so on no part. Which character separates cells is seen from the
 header line alone.
@@ -29,18 +28,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 
+from understudy.data.reading import written
 from understudy.data.reading.cells import Fault
 from understudy.data.reading.sources import ALL, SUFFIX, EngineFrame, Part, TableSource, source_at
-from understudy.data.reading.written import (
-    Raw,
-    Want,
-    as_declared,
-    csv_cells,
-    numbered,
-    present,
-    raw_of_arrow,
-    raw_of_frame,
-)
+from understudy.data.reading.written import Raw, Want, numbered, present, raw_of_arrow, raw_of_frame
 from understudy.ground.check import nearest
 from understudy.ground.errors import SchemaError
 
@@ -139,7 +130,7 @@ def _declared(raw: Raw, source: TableSource, want: Want) -> Raw:
     faults = list(raw.faults)
     for column, cells in raw.columns.items():
         numeric = None if want is None else want[column]
-        columns[column], found = as_declared(cells, source, numeric, raw.numbers, column)
+        columns[column], found = written.as_declared(cells, source, numeric, raw.numbers, column)
         faults += found
     return replace(raw, columns=columns, faults=tuple(faults))
 
@@ -175,7 +166,6 @@ def _suffix_of(source: TableSource) -> str:
 
 @contextmanager
 def _in_words(source: TableSource) -> Iterator[None]:
-    """What goes wrong with a file, in words."""
     path = Path(source.table)
     try:
         yield
@@ -186,15 +176,12 @@ def _in_words(source: TableSource) -> Iterator[None]:
         raise SchemaError(f"{path}: the file cannot be read ({why}). Nothing was read.") from error
     except (ValueError, EOFError, csv.Error, pa.ArrowException):
         # The cause is left out: pyarrow's messages quote whole rows.
-        raise SchemaError(f"{path.name}: the file is damaged, or {_not(source)}. Nothing was read.") from None
-
-
-def _not(source: TableSource) -> str:
-    if _suffix_of(source) in (".xlsx", ".parquet"):
-        return "of another kind than its name says"
-    if source.encoding != "utf-8":
-        return f"not {source.encoding}"
-    return 'not UTF-8 (if it is of Windows, say encoding = "cp1252")'
+        wrong = 'not UTF-8 (if it is of Windows, say encoding = "cp1252")'
+        if source.encoding != "utf-8":
+            wrong = f"not {source.encoding}"
+        if _suffix_of(source) in (".xlsx", ".parquet"):
+            wrong = "of another kind than its name says"
+        raise SchemaError(f"{path.name}: the file is damaged, or {wrong}. Nothing was read.") from None
 
 
 def _from_engine(source: EngineFrame, want: Want, name: str, long: bool) -> Iterator[Raw]:
@@ -287,7 +274,7 @@ def _from_csv(source: TableSource, want: Want, name: str, long: bool) -> Iterato
         rows = np.arange(first, first + len(read) + len(broken))
         numbers = np.setdiff1d(rows, list(broken), assume_unique=True)[: len(read)]  # broken rows are skipped
         first = int(numbers[-1]) + 1 if len(numbers) else first
-        columns = {column: csv_cells(read[column], numeric[column]) for column in include}
+        columns = {column: written.csv_cells(read[column], numeric[column]) for column in include}
         yield replace(nothing, columns=columns, numbers=numbers, faults=faults())
     if long:
         yield replace(nothing, faults=faults())  # of rows at the end
@@ -305,11 +292,8 @@ def _csv_tables(path: str, options: dict[str, Any], long: bool) -> Iterator[pa.T
 def _header(source: TableSource, path: Path, want: Want) -> tuple[list[str], str]:
     """The names in a CSV file's first line, and what separates them. What stands below it is not judged here."""
     plain = source.encoding == "utf-8"
-    text: dict[str, Any] = {
-        "encoding": "utf-8-sig" if plain else source.encoding,
-        "newline": "",
-        "errors": "surrogateescape" if plain else "strict",
-    }
+    errors = "surrogateescape" if plain else "strict"
+    text: dict[str, Any] = {"encoding": "utf-8-sig" if plain else source.encoding, "newline": "", "errors": errors}
     with gzip.open(path, "rt", **text) if path.suffix == ".gz" else open(path, **text) as file:
         line = file.readline()
         separator = source.separator or _separator(line, path, want)

@@ -60,11 +60,8 @@ def day_form(words: set[str]) -> tuple[str, bool] | None:
     day, month = ("D", "M") if short else ("DD", "MM")
     orders = ((day, month, "YYYY"), (month, day, "YYYY"), ("YYYY", month, day))
     (mark,) = marks
-    fits = [
-        form
-        for form in (str(mark).join(order) for order in orders)
-        if all(read_day(word, form) is not None for word in words)
-    ]
+    forms = [str(mark).join(order) for order in orders]
+    fits = [form for form in forms if all(read_day(word, form) is not None for word in words)]
     return (fits[0], len(fits) > 1) if fits else None
 
 

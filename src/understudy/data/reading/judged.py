@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.column import Binned, Categorical, Column, Integer, Real, is_unbounded, widest
-from understudy.data.encoding.values import Codes, codes_of, found_levels, is_within, typed
+from understudy.data.encoding.values import Cells, Codes, Places, codes_of, found_levels, is_within, typed
 from understudy.data.reading import cells as reading
 from understudy.data.reading.cells import NOT_NULLABLE, Fault, read_cells, read_ids
 from understudy.data.reading.files import Source, batches_of, open_source
@@ -54,14 +54,14 @@ class Violation:
 
 def read_columns(
     source: Source, readers: Mapping[str, "Reader"], name: str | None = None, *, hint: str = ""
-) -> tuple[Raw, dict[str, "pd.Series[Any]"]]:
+) -> tuple[Raw, dict[str, Cells]]:
     """The columns that the readers name, each in its own type; other columns are not read. The first cell that does not
     fit is a SchemaError, which says how many more there are."""
     raw = open_source(source, wanted(readers), name)
     return raw, judged(raw, readers, hint)
 
 
-def judged(raw: Raw, readers: Mapping[str, "Reader"], hint: str = LISTED) -> dict[str, "pd.Series[Any]"]:
+def judged(raw: Raw, readers: Mapping[str, "Reader"], hint: str = LISTED) -> dict[str, Cells]:
     """The cells of a table or of a part of it, each in its column's type. SchemaError where one does not fit."""
     cells, faults = scan(raw, readers)
     if count := sum(fault.count for fault in faults if fault.error):
@@ -81,7 +81,7 @@ class Reader(NamedTuple):
     """How one column is read: whether it holds numbers, and its cells and row numbers → values and faults."""
 
     numeric: bool
-    read: Callable[["pd.Series[Any]", NDArray[np.int64]], tuple["pd.Series[Any]", list[Fault]]]
+    read: Callable[[Cells, Places], tuple[Cells, list[Fault]]]
 
 
 def cell_reader(column: Column, gap: str = NOT_NULLABLE) -> Reader:
@@ -95,14 +95,13 @@ def id_reader(name: str, one_row_each: bool) -> Reader:
 
 
 def wanted(readers: Mapping[str, Reader]) -> dict[str, bool]:
-    """The columns to read, and whether each holds numbers."""
     return {name: reader.numeric for name, reader in readers.items()}
 
 
-def scan(raw: Raw, readers: Mapping[str, Reader]) -> tuple[dict[str, "pd.Series[Any]"], list[Fault]]:
+def scan(raw: Raw, readers: Mapping[str, Reader]) -> tuple[dict[str, Cells], list[Fault]]:
     """The cells in their own types (unusable where there is an error), and what is wrong with them."""
     faults = [*_header_faults(raw, readers), *raw.faults]
-    cells: dict[str, pd.Series[Any]] = {}
+    cells: dict[str, Cells] = {}
     for name, reader in readers.items():
         if name in raw.columns:
             cells[name], found = reader.read(raw.columns[name], raw.numbers)
@@ -130,9 +129,8 @@ def violations(name: str, faults: list[Fault]) -> Iterator[Violation]:
         rows = (None,) if fault.rows is None else fault.rows.tolist()
         values = repeat(None, len(rows)) if fault.values is None else fault.values
         for row, value in zip(rows, values, strict=True):
-            yield Violation(
-                source=name, column=fault.column, row=row, value=value, reason=fault.reason, error=fault.error
-            )
+            own: dict[str, Any] = {"column": fault.column, "reason": fault.reason, "error": fault.error}
+            yield Violation(source=name, row=row, value=value, **own)
 
 
 def _show(value: object) -> str:
@@ -154,7 +152,7 @@ class Batch:
     """Some rows as they came. Each column is judged when it is asked for: as values, or as levels of one like it.
     `judge`: a column's values. SchemaError where a cell does not fit."""
 
-    def __init__(self, cells: dict[str, "pd.Series[Any]"], rows: int, judge: Callable[[str], "pd.Series[Any]"]) -> None:
+    def __init__(self, cells: dict[str, Cells], rows: int, judge: Callable[[str], Cells]) -> None:
         self._cells, self._rows, self._judge = cells, rows, judge
 
     def __len__(self) -> int:
@@ -164,21 +162,19 @@ class Batch:
     def columns(self) -> list[str]:
         return list(self._cells)
 
-    def __getitem__(self, name: str) -> "pd.Series[Any]":
+    def __getitem__(self, name: str) -> Cells:
         return self._judge(name)
 
     def codes(self, column: Column) -> Codes:
-        """The level of every cell of this column."""
         found = _codes(column, self._cells[column.name])
         return codes_of(column, self[column.name]) if found is None else found
 
     def check(self, column: Column) -> None:
-        """That every cell fits."""
         if not _fits(widest(column) if is_unbounded(column) else column, self._cells[column.name]):
             self._judge(column.name)
 
 
-def _codes(column: Column, cells: "pd.Series[Any]") -> Codes | None:
+def _codes(column: Column, cells: Cells) -> Codes | None:
     """The level of each cell; None where that takes a closer look."""
     if isinstance(cells.dtype, pd.CategoricalDtype):
         found: NDArray[Any] = _levels_of_words(column, cells.cat.categories)[cells.cat.codes.to_numpy()]
@@ -189,7 +185,7 @@ def _codes(column: Column, cells: "pd.Series[Any]") -> Codes | None:
     return None if len(found) and found.min() < 0 else found.astype(np.int32, copy=False)
 
 
-def _fits(column: Column, cells: "pd.Series[Any]") -> bool:
+def _fits(column: Column, cells: Cells) -> bool:
     """Whether every cell fits; False where that takes a closer look."""
     if isinstance(cells.dtype, pd.CategoricalDtype):
         levels = _levels_of_words(column, cells.cat.categories)
@@ -202,7 +198,6 @@ def _fits(column: Column, cells: "pd.Series[Any]") -> bool:
 
 
 def _is_plain(column: Column) -> bool:
-    """Whether numbers are its values as they are."""
     if isinstance(column, Categorical):
         return not isinstance(column.categories[0], str)
     return isinstance(column, Integer | Real) and column.form is None

@@ -113,7 +113,6 @@ class TableSource:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str) -> "TableSource":
-        """From plain values, such as a TOML file's."""
         known_keys(data, [field.name for field in fields(cls)], where)
         if "table" not in data:
             raise ConfigError(f'{where}: "table" is missing. {_NOTHING}')
@@ -162,11 +161,8 @@ def source_at(place: Any) -> TableSource:
     if isinstance(place, TableSource):
         return place
     if not isinstance(place, str | os.PathLike):  # never its values
-        what = (
-            f"an array of shape {place.shape} and type {place.dtype}"
-            if hasattr(place, "dtype")
-            else type(place).__name__
-        )
+        kind = getattr(place, "dtype", None)
+        what = type(place).__name__ if kind is None else f"an array of shape {place.shape} and type {kind}"
         raise SchemaError(f"a table is a file, a database or a data frame, not {what}. Nothing was read.")
     text = str(place)
     return TableSource.load(Path(place)) if text.endswith(SUFFIX) else TableSource(table=text)

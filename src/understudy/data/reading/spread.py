@@ -122,13 +122,11 @@ def spread_of(origin: Any, named: Spread | None, columns: list[str]) -> Spread |
 
 
 def task_of(table: Any, work: str, told: dict[str, Any], about: dict[str, str], key: bytes) -> Task:
-    """What the parts of a `StreamedTable` are asked for."""
     source = asdict(table.origin.within(Path.cwd())) if isinstance(table.origin, TableSource) else None
     return Task(work, told, about, table.spread.of, key, source)
 
 
 def answered(ask: bytes) -> bytes:
-    """What another process is asked for."""
     return answer_of(ask[8:], int.from_bytes(ask[:8], "big"))
 
 
@@ -206,7 +204,8 @@ def found_by(spread: Spread, task: Task, taken: Callable[[dict[str, Any]], None]
             came.add(number)
             marks.add(answer.pop("marks").numpy().view(np.uint64), answer.pop("rows"))
             taken(answer)
-            _tell(len(came), task.of)
+            for watch in _watchers:
+                watch(len(came), task.of)
     except UnderstudyError:
         raise
     except Exception as error:  # of an engine: a server hears of it, and its text may quote rows
@@ -245,8 +244,3 @@ def parts_watched(watch: Callable[[int, int], None]) -> Iterator[None]:
         yield
     finally:
         _watchers.remove(watch)
-
-
-def _tell(done: int, of: int) -> None:
-    for watch in _watchers:
-        watch(done, of)

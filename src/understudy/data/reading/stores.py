@@ -8,12 +8,12 @@ made, and stands in no message.
 Edges: a driver that is not installed, a database that does not answer, a query that fails → SchemaError in words.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -21,6 +21,7 @@ import pyarrow.parquet
 from understudy.data.reading.sources import Part, TableSource, without
 from understudy.ground.errors import ConfigError, SchemaError
 
+T = TypeVar("T")
 BATCH = 50_000  # rows of a query at a time
 SUFFIX = ".parquet"
 SPREAD = 100_000_000  # cells: of more, a file is read by several processes
@@ -34,7 +35,6 @@ Answer: TypeAlias = pa.Table | tuple[list[str], list[list[Any]]]
 
 
 def query_rows(source: TableSource) -> Answer:
-    """All that the query gives."""
     parts = list(query_batches(source))
     if isinstance(parts[0], pa.Table):
         return pa.concat_tables(parts)
@@ -89,12 +89,7 @@ def _duckdb(source: TableSource) -> Iterator[pa.Table]:
     _there(path, source.name)
     with import_module("duckdb").connect(path, read_only=True) as connection:
         reader = connection.sql(source.query).to_arrow_reader(BATCH)
-        first = True
-        for batch in reader:
-            first = False
-            yield pa.Table.from_batches([batch])
-        if first:
-            yield reader.schema.empty_table()
+        yield from _some((pa.Table.from_batches([batch]) for batch in reader), reader.schema.empty_table())
 
 
 def _sqlalchemy(source: TableSource, secret: str | None) -> Iterator[tuple[list[str], list[list[Any]]]]:
@@ -113,12 +108,15 @@ def _sqlalchemy(source: TableSource, secret: str | None) -> Iterator[tuple[list[
         options["postgresql_readonly"] = True
     with engine.connect().execution_options(**options) as connection:
         found = connection.execute(sql.text(source.query))
-        header, first = list(found.keys()), True
-        for rows in found.partitions(BATCH):
-            first = False
-            yield header, [list(values) for values in zip(*rows, strict=True)]
-        if first:
-            yield header, [[] for _ in header]
+        header = list(found.keys())
+        parts = ((header, [list(own) for own in zip(*rows, strict=True)]) for rows in found.partitions(BATCH))
+        yield from _some(parts, (header, [[] for _ in header]))
+
+
+def _some(parts: Iterator[T], nothing: T) -> Iterator[T]:
+    first = next(parts, None)
+    yield nothing if first is None else first
+    yield from parts
 
 
 def _there(path: str, name: str) -> None:
@@ -128,10 +126,6 @@ def _there(path: str, name: str) -> None:
 
 
 # Parquet files
-
-
-def is_parquet(source: TableSource) -> bool:
-    return not source.is_database and (source.table.lower().endswith(SUFFIX) or Path(source.table).is_dir())
 
 
 def files_of(table: str) -> list[str]:
@@ -173,7 +167,8 @@ def pieces_of(source: TableSource, columns: int) -> int:
     Edges: a file that is missing or damaged is one: reading it says so."""
     from understudy.ground.processes import process_count
 
-    if not is_parquet(source) or process_count() == 1:
+    parquet = source.table.lower().endswith(SUFFIX) or Path(source.table).is_dir()
+    if source.is_database or not parquet or process_count() == 1:
         return 1
     try:
         abouts = [about for _, about in _abouts(source.table)]
@@ -207,10 +202,7 @@ def _in_file(path: str, columns: list[str], groups: range, before: int, most: in
     words = [field.name for field in fields if pa.types.is_string(field.type)]
     size = min(most, max(1 << 12, _CELLS // max(1, len(columns))))
     with pyarrow.parquet.ParquetFile(path, read_dictionary=words) as file:
-        batches: Iterable[pa.RecordBatch] = file.iter_batches(
-            size, row_groups=list(groups), columns=columns, use_threads=False
-        )
-        for batch in batches:
+        for batch in file.iter_batches(size, row_groups=list(groups), columns=columns, use_threads=False):
             yield before, pa.Table.from_batches([batch])
             before += len(batch)
 

@@ -1,24 +1,16 @@
-"""Who counts parts of a long table elsewhere: engines' workers, or machines that share a folder.
+"""Who counts parts of a long table elsewhere (docs/scale.md): workers of Dask, Spark and Ray, which check and count the
+parts where they have them, or machines of a holder that share a folder and nothing else.
 
-*Engines:* Dask, Spark and Ray, whose workers check and count the parts where they have them.
-
-    us.synthesize(frame, schema=…, epsilon=1)          # a Dask or Spark frame, a Ray dataset
-
-A part is what the engine has as one: a partition or a block. One part must fit into a worker's memory; of all rows an
-engine's frame that was not kept is made anew for every count. Workers need this package, and what they give back are
-answers to a task (`spread`): a worker that died, or that is slow and done again elsewhere, changes nothing.
-
-*A folder:* for machines of a holder that share a disk and nothing else. A run writes what is asked for, and waits until
-every part is there; whoever has part i (a task of a Slurm array, a pod of a Kubernetes Job) looks into the folder for
-as long as it is there.
-
-    understudy synthesize rows.parquet --schema rows.toml --epsilon 1 --parts /scratch/parts:64
-    understudy count /scratch/parts --part 7/64
+A part is what an engine has as one: a partition or a block, which must fit into a worker's memory; a frame that was not
+kept is made anew for every count. Of a folder, a run writes what is asked for, and waits until every part is there;
+whoever has part i (a task of a Slurm array, a pod of a Kubernetes Job) looks into it for as long as it is there. What
+is given back are answers to a task (`spread`): a worker that died, or that is slow and done again elsewhere, changes
+nothing.
 
 Guarantee: as `spread`: no id counts twice, in whichever parts its rows are. Tasks, which hold the key, and parts, which
 it seals, are files for their owner alone, whole or not there, and gone once they were read; so is the folder, after the
 run. A folder into which others can look, or a task that is another's, is refused on either side: whoever could write
-one would have exact counts under a key of their own. What a part may be is for `spread` to judge.
+one would have exact counts under a key of their own.
 Edges: partitions that are others at the next count, as after a join of Spark's that adapts itself, are refused; a frame
 that was kept (`persist`) or cut (`repartition(n, "id")`) has the same. Parts that do not come in time → PartyError, and
 nothing was charged or sent.

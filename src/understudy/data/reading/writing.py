@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from understudy.data import column as kinds
 from understudy.data.column import OTHER, Binned, Boolean, Categorical, Column, Date, Datetime, Real
-from understudy.data.encoding.values import dtype
+from understudy.data.encoding.values import Cells, dtype
 from understudy.data.reading.cells import distinct, missing_words, numbers_in, texts
 from understudy.data.reading.files import Source, as_they_came, batches_of, open_source
 from understudy.data.reading.written import Raw
@@ -61,7 +61,7 @@ def typed_like(frame: pd.DataFrame, schema: object, dtypes: Mapping[Any, Any]) -
     return frame.assign(**{c: _typed_like(known[c], frame[c], dtypes[c]) for c in frame if c in known and c in dtypes})
 
 
-def _typed_like(column: Column, cells: "pd.Series[Any]", dtype: Any) -> "pd.Series[Any]":
+def _typed_like(column: Column, cells: Cells, dtype: Any) -> Cells:
     kinds = pd.api.types
     if kinds.is_object_dtype(dtype) or kinds.is_string_dtype(dtype):
         cells = _written(column, cells).astype(object)
@@ -71,7 +71,7 @@ def _typed_like(column: Column, cells: "pd.Series[Any]", dtype: Any) -> "pd.Seri
     return cells if gap else cells.astype(dtype)
 
 
-def _written(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
+def _written(column: Column, cells: Cells) -> Cells:
     if isinstance(column, Binned) and column.form is not None:
         return cells.astype(object).map(column.said, na_action="ignore")
     if isinstance(column, Real) and column.decimals is not None:
@@ -97,7 +97,9 @@ def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataF
 
 def coarsen_long(source: Source, schema: Schema, path: Path) -> Path:
     """The same of a long table by batches, into a Parquet file of its owner's, ids as text; or SchemaError."""
-    types = pa.schema([(name, _TYPES.get(kind, pa.string())) for name, kind in _dtypes(schema).items()])
+    kinds = {} if schema.person is None else {schema.person: "object"}
+    kinds |= {column.name: str(dtype(column)) for column in schema.columns}
+    types = pa.schema([(name, _TYPES.get(kind, pa.string())) for name, kind in kinds.items()])
     handle = own_file(path, os.O_WRONLY | os.O_TRUNC)
     with os.fdopen(handle, "wb") as file, pyarrow.parquet.ParquetWriter(file, types) as writer:
         for raw in batches_of(source, _wanted(source, schema), long=True):
@@ -114,11 +116,6 @@ def _wanted(source: Source, schema: Schema) -> dict[str, bool]:
     return as_they_came(source, schema.names, schema.person, numbers)
 
 
-def _dtypes(schema: Schema) -> dict[str, str]:
-    person = {} if schema.person is None else {schema.person: "object"}
-    return person | {column.name: str(dtype(column)) for column in schema.columns}
-
-
 _TYPES = {
     "int64": pa.int64(), "Int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_(), "boolean": pa.bool_(),
     "datetime64[ns]": pa.timestamp("ns"),
@@ -132,12 +129,12 @@ def _coarse(raw: Raw, schema: Schema) -> pd.DataFrame:
     return pd.DataFrame({c: _fit(known[c], cells) if c in known else cells for c, cells in raw.columns.items()})
 
 
-def _fit(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
+def _fit(column: Column, cells: Cells) -> Cells:
     where, seen = distinct(cells, missing_words(column))
     return pd.Series(np.append(_fit_values(column, seen), np.nan)[where])
 
 
-def _fit_values(column: Column, seen: "pd.Series[Any]") -> NDArray[Any]:
+def _fit_values(column: Column, seen: Cells) -> NDArray[Any]:
     came = seen.to_numpy(None if seen.dtype.kind in "iuf" else object)
     if isinstance(column, Binned) and not column.unbounded:
         numbers = numbers_in(column, seen)

@@ -2,6 +2,8 @@
 columns, words for no value, decimals after a comma; and who was there, as marks."""
 
 import hashlib
+import math
+import os
 import re
 import secrets
 import tempfile
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from understudy.data.encoding.values import Cells, Places
 from understudy.data.reading.cells import MISSING_WORDS, WHOLE_ID, Fault
 from understudy.data.reading.sources import TableSource
 
@@ -29,6 +32,7 @@ _WHOLE = {
 }  # fmt: skip
 _MARKED = 10**18  # nearer to 0 than this, a whole number is its own mark
 _HELD = 1 << 22  # marks in memory: more of them are in a file without a name, which ends with this process
+_LARGE = 1 << 28  # bytes of levels, likewise
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio: neighbours fall far apart
 Want = Mapping[str, bool] | None  # column → whether it holds numbers
 
@@ -40,8 +44,8 @@ class Raw:
 
     name: str
     header: list[Any]
-    columns: dict[str, "pd.Series[Any]"]
-    numbers: NDArray[np.int64]
+    columns: dict[str, Cells]
+    numbers: Places
     faults: tuple[Fault, ...] = ()
 
 
@@ -72,9 +76,10 @@ def present(header: list[Any], want: Want) -> list[str]:
     return [column for column in (header if want is None else want) if times[column] == 1]
 
 
-def arrow_cells(table: pa.Table, coded: bool = False) -> dict[str, "pd.Series[Any]"]:
+def arrow_cells(table: pa.Table, coded: bool = False) -> dict[str, Cells]:
     """The columns of an Arrow table, in their types. `coded`: lists of words may have words that no cell holds."""
-    words = [field.name for field in table.schema if coded and _is_list_of_text(field.type)]
+    lists = [field for field in table.schema if coded and pa.types.is_dictionary(field.type)]
+    words = [field.name for field in lists if field.type.value_type in (pa.string(), pa.large_string())]
     if words:
         rest = arrow_cells(table.drop_columns(words))
         return {name: _text(table[name]) if name in words else rest[name] for name in table.column_names}
@@ -89,9 +94,8 @@ def arrow_cells(table: pa.Table, coded: bool = False) -> dict[str, "pd.Series[An
     kinds = {field.name: field.type for field in table.schema}
     text = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
     # Without pandas' own metadata an id that was saved as the index comes back as a column.
-    frame = table.drop_columns(text).to_pandas(
-        ignore_metadata=True, date_as_object=False, types_mapper=_WHOLE.get, split_blocks=True
-    )
+    options = {"ignore_metadata": True, "date_as_object": False, "split_blocks": True}
+    frame = table.drop_columns(text).to_pandas(types_mapper=_WHOLE.get, **options)
     return {name: _text(table[name]) if name in text else frame[name] for name in table.column_names}
 
 
@@ -99,7 +103,7 @@ def _viewless(cells: Any) -> Any:
     return cells.cast(pa.large_string()) if pa.types.is_string_view(cells.type) else cells
 
 
-def csv_cells(cells: pa.ChunkedArray, numeric: bool) -> "pd.Series[Any]":
+def csv_cells(cells: pa.ChunkedArray, numeric: bool) -> Cells:
     """Texts of a CSV file: numbers where the column is to hold these and every cell is one."""
     if numeric:
         try:
@@ -111,7 +115,7 @@ def csv_cells(cells: pa.ChunkedArray, numeric: bool) -> "pd.Series[Any]":
     return _text(cells)
 
 
-def _text(cells: pa.ChunkedArray) -> "pd.Series[Any]":
+def _text(cells: pa.ChunkedArray) -> Cells:
     """Each different text once; what is not UTF-8 stays bytes."""
     if not pa.types.is_dictionary(cells.type):
         cells = cells.cast(pa.large_binary()).dictionary_encode()
@@ -124,10 +128,6 @@ def _text(cells: pa.ChunkedArray) -> "pd.Series[Any]":
     return pd.Series(pd.Categorical.from_codes(codes, categories=different))
 
 
-def _is_list_of_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_dictionary(kind) and kind.value_type in (pa.string(), pa.large_string()))
-
-
 def _decoded(value: bytes) -> str | bytes:
     try:
         return value.decode()
@@ -136,8 +136,8 @@ def _decoded(value: bytes) -> str | bytes:
 
 
 def as_declared(
-    cells: "pd.Series[Any]", source: TableSource, numeric: bool | None, numbers: NDArray[np.int64], column: str
-) -> tuple["pd.Series[Any]", list[Fault]]:
+    cells: Cells, source: TableSource, numeric: bool | None, numbers: Places, column: str
+) -> tuple[Cells, list[Fault]]:
     """Cells without value where a declared word stands, and points for commas; `numeric` None: if every cell is one."""
     if source.missing:
         cells = _without(cells, source.missing)
@@ -168,7 +168,7 @@ def _pointed(word: str) -> str | None:
     return f"{found[1]}{found[2].replace('.', '')}" + (f".{found[3]}" if found[3] else "")
 
 
-def _without(cells: "pd.Series[Any]", missing: Iterable[str | float]) -> "pd.Series[Any]":
+def _without(cells: Cells, missing: Iterable[str | float]) -> Cells:
     """No value where a cell is one of these words or numbers, written as a number or as text."""
     wanted = set(missing)
     numbers = {float(word) for word in wanted if not isinstance(word, str) or _is_number(word)}
@@ -212,7 +212,7 @@ class Marks:
             long = (numbers <= -_MARKED) | (numbers >= _MARKED)
             marks = numbers.view(np.uint64)
         else:
-            words: pd.Series[Any] = ids.astype(str).str.normalize("NFC")
+            words: Cells = ids.astype(str).str.normalize("NFC")
             long = ~words.str.fullmatch(WHOLE_ID).to_numpy(bool)
             marks = np.zeros(len(words), dtype=np.uint64)
             marks[~long] = words[~long].astype(np.int64).to_numpy().view(np.uint64)
@@ -267,3 +267,14 @@ class Marks:
     def repeated(self) -> int:
         """How many have the mark of another."""
         return sum(int((marks[1:] == marks[:-1]).sum()) for marks in self._shares())
+
+
+def room_for(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array to be filled: in memory, or where it is large in a file without a name, which ends with the array."""
+    size = math.prod(shape) * dtype.itemsize
+    if size <= _LARGE:
+        return np.empty(shape, dtype)
+    with tempfile.TemporaryFile() as file:
+        if hasattr(os, "posix_fallocate"):  # a disk that is full is an error here, and later the end of the process
+            os.posix_fallocate(file.fileno(), 0, size)
+        return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)

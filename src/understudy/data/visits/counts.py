@@ -30,6 +30,7 @@ Edges: who has no events, or of those that follow one another too few, adds noth
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement, product
@@ -67,13 +68,11 @@ class VisitCodes:
             raise SchemaError("an event is nobody's, or two people's. Nothing was counted.")
 
     def take(self, people: Places) -> "VisitCodes":
-        """These people, with all their events, in this order."""
         starts, at = taken(self.starts, people)
         return VisitCodes(self.people[people], self.events[at], starts)
 
     @property
     def numbers(self) -> Places:
-        """How many events each person has: (people,)."""
         return np.diff(self.starts)
 
     @property
@@ -87,21 +86,18 @@ class VisitCodes:
         return np.arange(len(self.events)) - np.repeat(self.starts[:-1], self.numbers)
 
 
-class Blocks:
+class Blocks(ABC):
     """Tables one after the other in one long vector."""
 
-    @cached_property
-    def blocks(self) -> tuple[Block, ...]:
-        """All tables, in their order."""
-        raise NotImplementedError
+    blocks: cached_property[tuple[Block, ...]]  # all tables, in their order
 
+    @abstractmethod
     def shape(self, block: Block) -> tuple[int, ...]:
         """(levels,) of a table of one column, (levels, levels) of two."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unit_of(self, kind: str, unit: int) -> int:
         """In how many parts tables of a kind count a person, where the average ones do in `unit`."""
-        raise NotImplementedError
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
@@ -122,7 +118,6 @@ class Blocks:
         return math.sqrt(sum(own**2 for own in self.units(unit))) * (1 + 2.0**-40)
 
     def split(self, vector: NDArray[np.generic]) -> dict[Block, NDArray[np.generic]]:
-        """The tables in a vector of all cells."""
         return {
             block: vector[start:stop].reshape(self.shape(block))
             for block, start, stop in zip(self.blocks, self.starts, self.starts[1:], strict=False)
@@ -150,9 +145,8 @@ class VisitLayout(Blocks):
 
     @classmethod
     def from_schema(cls, schema: VisitSchema) -> "VisitLayout":
-        people, events = (
-            tuple(column.size for column in part.columns) for part in (schema.person_schema, schema.event_schema)
-        )
+        tables = (schema.person_schema, schema.event_schema)
+        people, events = (tuple(column.size for column in part.columns) for part in tables)
         return cls(people, events, schema.ordered)
 
     @cached_property

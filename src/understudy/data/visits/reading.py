@@ -1,15 +1,11 @@
-"""Tables of people and of their events, read by the public schema, each person's events brought together; and back.
-
-A holder brings both as `{"people": …, "events": …}` (files, frames, sources), or as a folder in which one file is
-called people and one events (people.csv, events.parquet, events.source.toml). Where the schema has no [people], the
-table of events is enough, and whoever has an event is a person; a table of people that is there all the same is read
-for its ids alone, so that people without events count.
+"""Tables of people and of their events, read by the public schema, each person's events brought together; and back
+(docs/visits.md says what a holder brings).
 
 Guarantee: `Visits.codes` depends, person by person, on that person's rows and the schema alone (and, where events are
 drawn, on randomness of the holder's own): of nobody more than `most_events` events count.
-Edges: a person without events has none; two events at one time stay in the order of the file; an event whose person
-is not among the people, an id that comes twice among people, a table without rows, a cell that does not fit (a time
-that is no date) → SchemaError, nothing is read further. Messages quote values and are for the holder of the rows alone.
+Edges: a person without events has none; two events at one time stay in the order of the file; an event whose person is
+not among the people, an id that comes twice among people, a table without rows, a cell that does not fit (a time that
+is no date) → SchemaError, nothing is read further. Messages quote values and are for the holder of the rows alone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -67,16 +63,10 @@ class Visits:
         return np.diff(self.starts)
 
     def take(self, people: Places) -> "Visits":
-        """These people alone, with all their events, in this order."""
         starts, at = taken(self.starts, people)
-        return replace(
-            self,
-            own=self.own[people],
-            events=self.events[at],
-            times=None if self.times is None else self.times[at],
-            starts=starts,
-            people=self.people[people],
-        )
+        times = None if self.times is None else self.times[at]
+        own, events, ids = self.own[people], self.events[at], self.people[people]
+        return replace(self, own=own, events=events, times=times, starts=starts, people=ids)
 
     def among(self, people: NDArray[Any]) -> "Visits":
         """These people, in this order, by their ids: who is none of them has no events and no columns here."""
@@ -98,14 +88,8 @@ class Visits:
         columns, events = [self.own], [self.events[kept]]
         schema = self.schema.fine
         if self.times is not None and schema.clock is not None:
-            times, some = self.times[kept], numbers > 0
-            first = np.zeros(self.rows, dtype=np.int64)
-            first[some] = times[starts[:-1][some]]
-            columns.append(_levels(schema.person_schema.columns[-2], first, ~some))
-            gaps = np.diff(times, prepend=0)
-            fresh = np.zeros(len(times), dtype=bool)
-            fresh[starts[:-1][some]] = True
-            gaps[fresh] = 0
+            first, gaps, fresh = first_and_gaps(self.times[kept], starts)
+            columns.append(_levels(schema.person_schema.columns[-2], first, numbers == 0))
             events.append(_levels(schema.event_schema.columns[-1], gaps, fresh))
         columns.append(_levels(schema.person_schema.columns[-1], numbers, np.zeros(self.rows, dtype=bool)))
         return VisitCodes(np.concatenate(columns, axis=1), np.concatenate(events, axis=1), starts)
@@ -189,6 +173,16 @@ def _owners(events: Table, ids: NDArray[Any], source: str) -> Places:
     return np.asarray(owner, dtype=np.int64)
 
 
+def first_and_gaps(times: Places, starts: Places) -> tuple[Places, Places, NDArray[np.bool_]]:
+    """The time of each person's first event, 0 without one; of each event the time since the one before, and which are
+    first, for which that is 0."""
+    some = np.diff(starts) > 0
+    first, fresh = np.zeros(len(some), dtype=np.int64), np.zeros(len(times), dtype=bool)
+    first[some] = times[starts[:-1][some]]
+    fresh[starts[:-1][some]] = True
+    return first, np.where(fresh, 0, np.diff(times, prepend=0)).astype(np.int64), fresh
+
+
 def _levels(column: Column, values: Places, missing: NDArray[np.bool_]) -> Codes:
     """Numbers in the column's own steps as its levels, (rows, 1)."""
     edges: Places = column.edges  # type: ignore[attr-defined]
@@ -228,7 +222,6 @@ def _folder(source: object) -> Path | None:
 
 
 def file_of(folder: Path, part: str) -> Path | None:
-    """The file of people, or of events, in a folder."""
     there = [folder / f"{part}{suffix}" for suffix in _SUFFIXES if (folder / f"{part}{suffix}").exists()]
     if len(there) > 1:
         raise SchemaError(f"{folder}: {there[0].name} and {there[1].name}: which one? Nothing was read.")
@@ -253,21 +246,14 @@ def timed(people: pd.DataFrame, events: pd.DataFrame, starts: Places, schema: Vi
     if (clock := schema.clock) is None:
         return events
     column, gap = schema.person_schema.columns[-2], schema.event_schema.columns[-1]
-    numbers = np.diff(starts)
-    owner = np.repeat(np.arange(len(people)), numbers)
+    owner = np.repeat(np.arange(len(people)), np.diff(starts))
     first = _whole(column, people[column.name])  # who has no events has none
     since = np.cumsum(_whole(gap, events[gap.name]))
     before = np.append(since, 0)[starts[:-1]]  # a first event has no gap: what others' add up to
     times = np.minimum((first - before)[owner] + since, clock.edges[-1] - 1)
-    fresh = np.zeros(len(times), dtype=bool)
-    fresh[starts[:-1][numbers > 0]] = True
+    _, gaps, fresh = first_and_gaps(times, starts)
     none = np.zeros(len(times), dtype=bool)
-    return events.assign(
-        **{
-            gap.name: typed(gap, np.where(fresh, 0, np.diff(times, prepend=0)), fresh),
-            clock.name: typed(clock, times, none),
-        }
-    )
+    return events.assign(**{gap.name: typed(gap, gaps, fresh), clock.name: typed(clock, times, none)})
 
 
 def declared(

@@ -1,14 +1,10 @@
 """The public schema of people with many rows: the columns of people, those of their events, and how many count
-(docs/visits.md has the keys of a file).
+(docs/visits.md has the keys of a file, and the three columns that follow from what is declared).
 
-Three columns follow from what is declared. To a person's belong the `number_of_events` that count (or of what `title`
-calls them), and with a time that of the first (`first_admitted`; missing for a person without events). An event has, in
-place of the time, the time since the one before (`admitted_gap`; missing for a person's first). So what is drawn is
-ordered in time. Rules are kept by every event with its person, and by every person where a rule speaks of no event.
-
-The same people may have events at several holders: visits at the hospital, claims at the insurer. The first part has
-the columns of people of all holders, the others events alone. Rules stand at the top then, whoever stated them: on
-people's columns, the numbers of events and first times of all parts among them; on one kind of events; or between both.
+Rules are kept by every event with its person, and by every person where a rule speaks of no event. Where the same
+people have events at several holders the first part has the columns of people of all holders, the others events alone.
+Rules stand at the top then, whoever stated them: on people's columns, the numbers of events and first times of all
+parts among them; on one kind of events; or between both.
 
 Guarantee: everything here is declared, nothing is fitted on rows.
 Edges: two events at one time keep the order of the file. A bound that nobody reaches costs nothing but a level. Events
@@ -72,7 +68,6 @@ class PeopleSchema(Document):
         return "rows" if any(part.origin == "rows" for part in self.tables.values()) else "public"
 
     def require_public(self, which: str = "this schema") -> None:
-        """Refuse a draft among them."""
         for part in self.tables.values():
             part.require_public(which)
 
@@ -150,12 +145,10 @@ class VisitSchema(PeopleSchema):
 
     @property
     def ordered(self) -> bool:
-        """Whether a person's events have an order."""
         return self.time is not None
 
     @property
     def clock(self) -> Binned | None:
-        """The column that holds the time, if there is one."""
         if self.time is None:
             return None
         column = self.events.column(self.time)
@@ -216,12 +209,8 @@ class VisitSchema(PeopleSchema):
 
     def to_dict(self) -> dict[str, Any]:
         head = {"kind": self.kind, "person": self.person, "most_events": self.most_events, "cut": self.cut}
-        more = {
-            "title": "" if self.title == TITLE else self.title,
-            "time": self.time,
-            "gaps": None if self.gaps is None else [*self.gaps],
-            "note": self.note,
-        }
+        title = "" if self.title == TITLE else self.title
+        more = {"title": title, "time": self.time, "gaps": [*(self.gaps or ())], "note": self.note}
         parts = {"people": self.people, "events": self.events}
         return (
             head
@@ -293,7 +282,6 @@ class SeveralVisits(PeopleSchema):
 
     @property
     def people(self) -> Schema | None:
-        """The declared columns of people."""
         return self.parts[0].people
 
     @property
@@ -307,7 +295,6 @@ class SeveralVisits(PeopleSchema):
         return Schema(columns=columns, person=self.person, origin=self.origin)
 
     def titles_in(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The kinds of events that these columns speak of."""
         said = set(names)
         return tuple(part.title for part in self.parts if said & {column.name for column in part.event_columns})
 

@@ -16,8 +16,8 @@ them singles out nobody under nearly every choice (k of 30 people all but one on
 the test.
 
 *Linkability* (§5.2): an attacker holds a person's columns of one kind here and of another kind there (two parties'
-columns) and wants to know that they belong together. The attack succeeds where the same synthetic row is among the
-`neighbours` nearest to both. *Inference* (§5.3): an attacker knows all columns but one and guesses the secret of the
+columns) and wants to know that they belong together. The attack succeeds where the same synthetic row is the
+nearest to both. *Inference* (§5.3): an attacker knows all columns but one and guesses the secret of the
 nearest synthetic row; a secret is guessed when its level is. Control of both: the same against held-out people.
 Baseline: synthetic rows drawn by lot, without looking at what is known; its success is computed and not drawn. Where
 several synthetic rows are equally near, the attacker takes one by lot: the library takes the first, and on coarse
@@ -26,7 +26,6 @@ columns then links everybody through row 0. Test: other choices of the training 
 Edges: no columns, no rows, no predicates → the reason; fewer people or predicates than wished for → all of them.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -207,49 +206,34 @@ def _order(space: Space) -> tuple[NDArray[np.bool_], Ints]:
 
 
 def linkability(
-    tables: Attacked,
-    left: Sequence[int],
-    right: Sequence[int],
-    *,
-    neighbours: int = 1,
-    targets: int = 1000,
-    seed: int = 0,
+    tables: Attacked, left: Sequence[int], right: Sequence[int], *, targets: int = 1000, seed: int = 0
 ) -> Attack:
     """Link people's columns `left` to their columns `right`, say those of two parties, by column number."""
-    whole(neighbours=neighbours, targets=targets)
+    whole(targets=targets)
     synthetic, space = tables.synthetic, tables.space
     _in_table([*left, *right], len(space.sizes))
     if reason := tables.lacking() or ("" if left and right else "one of the two sides has no columns."):
         return Attack.absent(What("linkability"), reason)
-    rng = np.random.default_rng([seed, 0])
-    sides = [(list(side), Rows(synthetic[:, side], space.take(side))) for side in (left, right)]
-    count = min(neighbours, len(synthetic))
-    inside, outside = _targets(tables, targets, rng)
+    inside, outside = _targets(tables, targets, np.random.default_rng([seed, 0]))
     people = np.concatenate([inside, outside])
     one, other = (
-        _nearest(rows, people[:, side], count, [seed, 1, number]) for number, (side, rows) in enumerate(sides)
+        _nearest(Rows(synthetic[:, side], space.take(side)), people[:, side], [seed, 1, number])
+        for number, side in enumerate((list(left), list(right)))
     )
-    linked = (one[:, :, None] == other[:, None]).any(axis=(1, 2)).astype(float)
-    # Two sets of k of n rows, drawn by lot, miss each other with C(n − k, k) / C(n, k).
-    lot = 1 - math.comb(len(synthetic) - count, count) / math.comb(len(synthetic), count)
-    measure = _measure(linked[: len(inside)], linked[len(inside) :], Rate.known(lot), seed)
-    note = f"{len(left)} columns to {len(right)}, {count} nearest of {len(synthetic):,} synthetic rows"
+    linked = (one == other).astype(float)
+    measure = _measure(linked[: len(inside)], linked[len(inside) :], Rate.known(1 / len(synthetic)), seed)
+    note = f"{len(left)} columns to {len(right)}, 1 nearest of {len(synthetic):,} synthetic rows"
     return Attack(what=What("linkability"), measures=(measure,), note=note, control=len(outside))
 
 
-def inference(
-    tables: Attacked, secret: int, known: Sequence[int] | None = None, *, targets: int = 1000, seed: int = 0
-) -> Attack:
-    """Guess people's level in column `secret` from the columns `known` (all others), by column number."""
+def inference(tables: Attacked, secret: int, *, targets: int = 1000, seed: int = 0) -> Attack:
+    """Guess people's level in column `secret`, by its number, from all others."""
     whole(targets=targets)
     synthetic, space = tables.synthetic, tables.space
-    known = [j for j in range(len(space.sizes)) if j != secret] if known is None else list(known)
-    _in_table([secret, *known], len(space.sizes))
-    if secret in known:
-        raise ConfigError(f"column {secret} is both known and secret. Nothing was attacked.")
+    _in_table([secret], len(space.sizes))
+    known = [j for j in range(len(space.sizes)) if j != secret]
     if reason := tables.lacking() or ("" if known else "nothing is known except the secret."):
         return Attack.absent(What("inference"), reason)
-    rng = np.random.default_rng([seed, 0])
     rows, answers = Rows(synthetic[:, known], space.take(known)), synthetic[:, secret]
     shares = np.bincount(answers, minlength=space.sizes[secret]) / len(answers)
 
@@ -262,7 +246,7 @@ def inference(
 
         return np.concatenate([*rows.each(people[:, known], share)])
 
-    inside, outside = _targets(tables, targets, rng)
+    inside, outside = _targets(tables, targets, np.random.default_rng([seed, 0]))
     naive = _mean(shares[inside[:, secret]])
     measure = _measure(right(inside), right(outside), naive, seed)
     note = f"1 column from {len(known)}, nearest of {len(synthetic):,} synthetic rows"
@@ -274,15 +258,13 @@ def _targets(tables: Attacked, most: int, rng: np.random.Generator) -> list[Code
     return [table[rng.permutation(len(table))[:most]] for table in (tables.train, tables.holdout)]
 
 
-def _nearest(rows: Rows, people: Codes, count: int, seed: list[int]) -> Ints:
-    """The `count` nearest rows of each person, (people, count), equally near ones by lot."""
+def _nearest(rows: Rows, people: Codes, seed: list[int]) -> Ints:
+    """The nearest row of each person, equally near ones by lot."""
 
     def work(distances: Distances, part: slice) -> Ints:
-        last = np.partition(distances, count - 1, axis=1)[:, count - 1, None]
         lots = np.random.default_rng([*seed, part.start]).random(distances.shape, dtype=np.float32)
-        lots[distances < last] = -1
-        lots[distances > last] = 2
-        return np.argpartition(lots, count - 1, axis=1)[:, :count]
+        lots[distances > distances.min(axis=1, keepdims=True)] = 2
+        return np.asarray(lots.argmin(axis=1))
 
     return np.concatenate([*rows.each(people, work)])
 

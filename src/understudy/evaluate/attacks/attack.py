@@ -120,13 +120,9 @@ def judge(attacks: Sequence[Attack]) -> tuple[Attack, ...]:
 
 
 def ranking(
-    members: Scores,
-    outsiders: Scores,
-    control: tuple[Scores, Scores],
-    *,
-    strata: NDArray[Any] | None = None,
+    members: Scores, outsiders: Scores, control: tuple[Scores, Scores], *, strata: NDArray[Any] | None = None,
     seed: int = 0,
-) -> tuple[Measure, ...]:
+) -> tuple[Measure, ...]:  # fmt: skip
     """`acc`, `auc` and `tpr_at_1pct` of the scores of as many members as outsiders. `control` holds the scores of the
     same people where no member can have leaked; `strata` says of each, members first, of which kind it is, where as
     many of each kind were wished for. 1 % of fewer than 100 outsiders is nobody: no `tpr_at_1pct` then.

@@ -192,12 +192,9 @@ def _possible(successes: float, trials: float) -> tuple[float, float]:
 
 
 def luck(
-    statistics: Callable[[Lots], Floats],
-    took_part: NDArray[np.bool_],
-    *,
-    strata: NDArray[Any] | None = None,
+    statistics: Callable[[Lots], Floats], took_part: NDArray[np.bool_], *, strata: NDArray[Any] | None = None,
     seed: int = 0,
-) -> tuple[float, ...]:
+) -> tuple[float, ...]:  # fmt: skip
     """The p-value of each statistic, large where the attack does well; lots are drawn within `strata`."""
     observed = statistics(took_part[None])[0]
     kinds = np.zeros(len(took_part), int) if strata is None else np.unique(strata, return_inverse=True)[1]

@@ -168,15 +168,9 @@ CASES: dict[str, Callable[[Subject], Case]] = {
 
 
 def audit_run_file(
-    file: RunFile,
-    protocol: Protocol,
-    config: Any,
-    *,
-    party: str | None = None,
-    people: int | None = None,
-    trials: int = 1000,
-    seconds: float = 300.0,
-) -> AuditResult:
+    file: RunFile, protocol: Protocol, config: Any, *, party: str | None = None, people: int | None = None,
+    trials: int = 1000, seconds: float = 300.0,
+) -> AuditResult:  # fmt: skip
     """Audit what a run file says: its protocol, its settings and one party's budget, on made-up rows. The party is the
     one that promises the smallest ε, unless named. The number of people sets the sampling rate; it is read from the
     run's card where the run was carried out, and a rate of one in ten is taken where it was not.

@@ -141,14 +141,9 @@ def seat(name: str, budget: Budget, seed: int) -> dict[str, Any]:
 
 
 def audit_protocol(
-    case: Case,
-    *,
-    trials: int = 1000,
-    confidence: float = 0.95,
-    seconds: float = 300.0,
-    seed: int = 0,
+    case: Case, *, trials: int = 1000, confidence: float = 0.95, seconds: float = 300.0, seed: int = 0,
     watch: Callable[[int], None] | None = None,
-) -> AuditResult:
+) -> AuditResult:  # fmt: skip
     """Run a case `trials` times in each world, or until the seconds are over, and bound ε by the target's ledger."""
     _enough(trials, confidence)
     positive(seconds=seconds)

@@ -33,7 +33,7 @@ from understudy.data.kinds import TABLE
 from understudy.data.schema import Boolean, Schema
 from understudy.evaluate.audit.auditing import SERVER, UNREAD, Case, Seen, seat
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.optimisers import RmsProp
+from understudy.models.kernels.clients import RmsProp
 from understudy.models.nets.gan import densify
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients.critic import clipped_gradient_sum
@@ -173,17 +173,12 @@ class VertiGanAudit:
         def steps(party: Any, replies: list[Reply]) -> float:
             return float(party.critic_round.evidence)
 
+        rounds = f"verti-gan, {self.config.rounds} rounds of {self.config.critic_steps} steps"
         return Case(
-            target=self.name,
+            target=self.name, train=self._train, scores={SERVER: server, STEPS: steps},
             parties=lambda present, trial: self._parties(World(canary=canary, present=present), trial),
-            train=self._train,
-            scores={SERVER: server, STEPS: steps},
-            notes=(
-                f"verti-gan, {self.config.rounds} rounds of {self.config.critic_steps} steps, "
-                f"{self.config.batch} of {self.people} people in a step",
-                UNREAD,
-            ),
-        )
+            notes=(f"{rounds}, {self.config.batch} of {self.people} people in a step", UNREAD),
+        )  # fmt: skip
 
     @cached_property
     def _schemas(self) -> dict[str, Schema]:
@@ -237,13 +232,8 @@ def cut_down(config: verti_gan.Config, people: int) -> tuple[verti_gan.Config, i
     close = (ratio for ratio in ratios if abs(ratio - rate) <= rate / 20)
     ratio = next(close, Fraction(1, round(1 / rate)))
     scale = 2 if ratio.denominator == 1 else 1  # nobody trains on one person
-    return replace(
-        config,
-        rounds=min(config.rounds, ROUNDS),
-        critic_steps=min(config.critic_steps, CRITIC_STEPS),
-        batch=scale * ratio.numerator,
-        latent=4,
-        common=(8,),
-        critic_hidden=(1,),  # its one slope is seen whole in the generator's gradient
-        device="cpu",
-    ), scale * ratio.denominator
+    small = replace(  # a critic's one slope is seen whole in the generator's gradient
+        config, rounds=min(config.rounds, ROUNDS), critic_steps=min(config.critic_steps, CRITIC_STEPS),
+        batch=scale * ratio.numerator, latent=4, common=(8,), critic_hidden=(1,), device="cpu",
+    )  # fmt: skip
+    return small, scale * ratio.denominator

@@ -55,17 +55,11 @@ def cohort_case(protocol: Protocol, config: Any, schema: Schema, budget: Budget,
         return {target: protocol.build(target, table, **seat(target, budget, trial))}
 
     described = {target: TABLE.made_up(schema, PEOPLE).schema}
+    said = f"{PEOPLE} people, of whom the canary reports {rounds} times of at most {config.cap}; the claim is for these"
     return Case(
-        target=target,
-        parties=build,
-        train=lambda parties: protocol.train(small, parties, described),
-        numbers=canary_reports,
-        notes=(
-            f"{PEOPLE} people, of whom the canary reports {rounds} times of at most {config.cap}; the claim is for "
-            "these",
-            UNREAD,
-        ),
-    )
+        target=target, parties=build, train=lambda parties: protocol.train(small, parties, described),
+        numbers=canary_reports, notes=(said, UNREAD),
+    )  # fmt: skip
 
 
 def report_case(config: one_report.Config, schema: Schema, budget: Budget, *, target: str) -> Case:
@@ -124,13 +118,9 @@ def codes_case(config: class_means.Config, schema: ArraySchema, budget: Budget, 
 
 
 def _asked_once(
-    target: str,
-    parties: Callable[[bool, int], Mapping[str, Party]],
-    ask: Callable[[Parties], None],
-    named: Callable[[Any], float],
-    who: str,
-    what: str,
-) -> Case:
+    target: str, parties: Callable[[bool, int], Mapping[str, Party]], ask: Callable[[Parties], None],
+    named: Callable[[Any], float], who: str, what: str,
+) -> Case:  # fmt: skip
     """People who report once, and who looks how at the one value that their host sends."""
 
     def score(party: Party, replies: list[Reply]) -> float:

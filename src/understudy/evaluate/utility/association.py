@@ -212,14 +212,9 @@ def cmd(real: Matrix, synthetic: Matrix, where: NDArray[np.bool_] | None = None)
 
 
 def correlations(
-    real: Codes,
-    synthetic: Codes,
-    *,
-    names: Sequence[str] | None = None,
-    owners: Sequence[Hashable] | None = None,
-    ends: Sequence[Codes] | None = None,
-    seed: int = 0,
-) -> Correlations:
+    real: Codes, synthetic: Codes, *, names: Sequence[str] | None = None, owners: Sequence[Hashable] | None = None,
+    ends: Sequence[Codes] | None = None, seed: int = 0,
+) -> Correlations:  # fmt: skip
     """CMD over all entries, with `owners` also within and across, between its ends (`ends`: see `Marginals`)."""
     real, synthetic = checked(real=real, synthetic=synthetic).values()
     width, scopes = real.shape[1], SCOPES if owners is not None else SCOPES[:1]

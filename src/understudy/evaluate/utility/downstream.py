@@ -66,16 +66,9 @@ class Examples:
 
 
 def downstream(
-    real: Examples,
-    synthetic: Examples,
-    test: Examples,
-    sizes: Sequence[int],
-    *,
-    classes: int | None,
-    models: Sequence[str] = MODELS,
-    rows: int = 20_000,
-    seed: int = 0,
-) -> tuple[Figure, ...]:
+    real: Examples, synthetic: Examples, test: Examples, sizes: Sequence[int], *, classes: int | None,
+    models: Sequence[str] = MODELS, rows: int = 20_000, seed: int = 0,
+) -> tuple[Figure, ...]:  # fmt: skip
     """One figure per model and score, like `tstr_mlp_acc`, up to TRTR; `sizes`: levels; `classes`: None: numbers."""
     whole(rows=rows)
     for model in models:
@@ -145,14 +138,9 @@ def _hindrance(real: Examples, synthetic: Examples, test: Examples) -> str:
 
 
 def scores_of(
-    model: str,
-    train: Examples,
-    test: Codes,
-    sizes: Sequence[int],
-    classes: int | None,
-    seed: int,
+    model: str, train: Examples, test: Codes, sizes: Sequence[int], classes: int | None, seed: int,
     score: Callable[[NDArray[Any]], Scores],
-) -> tuple[Scores, list[str]]:
+) -> tuple[Scores, list[str]]:  # fmt: skip
     """The scores of a model trained on `train`, or one reason for all of them; and what it warned of."""
 
     def features(codes: Codes) -> Any:

@@ -110,19 +110,10 @@ class Evaluation:
 
 
 def evaluate_tables(
-    real: Rows,
-    synthetic: Rows,
-    schema: Schema,
-    *,
-    holdout: Rows | None = None,
-    target: str | None = None,
-    task: str | None = None,
-    owners: Mapping[str, str] | None = None,
-    ways: Sequence[int] = (1, 2, 3, 4),
-    models: Sequence[str] = MODELS,
-    seed: int = 0,
-    rows: int = 20_000,
-) -> Evaluation:
+    real: Rows, synthetic: Rows, schema: Schema, *, holdout: Rows | None = None, target: str | None = None,
+    task: str | None = None, owners: Mapping[str, str] | None = None, ways: Sequence[int] = (1, 2, 3, 4),
+    models: Sequence[str] = MODELS, seed: int = 0, rows: int = 20_000,
+) -> Evaluation:  # fmt: skip
     """Compare a synthetic table with the real one.
 
     `target` names the column that downstream models learn: classes, or numbers where it is an integer, a
@@ -209,17 +200,9 @@ def _column(codec: Codec, name: str, table: str, frame: pd.DataFrame) -> Codes:
 
 
 def _learn(
-    frames: Mapping[str, pd.DataFrame],
-    codes: Mapping[str, Codes],
-    schema: Schema,
-    left_out: Mapping[str, str],
-    target: str,
-    task: str | None,
-    *,
-    models: Sequence[str],
-    rows: int,
-    seed: int,
-) -> tuple[Figure, ...]:
+    frames: Mapping[str, pd.DataFrame], codes: Mapping[str, Codes], schema: Schema, left_out: Mapping[str, str],
+    target: str, task: str | None, *, models: Sequence[str], rows: int, seed: int,
+) -> tuple[Figure, ...]:  # fmt: skip
     """The downstream figures, with what was done to the rows in their notes."""
     column = schema.column(target)
     numbers = isinstance(column, Binned) if task is None else task == "regression"

@@ -110,15 +110,9 @@ class Marginals:
     """
 
     def __init__(
-        self,
-        real: Codes,
-        synthetic: Codes,
-        sizes: Sequence[int] | None = None,
-        *,
-        owners: Sequence[Hashable] | None = None,
-        ends: Sequence[Codes] | None = None,
-        seed: int = 0,
-    ) -> None:
+        self, real: Codes, synthetic: Codes, sizes: Sequence[int] | None = None, *,
+        owners: Sequence[Hashable] | None = None, ends: Sequence[Codes] | None = None, seed: int = 0,
+    ) -> None:  # fmt: skip
         real, synthetic = checked(real=real, synthetic=synthetic).values()
         needed = 1 + np.maximum(real.max(axis=0, initial=0), synthetic.max(axis=0, initial=0)).astype(np.int64)
         self.sizes = needed if sizes is None else np.asarray(sizes, dtype=np.int64)

@@ -49,24 +49,17 @@ def second_opinion(real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, 
     both = [[list(pair) for pair in combinations(names, 2)] for names in (levels, numbers)]
     rows = min(len(real), len(synthetic), 2000)
     work = (
-        mean(single_column.KSComplement, numbers),
-        mean(single_column.TVComplement, levels),
-        mean(column_pairs.ContingencySimilarity, both[0]),
-        mean(column_pairs.CorrelationSimilarity, both[1]),
-        whole(single_table.LogisticDetection),
-        whole(single_table.NewRowSynthesis, synthetic_sample_size=rows),
-    )
+        mean(single_column.KSComplement, numbers), mean(single_column.TVComplement, levels),
+        mean(column_pairs.ContingencySimilarity, both[0]), mean(column_pairs.CorrelationSimilarity, both[1]),
+        whole(single_table.LogisticDetection), whole(single_table.NewRowSynthesis, synthetic_sample_size=rows),
+    )  # fmt: skip
     return tuple(_figure(name, compute) for name, compute in zip(NAMES, work, strict=True))
 
 
 NAMES = (
-    "sdmetrics_ks_complement",
-    "sdmetrics_tv_complement",
-    "sdmetrics_contingency_similarity",
-    "sdmetrics_correlation_similarity",
-    "sdmetrics_logistic_detection",
-    "sdmetrics_new_row_synthesis",
-)
+    "sdmetrics_ks_complement", "sdmetrics_tv_complement", "sdmetrics_contingency_similarity",
+    "sdmetrics_correlation_similarity", "sdmetrics_logistic_detection", "sdmetrics_new_row_synthesis",
+)  # fmt: skip
 
 
 def _figure(name: str, compute: Callable[[], float]) -> Figure:

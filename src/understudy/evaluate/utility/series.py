@@ -30,19 +30,15 @@ from understudy.evaluate.figure import Better, Figure, What
 from understudy.evaluate.utility.marginals import bootstrap, shuffled
 from understudy.ground.check import positive, whole
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.optimisers import Adam
+from understudy.models.kernels.clients import Adam
 from understudy.models.network import first_weights
 
 Series = NDArray[np.floating[Any]]
 """(series, steps, channels)"""
 
 FIGURES: dict[str, Better] = {
-    "mmd": "lower",
-    "coverage": "higher",
-    "next_step_mae": "lower",
-    "autocorrelation": "lower",
-    "dcr": "higher",
-}
+    "mmd": "lower", "coverage": "higher", "next_step_mae": "lower", "autocorrelation": "lower", "dcr": "higher",
+}  # fmt: skip
 ROWS = 2_000  # of each table that are compared
 _NEAR = 1_000  # rows whose nearest are looked for
 
@@ -142,12 +138,9 @@ def evaluate_series(
     value, floor, ceiling = (autocorrelation_difference(some, rows) for rows in (other, again, loose))
     near, covered, copied = _distance_figures(some, other, loose, note)
     return (
-        near,
-        covered,
-        _next_step_figure(train, made, test, steps, seed),
-        Figure(What("autocorrelation"), value=value, floor=floor, ceiling=ceiling, note=note),
-        copied,
-    )
+        near, covered, _next_step_figure(train, made, test, steps, seed),
+        Figure(What("autocorrelation"), value=value, floor=floor, ceiling=ceiling, note=note), copied,
+    )  # fmt: skip
 
 
 def evaluate_distances(real: Series, synthetic: Series, *, seed: int = 0) -> tuple[Figure, ...]:

@@ -279,13 +279,9 @@ def _apart(real: NDArray[np.float64], other: NDArray[np.float64], rows: Sequence
 
 
 def comes_again(
-    real: VisitCodes,
-    synthetic: VisitCodes,
-    test: VisitCodes | None,
-    layout: VisitLayout,
-    rng: np.random.Generator,
+    real: VisitCodes, synthetic: VisitCodes, test: VisitCodes | None, layout: VisitLayout, rng: np.random.Generator,
     seed: int,
-) -> Figure:
+) -> Figure:  # fmt: skip
     """Whether another event follows, learned from synthetic events and tested on real ones."""
     if test is None:
         order, cut = rng.permutation(len(real.people)), len(real.people) // 5

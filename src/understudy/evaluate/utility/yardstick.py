@@ -37,16 +37,9 @@ class Yardstick:
 
     @classmethod
     def of(
-        cls,
-        schema: Schema,
-        real: Codes,
-        synthetic: Codes,
-        holdout: Codes | None = None,
-        *,
-        values: Sequence[Values] | None = None,
-        owners: Mapping[str, str] | None = None,
-        seed: int = 0,
-    ) -> "Yardstick":
+        cls, schema: Schema, real: Codes, synthetic: Codes, holdout: Codes | None = None, *,
+        values: Sequence[Values] | None = None, owners: Mapping[str, str] | None = None, seed: int = 0,
+    ) -> "Yardstick":  # fmt: skip
         """Draw halves, cut the tables to one size. `values`: as `table_values` gives them, or else levels."""
         rng = np.random.default_rng([seed, 3])
         known, unseen = np.arange(len(real)), np.arange(0 if holdout is None else len(holdout))
@@ -105,16 +98,9 @@ class Yardstick:
 
 
 def level_figures(
-    real: Codes,
-    synthetic: Codes,
-    sizes: Sequence[int],
-    *,
-    names: Sequence[str],
-    owners: Sequence[Hashable] | None,
-    ways: Sequence[int],
-    ends: Sequence[Codes] | None = None,
-    seed: int = 0,
-) -> tuple[list[Figure], Correlations]:
+    real: Codes, synthetic: Codes, sizes: Sequence[int], *, names: Sequence[str], owners: Sequence[Hashable] | None,
+    ways: Sequence[int], ends: Sequence[Codes] | None = None, seed: int = 0,
+) -> tuple[list[Figure], Correlations]:  # fmt: skip
     """AVD of sets of so many columns and CMD; with `owners` also within and across parties."""
     pair = Marginals(real, synthetic, sizes, owners=owners, ends=ends, seed=seed)
     scopes = SCOPES if owners is not None else SCOPES[:1]

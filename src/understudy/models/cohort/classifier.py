@@ -111,7 +111,7 @@ class Mlp(Dense):
 
 @dataclass(frozen=True)
 class LeNet(Classifier):
-    """LeNet on 28 × 28 images; a convolution is one product of patches with kernels, channels last, ReLU at the end."""
+    """LeNet on 28 × 28 images."""
 
     kind: ClassVar[str] = "lenet"
     classes: int
@@ -128,28 +128,21 @@ class LeNet(Classifier):
 
     @property
     def row_floats(self) -> int:
-        return 24 * 24 * (25 + 4 * 6) + 8 * 8 * (2 * 150 + 4 * 16)
+        return 4 * (28 * 28 + 24 * 24 * 6 + 8 * 8 * 16)
 
     def prepare(self, x: Tensor) -> Tensor:
-        """The first layer's patches (clients, rows · 24 · 24, 25)."""
+        """Every client's images as channels, by which a grouped convolution keeps clients apart: (rows, clients, …)."""
         if math.prod(x.shape[2:]) != 28 * 28:
             raise ConfigError(f"A lenet takes images of 28 × 28, not rows of shape {tuple(x.shape[2:])}.")
-        return _patches(x.reshape(*x.shape[:2], 28, 28, 1))
+        return x.reshape(*x.shape[:2], 28, 28).transpose(0, 1)
 
     def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
         w1, b1, w2, b2, *dense = self.views(params).values()
-        h = _pool(_convolve(prepared, w1, b1), 24)  # (clients, rows, 12, 12, 6)
-        h = _pool(_convolve(_patches(h.relu()), w2, b2), 8)  # (clients, rows, 4, 4, 16)
-        return _behind(h.permute(0, 1, 4, 2, 3).flatten(2), dense)  # channels first, as torch.nn flattens
-
-    def forward(self, params: Tensor, x: Tensor) -> Tensor:
-        if params.ndim == 2:
-            return super().forward(params, x)
-        # One model on many rows: plain convolutions, since patches take 57 kB a row.
-        w1, b1, w2, b2, *dense = self.views(params).values()
-        h = functional.max_pool2d(functional.conv2d(x.reshape(-1, 1, 28, 28), w1, b1), 2)
-        h = functional.max_pool2d(functional.conv2d(h.relu(), w2, b2), 2)
-        return _behind(h.flatten(1), dense)
+        h = prepared  # (rows, clients · channels, height, width)
+        for weight, bias in ((w1, b1), (w2, b2)):
+            h = functional.conv2d(h, weight.flatten(0, 1), bias.flatten(), groups=len(params))
+            h = functional.max_pool2d(h, 2).relu()
+        return _behind(h.view(len(h), len(params), -1).transpose(0, 1), dense)
 
 
 @dataclass(frozen=True)
@@ -207,24 +200,6 @@ def _behind(h: Tensor, layers: list[Tensor]) -> Tensor:
     for weight, bias in zip(layers[::2], layers[1::2], strict=True):
         h = linear(h.relu(), weight, bias)
     return h
-
-
-def _patches(x: Tensor) -> Tensor:
-    """All 5 × 5 windows of images (clients, rows, height, width, channels), one window a row."""
-    windows = x.unfold(2, 5, 1).unfold(3, 5, 1)  # (clients, rows, h, w, channels, 5, 5)
-    return windows.permute(0, 1, 2, 3, 5, 6, 4).flatten(4).flatten(1, 3)
-
-
-def _convolve(patches: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return linear(patches, weight.permute(0, 1, 3, 4, 2).flatten(2), bias)
-
-
-def _pool(h: Tensor, side: int) -> Tensor:
-    """2 × 2 max-pooling of (clients, rows · side², channels) → (clients, rows, side/2, side/2, channels)."""
-    clients, _, channels = h.shape
-    images = h.reshape(-1, side, side, channels).permute(0, 3, 1, 2)  # channels-last in memory
-    pooled = functional.max_pool2d(images, 2).permute(0, 2, 3, 1)
-    return pooled.reshape(clients, -1, side // 2, side // 2, channels)
 
 
 NETWORKS: dict[str, type[Classifier]] = {

@@ -24,8 +24,7 @@ from torch.nn import functional
 from understudy.ground.check import one_of, positive, whole
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.models.cohort.classifier import Classifier, Dense
-from understudy.models.kernels.clients import Replayed, descend_in_span
-from understudy.models.kernels.optimisers import Adam
+from understudy.models.kernels.clients import Adam, Replayed, descend_in_span
 from understudy.models.network import Draws
 
 Batch = tuple[Tensor, ...]  # what each client holds: one entry per client on axis 0
@@ -44,14 +43,9 @@ class Training(ABC):
     """
 
     def __init__(
-        self,
-        *,
-        epochs: int,
-        lr: float,
-        optimizer: str = "sgd",
-        chunk: int | None = None,
+        self, *, epochs: int, lr: float, optimizer: str = "sgd", chunk: int | None = None,
         device: torch.device | str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         whole(epochs=epochs, chunk=1 if chunk is None else chunk)
         positive(lr=lr)
         one_of(OPTIMIZERS, optimizer=optimizer)

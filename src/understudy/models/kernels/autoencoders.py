@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.clients import product, times_transposed
+from understudy.models.kernels.clients import Adam, product, times_transposed
 from understudy.models.kernels.lstm import Lstm
-from understudy.models.kernels.optimisers import Adam
 from understudy.models.network import read
 
 
@@ -40,9 +39,7 @@ class Mmd:
         return (own * self.pairs - self.scale / self._far(latent, prior) * self.across).sum((1, 2))
 
     def gradient(self, latent: Tensor, prior: Tensor) -> Tensor:
-        """Its gradient by the latent points, in closed form: (clients, rows, d_z). ∂K/∂x = −2κ (x − y) / (κ + ‖x −
-        y‖²)², and a point of the latent sample is in each of its pairs twice.
-        """
+        """By the latent points, each in its pairs twice: (clients, rows, d_z). ∂K/∂x = −2κ(x − y)/(κ + ‖x − y‖²)²."""
         own = self.pairs * (-4 * self.scale) / self._far(latent, latent).square()
         cross = self.across * (2 * self.scale) / self._far(latent, prior).square()
         pull = (own.sum(2) + cross.sum(2))[:, :, None]
@@ -55,16 +52,9 @@ class Mmd:
 
 
 def descend_by_hand(
-    start: Tensor,
-    batch: tuple[Tensor, ...],
-    out: Tensor,
-    hidden: int,
-    latent: int,
-    epochs: int,
-    lr: float,
-    penalty: float,
-    touched: int,
-) -> None:
+    start: Tensor, batch: tuple[Tensor, ...], out: Tensor, hidden: int, latent: int, epochs: int, lr: float,
+    penalty: float, touched: int,
+) -> None:  # fmt: skip
     """Write every client's update after `epochs` steps of Adam of a table autoencoder into `out` (clients, d).
 
     `batch` is x (clients, rows, width), real (clients, rows) and prior (clients, epochs, rows, latent); a row has at
@@ -135,15 +125,9 @@ class SeriesByHand:
     """Adam for many clients' recurrent autoencoders, gradients in closed form, in `out`: 4.2 times as fast."""
 
     def __init__(
-        self,
-        shapes: Collection[tuple[int, ...]],
-        hidden: int,
-        latent: int,
-        start: Tensor,
-        batch: tuple[Tensor, ...],
-        out: Tensor,
-        penalty: float,
-    ) -> None:
+        self, shapes: Collection[tuple[int, ...]], hidden: int, latent: int, start: Tensor, batch: tuple[Tensor, ...],
+        out: Tensor, penalty: float,
+    ) -> None:  # fmt: skip
         x, real, self.prior = batch
         self.start, self.out, self.penalty = start, out, penalty
         clients, rows, length, channels = x.shape

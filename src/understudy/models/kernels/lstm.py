@@ -62,12 +62,10 @@ class Lstm:
     def room(cls, clients: int, steps: int, rows: int, hidden: int, like: Tensor) -> "Lstm":
         new = like.new_zeros
         return cls(
+            new(clients, steps, rows, 4 * hidden), new(clients, steps + 1, rows, hidden),
+            new(clients, steps + 1, rows, hidden), new(clients, steps, rows, hidden),
             new(clients, steps, rows, 4 * hidden),
-            new(clients, steps + 1, rows, hidden),
-            new(clients, steps + 1, rows, hidden),
-            new(clients, steps, rows, hidden),
-            new(clients, steps, rows, 4 * hidden),
-        )
+        )  # fmt: skip
 
     @property
     def hidden(self) -> int:

@@ -189,9 +189,7 @@ class Directions:
 
 
 def directions(pooled: Released, centre: Centres) -> Directions:
-    """Of the second release. The edge of the noise grows with the features: so many of the slow ones are looked at as
-    leave most of the covariance above it.
-    """
+    """Of the second release: of so many slow features as leave most of the covariance above the edge of the noise."""
     total = float(centre.people.sum())
     covariance, noise = pooled["moments"] / total, float(pooled["moments_noise"]) / total
     width = len(covariance)

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.kernels.taps import SLOPE, Taps, dense_parameters, drawn_uniform, perceptron
+from understudy.models.nets.tapped import SLOPE, Taps, dense_parameters, drawn_uniform, perceptron
 from understudy.models.network import BlockSoftmax, Network, check_weights, each_whole, filled, widest
 
 ENCODER, DECODER = (64, 32), (64, 128)  # Table II, tabular data
@@ -196,9 +196,7 @@ class ClassImageDecoder(Network):
 
     @property
     def row_numbers(self) -> int:
-        """A transposed convolution makes nine numbers for each pixel before it, twice, and adds them up to one for each
-        after it; these are shifted, ordered and bent.
-        """
+        """A transposed convolution makes nine numbers a pixel, twice, and adds them up; these are shifted and bent."""
         pixels = [math.prod(side) for side in reversed(self.sides)]  # coarse to fine
         steps = zip(pairwise((self.channels[0], *self.channels)), pairwise(pixels), strict=True)
         numbers = max((a + 18 * b) * small + 4 * b * large for (a, b), (small, large) in steps)

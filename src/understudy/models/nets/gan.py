@@ -39,16 +39,10 @@ def image_branch(shared: int, channels: Sequence[int], shape: Sequence[int]) -> 
     coarse, fine = _checked(channels)
     height, width = (-(-side // 4) for side in shape)
     return nn.Sequential(
-        nn.Linear(shared, coarse * height * width),
-        nn.ReLU(),
-        nn.Unflatten(1, (coarse, height, width)),
-        nn.ConvTranspose2d(coarse, fine, *_SCALE),
-        nn.ReLU(),
-        nn.ConvTranspose2d(fine, 1, *_SCALE),
-        Cut(shape),
-        nn.Sigmoid(),
-        nn.Flatten(),
-    )
+        nn.Linear(shared, coarse * height * width), nn.ReLU(), nn.Unflatten(1, (coarse, height, width)),
+        nn.ConvTranspose2d(coarse, fine, *_SCALE), nn.ReLU(), nn.ConvTranspose2d(fine, 1, *_SCALE), Cut(shape),
+        nn.Sigmoid(), nn.Flatten(),
+    )  # fmt: skip
 
 
 class Cut(nn.Module):

@@ -2,26 +2,24 @@
 
 *Near a function* (`empty_cells`): copies, recodes, one column that another determines. Such a table has a few full
 cells and many empty ones. Noise alone keeps a fit from saying so: a tenth of σ in each empty cell passes every test of
-the residual, and a hundred such cells are a tenth of the people. What shows is that nearly all of them lie at the same
-place at once. A cell lies, with probability π, at the pair's floor, f·E with E what independent columns would give, or
-it is a draw of the Gaussian prior around independence, N(E, v·E), as `priors` has it without an order; both under the
-noise of its measurement. v matches a pair's second moments; π and f are those under which its cells are likeliest
-(Johnstone and Silverman, "Needles and straw in haystacks", Ann. Statist. 2004, learn the weight of an atom at zero
-likewise). Only pairs which that makes clearly likelier, with a floor that is not clearly above 0, have empty cells:
-half of a copy is none. What they do not hold is with the other cells: in a second round these lie around the table with
-the same one-way tables that is independent but for the empty ones (quasi-independence; Goodman, JASA 1968).
+the residual, and a hundred such cells are a tenth of the people. A cell lies, with probability π, at the pair's floor,
+f·E with E what independent columns would give, or it is a draw of the Gaussian prior around independence, N(E, v·E), as
+`priors` has it without an order; both under the noise of its measurement. v matches a pair's second moments; π and f
+are those under which its cells are likeliest (Johnstone and Silverman, "Needles and straw in haystacks", Ann. Statist.
+2004, learn the weight of an atom at zero likewise). Only pairs which that makes clearly likelier, with a floor that is
+not clearly above 0, have empty cells: half of a copy is none. In a second round the other cells lie around the table
+with the same one-way tables that is independent but for the empty ones (quasi-independence; Goodman, JASA 1968).
 Differs from the paper: no cell is set to 0. People whom the fit has there cost it something, in proportion, the more
 the surer the cell is empty, so that a count is followed only as far as it exceeds a threshold (Tibshirani, JRSS B
 1996). A square instead makes the descent too stiff to reach the other tables, and a cell that is not empty costs a
 hundred times too much.
 
-*A law* (`laws_of_pairs`). A table of L × L noisy cells has L² unknowns. Where the order of the levels
-matters in both columns (age and experience, income and rent), one number nearly says it: the correlation r of a normal
-copula with the columns' own one-way tables (Pearson, Phil. Trans. 1900). Of some values of r, of both signs and near 1,
-each pair has the one under which its noisy cells are likeliest. Where that leaves hardly anything of what parts the
-pair from independence, but noise, it is the mean of the pair's prior. How far the table may lie from it is learned from
-its own cells (`level_prior`), and nobody has to say which columns are ordered. The cells in which such a copula has
-hardly anybody are taken for empty: a band along the diagonal stays one, and noise far from it does not become people.
+*A law* (`laws_of_pairs`). Where the order of the levels matters in both columns (age and experience, income and rent),
+one number nearly says a table of L² noisy cells: the correlation r of a normal copula with the columns' own one-way
+tables (Pearson, Phil. Trans. 1900). Of some values of r, of both signs and near 1, each pair has the one under which
+its noisy cells are likeliest. Where that leaves hardly anything of what parts the pair from independence, but noise, it
+is the mean of the pair's prior; how far the table may lie from it is learned from its own cells (`level_prior`), and
+nobody has to say which columns are ordered. The cells in which such a copula has hardly anybody are taken for empty.
 Where noise is large that is a bet. So it is made only where people who are independent cannot be many beside the
 copula's, and for two columns that have each other and no third: six months' bills, which rise together and now and then
 fall to 0, are better held by what all pairs share. With x = √r·f + √(1 − r)·e columns are independent given f. So for

@@ -78,18 +78,10 @@ def layers_of(counts: Tensor, fan: int) -> list[Tensor]:
 
 
 def fine_table(
-    layers: Sequence[Tensor],
-    fan: int,
-    *,
-    noise: float,
-    missing: Tensor | None = None,
-    total: float | None = None,
-    sure: float = 0.0,
-    ordered: bool = True,
-    listed: bool = False,
-    edges: Tensor | None = None,
+    layers: Sequence[Tensor], fan: int, *, noise: float, missing: Tensor | None = None, total: float | None = None,
+    sure: float = 0.0, ordered: bool = True, listed: bool = False, edges: Tensor | None = None,
     also: Sequence[Counted] = (),
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The people in each leaf, `total` in all where that is known, but for a deviation `sure`, and last those without a
     value where `missing` was counted.
 
@@ -130,9 +122,7 @@ def _by_counts(layers: Sequence[Tensor], fan: int, noise: float, total: float, l
 
 
 def _drawn_to_law(children: Tensor, parents: Tensor, noise: float, law: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    """Each parent's children, drawn to their shares by the law, and which ones stand out of it: these stay. Where the
-    parent stood `out` itself, one of its few children does, not of all.
-    """
+    """Children at their shares by the law, and which stand out of it: of a parent that is `out` itself, of its few."""
     there, alone = children.isfinite(), (parents < 2 * noise) | (len(parents) == 1)
     clear = clearly(children.numel(), alone[:, None])
     few = clearly(children.shape[1] * int(out.sum()), torch.zeros_like(alone))[:, None]
@@ -159,9 +149,7 @@ def _without_ends(leaves: Tensor, lost: float) -> Tensor:
 
 
 def even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
-    """One table (cells,) with so many people: what stands out as it was counted, the rest drawn to even as far as noise
-    explains that it is not.
-    """
+    """One table with so many people: what stands out as counted, the rest drawn to even as far as noise explains."""
     counted, others = counts.double(), torch.ones_like(counts, dtype=torch.bool)
 
     def apart() -> Tensor:
@@ -192,21 +180,14 @@ def _children(layer: Tensor, parents: int, fan: int, empty: float | bool) -> Ten
 
 
 def clearly(nodes: int, alone: Tensor) -> Tensor:
-    """How many deviations above what is expected one of so many nodes stands out: noise alone rarely does, and hardly
-    ever where a node is `alone`, with nobody else about it.
-    """
+    """How many deviations of noise one of so many nodes must stand out by; by more where it is `alone`."""
     return math.sqrt(2 * math.log(max(nodes, 2))) + torch.where(alone, 1.2, 0.0)
 
 
 def smooth_law(
-    layers: Sequence[Tensor],
-    fan: int,
-    noise: float,
-    total: float,
-    edges: Tensor,
-    sure: float = 0.0,
+    layers: Sequence[Tensor], fan: int, noise: float, total: float, edges: Tensor, sure: float = 0.0,
     also: Sequence[Counted] = (),
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The people of each leaf, `total` in all, by noisy counts (`layers_of`); `edges` (leaves + 1,).
 
     `sure`: the deviation of the total. Who were too many in it would else be in tails, where noise hides that nobody

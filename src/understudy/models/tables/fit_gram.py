@@ -5,8 +5,7 @@ The Gram matrix Σ x xᵀ of one-hot rows x holds every one-way table (on its di
 - *Totals and one-way tables* by weighted least squares: each is measured on the diagonal and again in every two-way
   table; then the projection onto non-negative tables with the right total.
 - *Two-way tables* by empirical Bayes (`priors`): they lie around what independent columns would give and what all pairs
-  say together, as far from it as a pair's own cells show. Pairs without visible dependence are drawn there, strong ones
-  stay. Cells that seem empty are drawn to 0 (`empty_cells`).
+  say together, as far from it as a pair's own cells show. Cells that seem empty are drawn to 0 (`empty_cells`).
 - *The mixture* by gradient descent on the sum of both parts, measurement over noise variance and prior over its own,
   from jittered one-way tables, and from the laws of pairs that have one (Aydore et al., ICML 2021; Liu, Vietri, Wu,
   NeurIPS 2021, GEM, fit a network likewise). A table weighs the more the farther it is from its noise (`loss`).
@@ -17,9 +16,8 @@ The Gram matrix Σ x xᵀ of one-hot rows x holds every one-way table (on its di
   many tables without dependence would outvote a strong one. Where empty cells still hold people it waits for these, up
   to a tenth of the steps; so long it always waits where there are rules, whose pairs are the strongest, and come last.
 
-*Public rules* (`given_rules`): what is fitted is the mixture's law given the rules. That the mixture itself should not
-have much where they forbid, so that most draws keep them, is a small part of the loss: −log of the probability that
-they do, for a tenth of the people.
+*Public rules* (`given_rules`): what is fitted is the mixture's law given the rules. That most draws of the mixture
+itself should keep them is a small part of the loss: −log of the probability that they do, for a tenth of the people.
 
 Differs from the papers: all pairs are measured at once, not chosen round by round; the noise enters the loss.
 Guarantee: reads the released matrix alone, so the mixture has the privacy of the release.
@@ -27,6 +25,7 @@ Edges: cells with infinite noise are never read; an unmeasured column is uniform
 levels together than a fit can take, neighbours are one in it, and parted afterwards (`merged_levels`).
 """
 
+import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -34,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.ground.check import positive, whole
-from understudy.models.kernels.optimisers import Adam, along
+from understudy.models.kernels.clients import Adam, along
 from understudy.models.tables.given_rules import Rules, Tie, blocks_of
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
 from understudy.models.tables.merged_levels import Coarse
@@ -54,20 +53,10 @@ _JITTER = 0.5  # of the initial logits: enough for the components to part
 
 
 def fit_gram(
-    gram: Tensor,
-    sizes: Sequence[int],
-    *,
-    noise: float | Tensor,
-    people: int | None = None,
-    triples: Sequence[Triple] = (),
-    ties: Sequence[Tie] = (),
-    target: int | None = None,
-    components: int = 512,
-    steps: int = 1200,
-    rate: float = 0.2,
-    seed: int | None = None,
-    watch: Watch | None = None,
-) -> MixtureOfProducts:
+    gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor, people: int | None = None,
+    triples: Sequence[Triple] = (), ties: Sequence[Tie] = (), target: int | None = None, components: int = 512,
+    steps: int = 1200, rate: float = 0.2, seed: int | None = None, watch: Watch | None = None,
+) -> MixtureOfProducts:  # fmt: skip
     """The mixture of products whose one- and two-way tables match a noisy Gram matrix of counts.
 
     `gram` (width, width) is read on and above the diagonal and decides the device. `noise` is the standard
@@ -108,9 +97,7 @@ def fit_gram(
 
 
 def _begin_by_laws(mixture: MixtureOfProducts, tables: Tables, generator: torch.Generator) -> None:
-    """Let every component have one level, mostly, of the columns in pairs that are a function or a copula, as these
-    say: to be parted so far takes a descent longer than to fit all else.
-    """
+    """Give every component one level, mostly, of columns with a law: a descent takes long to part them so far."""
     laws, ways = tables.laws.cpu(), tables.ways.cpu()
     pairs = ((columns := tables.columns.cpu()).T @ laws @ columns > 0).triu(1).nonzero().tolist()
     blocks, drawn = blocks_of(mixture.sizes), dict[int, Tensor]()
@@ -132,15 +119,9 @@ def _begin_by_laws(mixture: MixtureOfProducts, tables: Tables, generator: torch.
 
 
 def _descend(
-    mixture: MixtureOfProducts,
-    tables: Tables,
-    steps: int,
-    rate: float,
-    watch: Watch | None,
-    triples: Sequence[WideTable] = (),
-    ties: Sequence[Tie] = (),
-    target: int | None = None,
-) -> MixtureOfProducts:
+    mixture: MixtureOfProducts, tables: Tables, steps: int, rate: float, watch: Watch | None,
+    triples: Sequence[WideTable] = (), ties: Sequence[Tie] = (), target: int | None = None,
+) -> MixtureOfProducts:  # fmt: skip
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
     scale = float(tables.ways_precision.mean().rsqrt())  # gradients are near 1, far above Adam's epsilon
     rules = Rules(mixture.sizes, tuple(tie.to(tables.ways.device, torch.float32) for tie in ties))
@@ -179,3 +160,29 @@ def _descend(
             made, slopes = [*made, share, left], [*slopes, slope.share, kept]
         adam.step(torch.autograd.grad(along(made, slopes), mixture.logits))
     return mixture.requires_grad_(False)
+
+
+_UNIT = 512  # a product of two such matrices is the unit of the fit's work
+_READ = 300.0  # units to read the tables, at a width of _UNIT; grows as its cube
+_STEP = 3.6  # units of a step, at a width of _UNIT and so many components; grows as the square
+_LEVEL = 2.2  # the same for each level of a target but one
+_STOPS = 0.25  # of its steps a fit takes about so many: it stops where noise begins
+_BEGIN = 0.25  # seconds before the first step
+
+
+def seconds_of(width: int, steps: int, components: int, levels: int) -> float:
+    """About how long a fit takes, by the width that it has; `levels` of a target, else 1."""
+    scale, taken = width / _UNIT, _STOPS * steps * components / _UNIT
+    step = _STEP + (_LEVEL * (levels - 1) if levels <= MOST_LEVELS else 0)
+    return _BEGIN + _unit() * (_READ * scale**3 + step * taken * scale**2)
+
+
+def _unit() -> float:
+    """Seconds of a product of two matrices on this machine, whatever else it does now."""
+    one = torch.ones(_UNIT, _UNIT)
+    taken = []
+    for _ in range(4):
+        begun = time.thread_time()
+        _ = one @ one
+        taken.append(time.thread_time() - begun)
+    return min(taken)

@@ -184,8 +184,7 @@ class Ruled:
         return found.permute([order.index(column) for column in columns])
 
     def tied(self, share: Tensor | None = None) -> list[Tensor]:
-        """The two-way tables of columns of one tie, as `Rules.tied` has them; by these `share`s of components, if
-        any."""
+        """Two-way tables of columns of one tie, as `Rules.tied` has them; by these `share`s of components, if any."""
         couples, found = self.rules.couples, []
         if couples is not None:
             table = self.weighed(self._two.given, share).T @ self._two.other

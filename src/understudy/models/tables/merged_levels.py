@@ -1,15 +1,15 @@
 """Which levels of columns are measured, which are fitted as one, and which are never drawn: by released tables alone.
 
-*Bought* (`bought_levels`). A cell of a two-way table has noise of a known size σ, whatever the levels are. With L
-levels of about equal weight in both columns it has n/L² people, and fewer than some σ of them tell nothing: so there
-are about L = √(n/cσ) levels. Neighbouring fine cells of ordered columns are merged until they hold n/L people; one that
-holds as many by itself (a spike: zero, 40 hours) is a level of its own. Categories with fewer than `_RARE` σ people
-share one level, where there are two of them or more. Missing is always a level of its own, the last.
+*Bought* (`bought_levels`). A cell of a two-way table has noise of a known size σ. With L levels of about equal weight
+in both columns it has n/L² people, and fewer than some σ of them tell nothing: so there are about L = √(n/cσ) levels.
+Neighbouring fine cells of ordered columns are merged until they hold n/L people; one that holds as many by itself (a
+spike: zero, 40 hours) is a level of its own. Categories with fewer than `_RARE` σ people share one level, where there
+are two of them or more. Missing is always a level of its own, the last.
 
-*Fitted* (`Coarse`). A fit's time grows with the square of the width. But where columns have thousands of levels
-together, hardly any pair of them holds enough people to be told from noise. So neighbouring levels are one while the
-tables are fitted, as few people as possible in each, and afterwards the people of such a group are parted among its
-levels as its one-way table says.
+*Fitted* (`Coarse`). A fit's time grows with the square of the width, and where columns have thousands of levels
+together, hardly any pair of them can be told from noise. So neighbouring levels are one while the tables are fitted, as
+few people as possible in each, and afterwards the people of such a group are parted among its levels as its one-way
+table says.
 
 *Never drawn* (`levels_of_none`). A schema says what may be, not what is: a column may lack values, hold texts that are
 none of its categories, and where it was bought, numbers up to a power of two, or "yes" and "no" where all say "no". A
@@ -111,9 +111,7 @@ def _is_below(column: Column) -> bool:
 
 
 def _with_thin_ends(groups: Groups, weights: NDArray[np.float64], least: float, most: int, below: bool) -> Groups:
-    """The last level, and the first one where a tail is `below`, in halves, and the outer half again, while each holds
-    so many people: where tails are long, more is told about them.
-    """
+    """The last level, and the first where a tail is `below`, halved, the outer half again, while each holds so many."""
     starts = np.diff(groups, prepend=0) > 0
     for side in (1, -1) if below else (1,):
         cells = np.flatnonzero(groups == (groups[-1] if side > 0 else 0))[::side]

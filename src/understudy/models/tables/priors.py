@@ -6,20 +6,19 @@ with K_a = I every cell has variance v·E, E being what independent columns woul
 an order that matters (ages, hours, amounts), neighbours depart alike: K_a = ρ·exp(−|i − j|/ℓ) + (1 − ρ)·I, and tables
 of a hundred levels are smoothed as far as they are smooth. v for each pair, and ρ and ℓ for each column, are those
 under which the noisy cells are likeliest (empirical Bayes: Efron and Morris, JASA 1973; Rasmussen and Williams, 2006,
-§5.4). A column whose order says nothing keeps K = I, so nobody has to state which columns are ordered, and where noise
-is small the prior hardly matters. The noise is alike in all cells of a pair. So with S_a = Q_a Λ_a Q_aᵀ residual and
-noise are both uncorrelated in the basis Q_a ⊗ Q_b, and the prior is one variance for each cell there: v·λ_a·λ_b.
-`basis` holds all Q_a side by side.
+§5.4). A column whose order says nothing keeps K = I, so nobody has to state which columns are ordered. The noise is
+alike in all cells of a pair. So with S_a = Q_a Λ_a Q_aᵀ residual and noise are both uncorrelated in the basis Q_a ⊗
+Q_b, and the prior is one variance for each cell there: v·λ_a·λ_b. `basis` holds all Q_a side by side.
 
 *What all tables share* (`pooled_tables`). Cell by cell the noise of a wide table drowns the signal: with m columns its
 standard deviation grows as m. But the largest eigenvalue of noise grows as σ√D alone, while that of a dependence which
-all columns share grows as D. So of the residuals from independence the eigenvalues above those of noise are kept and
-the others set to zero; a kept λ is shrunk to √(λ² − λ₀²), λ₀ being the largest eigenvalue of noise, which is optimal in
-squared error (Gavish, Donoho, IEEE Trans. Inf. Theory 2017, §V.A, for singular values; Shabalin, Nobel, JMVA 2013). Two
-levels of one column are not measured together. As in a factor analysis by principal axes, those cells are filled with
-what the low rank itself says of them, and the eigenvalues are taken again. A count lies between 0 and the counts of its
-two levels, and tables have, nearly, the known one-way tables as margins (iterative proportional fitting; Deming,
-Stephan 1940). Without this the error on rare levels exceeds their counts.
+all columns share grows as D. So of the residuals from independence the eigenvalues above those of noise are kept; a
+kept λ is shrunk to √(λ² − λ₀²), λ₀ being the largest eigenvalue of noise, which is optimal in squared error (Gavish,
+Donoho, IEEE Trans. Inf. Theory 2017, §V.A, for singular values; Shabalin, Nobel, JMVA 2013). Two levels of one column
+are not measured together: as in a factor analysis by principal axes, those cells are filled with what the low rank
+itself says of them, and the eigenvalues are taken again. A count lies between 0 and the counts of its two levels, and
+tables have, nearly, the known one-way tables as margins (iterative proportional fitting; Deming, Stephan 1940). Without
+this the error on rare levels exceeds their counts.
 
 *How far the mean of the prior lies on the way from independence to that* (`common_share`), a share α. The common part
 was read off the same noise, so residuals around it look smaller than they are: v is learned around independence, and α
@@ -65,8 +64,7 @@ class LevelPrior:
 
 
 def level_prior(residual: Tensor, noise: Tensor, measured: Tensor, expected: Tensor, columns: Tensor) -> LevelPrior:
-    """The prior under which noisy residuals are likeliest; `expected` (width,) is D, such that E is its outer
-    product."""
+    """The prior under which noisy residuals are likeliest; `expected` (width,) is D: E is its outer product."""
     pairs = _Pairs(residual, noise, measured, expected, columns)
     for _ in range(_SWEEPS):
         for column, axes in pairs.choices.items():
@@ -76,13 +74,9 @@ def level_prior(residual: Tensor, noise: Tensor, measured: Tensor, expected: Ten
 
 
 def common_share(
-    counts: Tensor,
-    noise: Tensor,
-    measured: Tensor,
-    independent: Tensor,
-    prior: LevelPrior,
+    counts: Tensor, noise: Tensor, measured: Tensor, independent: Tensor, prior: LevelPrior,
     pool: Callable[[Tensor], Tensor],
-) -> float:
+) -> float:  # fmt: skip
     """α ∈ [0, 1], 0 without noise; `pool` reads what tables share out of counts with twice the `noise`."""
     fresh = torch.where(measured, drawn_noise(noise, 0), 0)
     first, second = counts + fresh, counts - fresh
@@ -165,12 +159,9 @@ class _Pairs:
 
 
 def _likeliest(
-    turned: Tensor,
-    scale: Tensor,
-    noise: Tensor,
-    summed: Callable[[Tensor], Tensor],
+    turned: Tensor, scale: Tensor, noise: Tensor, summed: Callable[[Tensor], Tensor],
     spread_out: Callable[[Tensor], Tensor],
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """v of every pair, some multiple of that which matches the second moments, and the log-likelihood of its cells,
     Gaussian with variance v·scale + noise. `summed` adds up every pair's measured cells, `spread_out` gives each what
     its pair has.

@@ -43,8 +43,7 @@ from understudy.models.tables.noisy_tables import Tables
 def strongest_pairs(
     mixture: MixtureOfProducts, wanted: int, *, besides: Tensor | None = None, ties: Sequence[Tie] = ()
 ) -> Tensor:
-    """(wanted, 2) columns, the lower first, in rising order, but for pairs `besides` (n, 2); `ties`: rules of the
-    fit."""
+    """(wanted, 2) columns, the lower first, in rising order, but for `besides` (n, 2); `ties`: rules of the fit."""
     strength = pair_strength(mixture, ties).cpu().numpy()
     upper = np.triu(np.ones_like(strength, dtype=bool), 1)
     free = upper.copy()
@@ -75,15 +74,9 @@ _LEAST = 1e-9  # frequency of a cell
 
 
 def strongest_triples(
-    tables: Tables,
-    sizes: Sequence[int],
-    target: int,
-    wanted: int,
-    *,
-    among: Sequence[Sequence[int]],
-    noise: float,
+    tables: Tables, sizes: Sequence[int], target: int, wanted: int, *, among: Sequence[Sequence[int]], noise: float,
     besides: Collection[frozenset[int]] = (),
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """At most (wanted, 2) of the pairs `among`, in rising order, but for triples `besides`; `noise`: of a cell."""
     told = information(tables, sizes, target)
 

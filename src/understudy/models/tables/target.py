@@ -1,8 +1,8 @@
 """The column to predict: tables of three columns with it as pairs alone say they are, and effects by which it is drawn.
 
-A mixture that has all two-way tables right may have any three-way ones, and may say anything of one column given a
-dozen others: few components fit a row, and these are too sure of its target. What it has there by chance a classifier
-that learns from its rows takes for a rule.
+A mixture that has all two-way tables right may say anything of one column given a dozen others: few components fit a
+row, and these are too sure of its target. What it has there by chance a classifier that learns from its rows takes for
+a rule.
 
 *In the fit* (`WithTarget`): of all laws with the same pairs that of largest entropy has no interaction of three
 columns, p(a, b, y) = f(a, b)·g(a, y)·h(b, y); it is found by iterative proportional fitting (Deming, Stephan 1940), for
@@ -14,11 +14,11 @@ are drawn.
 *In rows* (`with_effects`): of all laws with the mixture's law of the other columns and its pairs with the target, that
 of largest entropy is a logistic regression with an effect for each level and none of two columns together (Berger,
 Della Pietra, Della Pietra, Comput. Linguist. 1996, §3). So a row's other columns are drawn from the mixture, and its
-target by these effects (`mixture.KEPT` of the rows have that of their component): pairs stay as they are. Two columns
-that stand in a released three-way table with the target have effects together. The regression is fitted to rows that
-the mixture draws, each with the target's probabilities by Bayes' rule. A fit that stops where noise begins has its
-pairs too weak: so all effects are taken times one *strength*, at least 1, the likeliest by the released pairs with the
-target, around 1 before these are looked at.
+target by these effects (`mixture.KEPT` of the rows have that of their component). Two columns that stand in a released
+three-way table with the target have effects together. The regression is fitted to rows that the mixture draws, each
+with the target's probabilities by Bayes' rule. A fit that stops where noise begins has its pairs too weak: so all
+effects are taken times one *strength*, at least 1, the likeliest by the released pairs with the target, around 1 before
+these are looked at.
 
 Guarantee: reads the released tables, and a mixture that was fitted to them, alone: it costs no privacy.
 Edges: pairs that were not measured, with each other or with the target, have no weight, nor have columns that rules tie
@@ -35,10 +35,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.models.tables.bayes import one_hot
 from understudy.models.tables.given_rules import Rules, blocks_of, put
 from understudy.models.tables.loss import Slope, WideTable
-from understudy.models.tables.mixture import KEPT, MixtureOfProducts
+from understudy.models.tables.mixture import KEPT, MixtureOfProducts, one_hot
 from understudy.models.tables.noisy_tables import Tables
 
 MOST_LEVELS = 4
@@ -59,14 +58,9 @@ class WithTarget:
     """What all tables (a, b, target) add to the loss of a mixture of columns with so many levels."""
 
     def __init__(
-        self,
-        tables: Tables,
-        sizes: Sequence[int],
-        target: int,
-        scale: float,
-        rules: Rules,
+        self, tables: Tables, sizes: Sequence[int], target: int, scale: float, rules: Rules,
         triples: Sequence[WideTable] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         blocks = blocks_of(sizes)
         block = blocks[target]
         pairs = tables.plain(tables.target)
@@ -127,12 +121,9 @@ if TYPE_CHECKING:
 
 
 def with_effects(
-    mixture: MixtureOfProducts,
-    target: int,
-    together: Sequence[Sequence[int]],
-    uniform: Callable[[int], Tensor],
+    mixture: MixtureOfProducts, target: int, together: Sequence[Sequence[int]], uniform: Callable[[int], Tensor],
     tables: Tables | None = None,
-) -> MixtureOfProducts:
+) -> MixtureOfProducts:  # fmt: skip
     """The mixture, whose rows' target is drawn by their other columns, and two `together`, as `tables` say."""
     told = MixtureOfProducts(mixture.sizes, mixture.components, target, together).to(mixture.logits.device)
     levels = mixture.levels(min(_ROWS, 1 + _CELLS // len(mixture.sizes)), uniform)

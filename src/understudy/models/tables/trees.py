@@ -158,13 +158,9 @@ class TreesRead:
 
     @classmethod
     def of(
-        cls,
-        trees: Sequence[Trees],
-        sums: Sequence[Tensor],
-        noise: Sequence[float],
-        people: int | None,
+        cls, trees: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float], people: int | None,
         also: Mapping[int, Sequence[Counted]] | None = None,
-    ) -> "TreesRead":
+    ) -> "TreesRead":  # fmt: skip
         """From every group's nodes and the deviation of their noise; `people` where their number is known; `also` what
         else was counted, by column."""
         split = [group.split(nodes.double()) for group, nodes in zip(trees, sums, strict=True)]

@@ -27,9 +27,8 @@ from torch import Tensor
 from understudy.data.encoding.frame import Frame
 from understudy.models.moments.fit import TAIL, Centres, Directions, directions, shrunk_covariances, smoothed
 from understudy.models.moments.gaussians import shades_map, some_latents
-from understudy.models.tables.bayes import one_hot
 from understudy.models.tables.fit_gram import fit_gram
-from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.tables.mixture import MixtureOfProducts, one_hot
 from understudy.models.tied.network import ArrayPart, Part, TiedGaussians
 
 _DRAWN = 1 << 14  # rows of tables by which a class's share of the line is known
@@ -140,13 +139,9 @@ def _without_noise(parts: Tensor, loud: Tensor) -> Tensor:
 
 
 def fit_tied(
-    tied: Tied,
-    parts: Mapping[str, Part | None],
-    *,
-    label: int | None,
-    classwise: Mapping[str, Classwise],
+    tied: Tied, parts: Mapping[str, Part | None], *, label: int | None, classwise: Mapping[str, Classwise],
     shades: Mapping[str, tuple[Tensor, float]],
-) -> tuple[TiedGaussians, list[str]]:
+) -> tuple[TiedGaussians, list[str]]:  # fmt: skip
     """The generator, and which arrays have the contrast of their histograms. `parts`: tables, and None for arrays."""
     arrays = {name: ArrayPart(tied.joint.frames[name], len(tied.kept[name].values)) for name in tied.kept}
     made = [arrays[name] if part is None else part for name, part in parts.items()]

@@ -23,8 +23,7 @@ from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.gaussians import FrameValues
 from understudy.models.network import MOST_COMPONENTS, MOST_WEIGHTS, Network, each_whole
-from understudy.models.tables.bayes import invert, one_hot
-from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.tables.mixture import MixtureOfProducts, invert, one_hot
 
 _MOST_PARTS = 64
 

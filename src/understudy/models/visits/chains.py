@@ -111,16 +111,9 @@ class MixtureOfChains(Network):
     spent: Tensor  # what events weigh, and those that others follow: (levels, longest)
 
     def __init__(
-        self,
-        people: Sequence[int],
-        events: Sequence[int],
-        numbers: Numbers,
-        *,
-        ordered: bool,
-        kinds: int,
-        chains: int,
+        self, people: Sequence[int], events: Sequence[int], numbers: Numbers, *, ordered: bool, kinds: int, chains: int,
         states: int,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         whole(kinds=kinds, chains=chains, states=states, columns=len(people), event_columns=len(events))
         each_whole(sizes=(*people, *events))
@@ -213,15 +206,10 @@ class MixtureOfChains(Network):
         if ruled is not None:
             _put_tied(within, ruled, held.sum(0).flatten() * len(event) / self.kinds)
         return ChainTables(
-            people=pairs,
-            across=torch.cat((own.T @ mean, numbered)) / self.kinds,
-            events=within,
-            ahead={kind: ahead(kind, far) for kind, far in AHEAD.items()},
-            ways=ways,
-            event_ways=mean.mean(0),
-            known=self._known(own, number),
-            mean=mean,
-        )
+            people=pairs, across=torch.cat((own.T @ mean, numbered)) / self.kinds, events=within,
+            ahead={kind: ahead(kind, far) for kind, far in AHEAD.items()}, ways=ways, event_ways=mean.mean(0),
+            known=self._known(own, number), mean=mean,
+        )  # fmt: skip
 
     def rows(self, z: Tensor) -> Tensor:
         pick = torch.special.ndtr(z[:, 0].double()).mul(self.kinds).long()

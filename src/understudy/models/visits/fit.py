@@ -29,7 +29,7 @@ from torch.nn import functional
 from understudy.data.visits import SeveralLayout, VisitCodes, VisitLayout, count_visits
 from understudy.data.visits.counts import AHEAD, Block
 from understudy.ground.check import positive, whole
-from understudy.models.kernels.optimisers import Adam
+from understudy.models.kernels.clients import Adam
 from understudy.models.tables.empty_cells import SURE
 from understudy.models.tables.fit_gram import Watch
 from understudy.models.tables.given_rules import Rules, Tie
@@ -99,19 +99,10 @@ class VisitTables:
 
 
 def fit_visits(
-    tables: VisitTables,
-    numbers: Sequence[Numbers],
-    *,
-    kinds: int = 256,
-    chains: int = 16,
-    states: int = 24,
-    steps: int = 1200,
-    rate: float = 0.2,
-    ties: Sequence[VisitTies] = (),
-    seed: int | None = None,
-    device: torch.device | str = "cpu",
-    watch: Watch | None = None,
-) -> MixtureOfChains | ChainsTogether:
+    tables: VisitTables, numbers: Sequence[Numbers], *, kinds: int = 256, chains: int = 16, states: int = 24,
+    steps: int = 1200, rate: float = 0.2, ties: Sequence[VisitTies] = (), seed: int | None = None,
+    device: torch.device | str = "cpu", watch: Watch | None = None,
+) -> MixtureOfChains | ChainsTogether:  # fmt: skip
     """The mixture of chains whose tables match noisy ones; of several kinds of events one for each, of the same people.
 
     `numbers`, for each kind of events: the least and the largest number of them that each level of the last person
@@ -286,13 +277,9 @@ class _Part:
 
 
 def _descend(
-    mixture: MixtureOfChains | ChainsTogether,
-    parts: Sequence[_Part],
-    rules: _Given,
-    steps: int,
-    rate: float,
+    mixture: MixtureOfChains | ChainsTogether, parts: Sequence[_Part], rules: _Given, steps: int, rate: float,
     watch: Watch | None,
-) -> None:
+) -> None:  # fmt: skip
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
     # Gradients near 1, far above Adam's epsilon.
     scale = mixture.kinds * float(parts[0].ways_precision.mean().rsqrt())

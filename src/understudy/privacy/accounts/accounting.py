@@ -40,26 +40,21 @@ from scipy.special import expit
 
 from understudy.ground.check import one_of, positive
 from understudy.ground.errors import ConfigError, PrivacyError
+from understudy.privacy.accounts import events
 from understudy.privacy.accounts import losses as quick
-from understudy.privacy.accounts.events import (
-    DiscreteGaussian,
-    PureDp,
-    Reveals,
-    Spend,
-    amplified,
-    event_from_json,
-    event_to_json,
-    flatten,
-    is_sampled_gaussian,
-    merged_noise,
-    pure,
-    pure_sum,
-)
+from understudy.privacy.accounts.events import DiscreteGaussian, PureDp, Reveals, Spend, flatten
 
 __all__ = [
-    "ACCOUNTANTS", "DiscreteGaussian", "DpEvent", "PureDp", "Reveals", "Spend", "calibrate", "epsilon",
-    "event_from_json", "event_to_json", "flatten",
-]  # fmt: skip
+    "ACCOUNTANTS",
+    "DiscreteGaussian",
+    "DpEvent",
+    "PureDp",
+    "Reveals",
+    "Spend",
+    "calibrate",
+    "epsilon",
+    "flatten",
+]
 
 ACCOUNTANTS = {"pld": "privacy loss distributions", "rdp": "Rényi divergences"}
 
@@ -99,13 +94,13 @@ def _total(spend: Spend, delta: float, method: str) -> float:
 @lru_cache(maxsize=4096)
 def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) -> float:
     spend = dict(uses)
-    plain = pure_sum(spend)
+    plain = events.pure_sum(spend)
     if delta == 0 or plain == 0 or any(_noiseless(event) for event in spend):
         return plain
     if _drawn(spend) <= delta:
         return 0.0
     if method == "pld" and all(isinstance(event, GaussianDpEvent) for event in spend):
-        return quick.gaussian_bound(merged_noise(spend), delta)
+        return quick.gaussian_bound(events.merged_noise(spend), delta)
     if method == "quick":
         return min(plain, _renyi(uses, delta, _WHOLE_ORDERS))
     if method == "pld":
@@ -146,7 +141,7 @@ def _use_by_use(spend: Spend, delta: float) -> float:
     for event, n in sampled.items():
         rate, noise = event.sampling_probability, event.event.noise_multiplier
         if share < rate:
-            total += n * amplified(rate, quick.gaussian_bound(noise, share / rate * (1 - 1e-15)))
+            total += n * events.amplified(rate, quick.gaussian_bound(noise, share / rate * (1 - 1e-15)))
     return total
 
 
@@ -160,7 +155,7 @@ def _losses(spend: Spend, grid: float) -> Any:
     gaussians = {event: n for event, n in spend.items() if isinstance(event, GaussianDpEvent)}
     parts = [(_pld(event, grid), n) for event, n in spend.items() if event not in gaussians]
     if gaussians:
-        parts.append((_pld(GaussianDpEvent(merged_noise(gaussians)), grid), 1))
+        parts.append((_pld(GaussianDpEvent(events.merged_noise(gaussians)), grid), 1))
     return quick.folded(parts)
 
 
@@ -171,8 +166,8 @@ def _pld(event: DpEvent, grid: float) -> Any:
     rate, inner = 1.0, event
     if isinstance(event, PoissonSampledDpEvent):
         rate, inner = event.sampling_probability, event.event
-        if isinstance(inner, LaplaceDpEvent) and pure(inner) > _LARGEST_SAMPLED:
-            return _randomized_response(pure(event), grid)
+        if isinstance(inner, LaplaceDpEvent) and events.pure(inner) > _LARGEST_SAMPLED:
+            return _randomized_response(events.pure(event), grid)
     match inner:
         case GaussianDpEvent(noise_multiplier=noise):
             return quick.sampled_gaussian(rate, noise, grid) if rate < 1 else quick.gaussian(noise, grid)
@@ -214,7 +209,7 @@ def _rdp(event: DpEvent, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
         case DiscreteGaussian():  # Canonne, Kamath, Steinke 2020, Thm 4
             event = ZCDpEvent((event.sensitivity / event.sigma) ** 2 / 2)
         case DiscreteLaplaceDpEvent() | PoissonSampledDpEvent(event=LaplaceDpEvent()):
-            event = PureDp(pure(event))
+            event = PureDp(events.pure(event))
     with np.errstate(all="ignore"):
         if isinstance(event, PureDp):  # log Σ p^α q^(1−α) for randomized response
             powers = np.logaddexp(alpha * event.epsilon, (1 - alpha) * event.epsilon)
@@ -228,7 +223,7 @@ def _rdp(event: DpEvent, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
 
 
 def _sampled(event: DpEvent) -> bool:
-    return is_sampled_gaussian(event) and 0 < event.sampling_probability < 1
+    return events.is_sampled_gaussian(event) and 0 < event.sampling_probability < 1
 
 
 def _noiseless(event: DpEvent) -> bool:

@@ -100,13 +100,10 @@ def merge(entries: Iterable[Entry]) -> list[Entry]:
         if entry.people is not None:
             cost = {v: Counter(last.cost[v]) | Counter(entry.cost[v]) for v in VIEWS}
         merged[-1] = replace(
-            last,
-            what=last.what if last.what == entry.what else f"{last.what.split(' … ')[0]} … {entry.what}",
+            last, what=last.what if last.what == entry.what else f"{last.what.split(' … ')[0]} … {entry.what}",
             people=None if last.people is None or entry.people is None else last.people + entry.people,
-            charges=last.charges + entry.charges,
-            cost=cost,
-            after=entry.after,
-        )
+            charges=last.charges + entry.charges, cost=cost, after=entry.after,
+        )  # fmt: skip
     return merged
 
 

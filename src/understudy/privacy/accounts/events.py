@@ -10,17 +10,8 @@ from itertools import chain
 from typing import Any
 
 import attrs
-from dp_accounting import (
-    ComposedDpEvent,
-    DpEvent,
-    GaussianDpEvent,
-    LaplaceDpEvent,
-    NonPrivateDpEvent,
-    NoOpDpEvent,
-    PoissonSampledDpEvent,
-    SelfComposedDpEvent,
-    ZCDpEvent,
-)
+import dp_accounting as dp
+from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent, ZCDpEvent
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 
 from understudy.ground.check import in_range, not_negative, whole
@@ -75,7 +66,7 @@ class Reveals(DpEvent):  # type: ignore[misc]
 
 
 SINGLE = (GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent, DiscreteGaussian, ZCDpEvent, PureDp, Reveals)
-_NESTED = (PoissonSampledDpEvent, NonPrivateDpEvent, NoOpDpEvent, ComposedDpEvent, SelfComposedDpEvent)
+_NESTED = (PoissonSampledDpEvent, NonPrivateDpEvent, dp.NoOpDpEvent, dp.ComposedDpEvent, dp.SelfComposedDpEvent)
 _VOCABULARY: dict[str, Any] = {cls.__name__: cls for cls in (*SINGLE, *_NESTED)}
 
 
@@ -86,13 +77,13 @@ def flatten(event: DpEvent, count: int = 1) -> Counter[DpEvent]:
     """
     _counted(count=count)
     match event:
-        case NoOpDpEvent():
+        case dp.NoOpDpEvent():
             return Counter()
         case NonPrivateDpEvent():
             return Counter({event: count})
-        case SelfComposedDpEvent():
+        case dp.SelfComposedDpEvent():
             return flatten(event.event, count * operator.index(event.count))
-        case ComposedDpEvent():
+        case dp.ComposedDpEvent():
             return sum((flatten(part, count) for part in event.events), Counter())
         case PoissonSampledDpEvent():
             in_range(0, 1, sampling_probability=event.sampling_probability)

@@ -116,17 +116,9 @@ class Ledger:
         return ledger
 
     def charge(
-        self,
-        event: DpEvent,
-        *,
-        run: str,
-        what: str,
-        count: int = 1,
-        people: Iterable[int | str] | None = None,
-        insider: DpEvent | None = None,
-        insider_count: int | None = None,
-        once: bool = False,
-    ) -> Receipt:
+        self, event: DpEvent, *, run: str, what: str, count: int = 1, people: Iterable[int | str] | None = None,
+        insider: DpEvent | None = None, insider_count: int | None = None, once: bool = False,
+    ) -> Receipt:  # fmt: skip
         """Write down `count` uses of `event`, for everyone or for each of `people`, or refuse.
 
         Guarantee: on return the entry is on disk; a refusal writes nothing. `once`: a run has one entry of these words,
@@ -151,14 +143,9 @@ class Ledger:
         return Receipt(self.holder, self.id, entry, run, what, inside, uses)
 
     def afford(
-        self,
-        event: DpEvent,
-        count: int = 1,
-        *,
-        people: Iterable[int | str] | None = None,
-        insider: DpEvent | None = None,
-        insider_count: int | None = None,
-    ) -> None:
+        self, event: DpEvent, count: int = 1, *, people: Iterable[int | str] | None = None,
+        insider: DpEvent | None = None, insider_count: int | None = None,
+    ) -> None:  # fmt: skip
         """BudgetExceeded unless `charge` would accept this now. Writes nothing. Asked once for a whole run, it also
         makes each charge of the run cost no accounting: what is pointwise below a spend that fits, fits.
         """

@@ -115,12 +115,9 @@ class Store:
         with explained(str(path)):
             own_database(path)
             connection = sqlite3.connect(
-                f"{path.resolve().as_uri()}?mode=rw",
-                uri=True,
-                isolation_level=None,
-                check_same_thread=False,
+                f"{path.resolve().as_uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False,
                 timeout=patience,
-            )
+            )  # fmt: skip
             try:
                 if fault := _fault(connection):
                     raise LedgerError(f"{path}: {fault}. Nothing was computed or sent.")

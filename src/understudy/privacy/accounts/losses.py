@@ -1,4 +1,8 @@
-"""Privacy losses, Rényi divergences, Gaussian noise's own ε as dp_accounting has them to the digit, all at once."""
+"""Privacy losses, Rényi divergences, Gaussian noise's own ε as dp_accounting has them to the digit, all at once.
+
+On one x86-64 core a distribution takes a 5th to a 48th of dp_accounting's time, its folding a 9th to a 19th, its ε a
+12th, a divergence a 7th to a 240th: so the noise of a run takes a tenth of one price by PLDAccountant (`make guard`).
+"""
 
 import math
 from collections.abc import Sequence
@@ -9,12 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as plds
-from dp_accounting.pld.privacy_loss_mechanism import (
-    AdditiveNoisePrivacyLoss,
-    AdjacencyType,
-    DiscreteGaussianPrivacyLoss,
-    GaussianPrivacyLoss,
-)
+from dp_accounting.pld import privacy_loss_mechanism as plm
 from scipy import fft
 from scipy.optimize import brentq
 from scipy.special import gammaln, log_ndtr, ndtr, ndtri
@@ -46,16 +45,16 @@ class _Normal:
         return float(ndtri(chance)) * self._deviation
 
 
-class _Gaussian(GaussianPrivacyLoss):  # type: ignore[misc]
+class _Gaussian(plm.GaussianPrivacyLoss):  # type: ignore[misc]
     def __init__(self, noise: float, rate: float, kind: Any) -> None:
         self._standard_deviation, self._gaussian_random_variable = noise, _Normal(noise)
         self._pessimistic_estimate, self._log_mass_truncation_bound = True, -50
-        AdditiveNoisePrivacyLoss.__init__(self, 1, False, rate, kind)
+        plm.AdditiveNoisePrivacyLoss.__init__(self, 1, False, rate, kind)
 
 
 def discrete_gaussian(sigma: float, sensitivity: int, grid: float) -> Any:
     """The privacy loss distribution of discrete Gaussian noise: `from_discrete_gaussian_mechanism`, quickly."""
-    noise = DiscreteGaussianPrivacyLoss(sigma, sensitivity)
+    noise = plm.DiscreteGaussianPrivacyLoss(sigma, sensitivity)
     ends = noise.connect_dots_bounds()
     losses = sensitivity * (-0.5 * sensitivity - np.arange(ends.lower_x, ends.upper_x + 1)) / sigma**2 / grid
     dots = np.unique(np.concatenate([np.floor(losses), np.ceil(losses)])).astype(np.int64)
@@ -66,12 +65,12 @@ def discrete_gaussian(sigma: float, sensitivity: int, grid: float) -> Any:
 
 def gaussian(noise: float, grid: float) -> Any:
     """That of Gaussian noise: `from_gaussian_mechanism`, quickly."""
-    return plds.PrivacyLossDistribution(_sampled(1.0, noise, grid, AdjacencyType.REMOVE))
+    return plds.PrivacyLossDistribution(_sampled(1.0, noise, grid, plm.AdjacencyType.REMOVE))
 
 
 def sampled_gaussian(rate: float, noise: float, grid: float) -> Any:
     """That of Gaussian noise on a Poisson sample, at a rate below 1, likewise."""
-    sides = (_sampled(rate, noise, grid, kind) for kind in (AdjacencyType.REMOVE, AdjacencyType.ADD))
+    sides = (_sampled(rate, noise, grid, kind) for kind in (plm.AdjacencyType.REMOVE, plm.AdjacencyType.ADD))
     return plds.PrivacyLossDistribution(*sides)
 
 
@@ -79,7 +78,7 @@ def _sampled(rate: float, sigma: float, grid: float, kind: Any) -> Any:
     noise = _Gaussian(sigma, rate, kind)
     ends = noise.connect_dots_bounds()
     low, high = math.floor(ends.epsilon_lower / grid), math.ceil(ends.epsilon_upper / grid)
-    dots, side = np.arange(low, high + 1), 1 if kind == AdjacencyType.REMOVE else -1
+    dots, side = np.arange(low, high + 1), 1 if kind == plm.AdjacencyType.REMOVE else -1
     epsilons = dots * grid
     # No loss is below this edge for who left, or above it for who joined.
     edge = math.log1p(-rate) if rate < 1 else -math.inf
@@ -144,12 +143,9 @@ def _folded(parts: Sequence[tuple[Any, int]]) -> Any:
         finite = sum(times * float(np.log1p(-losses._infinity_mass)) for losses, times in parts)
     spectrum = reduce(np.multiply, (fft.rfft(masses, length) ** times for masses, times in lists))
     return pld_pmf.DensePLDPmf(
-        parts[0][0]._discretization,
-        sum(times * losses._lower_loss for losses, times in parts) + low,
-        np.roll(fft.irfft(spectrum, length), -low)[: high - low + 1],
-        _TAIL - math.expm1(finite),
-        True,
-    )
+        parts[0][0]._discretization, sum(times * losses._lower_loss for losses, times in parts) + low,
+        np.roll(fft.irfft(spectrum, length), -low)[: high - low + 1], _TAIL - math.expm1(finite), True,
+    )  # fmt: skip
 
 
 def _sides(distribution: Any) -> list[Any]:

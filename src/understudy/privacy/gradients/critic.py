@@ -47,19 +47,9 @@ ROOM = 1 << 26  # numbers that the formed gradients may take at a time
 
 
 def private_critic_gradient(
-    layers: Layers,
-    real: Tensor,
-    fake: Tensor,
-    mix: Tensor,
-    *,
-    clip_norm: float,
-    noise_multiplier: float,
-    expected_batch: float,
-    penalty: float,
-    rng: Normals,
-    slope: float = 0.2,
-    mask: Tensor | None = None,
-) -> list[tuple[Tensor, Tensor]]:
+    layers: Layers, real: Tensor, fake: Tensor, mix: Tensor, *, clip_norm: float, noise_multiplier: float,
+    expected_batch: float, penalty: float, rng: Normals, slope: float = 0.2, mask: Tensor | None = None,
+) -> list[tuple[Tensor, Tensor]]:  # fmt: skip
     """One critic step: (clipped sum + N(0, (noise_multiplier · clip_norm)²)) / expected_batch, per layer.
 
     Guarantee: one person moves the sum by at most `clip_norm` in L2 (add/remove), so that a step costs
@@ -94,16 +84,9 @@ def noised_mean(
 
 @torch.no_grad()
 def clipped_gradient_sum(
-    layers: Layers,
-    real: Tensor,
-    fake: Tensor,
-    mix: Tensor,
-    *,
-    clip_norm: float,
-    penalty: float,
-    slope: float = 0.2,
+    layers: Layers, real: Tensor, fake: Tensor, mix: Tensor, *, clip_norm: float, penalty: float, slope: float = 0.2,
     mask: Tensor | None = None,
-) -> list[tuple[Tensor, Tensor]]:
+) -> list[tuple[Tensor, Tensor]]:  # fmt: skip
     """The sum over people of their gradients, each scaled down to `clip_norm`, per layer (weight, bias).
 
     `layers` holds (out, in) weights and (out,) biases, the last out being 1, with leaky ReLUs of this `slope`
@@ -234,18 +217,9 @@ def _gram(factors: Tensor) -> Tensor:
 
 
 def formed_critic_gradient(
-    critic: nn.Module,
-    real: Tensor,
-    fake: Tensor,
-    mix: Tensor,
-    *,
-    clip_norm: float,
-    noise_multiplier: float,
-    expected_batch: float,
-    penalty: float,
-    rng: Normals,
-    mask: Tensor | None = None,
-) -> list[Tensor]:
+    critic: nn.Module, real: Tensor, fake: Tensor, mix: Tensor, *, clip_norm: float, noise_multiplier: float,
+    expected_batch: float, penalty: float, rng: Normals, mask: Tensor | None = None,
+) -> list[Tensor]:  # fmt: skip
     """One critic step: (clipped sum + N(0, (noise_multiplier · clip_norm)²)) / expected_batch, for each parameter.
 
     Guarantee: as `private_critic_gradient`: one person moves the sum by at most `clip_norm` in L2 (add/remove).

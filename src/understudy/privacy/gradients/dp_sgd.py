@@ -31,14 +31,9 @@ Tap = tuple[Tensor | None, Tensor]
 
 
 def private_sums(
-    losses: Tensor,
-    taps: Sequence[Tap],
-    *,
-    clip_norm: float,
-    noise_multiplier: float,
-    rng: Normals,
+    losses: Tensor, taps: Sequence[Tap], *, clip_norm: float, noise_multiplier: float, rng: Normals,
     mask: Tensor | None = None,
-) -> list[Tensor]:
+) -> list[Tensor]:  # fmt: skip
     """For each parameter, the sum of its clipped gradients + N(0, (noise_multiplier · clip_norm)²): (groups, …).
 
     `losses` (groups, n) are one per sample; sample j of group g meets parameters of g and nobody else's rows.

@@ -57,9 +57,7 @@ class NamingMechanism(LocalMechanism, ABC):
 
     @cached_property
     def kept_reports(self) -> int:
-        """How many of 2⁶² reports name a favoured option, or hold the person's own. Rounded down, from two floats below
-        `exp`, whose last digit may be wrong.
-        """
+        """How many of 2⁶² reports name a favoured option: rounded down, from two floats below `exp`, in case."""
         named, options = self.favoured
         lift = Fraction(math.nextafter(math.nextafter(math.exp(self.epsilon), 0), 0))
         return math.floor(named * lift / (named * lift + options - named) * GRAIN)

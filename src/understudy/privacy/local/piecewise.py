@@ -19,10 +19,9 @@ exactly ε-LDP and unbiased; with 4096 in the window the variance is the paper's
 """
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -211,11 +210,12 @@ class HybridValue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampledMean(reporter.MeanMechanism, ABC):
+class Piecewise(reporter.MeanMechanism):
     """Answers for `sampled` random coordinates of a vector, each under its part of ε. Guarantee: ε-LDP for the whole
     vector; unbiased for the clipped one.
     """
 
+    window: ClassVar[float] = 1 / 2
     sampled: int | None = None  # None: max(1, min(d, ⌊ε/2.5⌋)), which Wang et al. found best
     cells: int = CELLS  # in the window of PM
 
@@ -231,9 +231,9 @@ class SampledMean(reporter.MeanMechanism, ABC):
         return max(1, min(self.dims, int(self.epsilon / 2.5))) if self.sampled is None else self.sampled
 
     @property
-    @abstractmethod
-    def single(self) -> Callable[[Tensor, Rng], Tensor]:
+    def single(self) -> PiecewiseValue | HybridValue:
         """The mechanism for every one of the coordinates, under ε / count."""
+        return PiecewiseValue(self.epsilon / self.count, self.window, self.cells)
 
     def report(self, updates: Tensor, rng: Rng) -> reporter.Report:
         updates = reporter.cohort(updates, self.dims)
@@ -242,19 +242,11 @@ class SampledMean(reporter.MeanMechanism, ABC):
         return self.claims(answers, indices, self.dims / self.count * self.clip)
 
 
-class Piecewise(SampledMean):
-    @property
-    def single(self) -> PiecewiseValue:
-        return PiecewiseValue(self.epsilon / self.count, inner=self.cells)
+class PmSub(Piecewise):
+    window = 1 / 3
 
 
-class PmSub(SampledMean):
-    @property
-    def single(self) -> PiecewiseValue:
-        return PiecewiseValue(self.epsilon / self.count, window=1 / 3, inner=self.cells)
-
-
-class Hybrid(SampledMean):
+class Hybrid(Piecewise):
     @property
     def single(self) -> HybridValue:
         return HybridValue(self.epsilon / self.count, self.cells)

@@ -159,9 +159,7 @@ class Ps(EmMds):
 
 @dataclass(frozen=True, kw_only=True)
 class Naive(Selection):
-    """h times PS, each under ε/h: independent of one another, so that one may come twice. The baseline of SignDS-FL,
-    Eq. 3.15 ("SignDS-E" in FedSTDG).
-    """
+    """h times PS, each under ε/h, so that one may come twice: SignDS-FL, Eq. 3.15 ("SignDS-E" in FedSTDG)."""
 
     chosen: int
 
@@ -317,9 +315,7 @@ class MagRr(LocalMechanism):
 
 @dataclass(kw_only=True)
 class RateDecay:
-    """The server's side: multiply the rate by r after `patience` rounds in a row in which half say "small". Edges: a
-    round without flags changes nothing.
-    """
+    """Multiplies the rate by r after `patience` rounds in a row with half of the flags "small"; no flags, no round."""
 
     rate: float
     decay: float = 0.5

@@ -5,12 +5,11 @@ from understudy.privacy.noise.discrete import (
     DiscreteGaussianNoise,
     DiscreteLaplaceNoise,
     Exponential,
-    best,
     rounded_up,
 )
 from understudy.privacy.noise.rng import Device, FastRng, Normals, Rng, SecureRng, poisson_samples
 
 __all__ = [
     "CountNoise", "Device", "DiscreteGaussianNoise", "DiscreteLaplaceNoise", "Exponential", "FastRng", "Normals", "Rng",
-    "SecureRng", "best", "poisson_samples", "rounded_up",
+    "SecureRng", "poisson_samples", "rounded_up",
 ]  # fmt: skip

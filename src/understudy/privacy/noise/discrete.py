@@ -46,9 +46,7 @@ _FAR = 2**40  # times 2²⁰ is still a whole number of 64 bits
 
 @dataclass(frozen=True)
 class CountNoise(ABC):
-    """Noise for counts, of which one person moves one, by at most `sensitivity`. `scale` is a fraction, for exactness;
-    `rounded_up` makes one of a float.
-    """
+    """Noise for counts, of which a person moves one by at most `sensitivity`; `scale`: exact, see `rounded_up`."""
 
     scale: Fraction
     sensitivity: int = 1
@@ -225,11 +223,6 @@ class Exponential:
         return chosen[:n]
 
 
-def best(scores: Tensor) -> int:
-    """The highest score's place, without any privacy: what the mechanism does as ε grows."""
-    return int(torch.argmax(scores))
-
-
 def bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) -> Any:
     """True with probability exp(−numerator/denominator), each, exactly (Algorithm 1): by nothing but comparisons of
     random whole numbers. For numerators of 0 or above and a denominator up to 2⁵⁷.
@@ -245,9 +238,7 @@ def bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) ->
 
 
 def _bernoulli_exp_below_one(n: int, numerator: Any, denominator: int, rng: Rng, device: Device, k: int = 1) -> Any:
-    """Algorithm 1 for γ = numerator/denominator ≤ 1, that of each of n or one of all: the first failure among
-    Bernoulli(γ/k) is at an odd k.
-    """
+    """Algorithm 1 for each γ = numerator/denominator ≤ 1: the first failure among Bernoulli(γ/k) is at an odd k."""
     todo = _places(n, device)
     odd = todo < 0 if k % 2 == 0 else todo >= 0
     while len(todo):
@@ -297,9 +288,7 @@ def _true(marks: Any) -> Any:
 
 
 def rounded_up(scale: float) -> Fraction:
-    """A short fraction from `scale` up: more noise by at most 2⁻¹⁰ of it, never less. Edges: scales between 2⁻¹⁰ and
-    2²⁰ become fractions that noise can be drawn by.
-    """
+    """A short fraction from `scale` up by at most 2⁻¹⁰ of it; between 2⁻¹⁰ and 2²⁰ one that noise can be drawn by."""
     positive(scale=scale)
     unit = Fraction(2) ** (math.frexp(scale)[1] - 1 - _BITS)
     return math.ceil(Fraction(scale) / unit) * unit

@@ -43,9 +43,7 @@ def release_event(sigma: float, by: int = 1) -> DpEvent:
 
 
 def needed_noise(cells: int, budget: Budget) -> float:
-    """The least σ with which the release of so many moved cells is within the budget; a float that is a short fraction.
-    Edges: δ=0, or a budget out of reach → PrivacyError.
-    """
+    """The least σ, a short fraction, for so many moved cells within the budget; out of reach → PrivacyError."""
     return shared_noise(((((1.0, cells),), 1.0),), budget)[0]
 
 

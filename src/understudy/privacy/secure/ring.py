@@ -87,9 +87,7 @@ class Ring:
         return data.view(self.dtype).reshape(shape)
 
     def product(self, a: Words, b: Words | Bits) -> Words:
-        """aᵀb modulo 2^bits, exactly; `b` are words, or 0/1 as booleans: (n, p), (n, q) → (p, q). Edges: no rows →
-        zeros. Memory beyond the result is bounded, whatever n.
-        """
+        """aᵀb modulo 2^bits, exactly, in bounded memory; `b`: words or booleans. (n, p), (n, q) → (p, q)."""
         total = np.zeros((a.shape[1], b.shape[1]), dtype=self.dtype)
         size = 32 if b.dtype == np.bool_ else 16
         for start in range(0, len(a), _BLOCK):

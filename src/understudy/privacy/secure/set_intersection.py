@@ -77,13 +77,9 @@ class IdMask:
     """
 
     def __init__(
-        self,
-        ids: Ids | Iterable[object],
-        *,
-        salt: bytes,
-        key: bytes | None = None,
+        self, ids: Ids | Iterable[object], *, salt: bytes, key: bytes | None = None,
         watch: Callable[[int], None] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if len(salt) != SALT_BYTES:
             raise ConfigError(f"salt must be {SALT_BYTES} bytes, not {len(salt)}.")
         if key is not None and len(key) != 32:

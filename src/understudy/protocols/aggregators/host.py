@@ -23,7 +23,7 @@ from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.ciphers import keystream
-from understudy.privacy.secure.channel import fingerprint
+from understudy.privacy.secure.sums import fingerprint
 from understudy.protocols.aggregators.terms import Begin, Terms, Upload
 from understudy.protocols.aggregators.upload import SEED, context_of
 from understudy.protocols.core import Ask, Keep, Opening, Reply

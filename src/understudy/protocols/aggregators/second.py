@@ -28,7 +28,7 @@ from understudy.ground.errors import MessageError, PartyError
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.secure.channel import KeyPair, fingerprint
+from understudy.privacy.secure.sums import KeyPair, fingerprint
 from understudy.privacy.secure.table_shares import REPEATS
 from understudy.protocols.aggregators.terms import Tally, Terms, as_tensor
 from understudy.protocols.aggregators.upload import context_of

@@ -29,8 +29,8 @@ from torch import Tensor
 from understudy.data.encoding.codec import Codes
 from understudy.ground.errors import MessageError
 from understudy.privacy.secure import moment_shares, table_shares
-from understudy.privacy.secure.channel import OVERHEAD, KeyPair, seal, unseal
 from understudy.privacy.secure.ring import Field
+from understudy.privacy.secure.sums import OVERHEAD, KeyPair, seal, unseal
 from understudy.privacy.secure.table_shares import REPEATS, Bytes, Truths, Words
 
 KEY, SEED = 16, 32

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol, dataclass_transform
 from understudy.ground.durable import own_folder, replace
 from understudy.ground.errors import ArtefactError, BareReplyError, MessageError, PrivacyError
 from understudy.ground.pack import Value, pack, unpack
-from understudy.privacy.accounts.accounting import Spend, event_from_json, event_to_json
+from understudy.privacy.accounts.events import Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.noise import Rng, SecureRng
 

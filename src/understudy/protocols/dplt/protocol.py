@@ -184,7 +184,7 @@ class LatentTree(Study[Rows]):
     def rows(self, holding: Holding) -> Rows:
         codec, aligned = Codec(holding.rows.schema), holding.aligned
         assert aligned is not None  # each holder is a group
-        bits = cache(lambda: tree.to_bits(aligned.encoded(codec.codes), codec.sizes))
+        bits = cache(lambda: aligned.encoded(lambda rows: tree.to_bits(codec.codes(rows), codec.sizes)))
         return Rows(self.grid.group_of(holding.name), bits)
 
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[Rows]]) -> Stage[Rows]:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from understudy.data.encoding.codec import Codes
 from understudy.data.schema import Block
-from understudy.models.tables.bayes import BayesNet, Coded
-from understudy.privacy.noise import Exponential, Rng, best, rounded_up
+from understudy.models.tables.mixture import BayesNet, Coded
+from understudy.privacy.noise import Exponential, Rng, rounded_up
+from understudy.privacy.secure.counts import gram_matrix
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Choice, Product, Shares, Stage, block_name
@@ -52,8 +53,8 @@ def association(bits: Bits) -> Tensor:
     and two numbers at most 1 apart have whole parts at most 1 apart.
     Edges: nobody → 0, as for one person.
     """
-    counted = bits.astype(np.float64)  # counts stay below 2⁵³
-    n, ones, together = len(bits), bits.sum(0, dtype=np.int64), (counted.T @ counted).astype(np.int64)
+    n, together = len(bits), _met(bits)[:, 1, :, 1]
+    ones = together.diagonal()
     scores = np.abs(together * n - np.outer(ones, ones)) // max(1, n)
     np.fill_diagonal(scores, 0)
     return torch.from_numpy(scores)
@@ -181,7 +182,7 @@ class Grouping(Choice[Rows]):
 
 
 def _choose(noise: float, rng: Rng, scores: Tensor, sensitivity: int) -> int:
-    return Exponential(rounded_up(noise), sensitivity)(scores, rng) if noise else best(scores)
+    return Exponential(rounded_up(noise), sensitivity)(scores, rng) if noise else int(scores.argmax())
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,10 +258,14 @@ class Tables(Stage[Rows]):
 
 def pair_tables(bits: Bits, pairs: Sequence[Edge]) -> Tensor:
     """The two-way tables of these pairs of binary attributes: (pairs, 2, 2)."""
-    seen = both(bits).astype(np.float64)  # counts stay below 2⁵³
-    counts = (seen.T @ seen).astype(np.int64).reshape(bits.shape[1], 2, -1, 2)
     one, other = _columns(pairs)
-    return torch.from_numpy(counts[one, :, other])
+    return torch.from_numpy(_met(bits)[one, :, other])
+
+
+def _met(bits: Bits) -> NDArray[np.int64]:
+    """How often each value of one bit meets each of another: (bits, 2, bits, 2)."""
+    width = bits.shape[1]
+    return gram_matrix(bits, [2] * width).numpy().reshape(width, 2, width, 2)
 
 
 def _columns(pairs: Sequence[Edge]) -> NDArray[np.int64]:

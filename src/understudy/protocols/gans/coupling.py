@@ -28,7 +28,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import TABLE
 from understudy.data.schema import Schema
 from understudy.ground.errors import ConfigError, PartyError
-from understudy.models.kernels.optimisers import along
+from understudy.models.kernels.clients import along
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.tables.noisy_tables import read_tables
 from understudy.privacy.accounts.accounting import Spend

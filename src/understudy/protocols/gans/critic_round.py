@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy.ground.errors import PrivacyError
 from understudy.ground.padding import pays
-from understudy.models.kernels.optimisers import RmsProp
+from understudy.models.kernels.clients import RmsProp
 from understudy.models.nets.gan import BranchedGenerator, Critic, ImageCritic
 from understudy.models.network import on_device
 from understudy.privacy.gradients.critic import formed_critic_gradient, private_critic_gradient

@@ -12,7 +12,7 @@ from torch import Tensor
 from understudy.data.kinds import AnySchema, side_by_side
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import PartyError
-from understudy.models.kernels.optimisers import RmsProp
+from understudy.models.kernels.clients import RmsProp
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.network import first_weights
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement

@@ -27,7 +27,7 @@ from torch import Tensor
 from understudy.data.schema import Schema
 from understudy.ground.errors import MessageError
 from understudy.ground.settings import NOT_NEGATIVE, setting
-from understudy.models.kernels.optimisers import RmsProp, along
+from understudy.models.kernels.clients import RmsProp, along
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.network import first_weights, on_device, pick_device
 from understudy.privacy.accounts.accounting import DpEvent

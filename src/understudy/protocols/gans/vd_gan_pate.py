@@ -27,8 +27,7 @@ from torch.nn import functional
 from understudy.ground.errors import PartyError
 from understudy.ground.pack import LIMIT
 from understudy.ground.settings import between, setting
-from understudy.models.kernels.clients import times_transposed
-from understudy.models.kernels.optimisers import DECAY, TINY
+from understudy.models.kernels.clients import DECAY, TINY, times_transposed
 from understudy.models.nets.gan import Critic
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients.critic import through_activation

@@ -4,6 +4,7 @@ the mixture. All of it is free.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 from typing import Any
 
 import torch
@@ -27,27 +28,22 @@ from understudy.models.tables.strongest import halves, strongest_pairs, stronges
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.secure.counts import scaled
 from understudy.protocols.gram.forecast import expectation
+from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.settings import Config
 from understudy.protocols.gram.stages import Counts, Pairs, Threes
 from understudy.protocols.joint.found import Found
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The joint Gram matrix: counts (width, width), the standard deviation of the noise in each cell, 0 where none is.
-
-    `measured` marks the cells that were released; where pairs were released twice, a cell is the mean of both, weighted
-    by 1/variance. `triples` are three-way tables with their columns' numbers and noise. `releases`: the (σ, moved
-    cells) that ε is made of, for each σ of each release. `people`: their number where it is disclosed. `levels`: those
-    that were bought, whose fine tables are the diagonal then. `kept`: all counts as they came (`answers.release`).
+class Measured(Counts):
+    """The joint Gram matrix of all releases; where pairs were released twice, a cell is the mean of both, weighted by
+    1/variance. `releases`: the (σ, moved cells) that ε is made of, for each σ of each release. `people`: their number
+    where it is disclosed. `levels`: those that were bought, whose fine tables are the diagonal then. `kept`: all counts
+    as they came (`answers.release`).
     """
 
-    gram: Tensor
-    noise: Tensor
-    measured: Tensor
     releases: list[list[float]]
     people: int | None
-    triples: list[dict[str, Any]] = field(default_factory=list)
     levels: Levels | None = None
     kept: dict[str, Tensor] = field(default_factory=dict)
 
@@ -62,7 +58,7 @@ class Measured:
         releases = [
             [scaled(found.noise(name), factor), cells] for name in found for factor, cells in study.spreads[name].moved
         ]
-        matrices, raw, levels, triples = list[Counts](), dict[str, Tensor](), None, list[dict[str, Any]]()
+        matrices, raw, levels = list[Counts](), dict[str, Tensor](), None
         if "fine" in found:
             tables, levels = study.fine_tables(found), study.levels(found)
             counts, spread = tables.diagonal(levels)
@@ -74,25 +70,19 @@ class Measured:
                 stage, counted = found.stage(name), found[name]
                 assert isinstance(stage, Pairs)
                 matrices.append(counted)
-                triples = counted.triples
                 raw |= tables_of(counted.gram, counted.noise, stage.wanted, stage.layout.sizes, kind)
-                raw |= _kept_tables(triples)
-        gram, noise, measured = matrices[0].gram, matrices[0].noise, matrices[0].measured
-        for more in matrices[1:]:
-            gram, noise, measured = _mean((gram, noise, measured), (more.gram, more.noise, more.measured))
-        return cls(gram, noise, measured, releases, found.record.people, triples, levels, raw)
+                raw |= _kept_tables(counted.triples)
+        whole = vars(reduce(_mean, matrices))
+        return cls(**whole, releases=releases, people=found.record.people, levels=levels, kept=raw)
 
 
-def _mean(first: tuple[Tensor, Tensor, Tensor], second: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _mean(a: Counts, b: Counts) -> Counts:
     """Two measurements as one: where both were made their mean, weighted by 1/variance."""
-    (a, a_noise, a_made), (b, b_noise, b_made) = first, second
-    both = a_made & b_made
-    exact = both & (b_noise == 0)
-    weight = torch.where(both, a_noise**2 / (a_noise**2 + b_noise**2).clamp(min=1e-300), b_made.double())
-    weight = torch.where(exact, 1.0, weight)
-    gram = (1 - weight) * a + weight * b
-    noise = torch.sqrt(((1 - weight) * a_noise) ** 2 + (weight * b_noise) ** 2)
-    return gram, noise, a_made | b_made
+    both = a.measured & b.measured
+    weight = a.noise**2 / (a.noise**2 + b.noise**2).clamp(min=1e-300)
+    weight = torch.where(both, torch.where(b.noise == 0, 1.0, weight), b.measured.double())
+    noise = torch.sqrt(((1 - weight) * a.noise) ** 2 + (weight * b.noise) ** 2)
+    return Counts((1 - weight) * a.gram + weight * b.gram, noise, a.measured | b.measured, a.triples + b.triples)
 
 
 def _kept_tables(triples: list[dict[str, Any]]) -> dict[str, Tensor]:
@@ -104,61 +94,54 @@ def _kept_tables(triples: list[dict[str, Any]]) -> dict[str, Tensor]:
 
 
 class Chooser:
-    """By what was released so far, and the settings of the fit. `schema`: of all columns, with all rules."""
+    """By what was released so far, and the settings of the fit. `codec`: levels on which pairs were counted, with all
+    rules.
+    """
 
-    def __init__(self, config: Config, layout: Any) -> None:
-        self.config, self.schema = config, with_rules(layout.joint, config.rules)
+    def __init__(self, config: Config, layout: Layout, measured: Measured) -> None:
+        self.config, self.measured, levels = config, measured, measured.levels
+        schema = with_rules(layout.joint if levels is None else levels.schema, config.rules)
+        self.codec = Codec(schema) if levels is None else Levels.from_tensors(schema, levels.tensors())
+        self.sizes, self.ties = self.codec.sizes, rule_ties(self.codec)
+        self.target = None if config.target is None else schema.names.index(config.target)
+        self.listed = [frozenset(map(schema.names.index, triple)) for triple in config.triples]
 
-    def fit(self, measured: Measured, **more: Any) -> MixtureOfProducts:
-        config, codec, device = self.config, self.codec(measured), pick_device(self.config.device)
+    def fit(self, **more: Any) -> MixtureOfProducts:
+        config, measured, device = self.config, self.measured, pick_device(self.config.device)
         if measured.triples:
             more["triples"] = [Triple(**{**one, "table": one["table"].to(device)}) for one in measured.triples]
         return fit_gram(
-            measured.gram.to(device), codec.sizes, noise=measured.loudness.to(device), people=measured.people,
-            ties=rule_ties(codec), target=None if config.target is None else self.schema.names.index(config.target),
-            components=config.components, steps=config.steps, rate=config.rate, seed=config.seed, **more,
+            measured.gram.to(device), self.sizes, noise=measured.loudness.to(device), people=measured.people,
+            ties=self.ties, target=self.target, components=config.components, steps=config.steps, rate=config.rate,
+            seed=config.seed, **more,
         )  # fmt: skip
 
-    def pairs(self, measured: Measured, besides: Tensor) -> Tensor:
+    @cached_property
+    def _tables(self) -> Tables:
+        told = self.measured
+        return read_tables(told.gram, self.sizes, noise=told.loudness, people=told.people, ties=self.ties)
+
+    def pairs(self, besides: Tensor) -> Tensor:
         """The strongest pairs of columns besides these, (n, 2)."""
-        ties = rule_ties(self.codec(measured))
-        return strongest_pairs(self.fit(measured), self.config.refined, besides=besides, ties=ties)
+        return strongest_pairs(self.fit(), self.config.refined, besides=besides, ties=self.ties)
 
-    def tables(self, measured: Measured, among: Tensor, most: int, noise: float) -> Tensor:
+    def tables(self, among: Tensor, most: int, noise: float) -> Tensor:
         """Among pairs of columns (n, 2) at most so many whose three-way tables with the target tell the most."""
-        names, codec = self.schema.names, self.codec(measured)
-        place = names.index(self.config.target or "")
-        listed = [frozenset(map(names.index, triple)) for triple in self.config.triples]
-        tables = self._tables(measured)
-        return strongest_triples(tables, codec.sizes, place, most, among=among.tolist(), noise=noise, besides=listed)
-
-    def halves(self, measured: Measured) -> Tensor:
-        """Which levels of each column are in its upper half."""
-        return halves(self._tables(measured), self.codec(measured).sizes)
-
-    def threes(self, measured: Measured, found: Found, noise: float) -> Tensor:
-        """The columns, (n, 3), that go together beyond their pairs; `noise`: of a cell of their tables."""
-        stage, names = found.stage("threes"), self.schema.names
-        assert isinstance(stage, Threes)
-        listed = [frozenset(map(names.index, triple)) for triple in self.config.triples]
-        sums, spread = found["threes"]
-        return strongest_threes(
-            self._tables(measured), self.codec(measured).sizes, stage.upper, sums, spread, self.config.searched_triples,
-            cells_noise=noise, besides=listed,
-        )  # fmt: skip
-
-    def _tables(self, measured: Measured) -> Tables:
-        codec = self.codec(measured)
-        return read_tables(
-            measured.gram, codec.sizes, noise=measured.loudness, people=measured.people, ties=rule_ties(codec)
+        assert self.target is not None
+        return strongest_triples(
+            self._tables, self.sizes, self.target, most, among=among.tolist(), noise=noise, besides=self.listed
         )
 
-    def codec(self, measured: Measured) -> Codec | Levels:
-        """The levels on which pairs were counted, with this schema's rules."""
-        if measured.levels is None:
-            return Codec(self.schema)
-        schema = with_rules(measured.levels.schema, self.config.rules)
-        return Levels.from_tensors(schema, measured.levels.tensors())
+    def halves(self) -> Tensor:
+        """Which levels of each column are in its upper half."""
+        return halves(self._tables, self.sizes)
+
+    def threes(self, found: Found, noise: float) -> Tensor:
+        """The columns, (n, 3), that go together beyond their pairs; `noise`: of a cell of their tables."""
+        stage, (sums, spread), most = found.stage("threes"), found["threes"], self.config.searched_triples
+        assert isinstance(stage, Threes)
+        told = (self._tables, self.sizes, stage.upper, sums, spread, most)
+        return strongest_threes(*told, cells_noise=noise, besides=self.listed)
 
 
 _WORDS = {
@@ -179,8 +162,8 @@ def fitted(
         beside = measured.loudness.fill_diagonal_(torch.inf)
         by_pairs = all_that_was_counted(measured.gram, beside, measured.levels.sizes)
         measured = replace(measured, levels=study.read_again(found, measured.levels, *by_pairs))
-    network, codec = study.chooser.fit(measured, watch=look), study.chooser.codec(measured)
-    schema = codec.schema
+    chooser = study.chooser(measured)
+    network, codec, schema = chooser.fit(watch=look), chooser.codec, chooser.codec.schema
     # their number: disclosed by alignment, or what the noisy one-way tables say
     counted = max(1, round(float(measured.gram.diagonal().sum()) / len(schema.columns)))
     people = counted if measured.people is None else measured.people
@@ -191,12 +174,10 @@ def fitted(
         "noise": {_WORDS[name]: found.noise(name) for name in found},
         "levels": dict(zip(schema.names, codec.sizes, strict=True)),
     }
-    bought = measured.levels is not None
-    law = Ruled.of(network.odds().detach().cpu().double(), codec.sizes, rule_ties(codec)).gram()
+    law = Ruled.of(network.odds().detach().cpu().double(), codec.sizes, chooser.ties).gram()
     card |= Missed.of(people * law, measured.gram, measured.loudness, codec.sizes).card
-    card |= expectation(
-        schema, people, privacy.epsilon(), record.noise[bool(study.layout.unbounded) : record.made], bought
-    )
+    noise, bought = record.noise[bool(study.layout.unbounded) : record.made], measured.levels is not None
+    card |= expectation(schema, people, privacy.epsilon(), noise, bought)
     if study.grid.partition != "rows":
         first = study.grid.one_each(study.schemas)
         card["owners"] = {column: name for name, held in first.items() for column in held.names}

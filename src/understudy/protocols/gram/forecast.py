@@ -6,30 +6,21 @@ Edges: levels that are bought follow from what will be released; here stands wha
 
 import math
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-import torch
-
 from understudy.data.column import Column
 from understudy.data.encoding.fine import is_bought, is_tree
 from understudy.data.schema import Block, Schema
+from understudy.models.tables import fit_gram
 from understudy.models.tables.merged_levels import fitted_width, level_count, most_levels
-from understudy.models.tables.target import MOST_LEVELS
 from understudy.protocols.core.forecast import MORE, Error, Expectation, Forecast, Stage, figure
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.joint.found import Found
 
 _CLEAR = 2.0  # deviations of its noise: a count of fewer people tells nothing
 _FEW = 4.0  # so many deviations: people who are no more than that cannot be told from noise
-_UNIT = 512  # a product of two such matrices is the unit of the fit's work
-_READ = 300.0  # units to read the tables, at a width of _UNIT; grows as its cube
-_STEP = 3.6  # units of a step, at a width of _UNIT and so many components; grows as the square
-_LEVEL = 2.2  # the same for each level of a target but one
-_STOPS = 0.25  # of its steps a fit takes about so many: it stops where noise begins
-_BEGIN = 0.25  # seconds of a fit before its first step
 _DRAW = 4e-6  # seconds for one number's noise
 _COUNT, _PRODUCT = 3e-11, 1e-9  # seconds for a person and a cell of a block: of one holder, of two
 _MASK = 1e-4  # seconds to mask an id once
@@ -42,7 +33,7 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     """What a forecast of these releases says besides what all say."""
     config, layout, people = study.config, study.layout, said.people
     noise = [study.deviations(ahead, name) for name in study.releases]
-    before = layout.before_pairs
+    before = [*study.releases].index("pairs")
     first, pair = noise[max(before - 1, 0)], max(noise[before].values())
     least = min(said.budgets.values(), key=lambda budget: budget.epsilon)
     expected = None
@@ -89,17 +80,13 @@ def _stages(study: Any, shares: Sequence[float], noise: Sequence[Mapping[Block, 
     def whose(block: Block) -> str:
         return " × ".join(" + ".join(grid.groups[group]) for group in sorted(set(block)))
 
-    within = [(g, g) for g in range(len(grid.groups))]
-    blocks = {"reach": [(g, g) for g in study.layout.tops], "fine": within}
-    return tuple(
-        Stage(
-            what=what,
-            share=share,
-            moved=sum(cells for _, cells in study.spreads[name].moved),
-            noise={whose(block): each[block] for block in blocks.get(name, grid.blocks)},
-        )
-        for what, share, name, each in zip(_words(study), shares, study.releases, noise, strict=True)
-    )
+    blocks = {"reach": [(g, g) for g in study.layout.tops], "fine": [(g, g) for g in range(len(grid.groups))]}
+    stages = []
+    for what, share, name, each in zip(_words(study), shares, study.releases, noise, strict=True):
+        moved = sum(cells for _, cells in study.spreads[name].moved)
+        by_holders = {whose(block): each[block] for block in blocks.get(name, grid.blocks)}
+        stages.append(Stage(what=what, share=share, moved=moved, noise=by_holders))
+    return tuple(stages)
 
 
 def _words(study: Any) -> list[str]:
@@ -125,24 +112,21 @@ def _words(study: Any) -> list[str]:
     words += [", and ".join(second)] if second else []
     words[-1] += f", and {len(config.triples)} three-way tables" if config.triples else ""
     if study.most_triples:
-        words[-1] += (
-            f", and up to {study.most_triples} three-way tables with {config.target}, the strongest by what was "
-            "released"
-        )
+        chosen = f"{study.most_triples} three-way tables with {config.target}"
+        words[-1] += f", and up to {chosen}, the strongest by what was released"
     return words
 
 
 def _errors(layout: Layout, config: Any, noise: Sequence[Mapping[Block, float]]) -> tuple[Error, ...]:
     """Of counts of one column and of cells of a pair; those with the target are the mean of two measurements."""
-    schemas = [*layout.grid.one_each(layout.schemas).values()]
-    inside = [(g, g) for g, schema in enumerate(schemas) if len(schema.columns) > 1]
+    inside = [(g, g) for g, schema in enumerate(layout.groups) if len(schema.columns) > 1]
     across = [block for block in layout.grid.blocks if block[0] != block[1]]
     pairs = noise[int(layout.buys)]
-    found = {"a count of one column": [noise[0][g, g] for g in range(len(schemas))]}
-    found[f"a cell of a pair{' at one holder' if len(schemas) > 1 else ''}"] = [pairs[b] for b in inside]
+    found = {"a count of one column": [noise[0][g, g] for g in range(len(layout.groups))]}
+    found[f"a cell of a pair{' at one holder' if len(layout.groups) > 1 else ''}"] = [pairs[b] for b in inside]
     found["a cell of a pair across holders"] = [pairs[b] for b in across]
     if config.target is not None and layout.columns > 1:
-        own = next(g for g, schema in enumerate(schemas) if config.target in schema.names)
+        own = next(g for g, schema in enumerate(layout.groups) if config.target in schema.names)
         with_target = [b for b in (*inside, *across) if own in b]
         found[f"a cell of a pair with {config.target}"] = [_mean(pairs[b], noise[-1][b]) for b in with_target]
     return tuple(Error(what=what, least=min(each), largest=max(each)) for what, each in found.items() if each)
@@ -181,10 +165,8 @@ def _bought(layout: Layout, widths: Mapping[str, int], people: int | None, noise
             about = "at most" if people is None else "about"
             said[column.name] = f"finely by itself; in pairs cut into {about} {levels} levels"
         elif is_bought(column):
-            said[column.name] = (
-                f"{column.levels:,} categories; in pairs those of fewer than about {figure(_CLEAR * noise)} people "
-                "are one level"
-            )
+            few = f"those of fewer than about {figure(_CLEAR * noise)} people are one level"
+            said[column.name] = f"{column.levels:,} categories; in pairs {few}"
     return said
 
 
@@ -193,22 +175,19 @@ def _too_fine(layout: Layout, people: int | None, first: Mapping[Block, float], 
     found: dict[str, str] = {}
     if people is None:
         return found
-    for group, schema in enumerate(layout.grid.one_each(layout.schemas).values()):
+    for group, schema in enumerate(layout.groups):
         noise = first[group, group]
         for column in schema.columns:
             if layout.buys and is_bought(column):
                 continue
-            each = people / column.size
+            each, said = people / column.size, ""
             if column.size > 2 and each < _CLEAR * noise:
-                found[column.name] = (
-                    f"{column.size:,} levels: an average one has {figure(each)} people, and each count is uncertain by "
-                    f"±{figure(noise)}"
-                )
+                said = f"an average one has {figure(each)} people, and each count is uncertain by ±{figure(noise)}"
             elif column.size > 2 and each / column.size < pair / _CLEAR:
-                found[column.name] = (
-                    f"{column.size:,} levels: with another such column an average cell has "
-                    f"{figure(each / column.size)} people, and each is uncertain by ±{figure(pair)}"
-                )
+                few = f"an average cell has {figure(each / column.size)} people"
+                said = f"with another such column {few}, and each is uncertain by ±{figure(pair)}"
+            if said:
+                found[column.name] = f"{column.size:,} levels: {said}"
     return found
 
 
@@ -235,8 +214,7 @@ def _takes(
     config: Any, layout: Layout, widths: Mapping[str, int], people: int | None
 ) -> tuple[dict[str, float], float]:
     """Seconds by what they go into, and bytes."""
-    columns = list(layout.grid.one_each(layout.schemas).values())
-    groups = [sum(widths[name] for name in schema.names) for schema in columns]
+    groups = [sum(widths[name] for name in schema.names) for schema in layout.groups]
     width, holders, many = sum(groups), len(layout.schemas), people or 0
     nodes = sum(trees.nodes for trees in layout.trees) if layout.buys else 0
     takes = {}
@@ -245,20 +223,6 @@ def _takes(
     across, own = sum(a * b for a, b in combinations(groups, 2)), sum(g**2 for g in groups)
     takes["counting"] = many * (across * _PRODUCT + own * _COUNT) + (width**2 / 2 + nodes) * holders * _DRAW
     fitted = fitted_width(list(widths.values()))
-    scale = fitted / _UNIT
-    steps = _STOPS * config.steps * config.components / _UNIT
     levels = 1 if config.target is None else widths[config.target]
-    step = _STEP + (_LEVEL * (levels - 1) if levels <= MOST_LEVELS else 0)
-    takes["the fit"] = _BEGIN + _unit() * (_READ * scale**3 + step * steps * scale**2)
+    takes["the fit"] = fit_gram.seconds_of(fitted, config.steps, config.components, levels)
     return takes, _BASE + _CELL * width**2 + _FITTED_CELL * fitted**2 + _VALUE * many * layout.columns
-
-
-def _unit() -> float:
-    """Seconds of a product of two matrices on this machine, whatever else it does now."""
-    one = torch.ones(_UNIT, _UNIT)
-    taken = []
-    for _ in range(4):
-        begun = time.thread_time()
-        _ = one @ one
-        taken.append(time.thread_time() - begun)
-    return min(taken)

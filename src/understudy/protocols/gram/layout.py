@@ -74,13 +74,17 @@ class Layout:
     @cached_property
     def unbounded(self) -> list[Binned]:
         """The columns of which no bounds are declared."""
-        return [
-            column for one in self.grid.one_each(self.told).values() for column in one.columns if is_unbounded(column)
-        ]
+        told = self.grid.one_each(self.told).values()
+        return [column for one in told for column in one.columns if is_unbounded(column)]
 
     @cached_property
     def grid(self) -> Grid:
         return Grid.from_schemas(self.told)
+
+    @cached_property
+    def groups(self) -> tuple[Schema, ...]:
+        """The columns of each group."""
+        return tuple(self.grid.one_each(self.schemas).values())
 
     @cached_property
     def joint(self) -> Schema:
@@ -95,18 +99,13 @@ class Layout:
         """Whether levels are bought, by a first release of fine tables."""
         return self.fine and any(map(is_bought, self.joint.columns))
 
-    @property
-    def before_pairs(self) -> int:
-        """How many releases are made before the pairs."""
-        return int(bool(self.unbounded)) + int(self.buys)
-
     @cached_property
     def trees(self) -> tuple[Trees, ...]:
         """What is counted of each group's columns for the fine tables."""
-        fine, schemas = fine_schema(self.joint), self.grid.one_each(self.schemas).values()
+        fine, unbounded = fine_schema(self.joint), bool(self.unbounded)
         # How finely any column is cut depends on all of them together, so on those whose bounds are found.
-        found = frozenset(column.name for column in self.joint.columns if self.unbounded and is_tree(column))
-        return tuple(Trees(schema, fine.select(schema.names), found.intersection(schema.names)) for schema in schemas)
+        found = frozenset(column.name for column in self.joint.columns if unbounded and is_tree(column))
+        return tuple(Trees(one, fine.select(one.names), found.intersection(one.names)) for one in self.groups)
 
     @cached_property
     def tops(self) -> dict[int, Trees]:
@@ -132,8 +131,7 @@ class Layout:
     def sizes(self) -> tuple[int, ...]:
         if self.levels is not None:
             return tuple(self.levels.sizes)
-        schemas = self.grid.one_each(self.schemas).values()
-        return tuple(size for schema in schemas for size in Codec(schema).sizes)
+        return tuple(size for schema in self.groups for size in Codec(schema).sizes)
 
     @cached_property
     def group_sizes(self) -> tuple[tuple[int, ...], ...]:
@@ -251,8 +249,7 @@ class Layout:
 
         Edges: more than `most`, one twice, columns of three groups, or too many cells → MessageError.
         """
-        good = isinstance(pairs, Tensor) and pairs.dtype == torch.int64 and pairs.ndim == 2
-        good = good and pairs.shape[1] == 2
+        good = isinstance(pairs, Tensor) and pairs.dtype == torch.int64 and pairs.ndim == 2 and pairs.shape[1] == 2
         named = [(a, b) for a, b in pairs.tolist()] if good else []
         good &= len(set(named)) == len(named) <= most
         if not good or not set(map(tuple, self.tables_beside(target).tolist())).issuperset(named):
@@ -272,13 +269,8 @@ class Layout:
         named = [tuple(self.joint.names[column] for column in one) for one in chosen.tolist()] if good else []
         cells = [math.prod(self.sizes[column] for column in one) for one in chosen.tolist()] if good else []
         again = {frozenset(one) for one in besides}.intersection(map(frozenset, named))
-        if (
-            not good
-            or len(set(named)) != len(named)
-            or len(named) > most
-            or max(cells, default=0) > MOST_CELLS
-            or again
-        ):
+        good = good and len(set(named)) == len(named) <= most and max(cells, default=0) <= MOST_CELLS
+        if not good or again:
             raise MessageError(
                 f"at most {most} different sets of three columns, of up to {MOST_CELLS:,} cells, were due for "
                 "three-way tables. Nothing was charged or sent."
@@ -289,7 +281,7 @@ class Layout:
         """Where the three-way table of these columns is counted; None where they are of three groups, or unknown."""
         found = {
             name: (group, number)
-            for group, schema in enumerate(self.grid.one_each(self.schemas).values())
+            for group, schema in enumerate(self.groups)
             for number, name in enumerate(schema.names)
             if name in names
         }
@@ -308,4 +300,4 @@ class Layout:
 
     @cached_property
     def _columns(self) -> tuple[int, ...]:
-        return tuple(len(schema.columns) for schema in self.grid.one_each(self.schemas).values())
+        return tuple(len(schema.columns) for schema in self.groups)

@@ -53,26 +53,24 @@ class GramPricing(CellPricing):
     config: Config = field(default_factory=Config)
     buys: bool = False
     again: bool = False
-    searches: bool = False
 
     def shares(self, budget: Budget, people: int | None) -> Sequence[float]:
-        config, known = self.config, people or self.config.public_people
-        scouting = config.scouting
+        config, known, scouting = self.config, people or self.config.public_people, self.config.scouting
         if scouting is None:
             scouting = 1 - AGAIN
             if config.target is not None and known is not None and self.again and config.private:
                 # of all pairs, with that part of the budget
-                noise = self.noise_within(budget, self._split(scouting))[-2 - self.searches]
+                noise = self.noise_within(budget, self._split(scouting))[-2 - bool(config.searched_triples)]
                 scouting = 1 - again_share(known, noise * scouting**0.5)
         return self._split(scouting)
 
     def _split(self, scouting: float) -> list[float]:
         pairs = [scouting, 1 - scouting] if self.again else [1.0]
-        if self.searches:
+        if self.config.searched_triples:
             pairs = [pairs[0] * (1 - SEARCH), SEARCH, pairs[1] * (1 - SEARCH)]
-        fine = self.config.fine
         if not self.buys:
             return pairs
+        fine = self.config.fine
         # All that is counted of single columns has the same noise.
         each = [math.fsum(cells / factor**2 for factor, cells in moved) for moved in self.moved[: -len(pairs)]]
         return [*(fine * own / math.fsum(each) for own in each), *((1 - fine) * share for share in pairs)]
@@ -177,10 +175,7 @@ class Gram(Study[Rows]):
     @cached_property
     def pricing(self) -> GramPricing:
         config, moved = self.config, tuple(spread.moved for spread in self.spreads.values())
-        return GramPricing(
-            config.colluding, config.most_holders, moved, config, self.layout.buys, self.second,
-            config.searched_triples > 0,
-        )  # fmt: skip
+        return GramPricing(config.colluding, config.most_holders, moved, config, self.layout.buys, self.second)
 
     def check_noise(self, noise: Sequence[float], parties: int) -> None:
         for number, (name, sigma) in enumerate(zip(self.spreads, noise, strict=True)):
@@ -248,28 +243,27 @@ class Gram(Study[Rows]):
             return {}
         from understudy.protocols.gram.fit import Measured
 
-        layout, target, so_far = self.layout, self.config.target, Measured.from_releases(found)
+        layout, target, chooser = self.layout, self.config.target, self.chooser(Measured.from_releases(found))
         if name == "threes":
-            return {"upper": self.chooser.halves(so_far)}
+            return {"upper": chooser.halves()}
         terms: Terms = {}
         if self.config.searched_triples:
-            terms["threes"] = self.chooser.threes(so_far, found, self.loudest(found, "again"))
+            terms["threes"] = chooser.threes(found, self.loudest(found, "again"))
         if not self._chooses:
             return terms
         pairs, tables = layout.pairs_with(target), torch.empty(0, 2, dtype=torch.int64)
         if self.config.refined:
-            pairs = torch.cat([pairs, self.chooser.pairs(so_far, pairs)])
+            pairs = torch.cat([pairs, chooser.pairs(pairs)])
         if self.most_triples and target is not None:
-            among = layout.tables_beside(target)
-            tables = self.chooser.tables(so_far, among, self.most_triples, self.loudest(found, "again"))
+            among, noise = layout.tables_beside(target), self.loudest(found, "again")
+            tables = chooser.tables(among, self.most_triples, noise)
         return terms | {"pairs": pairs, "tables": tables}
 
     def fine_tables(self, found: Found) -> TreesRead:
         """What the trees of all columns say."""
         sums, noise = found["fine"]
-        made: TreesRead = found.once(
-            "fine tables", lambda: TreesRead.of(self.within(found).trees, sums, noise, found.record.people)
-        )
+        told = (self.within(found).trees, sums, noise, found.record.people)
+        made: TreesRead = found.once("fine tables", lambda: TreesRead.of(*told))
         return made
 
     def read_again(self, found: Found, levels: Levels, counts: Tensor, deviations: Tensor) -> Levels:
@@ -301,15 +295,16 @@ class Gram(Study[Rows]):
         """Every block with the noise that it has in a release, whatever will be chosen of it."""
         return {block: BlockSpec(block, (), 0.0, factor=own) for block, own in self.spreads[name].factors.items()}
 
-    @cached_property
-    def chooser(self) -> Any:
+    def chooser(self, measured: Any) -> Any:
         """What names pairs and tables by what was released, and fits: the server's alone."""
         from understudy.protocols.gram.fit import Chooser
 
-        return Chooser(self.config, self.layout)
+        return Chooser(self.config, self.layout, measured)
 
     def check_fit(self, **more: Any) -> None:
-        _ = self.chooser
+        from understudy.answers.rules import with_rules
+
+        with_rules(self.layout.joint, self.config.rules)
 
     def fit(self, found: Found, privacy: Any, look: Callable[..., None], **more: Any) -> Any:
         from understudy.protocols.gram.fit import fitted

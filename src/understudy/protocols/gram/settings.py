@@ -9,9 +9,7 @@ from understudy.ground.errors import ConfigError
 from understudy.ground.settings import NONE_OR_MORE, POSITIVE, WHOLE, Declared, Takes, between, setting
 from understudy.protocols.core import settings as usual
 
-# the fine tables' share of the budget: towards 0 and 1 noise grows without end
-LEAST_FINE = 0.02
-MOST_FINE = 0.9
+LEAST_FINE, MOST_FINE = 0.02, 0.9  # of the budget, for fine tables: towards 0 and 1 noise grows without end
 _CHOSEN, _MANY = 4, 10_000  # three-way tables with the target, where so many people or more are public
 SEARCH = 0.05  # of the pairs' budget, to find three-way tables
 AGAIN, _MOST_AGAIN = 0.2, 0.9  # of the pairs' budget, for those that are measured twice

@@ -150,9 +150,8 @@ class FineTables(Stage[Rows]):
 
 @dataclass(frozen=True)
 class Counts:
-    """A released matrix (width, width), the deviation of its noise, which cells were released, and three-way tables.
-
-    A table has its columns' numbers, its counts, and the deviation of their noise.
+    """A released matrix (width, width), the deviation of its noise, 0 where none is, which cells were released, and
+    three-way tables, each with its columns' numbers, its counts, and the deviation of their noise.
     """
 
     gram: Tensor
@@ -189,17 +188,13 @@ class Pairs(Stage[Rows]):
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        factors = self.spread.factors
-        pairs = {
-            block_name(block): BlockSpec(
-                block, (int(marked.sum()),), math.sqrt(self.layout.marked_in(block, self.wanted)), factor=factors[block]
-            )
-            for block, marked in self.marks.items()
-        }
-        return pairs | {
-            self._table(n): BlockSpec(place.block, self.layout.shape_of(place), 1.0, factor=factors[place.block])
-            for n, place in enumerate(self.places)
-        }
+        found, layout, factors = dict[str, BlockSpec](), self.layout, self.spread.factors
+        for block, marked in self.marks.items():
+            moved = math.sqrt(layout.marked_in(block, self.wanted))
+            found[block_name(block)] = BlockSpec(block, (int(marked.sum()),), moved, factor=factors[block])
+        for n, place in enumerate(self.places):
+            found[self._table(n)] = BlockSpec(place.block, layout.shape_of(place), 1.0, factor=factors[place.block])
+        return found
 
     @cached_property
     def product(self) -> Product | None:
@@ -251,29 +246,20 @@ class Pairs(Stage[Rows]):
             gram[at][marked] = sums[block_name(block)]
             loud[at][marked] = noise[block_name(block)]
             released[at] = marked
-        names = layout.joint.names
-        tables = [
-            {
-                "columns": [names.index(column) for column in triple],
-                "table": sums[self._table(n)],
-                "noise": noise[self._table(n)],
-            }
-            for n, triple in enumerate(self.tables)
-        ]
+        tables = []
+        for n, triple in enumerate(self.tables):
+            columns, key = [layout.joint.names.index(column) for column in triple], self._table(n)
+            tables.append({"columns": columns, "table": sums[key], "noise": noise[key]})
         return Counts(mirrored(gram), mirrored(loud), released | released.T, tables)
 
     # Three-way tables across groups: a group's rows for the product of all of them, and where each table is in it
 
     def _table_rows(self, codes: Codes, group: int) -> Bits:
         """Of each table the pair of levels, or the level, as 0/1."""
-        sizes = self._table_sizes(group)
-        columns = [
-            np.ravel_multi_index(
-                tuple(codes[:, self.places[n].columns[axis][1]] for axis in self.places[n].axes(group)),
-                self._table_shape(n, group),
-            )
-            for n in sizes
-        ]
+        sizes, columns = self._table_sizes(group), []
+        for n in sizes:
+            own = tuple(codes[:, self.places[n].columns[axis][1]] for axis in self.places[n].axes(group))
+            columns.append(np.ravel_multi_index(own, self._table_shape(n, group)))
         return one_hot(np.stack(columns, axis=1), list(sizes.values()))
 
     def _table(self, n: int) -> str:

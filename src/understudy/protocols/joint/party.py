@@ -33,13 +33,12 @@ from torch import Tensor
 
 from understudy.ground.check import whole
 from understudy.ground.errors import MessageError, PartyError, PrivacyError
-from understudy.privacy.accounts.accounting import Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.events import Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.channel import KeyPair, connect, fingerprint
 from understudy.privacy.secure.ring import Ring
-from understudy.privacy.secure.sums import blind
+from understudy.privacy.secure.sums import KeyPair, blind, connect, fingerprint
 from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
 from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.joint.messages import (

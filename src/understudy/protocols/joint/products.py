@@ -3,7 +3,7 @@
 This is all that the engine knows of how products are made. Another way to make them (rows under encryption, with nobody
 who deals) would have the same three parts: what a holder sends chunk by chunk and ends with (`Products`), what the
 server sends with `Agree` (`seeds_for`), and its relay (`multiply`). The arithmetic and its guarantees stand in
-`privacy/secure/sums.py` and `privacy/secure/channel.py`; docs/secure_products.md says who learns what.
+`privacy/secure/sums.py`; docs/secure_products.md says who learns what.
 
 Guarantee: masks follow from the seeds that were dealt, all keys, how people are cut into messages, and what the stage
 is (`stage.digest`): no two messages to one holder differ by rows alone, whatever a server tells in between.
@@ -25,9 +25,8 @@ from understudy.data.schema import Block as Groups
 from understudy.data.schema import Grid
 from understudy.ground.check import whole
 from understudy.ground.errors import MessageError
-from understudy.privacy.secure.channel import Channel, fingerprint
 from understudy.privacy.secure.ring import Bits, Ring, Words
-from understudy.privacy.secure.sums import Dealer, Factor
+from understudy.privacy.secure.sums import Channel, Dealer, Factor, fingerprint
 from understudy.protocols.core import Parties, Public
 from understudy.protocols.joint.messages import Agree, Swap, Swapped
 from understudy.protocols.joint.stage import Product

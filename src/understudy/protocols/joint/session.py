@@ -17,8 +17,8 @@ from torch import Tensor
 
 from understudy.ground.check import not_negative
 from understudy.ground.errors import ConfigError, MessageError, PrivacyError, SchemaError
-from understudy.privacy.secure.channel import Channel, fingerprint
 from understudy.privacy.secure.ring import Ring
+from understudy.privacy.secure.sums import Channel, fingerprint
 from understudy.protocols.joint.messages import Agree, Begin, Delivery
 from understudy.protocols.joint.products import Products, sealed
 from understudy.protocols.joint.stage import Stage, Study, Terms, digest, settings_of

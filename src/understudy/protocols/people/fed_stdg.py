@@ -20,7 +20,7 @@ from understudy.data.kinds import SERIES, Rows
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
 from understudy.ground.settings import NOT_NEGATIVE, TRUTH, WHOLE, between, setting
-from understudy.models.nets.rwae import Rwae
+from understudy.models.nets.autoencoder import Rwae
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.local.reporter import Reporter
 from understudy.privacy.local.selection import MagRr, Ps, RateDecay

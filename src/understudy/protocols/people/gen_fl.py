@@ -31,7 +31,7 @@ from understudy.ground.errors import MessageError, PartyError, PrivacyError
 from understudy.ground.pack import Value
 from understudy.ground.settings import POSITIVE, TRUTH, WHOLE, between, choice, setting
 from understudy.models.cohort.classifier import Dense, LogisticRegression, Mlp
-from understudy.models.nets.cgan import ConditionalGan
+from understudy.models.nets.tapped import ConditionalGan
 from understudy.models.network import on_device, pick_device
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Spend, calibrate, epsilon, flatten
 from understudy.privacy.accounts.statement import PrivacyStatement

@@ -21,9 +21,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.models.cohort.classifier import Dense
-from understudy.models.kernels.optimisers import Adam
-from understudy.models.kernels.taps import Taps
-from understudy.models.nets.cgan import ConditionalGan
+from understudy.models.kernels.clients import Adam
+from understudy.models.nets.tapped import ConditionalGan, Taps
 from understudy.models.network import on_device
 from understudy.privacy.gradients.dp_sgd import clipped_sums, private_sums
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng

@@ -27,7 +27,7 @@ from torch.nn import functional
 from understudy.data.kinds import IMAGES
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.check import whole
-from understudy.models.kernels.optimisers import Adam
+from understudy.models.kernels.clients import Adam
 from understudy.models.plan import pieces
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.kinds import pooled

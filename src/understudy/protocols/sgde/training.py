@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.models.kernels.optimisers import Adam
-from understudy.models.kernels.taps import Taps
+from understudy.models.kernels.clients import Adam
 from understudy.models.nets.beta_vae import BetaVae
+from understudy.models.nets.tapped import Taps
 from understudy.models.network import pick_device
 from understudy.privacy.accounts.accounting import DpEvent, calibrate
 from understudy.privacy.accounts.budget import Budget

@@ -10,7 +10,7 @@ Guarantee: whatever rows hold, and whatever centre, radius or directions a serve
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,9 +26,8 @@ from understudy.data.encoding.values import taken
 from understudy.data.schema import Block as Groups
 from understudy.models.moments.released import bins_of
 from understudy.privacy.secure import moments
-from understudy.privacy.secure.counts import one_hot
+from understudy.privacy.secure.counts import gram_matrix, one_hot
 from understudy.privacy.secure.moments import triangle
-from understudy.privacy.secure.ring import Bits
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Product, Stage, block_name
 from understudy.protocols.moments.stages import First, Rows, Sums, turned
@@ -95,17 +94,25 @@ class ArrayPeople:
 
 @dataclass(frozen=True)
 class TablePeople:
+    """Levels, one-hot where they are needed; each as `one`."""
+
     codes: Codes
     sizes: Sequence[int]
+    one: int = 1
 
-    def joint(self, scale: int) -> Numbers:
-        """One-hot levels, each as much as keeps a row no longer than `scale`."""
-        one = moments.one_for(scale, len(self.sizes))
-        rows = one_hot(self.codes, self.sizes).astype(np.float64) * one
-        return Numbers(rows, scale, np.arange(len(rows) + 1))
+    def joint(self, scale: int) -> "TablePeople":
+        """Each level as much as keeps a row no longer than `scale`."""
+        return replace(self, one=moments.one_for(scale, len(self.sizes)))
 
-    def classes(self, column: int) -> Bits:
-        return one_hot(self.codes[:, [column]], (self.sizes[column],))
+    def classes(self, column: int) -> "TablePeople":
+        return TablePeople(self.codes[:, column : column + 1], (self.sizes[column],))
+
+    def words(self, start: int, stop: int) -> NDArray[Any]:
+        rows = one_hot(self.codes[start:stop], self.sizes)
+        return rows if self.one == 1 else rows * np.int64(self.one)
+
+    def triangle(self) -> Tensor:
+        return packed(gram_matrix(self.codes, self.sizes) * self.one**2)
 
 
 @dataclass
@@ -171,7 +178,7 @@ class Joint(Stage[People]):
     def product(self) -> Product:
         return Product.of_all([*self.widths.values()])
 
-    def vectors_of(self, group: int, people: ArrayPeople | TablePeople) -> Numbers:
+    def vectors_of(self, group: int, people: ArrayPeople | TablePeople) -> Numbers | TablePeople:
         """None is longer than `scale`, whatever centre and radius are."""
         if isinstance(people, TablePeople):
             return people.joint(self.scale)
@@ -223,7 +230,7 @@ class Classes(Stage[People]):
     def directions(self) -> dict[int, int]:
         return {array: int(basis.shape[1]) for array, basis in self.basis.items()}
 
-    def vectors_of(self, group: int, people: ArrayPeople | TablePeople) -> Any:
+    def vectors_of(self, group: int, people: ArrayPeople | TablePeople) -> Numbers | TablePeople:
         if isinstance(people, TablePeople):
             return people.classes(self.label.column)
         basis = torch.zeros(self.features[group], self.directions[group], dtype=torch.int64)
@@ -234,8 +241,7 @@ class Classes(Stage[People]):
         return {}
 
     def vectors(self, rows: People, start: int, stop: int) -> NDArray[Any]:
-        made = rows.vectors(self)
-        words: NDArray[Any] = made.words(start, stop) if isinstance(made, Numbers) else made[start:stop]
+        words: NDArray[Any] = rows.vectors(self).words(start, stop)
         return words
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[int, tuple[Tensor, float]]:

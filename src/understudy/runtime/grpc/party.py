@@ -48,13 +48,9 @@ def join(seat: Seat, *, address: str | None = None, **manners: float) -> Contrac
 
 
 def enrol(
-    invitation: Invitation,
-    key: PrivateKey,
-    *,
-    address: str | None = None,
-    log: AuditLog | None = None,
+    invitation: Invitation, key: PrivateKey, *, address: str | None = None, log: AuditLog | None = None,
     **manners: float,
-) -> Invitation:
+) -> Invitation:  # fmt: skip
     """Exchange an invitation for an identity with this key; again if the answer was lost. PartyError: not the first."""
     log = log or AuditLog(None)
     line = Line(invitation, address or invitation.address, log, **manners)

@@ -40,18 +40,10 @@ class GrpcParties(RemoteParties):
     """
 
     def __init__(
-        self,
-        contract: Contract,
-        identity: ServerIdentity,
-        *,
-        kinds: tuple[type[Message], ...],
-        listen: str | None = None,
-        patience: float = 3600.0,
-        away: float | None = None,
-        linger: float = 10.0,
-        limits: Limits | None = None,
-        log: AuditLog | None = None,
-    ) -> None:
+        self, contract: Contract, identity: ServerIdentity, *, kinds: tuple[type[Message], ...],
+        listen: str | None = None, patience: float = 3600.0, away: float | None = None, linger: float = 10.0,
+        limits: Limits | None = None, log: AuditLog | None = None,
+    ) -> None:  # fmt: skip
         positive(patience=patience, away=patience if away is None else away)
         not_negative(linger=linger)
         if contract.federation != identity.roster.name:
@@ -114,27 +106,9 @@ class GrpcParties(RemoteParties):
 
     def status(self) -> dict[str, Any]:
         """What a live view may show: who is there, how much went to and fro. No figure of any row."""
-        return {
-            "federation": self.contract.federation,
-            "run": self.contract.run,
-            "protocol": self.contract.protocol,
-            "contract": self.contract.digest,
-            "port": self.port,
-            "started": self._started,
-            "parties": {
-                link.name: {
-                    "connected": link.stream is not None,
-                    "signed": bool(link.signed),
-                    "reading": link.reading is not None,
-                    "refusal": link.refusal,
-                    "since": link.since,
-                    "waiting": link.open is not None,
-                    "left_out": link.left_out,
-                    **link.counts,
-                }
-                for link in self._links.values()
-            },
-        }
+        facts = {name: getattr(self.contract, name) for name in ("federation", "run", "protocol")}
+        facts |= {"contract": self.contract.digest, "port": self.port, "started": self._started}
+        return facts | {"parties": {link.name: link.status() for link in self._links.values()}}
 
     def close(self, *, over: bool = True, off: str = "", hurry: bool = False) -> None:
         """Tell every party that the run is over, or why it is `off`, and give the port back. Without either they are

@@ -73,6 +73,13 @@ class Link:
         default_factory=lambda: dict.fromkeys(("joins", "asks", "answers", "refusals", "down", "up"), 0)
     )
 
+    def status(self) -> dict[str, Any]:
+        return {
+            "connected": self.stream is not None, "signed": bool(self.signed), "reading": self.reading is not None,
+            "refusal": self.refusal, "since": self.since, "waiting": self.open is not None, "left_out": self.left_out,
+            **self.counts,
+        }  # fmt: skip
+
     def rouse(self) -> None:
         if self.roused is not None and not self.roused.done():
             self.roused.set_result(None)

@@ -1,1 +1,1 @@
-"""A receiver for uploads from people's devices: `store` on disk, `box` what is taken, `app` and `serve` over HTTPS."""
+"""A receiver for uploads from people's devices: `box` what is taken and kept, `app` over HTTPS."""

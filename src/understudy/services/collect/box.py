@@ -7,13 +7,21 @@ Guarantee: what is acknowledged is on the disk, and is passed on once. What is n
 its length, its words and the digest of what its maker was told, is refused and counted, and nothing of it is kept.
 Edges: the same bytes of the same person again are acknowledged again, since an answer may be lost; others are refused.
 The sealed part cannot be looked into: whether it opens is for the second aggregator to say.
+
+The uploads of one run on disk (`Store`), and whether its collection is over: what was acknowledged, and that it is
+over, survive a crash and a power cut. A person has one upload, and an upload one person; their order never changes.
+Edges: the disk is full or the file damaged → OSError, and nothing was stored.
 """
 
 import hashlib
+import os
 import re
+import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -23,8 +31,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from understudy.ground.durable import own_database, own_file, own_folder
 from understudy.ground.errors import ConfigError, ExchangeError, PartyError
-from understudy.services.collect.store import LATE, REPEATED, TWICE, Store
 
 LEAST_CODE, MOST_CODE = 16, 128  # letters: fewer could be guessed
 MOST = 1_000_000  # uploads, where neither codes nor the settings say how many
@@ -50,7 +58,7 @@ class Batch:
     ticket: Mapping[str, Any]
     context: bytes
     form: Form
-    store: Store
+    store: "Store"
     among: frozenset[str] | None = None
 
 
@@ -61,17 +69,10 @@ class Box:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        codes: Collection[str] | None = None,
-        until: float | None = None,
-        then: float | None = None,
-        most: int = MOST,
-        least: int = 1,
-        stopped: threading.Event | None = None,
+        self, folder: Path, *, codes: Collection[str] | None = None, until: float | None = None,
+        then: float | None = None, most: int = MOST, least: int = 1, stopped: threading.Event | None = None,
         watch: Callable[[str, Mapping[str, Any]], None] = lambda event, facts: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._folder, self._ends, self._least = folder, (until, then), least
         self._codes = None if codes is None else {person_of(code) for code in codes}
         self._most = most if self._codes is None else min(most, len(self._codes))
@@ -84,14 +85,9 @@ class Box:
         return None if self._codes is None else sorted(self._codes)
 
     def gather(
-        self,
-        ticket: Mapping[str, Any],
-        context: bytes,
-        form: Form,
-        *,
-        among: Collection[str] | None = None,
+        self, ticket: Mapping[str, Any], context: bytes, form: Form, *, among: Collection[str] | None = None,
         number: int = 1,
-    ) -> NDArray[np.str_]:
+    ) -> NDArray[np.str_]:  # fmt: skip
         """Take uploads for this run until the collection, its first or its second, is over; who uploaded. `among`:
         people whom alone it is for, where it is one of several; of these one is enough. Edges: too few → PartyError,
         and what came is kept: the same command with a later end resumes. Stopped → KeyboardInterrupt, and so it is.
@@ -112,7 +108,7 @@ class Box:
                 self._end(store, self._least if among is None else 1)
         return store.people()
 
-    def _end(self, store: Store, least: int = 1) -> None:
+    def _end(self, store: "Store", least: int = 1) -> None:
         if store.count < least:
             raise PartyError(
                 f"{store.count:,} people have uploaded, and {least:,} are the least here. What came is kept; "
@@ -231,3 +227,107 @@ def read_codes(path: Path) -> list[str]:
     if not codes or len(set(codes)) < len(codes):
         raise ConfigError(f"{path}: there is no code in it, or one is there twice. Nothing was sent.")
     return codes
+
+
+# On disk
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS upload (
+    place INTEGER PRIMARY KEY, person TEXT NOT NULL UNIQUE, key BLOB NOT NULL UNIQUE, data BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS refused (why TEXT PRIMARY KEY, count INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS over (place INTEGER PRIMARY KEY);
+"""
+STORED, REPEATED, TWICE, LATE = "stored", "repeated", "twice", "late"
+
+
+class Store:
+    def __init__(self, path: Path) -> None:
+        own_folder(path.parent)
+        os.close(own_file(path, os.O_RDWR))
+        self.path, self._lock, self._counting = path, threading.Lock(), threading.Lock()
+        with _as_os_error():
+            self._sql = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._sql.execute("PRAGMA journal_mode=WAL")
+            self._sql.execute("PRAGMA synchronous=FULL")
+            self._sql.executescript(_TABLES)
+            own_database(path)
+            self.count = int(self._sql.execute("SELECT count(*) FROM upload").fetchone()[0])
+            self.over = self._sql.execute("SELECT 1 FROM over").fetchone() is not None
+            self.refused: Counter[str] = Counter(dict(self._sql.execute("SELECT why, count FROM refused")))
+
+    def put(self, person: str, key: bytes, data: bytes) -> str:
+        """Keep an upload, or say why not: "repeated" (it is here), "twice" (another of that person or key), "late"."""
+        with self._writing():
+            if self.over:
+                return LATE
+            found = self._sql.execute(
+                "SELECT person, data FROM upload WHERE person = ? OR key = ?", (person, key)
+            ).fetchall()
+            if found:
+                return REPEATED if found == [(person, data)] else TWICE
+            self._sql.execute("INSERT INTO upload (person, key, data) VALUES (?, ?, ?)", (person, key, data))
+            self._note()
+        with self._counting:
+            self.count += 1
+        return STORED
+
+    def refuse(self, why: str) -> None:
+        with self._counting:
+            self.refused[why] += 1
+
+    def end(self) -> None:
+        with self._writing():
+            self._sql.execute("INSERT OR IGNORE INTO over VALUES (1)")
+            self._note()
+            self.over = True
+
+    def people(self) -> NDArray[np.str_]:
+        """Who uploaded, in the order in which they came."""
+        with self._lock, _as_os_error():
+            found = self._sql.execute("SELECT person FROM upload ORDER BY place").fetchall()
+        return np.array([person for (person,) in found], dtype=np.str_)
+
+    def read(self, places: Sequence[int]) -> list[bytes]:
+        """The uploads at these places of that order."""
+        with self._lock, _as_os_error():
+            # Places are 1, 2, 3, … without gaps: nothing is ever deleted.
+            return [
+                self._sql.execute("SELECT data FROM upload WHERE place = ?", (place + 1,)).fetchone()[0]
+                for place in places
+            ]
+
+    def close(self) -> None:
+        with self._lock:
+            self._sql.close()
+
+    def delete(self) -> None:
+        self.close()
+        for path in (self.path, *self.path.parent.glob(f"{self.path.name}-*")):
+            path.unlink(missing_ok=True)
+
+    def _note(self) -> None:
+        with self._counting:
+            refused = list(self.refused.items())
+        for why, count in refused:
+            self._sql.execute("INSERT OR REPLACE INTO refused VALUES (?, ?)", (why, count))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._lock, _as_os_error():
+            self._sql.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._sql.execute("COMMIT")
+            except BaseException:
+                if self._sql.in_transaction:
+                    self._sql.execute("ROLLBACK")
+                raise
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise OSError(0, str(error)) from None

@@ -45,133 +45,14 @@ _LONGEST_WAIT = 30.0
 MOST_ANSWER = 1 << 26  # bytes of an answer that is no file
 
 
-class Client:
-    """A connection to one exchange with one token; `ca`: authorities to trust. `watch` hears bytes so far, in all."""
-
-    def __init__(
-        self, address: str, token: str, *, ca: str | Path | None = None, tries: int = 6, seconds: float = 60.0
-    ) -> None:
-        self._transport = Transport(address, token, ca=ca, tries=tries, seconds=seconds)
-        self._requirements: dict[str, Requirements] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._transport.close()
-
-    # A silo
-
-    def me(self) -> dict[str, Any]:
-        """For whom this token speaks: silo, role and, of a member, the pool."""
-        return dict(self._transport.json("GET", "me"))
-
-    def pools(self) -> list[dict[str, Any]]:
-        return list(self._transport.json("GET", "pools"))
-
-    def subscribe(self, pool: str) -> Requirements:
-        """Join a pool and learn what it requires. Joining twice changes nothing."""
-        answer = self._transport.json("PUT", f"pools/{pool}/subscription")
-        self._requirements[pool] = Requirements.from_dict(answer["requirements"])
-        return self._requirements[pool]
-
-    def push(self, pool: str, generator: GeneratorParts, *, watch: Watch | None = None) -> dict[str, Any]:
-        """Offer a generator; what the exchange then says of it."""
-        data = seal(generator)
-        with tempfile.TemporaryDirectory() as place:
-            path = Path(place) / "offer"
-            path.write_bytes(data)
-            self._check(pool, path)
-        digest = digest_of(data)
-        self._transport.upload(f"pools/{pool}/offers/{digest}", data, watch)
-        return self.offer(pool, digest)
-
-    def offers(
-        self, pool: str, *, labels: Sequence[Any] = (), silos: Sequence[str] = (), epsilon: float | None = None
-    ) -> list[dict[str, Any]]:
-        """What is on offer: of these classes, of these silos, at this ε or less."""
-        query: dict[str, Any] = {"label": [json.dumps(label) for label in labels], "silo": list(silos)}
-        if epsilon is not None:
-            query["epsilon"] = epsilon
-        return list(self._transport.json("GET", f"pools/{pool}/offers", params=query))
-
-    def offer(self, pool: str, digest: str) -> dict[str, Any]:
-        return dict(self._transport.json("GET", f"pools/{pool}/offers/{digest}"))
-
-    def pull(self, pool: str, digest: str, *, to: str | Path | None = None, watch: Watch | None = None) -> Generator:
-        """Take a generator; with `to`, it is also saved as that folder, whole or not at all."""
-        most = self._required(pool).largest + MOST_HEADER
-        checkers().warm()  # while the file is on its way
-        with tempfile.TemporaryDirectory() as place:
-            path = Path(place) / "offer"
-            self._transport.download(f"pools/{pool}/offers/{digest}/file", path, most, watch)
-            with path.open("rb") as file:
-                found = file_digest(file, "sha256").hexdigest()
-            if found != digest:
-                raise ArtefactError(f"{found} arrived, but {digest} was asked for. Nothing was kept.")
-            generator = self._check(pool, path)
-        if to is not None:
-            _save(generator, Path(to))
-        return generator
-
-    def withdraw(self, pool: str, digest: str) -> None:
-        """Take back an offer of this silo. What others pulled stays with them."""
-        self._transport.json("DELETE", f"pools/{pool}/offers/{digest}")
-
-    def _required(self, pool: str) -> Requirements:
-        return self._requirements.get(pool) or self.subscribe(pool)
-
-    def _check(self, pool: str, path: Path) -> Generator:
-        """The same as the server does, in a process that can be ended; what passes is small enough to be built here."""
-        required = self._required(pool)
-        checkers().check(path, required)
-        return OfferFile.read(path, required).generator()
-
-    # An administrator
-
-    def found(self, pool: str, requirements: Requirements) -> None:
-        self._transport.json("POST", "pools", json={"name": pool, "requirements": requirements.to_dict()})
-
-    def tokens(self) -> list[dict[str, Any]]:
-        return list(self._transport.json("GET", "tokens"))
-
-    def issue(self, silo: str, *, pool: str | None = None, role: str = "member") -> str:
-        """A new token. It can be read this once."""
-        body = {"silo": silo, "role": role, "pool": pool}
-        return str(self._transport.json("POST", "tokens", json=body)["token"])
-
-    def revoke(self, id: str) -> dict[str, Any]:
-        """End a token, from the next request on."""
-        return dict(self._transport.json("DELETE", f"tokens/{id}"))
-
-    def events(self, *, after: int = 0) -> list[dict[str, Any]]:
-        """The audit log after this line, oldest first; at most a thousand lines."""
-        return list(self._transport.json("GET", "events", params={"after": after}))
-
-
-def _save(generator: Generator, folder: Path) -> None:
-    """Write beside, then rename: the folder is a whole generator or is not there."""
-    if folder.exists():
-        raise ArtefactError(f"{folder} is there already. Nothing was overwritten.")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        generator.save(aside)
-        aside.chmod(0o755)
-        os.replace(aside, folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-class Transport:
+class _Line:
     """Requests to one exchange, each tried up to `tries` times, with growing pauses or as long as the server asks. What
     has no effect twice is sent again when the connection broke; anything else only if it never got through.
     """
 
-    def __init__(self, address: str, token: str, *, ca: str | Path | None, tries: int, seconds: float) -> None:
+    def __init__(
+        self, address: str, token: str, *, ca: str | Path | None = None, tries: int = 6, seconds: float = 60.0
+    ) -> None:
         whole(tries=tries)
         positive(seconds=seconds)
         try:
@@ -185,7 +66,7 @@ class Transport:
             )
         if url.scheme == "http" and not loopback(url.host):
             raise ConfigError(f"over {url} the token could be read on the network: use https.")
-        self._tries = tries
+        self._tries, self._requirements = tries, dict[str, Requirements]()
         self._http = httpx.Client(
             base_url=f"{url}/v1/",
             headers={"Authorization": f"Bearer {token.strip()}", "Accept-Encoding": "identity"},
@@ -194,10 +75,16 @@ class Transport:
             trust_env=url.scheme == "https",  # a proxy from the environment would read what is not encrypted
         )
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self._http.close()
 
-    def json(self, method: str, place: str, **options: Any) -> Any:
+    def _json(self, method: str, place: str, **options: Any) -> Any:
         answer = self._patiently(lambda: self._ask(method, place, **options), again=method != "POST")
         try:
             return parse_json(_good(answer).content.decode()) if answer.content else None
@@ -209,7 +96,7 @@ class Transport:
         with self._http.stream(method, place, **options) as answer:
             return _within_bounds(answer)
 
-    def upload(self, place: str, data: bytes, watch: Watch | None) -> None:
+    def _upload(self, place: str, data: bytes, watch: Watch | None) -> None:
         """Put these bytes; a try that was stored after all, whose acknowledgement alone was lost, is enough."""
         headers = {"Content-Length": str(len(data)), "Content-Type": "application/octet-stream"}
         tries = 0
@@ -223,7 +110,7 @@ class Transport:
         if answer.status_code != 409 or tries == 1:
             _good(answer)
 
-    def download(self, place: str, path: Path, most: int, watch: Watch | None) -> None:
+    def _download(self, place: str, path: Path, most: int, watch: Watch | None) -> None:
         """Write what lies there to a file; ArtefactError when it is more than `most` bytes."""
 
         def receive() -> httpx.Response:
@@ -261,6 +148,112 @@ class Transport:
             if attempt + 1 < self._tries:
                 time.sleep(wait)
         raise ExchangeError(0, f"{self._http.base_url.host} was tried {self._tries} times: {reason}")
+
+
+class Client(_Line):
+    """A connection to one exchange with one token; `ca`: authorities to trust. `watch` hears bytes so far, in all."""
+
+    # A silo
+
+    def me(self) -> dict[str, Any]:
+        """For whom this token speaks: silo, role and, of a member, the pool."""
+        return dict(self._json("GET", "me"))
+
+    def pools(self) -> list[dict[str, Any]]:
+        return list(self._json("GET", "pools"))
+
+    def subscribe(self, pool: str) -> Requirements:
+        """Join a pool and learn what it requires. Joining twice changes nothing."""
+        answer = self._json("PUT", f"pools/{pool}/subscription")
+        self._requirements[pool] = Requirements.from_dict(answer["requirements"])
+        return self._requirements[pool]
+
+    def push(self, pool: str, generator: GeneratorParts, *, watch: Watch | None = None) -> dict[str, Any]:
+        """Offer a generator; what the exchange then says of it."""
+        data = seal(generator)
+        with tempfile.TemporaryDirectory() as place:
+            path = Path(place) / "offer"
+            path.write_bytes(data)
+            self._check(pool, path)
+        digest = digest_of(data)
+        self._upload(f"pools/{pool}/offers/{digest}", data, watch)
+        return self.offer(pool, digest)
+
+    def offers(
+        self, pool: str, *, labels: Sequence[Any] = (), silos: Sequence[str] = (), epsilon: float | None = None
+    ) -> list[dict[str, Any]]:
+        """What is on offer: of these classes, of these silos, at this ε or less."""
+        query: dict[str, Any] = {"label": [json.dumps(label) for label in labels], "silo": list(silos)}
+        if epsilon is not None:
+            query["epsilon"] = epsilon
+        return list(self._json("GET", f"pools/{pool}/offers", params=query))
+
+    def offer(self, pool: str, digest: str) -> dict[str, Any]:
+        return dict(self._json("GET", f"pools/{pool}/offers/{digest}"))
+
+    def pull(self, pool: str, digest: str, *, to: str | Path | None = None, watch: Watch | None = None) -> Generator:
+        """Take a generator; with `to`, it is also saved as that folder, whole or not at all."""
+        most = self._required(pool).largest + MOST_HEADER
+        checkers().warm()  # while the file is on its way
+        with tempfile.TemporaryDirectory() as place:
+            path = Path(place) / "offer"
+            self._download(f"pools/{pool}/offers/{digest}/file", path, most, watch)
+            with path.open("rb") as file:
+                found = file_digest(file, "sha256").hexdigest()
+            if found != digest:
+                raise ArtefactError(f"{found} arrived, but {digest} was asked for. Nothing was kept.")
+            generator = self._check(pool, path)
+        if to is not None:
+            _save(generator, Path(to))
+        return generator
+
+    def withdraw(self, pool: str, digest: str) -> None:
+        """Take back an offer of this silo. What others pulled stays with them."""
+        self._json("DELETE", f"pools/{pool}/offers/{digest}")
+
+    def _required(self, pool: str) -> Requirements:
+        return self._requirements.get(pool) or self.subscribe(pool)
+
+    def _check(self, pool: str, path: Path) -> Generator:
+        """The same as the server does, in a process that can be ended; what passes is small enough to be built here."""
+        required = self._required(pool)
+        checkers().check(path, required)
+        return OfferFile.read(path, required).generator()
+
+    # An administrator
+
+    def found(self, pool: str, requirements: Requirements) -> None:
+        self._json("POST", "pools", json={"name": pool, "requirements": requirements.to_dict()})
+
+    def tokens(self) -> list[dict[str, Any]]:
+        return list(self._json("GET", "tokens"))
+
+    def issue(self, silo: str, *, pool: str | None = None, role: str = "member") -> str:
+        """A new token. It can be read this once."""
+        body = {"silo": silo, "role": role, "pool": pool}
+        return str(self._json("POST", "tokens", json=body)["token"])
+
+    def revoke(self, id: str) -> dict[str, Any]:
+        """End a token, from the next request on."""
+        return dict(self._json("DELETE", f"tokens/{id}"))
+
+    def events(self, *, after: int = 0) -> list[dict[str, Any]]:
+        """The audit log after this line, oldest first; at most a thousand lines."""
+        return list(self._json("GET", "events", params={"after": after}))
+
+
+def _save(generator: Generator, folder: Path) -> None:
+    """Write beside, then rename: the folder is a whole generator or is not there."""
+    if folder.exists():
+        raise ArtefactError(f"{folder} is there already. Nothing was overwritten.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        generator.save(aside)
+        aside.chmod(0o755)
+        os.replace(aside, folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _within_bounds(answer: httpx.Response) -> httpx.Response:

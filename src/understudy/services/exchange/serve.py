@@ -28,13 +28,9 @@ OPERATOR = Caller(token="", silo="operator", role=ADMIN, pool=None)  # whoever m
 
 
 def open_exchange(
-    data: str | Path,
-    *,
-    database: str | None = None,
-    pools: Mapping[str, Requirements] | None = None,
-    limits: Limits | None = None,
-    new_admin: bool = False,
-) -> Exchange:
+    data: str | Path, *, database: str | None = None, pools: Mapping[str, Requirements] | None = None,
+    limits: Limits | None = None, new_admin: bool = False,
+) -> Exchange:  # fmt: skip
     """The exchange in this folder. A new one, or `new_admin`, gets an administrator's token, in `admin.token`."""
     folder = Path(data)
     store = Store(folder)

@@ -97,14 +97,9 @@ class Exchange:
     # Offers
 
     def offers(
-        self,
-        caller: Caller,
-        pool: str,
-        *,
-        labels: Sequence[str] = (),
-        silos: Sequence[str] = (),
+        self, caller: Caller, pool: str, *, labels: Sequence[str] = (), silos: Sequence[str] = (),
         epsilon: float | None = None,
-    ) -> Sequence[Offer]:
+    ) -> Sequence[Offer]:  # fmt: skip
         """What is on offer in a pool: of these labels (JSON), of these silos, at this ε or less."""
         self._joined(caller, pool)
         query = select(Offer).where(Offer.pool == pool, Offer.withdrawn.is_(None))

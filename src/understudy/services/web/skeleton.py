@@ -24,7 +24,6 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Part
 
-from understudy.ground.check import readable
 from understudy.ground.errors import ConfigError, ExchangeError
 from understudy.privacy.accounts.budget import guesses_in_words, right_at
 from understudy.report import words
@@ -84,14 +83,9 @@ def refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
 
 
 def service(
-    title: str,
-    description: str,
-    limits: Limits,
-    pushing: Callable[[Request], bool],
-    *,
-    page: Page | None = None,
+    title: str, description: str, limits: Limits, pushing: Callable[[Request], bool], *, page: Page | None = None,
     realm: str = "",
-) -> FastAPI:
+) -> FastAPI:  # fmt: skip
     """An application with limits and refusals, and no route but `/v1/health`; `pushing`: requests with a file."""
     app = FastAPI(  # without pages that load scripts from elsewhere: the description itself is /openapi.json
         title=title, version=version("understudy"), description=description, docs_url=None, redoc_url=None,
@@ -160,14 +154,10 @@ def typed_number(text: str) -> float:
 
 
 def templates(folder: Path, filters: Mapping[str, Callable[..., Any]], **known: Any) -> jinja2.Environment:
-    """The pages in this folder, in the report's style and words; every text is escaped, none turns a line around."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder, Path(words.__file__).parent]), autoescape=True, trim_blocks=True,
-        lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-        finalize=lambda value: readable(value) if type(value) is str else value,
-    )  # fmt: skip
+    """The pages in this folder, in the report's style and words."""
+    own = {"words": words, "in_words": guesses_in_words, "right_at": right_at, **known}
+    environment = words.pages_in(folder, Path(words.__file__).parent, **own)
     environment.filters |= {"size": words.size, **filters}
-    environment.globals |= {"words": words, "in_words": guesses_in_words, "right_at": right_at, **known}
     return environment
 
 
@@ -238,20 +228,10 @@ def _out_of_shape(request: Request, pushing: bool) -> Response | None:
 
 
 def server_behind_doors(
-    app: ASGIApp,
-    *,
-    host: str,
-    port: int,
-    each: int,
-    whole: float,
-    most: int = MOST,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    proxied: bool = False,
-    secret: str = "tokens",
-    patience: int = 30,
+    app: ASGIApp, *, host: str, port: int, each: int, whole: float, most: int = MOST, certificate: Path | None = None,
+    key: Path | None = None, proxied: bool = False, secret: str = "tokens", patience: int = 30,
     ready: Callable[[int], None] = lambda port: None,
-) -> DoorsServer:
+) -> DoorsServer:  # fmt: skip
     """A server, not yet running, with `most` connections, `each` of one address, and `whole` seconds for a request.
 
     `proxied`: a proxy in front speaks TLS, and limits connections; `secret`: what would be read without TLS;

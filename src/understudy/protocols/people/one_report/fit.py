@@ -27,9 +27,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.models.kernels.optimisers import Adam
-from understudy.models.tables.bayes import one_hot
-from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.kernels.clients import Adam
+from understudy.models.tables.mixture import MixtureOfProducts, one_hot
 from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise import FastRng
 from understudy.protocols.people.one_report.party import ColumnSet

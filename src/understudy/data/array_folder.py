@@ -1,0 +1,247 @@
+"""Arrays in files as rows: .npy and .npz by numpy, .zarr by zarr (extra `zarr`), PNG and JPEG images by pillow (extra
+`images`), and folders of these, file after file in the order of their names. Of image files the subfolder says the
+class; or a table metadata.csv has the path of each in the column file_name, and person and classes by their own names.
+
+Who only adds up over people (`moments`) walks over `parts` and holds one batch at a time: of rows that are held there
+is one part. Any other asks for `values`, and so reads all of them. A .npy or .npz file is one batch.
+
+Guarantee: nobody has rows in two batches, so that what is counted of a part is all that its people have. Nothing in a
+file is executed: no pickled objects, and of Zarr's codecs those alone that pack or shuffle. An image is unpacked only
+if its header says what the schema does.
+Edges: another kind of file, a damaged one, an image of another size, a person with rows in two batches → SchemaError
+when it is opened. Files that changed since → PartyError, which quotes nothing. A missing chunk of Zarr's is its fill.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, TypeGuard
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from understudy.data.arrays import NO_CLASS, ArraySchema, ArrayTable, Codes, S, Values
+from understudy.data.encoding.values import starts_of
+from understudy.data.reading import files
+from understudy.data.reading.judged import Reader, cell_reader, id_reader, read_columns
+from understudy.ground.errors import ConfigError, PartyError, SchemaError
+
+_ARRAYS, _ZARR, _PICTURES = (".npy", ".npz", ".zarr"), ".zarr", (".png", ".jpg", ".jpeg")
+_LIST, _FILE = "metadata.csv", "file_name"  # as datasets of Hugging Face have them
+_CODECS = {"blosc", "bz2", "delta", "gzip", "lz4", "lzma", "shuffle", "vlen-utf8", "zlib", "zstd"}
+_CHUNK = 1 << 28  # values that are unpacked together
+
+Rows = tuple[Any, dict[str, Any]]  # an array of them, and by name those of whose they are and of their classes
+
+
+def holds_arrays(source: object) -> TypeGuard[str | Path]:
+    """Whether it is a file or a folder that `read_arrays` reads."""
+    if not isinstance(source, str | Path) or Path(source).suffix in _ARRAYS:
+        return isinstance(source, str | Path)
+    there = Path(source).rglob("*") if Path(source).is_dir() else ()
+    return any(one.suffix.lower() in (*_ARRAYS, *_PICTURES) for one in there)
+
+
+def read_arrays(path: Path, schema: S, name: str | None = None) -> ArrayTable[S]:
+    """The rows of a file, a store or a folder: held, unless they are too many."""
+    if path.suffix in _ARRAYS and path.suffix != _ZARR:
+        return _part(rows_in(path, schema), schema, path, name or path.name)
+    opened = ArrayFolder([*_batches(path, schema)], schema, name or path.name)
+    return opened if opened.rows * math.prod(schema.shape) > files.LONG else opened.held
+
+
+def _batches(path: Path, schema: S) -> Iterator[Callable[[], ArrayTable[S]]]:
+    """One for each file, and of what is read where it is cut, for as many whole people as may be held."""
+    own = [path] if path.suffix == _ZARR else sorted(one for one in path.iterdir() if not one.name.startswith("."))
+    if not own or any(one.suffix not in _ARRAYS for one in own):
+        yield from _cut(_pictures_in(path, schema), schema, path)
+        return
+    for one in own:
+        is_cut = one.suffix == _ZARR
+        yield from _cut(rows_in(one, schema), schema, one) if is_cut else [partial(read_arrays, one, schema)]
+
+
+def _cut(rows: Rows, schema: S, path: Path) -> Iterator[Callable[[], ArrayTable[S]]]:
+    values, beside = rows
+    many, most = values.shape[0], max(1, files.LONG // math.prod(schema.shape))
+    schema.scaled(np.empty((0, *values.shape[1:]), values.dtype), path.name)  # its shape and type, before all is read
+    if other := [key for key, one in beside.items() if one.shape != (many,)]:
+        raise SchemaError(f'{path.name}: {many:,} rows need as many values of "{other[0]}". Nothing was read.')
+    with _reading(path):
+        who = np.arange(many) if schema.person is None else beside[schema.person][:]
+    new = np.append(0, np.flatnonzero(who[1:] != who[:-1]) + 1)
+    starts = new[np.unique(new // most, return_index=True)[1]]  # the first person in each stretch of so many rows
+    for start, stop in pairwise([*starts.tolist(), many]):
+        at = path.name if stop - start == many else f"{path.name} from row {start + 1:,} on"
+        yield partial(_part, rows, schema, path, at, slice(start, stop))
+
+
+def _part(rows: Rows, schema: S, path: Path, name: str, some: slice = slice(None)) -> ArrayTable[S]:
+    with _reading(path):
+        values, beside = rows[0][some], {key: one[some] for key, one in rows[1].items()}
+    for key, one in beside.items():
+        beside[key] = one.astype(object) if one.dtype.kind == "T" else one  # texts, as pandas has them
+    return ArrayTable.from_array(values, schema, beside.get(schema.person or ""), name, beside)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Whatever a library stumbles over, in words: each format has errors of its own."""
+    try:
+        yield
+    except (ConfigError, SchemaError):
+        raise
+    except ImportError as error:
+        needed = f"pip install 'understudy[{'zarr' if error.name == 'zarr' else 'images'}]'"
+        raise ConfigError(f"{path.name}: {error.name} is needed to read it ({needed}). Nothing was read.") from None
+    except Exception as error:
+        what = f"is damaged, or holds objects ({type(error).__name__})"
+        if said := getattr(error, "strerror", None):
+            what = f"cannot be read ({said})"
+        raise SchemaError(f"{path}: the file {what}. Nothing was read.") from None
+
+
+def rows_in(path: Path, schema: ArraySchema, *more: str) -> Rows:
+    """The rows of a file or a store, the person of each where the schema names one, and classes, of `more`, too."""
+    with _reading(path):
+        arrays = (_zarr if path.suffix == _ZARR else _numpy)(path)
+    names = [*filter(None, (schema.person, *(target.name for target in schema.targets), *more))]
+    beside: dict[str, Any] = {name: arrays.pop(name, None) for name in names}
+    values = arrays.get(schema.array, next(iter(arrays.values())) if len(arrays) == 1 else None)
+    if missing := [key for key, array in ({schema.array: values} | beside).items() if array is None]:
+        raise SchemaError(f'{path.name} holds no array "{missing[0]}". Nothing was read.')
+    return values, beside
+
+
+def _numpy(path: Path) -> dict[str, Any]:
+    found = np.load(path, allow_pickle=False)
+    if isinstance(found, np.ndarray):
+        return {"": np.atleast_1d(found)}
+    with found:
+        return {name: np.atleast_1d(array) for name, array in found.items()}
+
+
+def _zarr(path: Path) -> dict[str, Any]:
+    zarr: Any = import_module("zarr")
+    found = zarr.open(path, mode="r")
+    arrays: dict[str, Any] = {"": found} if isinstance(found, zarr.Array) else dict(found.arrays())
+    for one in arrays.values():
+        used = {getattr(codec, "codec_id", "zstd") for codec in (*one.filters, *one.compressors)}
+        if used - _CODECS or not one.shape or math.prod(one.chunks) > _CHUNK:
+            raise SchemaError(f"{path.name}: an array has codecs or chunks that are not read here. Nothing was read.")
+    return arrays
+
+
+def beside_readers(schema: ArraySchema) -> dict[str, Reader]:
+    """How the columns of a table that say the person and the classes are read."""
+    person = {} if schema.person is None else {schema.person: id_reader(schema.person, one_row_each=False)}
+    return person | {target.name: cell_reader(target, NO_CLASS) for target in schema.targets}
+
+
+def _pictures_in(folder: Path, schema: ArraySchema) -> Rows:
+    """In the order of their names, or in that of the list person after person."""
+    paths = [one.relative_to(folder) for one in folder.rglob("*") if one.is_file()]
+    names = sorted(one.as_posix() for one in paths if not any(part.startswith(".") for part in one.parts))
+    pictures = [name for name in names if name != _LIST]
+    if schema.array != "images" or not pictures or not all(name.lower().endswith(_PICTURES) for name in pictures):
+        raise SchemaError(
+            f"{folder.name}: a folder of {schema.array} holds .npy, .npz and .zarr files, or one of images PNG and "
+            "JPEG files, and no others. None was read."
+        )
+    folders = {target.name: [name.rpartition("/")[0] for name in pictures] for target in schema.targets[:1]}
+    listed = folder / _LIST if _LIST in names else pd.DataFrame({_FILE: pictures} | folders)
+    readers = {_FILE: id_reader(_FILE, one_row_each=False)} | beside_readers(schema)
+    cells = pd.DataFrame(read_columns(listed, readers, folder.name)[1])
+    if sorted(cells[_FILE].astype(str)) != pictures:
+        raise SchemaError(f"{folder.name}: {_LIST} must list each image there once. None was read.")
+    cells = cells.iloc[np.argsort(pd.factorize(cells[schema.person or _FILE])[0], kind="stable")]
+    files_of = _Pictures(folder, [*cells.pop(_FILE)], (len(cells), *schema.shape))
+    return files_of, {str(name): own.to_numpy() for name, own in cells.items()}
+
+
+@dataclass(frozen=True)
+class _Pictures:
+    """Image files as one array."""
+
+    folder: Path
+    names: list[str]
+    shape: tuple[int, ...]
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
+
+    def __getitem__(self, some: slice) -> NDArray[Any]:
+        return np.stack([self._pixels(self.folder / name) for name in self.names[some]])
+
+    def _pixels(self, path: Path) -> NDArray[Any]:
+        _, height, width, *colour = self.shape
+        modes = ("RGB",) if colour else ("L", "I;16")  # grey of 8 or 16 bits
+        with _reading(path):
+            from PIL import Image
+
+            with Image.open(path, formats=("PNG", "JPEG")) as image:  # the header alone
+                if image.size == (width, height) and image.mode in modes:
+                    return np.asarray(image)
+                here = f"{image.height} × {image.width} pixels of the mode {image.mode}"
+        wanted = f"{height} × {width} of the mode {' or '.join(modes)}"
+        raise SchemaError(f"{path.name}: the image has {here}, and by the schema {wanted}. Nothing was read further.")
+
+
+class ArrayFolder(ArrayTable[S]):
+    """Rows that are read again whenever they are needed; whose they are is kept."""
+
+    long: ClassVar[bool] = True
+
+    def __init__(self, batches: list[Callable[[], ArrayTable[S]]], schema: S, source: str) -> None:
+        parts = [(part.ids, np.diff(part.starts)) for part in (read() for read in batches)]
+        ids, starts = np.concatenate([own for own, _ in parts]), starts_of(np.concatenate([n for _, n in parts]))
+        ids = np.arange(len(ids)) if schema.person is None else ids
+        if twice := int(pd.Series(ids).duplicated().sum()):
+            raise SchemaError(
+                f"{source}: {twice:,} people have rows in two files, or far apart in one, and all rows of a person "
+                "stand together. Nothing was read further."
+            )
+        own = {"ids": ids, "starts": starts, "schema": schema, "source": source, "batches": batches, "seen": parts}
+        for key, value in own.items():
+            object.__setattr__(self, key, value)  # as a frozen dataclass does
+
+    batches: list[Callable[[], ArrayTable[S]]]
+    seen: list[tuple[NDArray[Any], NDArray[Any]]]  # the people of each, and how many rows they have
+
+    @property
+    def rows(self) -> int:
+        return int(self.starts[-1])
+
+    def parts(self) -> Iterator[ArrayTable[S]]:
+        for read, (ids, numbers) in zip(self.batches, self.seen, strict=True):
+            try:
+                part = read()
+                if not np.array_equal(part.ids, ids) or not np.array_equal(np.diff(part.starts), numbers):
+                    raise SchemaError(f"{part.source} has other people by now.")
+            except SchemaError as error:
+                raise PartyError(
+                    "a file of the folder is not as it was when the folder was opened. Nothing more was sent."
+                ) from error
+            yield part
+
+    @cached_property
+    def held(self) -> ArrayTable[S]:
+        own = [(part.values, part.classes) for part in self.parts()]
+        values, classes = np.concatenate([part for part, _ in own]), [part for _, part in own if part is not None]
+        joined = np.concatenate(classes) if classes else None
+        return ArrayTable(values, self.ids, self.starts, self.schema, self.source, joined)
+
+    @property
+    def values(self) -> Values:  # type: ignore[override]
+        return self.held.values
+
+    @property
+    def classes(self) -> Codes | None:  # type: ignore[override]
+        return self.held.classes
+
+    def take(self, people: ArrayLike | NDArray[Any]) -> ArrayTable[S]:  # type: ignore[override]
+        return self.held.take(people)
