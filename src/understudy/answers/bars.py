@@ -1,8 +1,8 @@
 """Error bars: what was released of a table, and figures of it, each beside what the fit says.
 
-The bars are the noise alone (`release.Noisy`). Those of a mean of a bought column have besides what is not known of the
-values inside its levels (`answers.tails`): of a long tail that is more than the noise. What the fit adds is seen in its
-residuals: where they are larger than noise explains, the rest is the fit's own error, and is called its bias.
+The bars are the noise alone (`release.Noisy`); those of a mean of a bought column have besides what is not known of the
+values inside its levels (`answers.tails`). Where the fit's residuals are larger than noise explains, the rest is its
+own error, and is called its bias.
 
 A figure (a mean, an odds ratio, a correlation) is a smooth function of counts. Its deviation is to first order that of
 the counts times its slope (the delta method). Where a count that it divides by does not stand out of the noise by

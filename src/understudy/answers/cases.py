@@ -1,16 +1,13 @@
-"""A condition and rules on people with events, case by case: what a person is like, and what that asks of the events.
-
-A *condition* is met by a person one of whose events, with the person's columns beside it, meets it; where it speaks of
-several kinds of events, one of each. Who has no events of a kind meets it where it holds whatever such an event is
-like. A *rule* is kept by every event with its person, and by every person, where it speaks of no event.
+"""A condition and rules on people with events (docs/visits.md says what they mean), case by case: what a person is
+like, and what that asks of the events.
 
 Each case settles all tests on people's columns that a condition, or a rule on both tables, makes: so cases do not
-overlap, and what is left of the condition and of these rules in each of them speaks of events alone. What is left of
-the condition is then told by kinds of events. Who has which kinds is settled first (`present`): of a kind that is not
-there the condition becomes what holds whatever its tests say. The rest is told kind by kind (`asked_of_kinds`): the
-ways in which an event of the first kind can turn out leave conditions on the others. Where an event of set A leaves B,
-and all others leave nothing, one of A and one of B are wanted. Where one of A is enough, and others leave B, either one
-is of A, or none is and one of B is wanted. These do not overlap.
+overlap, and what is left in each of them speaks of events alone. What is left of the condition is then told by kinds of
+events. Who has which kinds is settled first (`present`): of a kind that is not there the condition becomes what holds
+whatever its tests say. The rest is told kind by kind (`asked_of_kinds`): the ways in which an event of the first kind
+can turn out leave conditions on the others. Where an event of set A leaves B, and all others leave nothing, one of A
+and one of B are wanted. Where one of A is enough, and others leave B, either one is of A, or none is and one of B is
+wanted.
 
 Edges: what compares two columns of both tables, or speaks of the time itself, is in no case (`Split.later`): drawn
 people are held against it. So is what needs two different events of one kind, or falls into too many parts

@@ -1,10 +1,10 @@
 """How many released pairs of columns a fit misses: what it says lies outside of what was released and its noise.
 
-A cell is *outside* where the fit's count is not within the cell's own 95 % interval, that of the noise alone. The truth
-has one cell in twenty outside, by chance. A table is *missed* where it has so many outside that the truth would have as
-many in fewer than one table of twenty: the binomial law, of as many cells as the table has, each with a chance of 5 %.
-So of the truth one table in twenty is missed at most, and of a fit, which follows the counts, fewer. More than that,
-by the same law and less likely than one in a hundred, is a failure of the fit, and not of the noise.
+A cell is *outside* where the fit's count is not within the cell's own 95 % interval, that of the noise alone. A table
+is *missed* where it has so many outside that the truth would have as many in fewer than one table of twenty: the
+binomial law, of as many cells as the table has, each with a chance of 5 %. So of the truth one table in twenty is
+missed at most, and of a fit, which follows the counts, fewer. More than that, by the same law and less likely than one
+in a hundred, is a failure of the fit, and not of the noise.
 
 Guarantee: reads the release and the fit alone.
 Edges: a count that is exact, or was not released, is none; without any, there are no tables.

@@ -9,14 +9,8 @@ They are public: the release is what ε was paid for, and nothing here was clipp
     <kind>.deviation   (tables,)      the standard deviation of the noise in every cell of a table
     <kind>.counts      (cells,)       all tables of the kind one after another, each row by row
 
-    kind               k
-    ways               1              one-way tables
-    fine               1              the same on fine cells, where levels were bought: a tree (`data.encoding.fine`),
-                                      layer by layer from the top, those without a value where there may be some, and
-                                      last the ends of numbers where they are counted (`data.encoding.fine`)
-    pairs              2              two-way tables
-    pairs_again        2              those that were measured a second time
-    triples            3              three-way tables
+Kinds are those of `WORDS`. Tables on fine cells are trees (`data.encoding.fine`), layer by layer from the top, those
+without a value where there may be some, and last the ends of numbers where they are counted.
 
 An interval is for the noise alone: it covers the holders' own count in 95 of 100 releases. How far the holders' people
 stand for others is not in it. It may reach below 0, since noise does.

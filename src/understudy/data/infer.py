@@ -1,10 +1,9 @@
 """A draft of a schema, read from rows: a place to begin, never something to send.
 
-Guarantee: none. Categories and bounds come from the rows, and rounding them outwards hides little, so
-the draft says `origin="rows"` and everything that leaves a holder refuses it until someone marks it public or
-buys its domains.
-Edges: no rows → SchemaError; a column with no values, with values of mixed types, or with more different
-texts than `most_categories`, is left out, and the note names it.
+Guarantee: none. Categories and bounds come from the rows, and rounding them outwards hides little, so the draft says
+`origin="rows"` and everything that leaves a holder refuses it until someone marks it public or buys its domains.
+Edges: no rows → SchemaError; a column with no values, with values of mixed types, or with more different texts than
+`most_categories`, is left out, and the note names it.
 
 How kinds are guessed, for the values that are there:
 

@@ -1,20 +1,17 @@
 """Plain values ↔ bytes: tensors by safetensors, everything else by JSON. Never pickle.
 
-A packed value is a safetensors file whose metadata holds one JSON text: the value with each tensor
-replaced by its number. What can be packed is what can be written down: None, bool, int, float, str,
-bytes, lists, dicts with string keys, and tensors. Tuples come back as lists.
+A packed value is a safetensors file whose metadata holds one JSON text: the value with each tensor replaced by its
+number. What can be packed is what can be written down: None, bool, int, float, str, bytes, lists, dicts with string
+keys, and tensors. Tuples come back as lists. A file is eight bytes of length, little-endian, then a JSON object of that
+length, its header, then the tensors one after the other; `read_header` says what tensors it holds, and where, before
+any of them is read.
 
-Guarantee: unpacking runs no code and builds nothing but these kinds.
-Edges: non-finite numbers and tensors are refused in both directions; so are bytes above `limit`,
-left-over tensors, and anything that is not exactly such a file. Tensors that come out of a bytearray
-share its memory; those out of bytes are copies.
-
-A safetensors file is eight bytes of length, little-endian, then a JSON object of that length, its header, then the
-tensors one after the other. `read_header` says what tensors a file holds, and where, before any of them is read.
-
-Guarantee: what it returns fits the bytes. Every tensor lies within the file, takes exactly the bytes of its dtype and
-shape, overlaps no other, and no byte belongs to nothing. Reading takes memory in proportion to the header alone.
-Edges: a header above `most`, a name or key that stands twice, unknown dtypes and keys are a ValueError in words.
+Guarantee: unpacking runs no code and builds nothing but these kinds. What `read_header` returns fits the bytes: every
+tensor lies within the file, takes exactly the bytes of its dtype and shape, overlaps no other, and no byte belongs to
+nothing. Reading it takes memory in proportion to the header alone.
+Edges: non-finite numbers and tensors are refused in both directions; so are bytes above `limit`, left-over tensors, and
+anything that is not exactly such a file. Tensors that come out of a bytearray share its memory; those out of bytes are
+copies. A header above `most`, a name or key that stands twice, unknown dtypes and keys are a ValueError in words.
 """
 
 import base64

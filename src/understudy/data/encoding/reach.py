@@ -105,8 +105,8 @@ def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
 def likely_run(counts: Tensor, missing: Tensor | None, noise: float, total: float, sure: float = 0.0) -> Run:
     """The first and the last of the cells in which `total` people are, those without a value beside them. By
     likelihood, with one for each cell against it, and more for one with hardly anybody: all are inside, in whatever
-    numbers, and nobody is outside. `sure`: the deviation of the total, which may be another one by as much as that
-    makes likely."""
+    numbers, and nobody is outside. `sure`: the deviation of the total.
+    """
     ends = torch.nonzero(counts > 0)[:, 0]
     if not len(ends):
         return 0, len(counts) - 1

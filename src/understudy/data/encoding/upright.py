@@ -1,16 +1,16 @@
 """Images turned upright and moved to their middle, and back: a public map of each image alone.
 
 What an image shows is what differs from the mean of its edge. By its first and second moments it has a middle and a
-lean: the lines of the image are moved sideways, each by `lean` more than the one above, until the two sides do not go
-together (as handwriting is deskewed; LeCun et al., Proc. IEEE 1998), and the middle of it comes to the middle of the
-image. The three numbers by which that was done are kept, and undo it. So that what leans differently need not be
-told by a Gaussian of pixels, which is poor at it.
+lean: its lines are moved sideways, each by `lean` more than the one above, until the two sides do not go together (as
+handwriting is deskewed; LeCun et al., Proc. IEEE 1998), and the middle of it comes to the middle of the image. The
+three numbers by which that was done are kept, and undo it. So what leans differently need not be told by a Gaussian of
+pixels.
 
 Guarantee: all is done in whole numbers below 2⁵³, or by single rounded operations on the numbers of one image: what
 becomes of an image is the same to the last bit whoever else is in the batch. Values stay between the least and the
 largest of the image.
-Edges: an image of one value stays as it is. What would lean or lie farther than the bounds is moved up to them; what
-is moved over an edge is lost, and values at the edge are repeated.
+Edges: an image of one value stays as it is. What would lean or lie farther than the bounds is moved up to them; what is
+moved over an edge is lost, and values at the edge are repeated.
 """
 
 import math

@@ -2,11 +2,9 @@
 
 A holder's rows are cut into n parts, by row groups of a file or as an engine has them. A `Task` names what is done with
 each. Whoever has the rows of part i (a process here, a machine that shares a folder, an engine's worker) gives back
-`answer_of` the task: how many rows there are, a mark of 8 bytes for each id, and what was counted, without noise.
-`found_by` opens all n.
-
-An answer holds exact counts: it is the holder's alone. It is sealed under the task's key, and files of either are for
-their owner alone (`ground.durable`). An error is an answer, too, so that no engine's log repeats one that quotes rows.
+`answer_of` the task: how many rows there are, a mark of 8 bytes for each id, and what was counted, without noise. An
+answer is the holder's alone: it is sealed under the task's key, and files of either are for their owner alone
+(`ground.durable`). An error is an answer, too, so that no engine's log repeats one that quotes rows.
 
 Guarantee: what is found is what one process would have found, or nothing. An answer that was changed, that is missing
 or there twice, of another run, stage, terms, schema or cut, is refused in words. Whoever does a part again, as engines

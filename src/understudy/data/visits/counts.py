@@ -15,15 +15,12 @@ Blocks are tables, and in each of them a person with all events has a mass of 1 
 Whole numbers: masses are in parts of the block's own public unit U. Of n events the one in place t (from 0) has
 ⌊U(t + 1)/n⌋ − ⌊Ut/n⌋ parts. These are at least 0 and add up to U, whatever n is.
 
-*Shares of the budget.* All cells have noise of one size, so that a block with a larger unit is measured more closely.
-Noise moves a kind's mean distance in proportion to the cells c of its tables over their unit; at one price, units in
-proportion to ∛(c/T), T being the number of the kind's tables, make the sum over kinds the least (`weights`). Of `later`
-and `far` both have the share of one, each unit by √½: what the second tells costs the other tables nothing.
+*Shares of the budget.* All cells have noise of one size, so that a block with a larger unit is measured more closely:
+at one price, units in proportion to ∛(c/T), of c cells in T tables of a kind, make the sum over kinds of mean distances
+the least (`weights`). Of `later` and `far` both have the share of one, each unit by √½.
 
 *One person.* In a block the person's cells are no less than 0 and add up to its unit or, without events, to 0; so their
-squares add up to its square at most, and all of the person's vector has a length of at most the root of the sum of
-these (`sensitivity`). Adding or removing a person changes no other person's part, as parts depend on the person's own
-rows alone.
+squares add up to its square at most (`sensitivity`). Parts depend on the person's own rows alone.
 
 Guarantee: `count_visits` returns whole numbers that one person, with all rows, moves by at most `sensitivity`, in L2.
 Edges: who has no events, or of those that follow one another too few, adds nothing to those tables.
