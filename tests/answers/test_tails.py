@@ -10,7 +10,7 @@ import pytest
 import understudy as us
 from understudy.answers.release import Noisy
 from understudy.answers.tails import level_means, mean_beyond
-from understudy.data.encoding.levels import Levels
+from understudy.data.encoding.codec import Levels
 from understudy.data.schema import Integer, Schema
 
 

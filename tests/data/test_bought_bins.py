@@ -7,9 +7,8 @@ import numpy as np
 import torch
 
 from test_cli import Run
-from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.codec import Codec, Levels, bought_bins
 from understudy.data.encoding.fine import fine_schema, is_tree
-from understudy.data.encoding.levels import Levels, bought_bins
 from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Real, Schema
 from understudy.generators.generator import Generator
 from understudy.models.tables.merged_levels import merged_neighbours

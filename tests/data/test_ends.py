@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from understudy.data.encoding.codec import Levels
 from understudy.data.encoding.fine import end_cells, ends_of, fine_schema, moved
-from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Real, Schema
 from understudy.ground.errors import SchemaError
 from understudy.privacy.noise import FastRng

@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.codec import Codec, Levels
 from understudy.data.encoding.fine import fine_schema
-from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.ground.errors import SchemaError
 from understudy.privacy.noise import FastRng
@@ -44,7 +43,6 @@ FRAME = pd.DataFrame(
 def test_a_row_is_encoded_by_the_level_of_its_fine_cell() -> None:
     found = levels()
     assert found.sizes == (4, 2, 3)
-    assert found.width == 9
     assert found.codes(FRAME)[:, 0].tolist() == [0, 0, 1, 2, 2, 3]
     assert found.codes(FRAME)[:, 2].tolist() == [0, 1, 2, 2, 1, 0]
 
@@ -65,7 +63,7 @@ def test_a_drawn_level_is_a_cell_by_its_weight_and_even_where_there_is_none() ->
 
 def test_probabilities_are_drawn_or_read_by_the_largest() -> None:
     found = levels()
-    rows = torch.zeros(6, found.width).scatter_(
+    rows = torch.zeros(6, sum(found.sizes)).scatter_(
         1, torch.from_numpy(found.codes(FRAME)).long() + torch.tensor([0, 4, 6]), 0.9
     )
     assert np.array_equal(found.sample_codes(rows, FastRng(0)), found.codes(FRAME))

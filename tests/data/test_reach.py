@@ -12,8 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.data.column import Binned, Boolean, Date, Datetime, Integer, Real, is_unbounded
-from understudy.data.encoding.fine import FAN, LAYERS, fine_schema, is_tree
-from understudy.data.encoding.reach import bounded, clipped, likely_run, reach, to_simplex, within
+from understudy.data.encoding.fine import (
+    FAN,
+    LAYERS,
+    bounded,
+    clipped,
+    fine_schema,
+    is_tree,
+    likely_run,
+    reach,
+    to_simplex,
+    within,
+)
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
 from understudy.data.table import read_table

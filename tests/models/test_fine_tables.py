@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from understudy.data.encoding.reach import to_simplex
+from understudy.data.encoding.fine import to_simplex
 from understudy.models.tables.fine_tables import fine_table, layer_sizes, layers_of
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from understudy.data.encoding.fine import to_simplex
 from understudy.data.encoding.frame import Frame
-from understudy.data.encoding.reach import to_simplex
 from understudy.ground.errors import ConfigError
 from understudy.models.moments.fit import Centres, centres, directions, fit_cells
 from understudy.models.moments.gaussians import CellGaussians, mapped_through, match_shades, shades_map

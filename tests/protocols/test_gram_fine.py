@@ -32,7 +32,7 @@ from gram_cases import (
 from torch import Tensor
 
 from understudy.data.column import Boolean, Categorical, Date, Integer, Real
-from understudy.data.encoding.levels import Levels
+from understudy.data.encoding.codec import Levels
 from understudy.data.samples import toy
 from understudy.data.schema import Grid, Schema
 from understudy.generators.generator import Generator

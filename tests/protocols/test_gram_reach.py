@@ -13,7 +13,7 @@ from torch import Tensor
 
 from understudy.api.train import train
 from understudy.data.column import Boolean, Integer, Real, is_unbounded
-from understudy.data.encoding.reach import clipped, reach
+from understudy.data.encoding.fine import clipped, reach
 from understudy.data.schema import Schema
 from understudy.ground.errors import MessageError, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from understudy.api.train import train
-from understudy.data.encoding.levels import bought_bins
+from understudy.data.encoding.codec import bought_bins
 from understudy.data.encoding.population import Population
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.data.table import read_table

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from understudy.data.conditions import And, Condition, Not, Or, Order, Test, parse, tests
 from understudy.data.encoding.codec import Codec, Codes, Uniform
-from understudy.data.encoding.levels import Levels as BoughtLevels
+from understudy.data.encoding.codec import Levels as BoughtLevels
 from understudy.data.encoding.values import Pieced
 from understudy.data.rules import Mask, cuts, holds
 

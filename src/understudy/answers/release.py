@@ -35,8 +35,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from understudy.answers.question import Levels
+from understudy.data.encoding.codec import Levels as BoughtLevels
 from understudy.data.encoding.fine import FAN, end_cells, fine_schema, is_tree
-from understudy.data.encoding.levels import Levels as BoughtLevels
 from understudy.data.schema import Schema
 from understudy.ground.durable import parse_json
 from understudy.ground.pack import MOST_HEADER, read_header

@@ -250,7 +250,7 @@ def schema_levels(
     """Write a schema whose bins are the levels that a run bought, for methods that take them as declared."""
     from dataclasses import replace
 
-    from understudy.data.encoding.levels import bought_bins
+    from understudy.data.encoding.codec import bought_bins
     from understudy.generators.generator import Generator
     from understudy.privacy.accounts.budget import rehearsal_of
 

@@ -16,8 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from understudy.answers.release import FILE as RELEASE
 from understudy.answers.release import Release
-from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.levels import Levels, level_shapes
+from understudy.data.encoding.codec import Codec, Levels, level_shapes
 from understudy.data.kinds import TABLE, MixedSchema, PublicSchema, load_any, sizes_of
 from understudy.data.visits import SeveralVisits
 from understudy.generators.parts import GeneratorParts

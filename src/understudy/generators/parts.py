@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from understudy.answers.release import Release
+    from understudy.data.encoding.codec import Levels
     from understudy.data.encoding.features import Features
-    from understudy.data.encoding.levels import Levels
     from understudy.data.encoding.population import Population
     from understudy.data.kinds import MixedSchema, PublicSchema
     from understudy.data.visits import SeveralVisits

@@ -5,7 +5,7 @@ what the holder declares to be public knowledge: the name and the kind of each c
 
     kind                   bought        from
     categorical            categories    the noisy count of each value that occurs: those of enough people show
-    integer, real, date    low, high     the noisy counts of public cells of all numbers (`data.encoding.reach`): the
+    integer, real, date    low, high     the noisy counts of public cells of all numbers (`data.encoding.fine`): the
                                          run of them in which all people are, and within it once more, in even parts
     boolean, time of day   nothing
 
@@ -40,7 +40,7 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from numpy.typing import NDArray
 
 from understudy.data.column import DEFAULT_BINS, OTHER, Binned
-from understudy.data.encoding.reach import bounded, likely_run, reach
+from understudy.data.encoding.fine import bounded, likely_run, reach
 from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, texts
 from understudy.data.reading.files import PLAIN_NUMBERS, Source, as_they_came, batches_of, is_long, open_source
 from understudy.data.reading.forms import ISO_DAY

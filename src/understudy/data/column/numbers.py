@@ -30,7 +30,7 @@ FIRST_DAY, LAST_DAY = date(1678, 1, 1), date(2261, 12, 31)  # what datetime64[ns
 @dataclass(frozen=True, kw_only=True)
 class Binned(Column):
     """A number or a day between two bounds, both included, cut into bins. Without bounds it may be any number: a
-    protocol that buys levels finds where people are (`data.encoding.reach`), and every other one refuses the column."""
+    protocol that buys levels finds where people are (`data.encoding.fine`), and every other one refuses the column."""
 
     low: Any = None
     high: Any = None

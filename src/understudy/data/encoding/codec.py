@@ -1,18 +1,22 @@
-"""Rows to levels and back, by the public schema alone: nothing is fitted.
+"""Rows to levels and back, by the public schema (`Codec`), or by levels that were bought (`Levels`): nothing is fitted.
 
 A row becomes one code per column (which level), or a one-hot vector: a block per column, side by side, in which the
 last slot of a nullable column stands for "missing". Decoding draws a number or a day evenly inside its bin, so that
 encode ∘ decode ∘ encode = encode.
 
+Bought levels have two resolutions (`data.encoding.fine`): rows are encoded by level, and a drawn level becomes a value
+by the released fine table within it, which ends as the table of `ends` says where one was bought. So a column by
+itself is right to the resolution of its fine cells, however few levels its pairs are measured on.
+
 Guarantee: the encoding of a row depends on that row and the schema alone, so encoding costs no privacy and one person
-moves only the person's own rows.
+moves only the person's own rows. Bought levels, and their weights, come from what was released.
 Edges: a value outside the declared domain, or missing where none may be, is an error and nothing is encoded; the
 person, and a column that the schema does not know, are left out; what is finer than a day, or a time's resolution, is
-dropped.
+dropped. Levels of no weight are drawn evenly over their cells; levels that do not fit the schema → SchemaError.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,9 +27,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import Binned
+from understudy.data.column import Binned, Categorical, shorten
+from understudy.data.encoding.fine import end_cells, fine_schema, is_bought, is_tree, moved_to_ends
+from understudy.data.encoding.values import Cells, Floats, Pieces, codes_of, cut, labels_of, values_of
 from understudy.data.encoding.values import Codes as Codes
-from understudy.data.encoding.values import Pieces, codes_of, cut, labels_of, values_of
 from understudy.data.schema import Schema
 from understudy.ground.errors import SchemaError
 
@@ -74,7 +79,7 @@ class Codec:
                 codes[j] = frame.codes(column)
         return codes
 
-    def known_levels(self, j: int, values: "pd.Series[Any]") -> Codes:
+    def known_levels(self, j: int, values: Cells) -> Codes:
         """The level of every value of column `j`, −1 where it is missing, whether or not it may be."""
         column = replace(self.schema.columns[j], nullable=True)
         codes = codes_of(column, values)
@@ -157,3 +162,162 @@ def _array(values: NDArray[Any] | Tensor) -> NDArray[Any]:
         values = values.float() if values.is_floating_point() else values
         return values.numpy()
     return np.asarray(values)
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """The levels of a table's columns: for each column the level of every fine cell, and the cell's weight. Cells are
+    those of `fine_schema`, in order, the missing one last where a column is nullable."""
+
+    schema: Schema
+    groups: Sequence[NDArray[np.int32]]
+    weights: Sequence[Floats]
+    # people by end, of columns that have them
+    ends: Mapping[int, Floats] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        sizes = self.fine.sizes
+        if len(self.groups) != len(sizes) or len(self.weights) != len(sizes):
+            raise SchemaError(f"levels of {len(self.groups)} columns do not fit a table of {len(sizes)}.")
+        for column, cells, group, weight in zip(self.schema.columns, sizes, self.groups, self.weights, strict=True):
+            if group.shape != (cells,) or weight.shape != (cells,):
+                raise column.error(f"its levels are not for its {cells:,} fine cells.")
+            if not np.array_equal(found := np.unique(group), np.arange(len(found))):
+                raise column.error("its levels are not numbered from 0, each with a cell.")
+            if not is_bought(column) and not np.array_equal(group, np.arange(cells)):
+                raise column.error("its levels are declared, and none are to be merged.")
+            if not (np.isfinite(weight).all() and (weight >= 0).all()):
+                raise column.error("a weight of a fine cell is below 0 or not finite.")
+        for j, table in self.ends.items():
+            if table.shape != (end_cells(self.schema.columns[j]),) or not (table >= 0).all():
+                raise self.schema.columns[j].error("its ends are not as many as declared, or one is below 0.")
+            if not np.isfinite(table.sum()):
+                raise self.schema.columns[j].error("its ends are not finite.")
+
+    @cached_property
+    def fine(self) -> Codec:
+        return Codec(fine_schema(self.schema))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(int(group.max()) + 1 for group in self.groups)
+
+    @cached_property
+    def slots(self) -> Codec:
+        """The same levels as those of categories, for one-hot rows and for drawing."""
+        columns = zip(self.schema.names, self.sizes, strict=True)
+        return Codec(Schema(columns=tuple(Categorical(name=n, categories=tuple(range(size))) for n, size in columns)))
+
+    def codes(self, frame: pd.DataFrame) -> Codes:
+        return merged(self.fine.codes(frame), self.groups)
+
+    def sample_codes(self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform) -> Codes:
+        return self.slots.sample_codes(probabilities, rng)
+
+    def decode(self, values: Codes | Tensor, rng: Uniform) -> pd.DataFrame:
+        """A table from levels (integers) or from probability rows (floats, by the largest slot). In each level a fine
+        cell is drawn by weight, and a value evenly inside that."""
+        codes = self.slots.decode(values).to_numpy(np.int32)
+        draws = rng.uniform(*codes.shape).cpu().numpy()
+        cells = np.empty_like(codes)
+        for j in range(len(self.groups)):
+            cells[:, j] = self._cells(j, codes[:, j], draws[:, j])
+        frame = self.fine.decode(cells, rng)
+        for j, table in self.ends.items():
+            name, draws = self.schema.names[j], rng.uniform(len(frame)).cpu().numpy()
+            own = self.fine.schema.columns[j], self.groups[j], self.weights[j]
+            frame[name] = moved_to_ends(*own, table, frame[name], cells[:, j], draws)
+        return frame
+
+    def _cells(self, column: int, levels: NDArray[np.int32], draws: Floats) -> NDArray[np.int64]:
+        """A fine cell of each level, by inversion: the draws pick a place in the level's own heap of weights."""
+        group, size = self.groups[column], np.bincount(self.groups[column])
+        order = np.argsort(group, kind="stable")  # cells, level by level
+        ends = np.cumsum(self._shares(column)[order])
+        first = np.cumsum(size) - size
+        before = np.concatenate([[0.0], ends])[first]
+        after = ends[first + size - 1]
+        target = before[levels] + draws * (after - before)[levels]
+        place = np.searchsorted(ends, target, side="right")
+        place = np.clip(place, first[levels], (first + size - 1)[levels])
+        return np.asarray(order[place])
+
+    def _shares(self, column: int) -> Floats:
+        """Each fine cell's share of its level."""
+        group, weight = self.groups[column], self.weights[column]
+        held, size = np.bincount(group, weights=weight), np.bincount(group)
+        known = held > 0
+        return np.where(known[group], weight / np.where(known, held, 1.0)[group], 1 / size[group])
+
+    # What questions need of it (`answers`)
+
+    def known_levels(self, j: int, values: Cells) -> Codes:
+        cells = self.fine.known_levels(j, values)
+        return np.where(cells < 0, np.int32(-1), self.groups[j][cells])
+
+    def pieces(self, j: int, cuts: Iterable[float] = ()) -> Pieces:
+        """The fine cells of column `j`, cut at these places besides, each with its share of its level."""
+        fine = self.fine.pieces(j, cuts)
+        shares = fine.share * self._shares(j)[fine.level]
+        return replace(fine, level=self.groups[j][fine.level], share=shares)
+
+    def labels(self, j: int) -> list[Any]:
+        """What stands for each level of column `j` in a table of answers: a value, a bin, or the first and the last."""
+        own, ordered = self.fine.labels(j), is_tree(self.schema.columns[j])
+        found: list[Any] = []
+        for level in range(self.sizes[j]):
+            cells = [own[cell] for cell in np.flatnonzero(self.groups[j] == level)]
+            several = f"{cells[0]} … {cells[-1]}" if ordered else shorten(cells, most=2)
+            found.append(cells[0] if len(cells) == 1 else several)
+        return found
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it as tensors, by column number; `from_tensors` reads them."""
+        levels = {f"level.{j}": torch.from_numpy(group) for j, group in enumerate(self.groups)}
+        levels |= {f"weight.{j}": torch.from_numpy(weight) for j, weight in enumerate(self.weights)}
+        return levels | {f"end.{j}": torch.from_numpy(table) for j, table in self.ends.items()}
+
+    @classmethod
+    def from_tensors(cls, schema: Schema, tensors: Mapping[str, Any]) -> "Levels":
+        """The inverse of `tensors`. Edges: anything else → SchemaError."""
+        found = {n: (getattr(v, "dtype", None), tuple(getattr(v, "shape", ()))) for n, v in tensors.items()}
+        if found != level_shapes(schema):
+            raise SchemaError(f"these are no levels of a table of {len(schema.columns)} columns.")
+        places = range(len(schema.columns))
+        groups, weights = ([tensors[f"{kind}.{j}"].numpy() for j in places] for kind in ("level", "weight"))
+        ends = {j: tensors[f"end.{j}"].numpy() for j in places if f"end.{j}" in found}
+        return cls(schema, groups, weights, ends)
+
+
+def level_shapes(schema: Schema) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """What `Levels.tensors` has of a table with this schema: each tensor's dtype and shape."""
+    shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+    for j, size in enumerate(Codec(fine_schema(schema)).sizes):
+        shapes |= {f"level.{j}": (torch.int32, (size,)), f"weight.{j}": (torch.float64, (size,))}
+        if ends := end_cells(schema.columns[j]):
+            shapes[f"end.{j}"] = (torch.float64, (ends,))
+    return shapes
+
+
+def merged(cells: Codes, groups: Sequence[NDArray[np.int32]]) -> Codes:
+    """The levels of fine cells: (rows, columns) → (rows, columns)."""
+    levels = np.empty((len(groups), len(cells)), dtype=np.int32)
+    for j, group in enumerate(groups):
+        np.take(group, cells[:, j], out=levels[j])
+    return levels.T
+
+
+def bought_bins(levels: Levels) -> Schema:
+    """The schema with the bought levels of its numbers, days and times as `bins`, for methods that take levels as the
+    schema has them. Edges: a list of categories stays as it is declared, also an ordered one: a schema has no name for
+    several of them together. A level that is the upper bound of whole numbers, days or times alone is one with the
+    level before it."""
+    fine = levels.fine.schema.columns
+    columns = zip(levels.schema.columns, fine, levels.groups, strict=True)
+    bins = {}
+    for own, cells, group in columns:
+        if isinstance(own, Binned) and isinstance(cells, Binned) and is_bought(own):
+            first = np.flatnonzero(np.diff(group[: cells.levels], prepend=-1))  # cell of each level
+            inner = map(own.bound_at, cells.edges[first].tolist())
+            bins[own.name] = (own.low, *(edge for edge in inner if own.low < edge < own.high), own.high)
+    return levels.schema.binned(bins)

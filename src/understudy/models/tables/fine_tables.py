@@ -36,7 +36,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.encoding.reach import to_simplex
+from understudy.data.encoding.fine import to_simplex
 
 _CLEAR = 3.0  # deviations of its noise by which a node's count stands out
 _ROUNDS = 3  # of looking for what stands out of its siblings, or of a smooth law

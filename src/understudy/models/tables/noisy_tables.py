@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.data.encoding.reach import to_simplex
+from understudy.data.encoding.fine import to_simplex
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.empty_cells import empty_cells, laws_of_pairs, surest

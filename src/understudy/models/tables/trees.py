@@ -2,7 +2,7 @@
 
 A column whose levels are bought (`data.encoding.fine`) is counted as a tree of its fine cells, `FAN` children a node; a
 long list of categories without order, and whatever has declared levels, by its cells alone. Of a number whose bounds
-were found by a release before this one (`data.encoding.reach`), how many layers there are follows from that release,
+were found by a release before this one (`data.encoding.fine`), how many layers there are follows from that release,
 and the price was agreed on before it: all `LAYERS` are paid for, and where there are fewer, all of them are counted
 again, as often as that pays for, under noise of their own. Their mean has less of it. Those without a value are
 one more node, and where a number's `ends` are bought (`data.encoding.fine`) each of these is one. All nodes of a
@@ -25,10 +25,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.column import Binned, Column, Real
-from understudy.data.encoding.codec import Codec, Codes
-from understudy.data.encoding.fine import FAN, LAYERS, cell_edges, end_cells, ends_of, is_bought, is_tree
-from understudy.data.encoding.levels import Levels
-from understudy.data.encoding.reach import clipped, likely_run
+from understudy.data.encoding.codec import Codec, Codes, Levels
+from understudy.data.encoding.fine import (
+    FAN,
+    LAYERS,
+    cell_edges,
+    clipped,
+    end_cells,
+    ends_of,
+    is_bought,
+    is_tree,
+    likely_run,
+)
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
 from understudy.models.tables.fine_tables import Counted, even_but_for_spikes, fine_table, layer_sizes, layers_of

@@ -14,8 +14,7 @@ from understudy.answers.missed import Missed
 from understudy.answers.release import Release, tables_of, tensors_of
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
-from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.levels import Levels
+from understudy.data.encoding.codec import Codec, Levels
 from understudy.generators.parts import GeneratorParts
 from understudy.models.network import pick_device
 from understudy.models.tables.fit_gram import fit_gram

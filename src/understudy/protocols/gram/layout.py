@@ -18,10 +18,8 @@ import torch
 from torch import Tensor
 
 from understudy.data.column import Binned, is_unbounded
-from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.fine import end_cells, fine_schema, is_bought, is_tree
-from understudy.data.encoding.levels import Levels
-from understudy.data.encoding.reach import Run, reach, within
+from understudy.data.encoding.codec import Codec, Levels
+from understudy.data.encoding.fine import Run, end_cells, fine_schema, is_bought, is_tree, reach, within
 from understudy.data.schema import Block, Grid, Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.models.tables.merged_levels import MOST_CELLS, most_width
@@ -54,7 +52,7 @@ class Layout:
     """`told`: the schemas as all were told them. `fine`: levels are to be chosen where they are not declared, so that
     fine tables are released first (`data.encoding.fine`). `levels`: those that were chosen; before that, and without
     it, they are as declared. `runs`: where numbers without bounds are, by what was released before all
-    (`data.encoding.reach`); before that they may be anywhere.
+    (`data.encoding.fine`); before that they may be anywhere.
     """
 
     told: Mapping[str, Schema]

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from understudy.data.encoding.levels import Levels
+from understudy.data.encoding.codec import Levels
 from understudy.data.schema import Block, Grid
 from understudy.ground.errors import ConfigError, MessageError
 from understudy.models.tables.trees import Trees, TreesRead, levels_counted, runs_of
@@ -79,7 +79,7 @@ class GramPricing(CellPricing):
 class Gram(Study[Rows]):
     """Over rows, columns or a grid: tables, and groups of holders with the same columns.
 
-    "reach": where numbers without bounds are, in public cells of all numbers (`data.encoding.reach`). "fine": tables by
+    "reach": where numbers without bounds are, in public cells of all numbers (`data.encoding.fine`). "fine": tables by
     which, and by nothing else, levels are chosen where they are bought (`data.encoding.fine`). "pairs": on these
     levels. "threes": by which tables of any three columns are found. "again": pairs with a `target`, those that are
     strongest, and three-way tables; what is paid for it is fixed before any of it is chosen.

@@ -23,8 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.encoding.codec import Codec, Codes
-from understudy.data.encoding.levels import merged
+from understudy.data.encoding.codec import Codec, Codes, merged
 from understudy.data.schema import Block
 from understudy.ground.errors import MessageError, PartyError, SchemaError
 from understudy.models.tables.trees import Trees
@@ -116,7 +115,7 @@ class Rows:
 class FineTables(Stage[Rows]):
     """The trees of all columns, by which levels are chosen (`trees`): of each group all nodes in a row.
 
-    `reach`: before them, the public cells of columns without bounds (`data.encoding.reach`).
+    `reach`: before them, the public cells of columns without bounds (`data.encoding.fine`).
     """
 
     layout: Layout
