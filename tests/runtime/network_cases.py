@@ -24,7 +24,7 @@ from understudy.runs.registry import PROTOCOLS
 from understudy.runtime.contract import Contract, Policy, digest_of
 from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
-from understudy.runtime.identity import Authority
+from understudy.runtime.identity import Authority, ServerIdentity, load_server
 from understudy.runtime.journal import AuditLog
 from understudy.runtime.session import Seat
 
@@ -122,6 +122,9 @@ class Network:
         self.errors: dict[str, BaseException] = {}
         self.threads: list[threading.Thread] = []
 
+    def server(self) -> ServerIdentity:
+        return load_server(self.authority.folder)
+
     def seat(self, name: str, **changes: Any) -> Seat:
         plain: dict[str, Any] = {
             "invitation": self.invitations[name],
@@ -156,7 +159,7 @@ class Network:
     ) -> Iterator[GrpcParties]:
         """A server on a free port, whose end all parties see."""
         parties = GrpcParties(
-            contract, self.authority.server(), kinds=kinds, **{"listen": "127.0.0.1:0", "patience": 120.0, **more}
+            contract, self.server(), kinds=kinds, **{"listen": "127.0.0.1:0", "patience": 120.0, **more}
         )
         try:
             yield parties

@@ -158,7 +158,7 @@ def test_a_revoked_party_is_refused_at_the_door_and_in_the_middle_of_a_run(tmp_p
 
 def test_a_party_cannot_pose_as_the_server(network: Network) -> None:
     """b listens with the certificate of its invitation, and a dials there."""
-    bad, good = network.invitations["b"], network.authority.server()
+    bad, good = network.invitations["b"], network.server()
     posing = replace(good, certificate=bad.certificate.encode(), key=bad.key.encode())
     with GrpcParties(
         contract_for("a"), posing, kinds=(), listen="127.0.0.1:0", patience=1.0

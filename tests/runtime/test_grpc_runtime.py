@@ -426,7 +426,7 @@ def test_a_server_that_comes_back_goes_on_from_its_checkpoint(how: str, tmp_path
             case_config, parties, federation.schemas, checkpoint=tmp_path / "server", resume=resume, watch=watch
         )
 
-    first = GrpcParties(contract, network.authority.server(), kinds=messages, listen="127.0.0.1:0", patience=120.0)
+    first = GrpcParties(contract, network.server(), kinds=messages, listen="127.0.0.1:0", patience=120.0)
     for seat in seats(network, case, federation).values():
         network.start(seat, first.port)
     with pytest.raises((KeyboardInterrupt, RuntimeError)):

@@ -29,7 +29,7 @@ WHY = "a refuses the contract: ε=50 is above the ε=1 that one run may cost"
 def served(network: Network, *names: str, **more: object) -> GrpcParties:
     """A server that ends as `understudy serve` does."""
     return GrpcParties(
-        contract_for(*names), network.authority.server(), kinds=Counting.messages, listen="127.0.0.1:0", patience=120.0,
+        contract_for(*names), network.server(), kinds=Counting.messages, listen="127.0.0.1:0", patience=120.0,
         **{"linger": 60.0} | more,
     )  # fmt: skip
 

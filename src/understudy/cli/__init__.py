@@ -4,7 +4,7 @@ import json
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -44,16 +44,12 @@ def main() -> None:
     with warnings.catch_warnings():
         for kind in (PrivacyWarning, UtilityWarning):
             warnings.simplefilter("always", kind)
-        warnings.showwarning = _warn
+        warnings.showwarning = lambda message, *_, **__: terminal.note(str(message))
         try:
             app()
         except UnderstudyError as error:
             terminal.print_error(error)
             sys.exit(1)
-
-
-def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    terminal.note(str(message))
 
 
 @app.command()

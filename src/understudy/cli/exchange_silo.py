@@ -244,5 +244,4 @@ def _place(offer: Mapping[str, Any]) -> str:
 
 
 def _class_word(label: Any) -> Any:
-    """A class, or that it is all of them."""
     return ALL if label is None else label

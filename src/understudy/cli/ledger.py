@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from understudy.privacy.accounts.ledger import Ledger
 
 NARROW = 110  # columns of a terminal: with fewer, what an entry says would be folded into a thin column
+KEYS = r";? keys [0-9a-f]{4}(-[0-9a-f]{4})+"  # fingerprints, for a comparison by hand (--keys)
 RUN_HEADS = ("run", "first (UTC)", "last (UTC)", "entries", "ε alone")
 ENTRY_HEADS = (
     "number", "when", "run", "what", "how", "uses", "people", "epsilon_alone", "epsilon_in_all", "budget"
@@ -47,7 +48,7 @@ def ledger_show(
         lines: list[tuple[str, ...]] = []
         for entry in entries[-last:] if last else entries:
             when, run, what, *rest = entry.cells()
-            lines.append((when[:16].replace("T", " "), run, what if keys else without_keys(what), *rest))
+            lines.append((when[:16].replace("T", " "), run, what if keys else re.sub(KEYS, "", what), *rest))
         (_as_table if out.width >= NARROW else _as_lines)(f"Ledger of {book.holder}", lines)
         if last and len(entries) > last:
             out.print(f"{len(entries) - last:,} earlier entries; --last 0 shows all.")
@@ -121,11 +122,6 @@ def by_run(book: "Ledger") -> list[tuple[str, ...]]:
         charges = sum(entry.count > 0 for entry in own)  # none where it was refused after the alignment
         rows.append((run, *times, f"{charges:,}", shown(cost)))
     return rows
-
-
-def without_keys(what: str) -> str:
-    """What an entry is for, without the fingerprints of keys: those are for a comparison by hand (--keys)."""
-    return re.sub(r";? keys [0-9a-f]{4}(-[0-9a-f]{4})+", "", what)
 
 
 @app.command("budget")

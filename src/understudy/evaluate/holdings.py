@@ -259,9 +259,6 @@ def _listed(raw: Raw, schema: Schema) -> Raw:
     return replace(raw, columns=columns)
 
 
-# Tables of several holders
-
-
 def open_holdings(
     sources: Mapping[str, Source], schemas: Mapping[str, Schema], *, same_people: bool, databases: bool = True
 ) -> Holdings | str:

@@ -118,9 +118,6 @@ def _pixels(table: Arrays) -> NDArray[np.float32]:
     return table.values if table.values.ndim == 3 else np.moveaxis(table.values, 3, 1)
 
 
-# Images and their classes
-
-
 def evaluate_images(
     real: Labelled, synthetic: Labelled, test: Labelled, *, classes: int, rows: int = 10_000, epochs: int = 5,
     seed: int = 0,
@@ -201,9 +198,6 @@ def _no_lesson(real: tuple[Tensor, Tensor], synthetic: tuple[Tensor, Tensor], te
     if bool((real[1] == real[1][0]).all()):
         return "the real images are of one class: there is nothing to learn."
     return ""
-
-
-# People with their events
 
 
 def people_figures(

@@ -63,7 +63,6 @@ class Queue:
         return accepted
 
     def waiting(self) -> list[Contract]:
-        """What waits now, and has no decision yet."""
         found = []
         for file in sorted((self.home / "waiting").glob("*.json")):
             with suppress(FileNotFoundError):  # decided in this moment

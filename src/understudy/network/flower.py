@@ -49,9 +49,6 @@ _SAID: dict[str, type] = {"party": str, "certificate": str, "status": str}
 _SAID |= dict.fromkeys(("contract", "answer", "signature"), bytes)
 
 
-# At a node
-
-
 def client_app(seat_of: Callable[[Mapping[str, Any]], AbstractContextManager[Seat]]) -> ClientApp:
     """The app of a SuperNode; `seat_of` opens the holder's seat from the node's own configuration."""
     app = ClientApp()
@@ -86,9 +83,6 @@ def _answered(seat: Seat, order: Mapping[str, Any]) -> dict[str, Any]:
         "party": seat.name, "certificate": seat.invitation.certificate, "contract": signature, "status": answer.status,
         "answer": answer.body, "signature": seat.invitation.sign(_bound(digest, ask, answer)),
     }  # fmt: skip
-
-
-# At the server
 
 
 def server_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerApp:
@@ -209,9 +203,6 @@ def _read(message: Message, kinds: Mapping[str, type]) -> dict[str, Any]:
     if values.keys() != kinds.keys() or any(type(values[key]) is not kind for key, kind in kinds.items()):
         raise MessageError("A Flower message that is not one of ours.")
     return values
-
-
-# The two apps
 
 
 def _seat(config: Mapping[str, Any]) -> AbstractContextManager[Seat]:

@@ -112,16 +112,15 @@ def serve_file(
     away: float | None = None, wait: float = 7 * 86_400.0, linger: float = 10.0,
     changed: Callable[[], RunFile | None] | None = None, ready: Callable[[GrpcParties, Status], None] | None = None,
 ) -> tuple[Result, Path]:  # fmt: skip
-    """Carry out a run file whose holders are elsewhere; its artefacts lie in the folder that is returned.
-
-    `wait` is how many seconds all parties may take to join and sign, `patience` how long one answer may take, `away`
-    how long a party that was asked may be without a connection; over rows, those who take longer are left out where
-    the settings say `at_least` and so many are there; `linger` how long the end waits for parties that have not heard
-    of it. With `resume` it continues where it was, or begins if it never began. `ready` is called when it listens.
+    """Carry out a run file whose holders are elsewhere; its artefacts lie in the folder that is returned. `wait` is how
+    many seconds all parties may take to join and sign, `patience` how long one answer may take, `away` how long a party
+    that was asked may be without a connection; over rows, those who take longer are left out where the settings say
+    `at_least` and so many are there; `linger` how long the end waits for parties that have not heard of it. With
+    `resume` it continues where it was, or begins if it never began. `ready` is called when it listens.
 
     If a party refuses the contract, all are told why, and ContractRefused is raised. With `changed` the run is held
-    instead: the parties wait, the one that refused may come and sign after all, and as soon as `changed` returns a run
-    file, the contract of that one is offered.
+    instead: the one that refused may come and sign after all, and as soon as `changed` returns a run file, the contract
+    of that one is offered.
     """
     identity = load_server(federation)
     while True:

@@ -154,7 +154,6 @@ def beyond(figure: Figure) -> Mark:
 
 
 def words_of(mark: Mark) -> str:
-    """The words that go with a mark."""
     return {
         "good": "are close to the real rows",
         "partly": "are partly kept",

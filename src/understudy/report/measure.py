@@ -88,7 +88,6 @@ def measure(
 
 
 def _sources(run: Artefacts, parties: Sequence[str] | None, tables: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Where the rows of the parties are that are asked for."""
     sources = dict(tables or {name: _source(body) for name, body in run.parties.items() if "table" in body})
     if strange := sorted(set(parties or ()) - sources.keys()):
         known = ", ".join(sources) or "none"
@@ -147,7 +146,6 @@ _MEASURED: dict[str, Callable[[Artefacts, Any, Sources, _Asked], Measured]] = {
 
 
 def timelines(run: Artefacts, parties: Sequence[str] | None = None) -> "dict[str, Timeline | str]":
-    """The ledger of each party, or why it cannot be shown."""
     stated = {party["name"]: party for party in run.privacy["parties"]} if run.privacy and sound(run) else {}
     return {
         name: timeline(body["ledger"], run.run, stated.get(name))
@@ -192,9 +190,6 @@ def compared(
     if page:
         raise ConfigError("--out is for tables and for people with events: of images and series there are figures.")
     return [*map(str, array_figures(real, synthetic, described, holdout=holdout))], None
-
-
-# A holder's ledger
 
 
 @dataclass(frozen=True, kw_only=True)

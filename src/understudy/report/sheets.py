@@ -105,7 +105,6 @@ def drawn_arrays(run: Artefacts) -> dict[str, pd.DataFrame]:
 def _both(
     drawing: "_Images", drawn: ArrayTable[Any], real: ArrayTable[Any] | None, code: int | None
 ) -> list[tuple[str, Markup]]:
-    """Drawn rows of a class, and real ones where there are any."""
     some = {}
     for which, table in ({"drawn": drawn} | ({} if real is None else {"real": real})).items():
         own = slice(None) if code is None else table.codes(table.schema.label) == code
@@ -169,7 +168,6 @@ def _counted(series: Mapping[str, NDArray[np.float32]], names: Sequence[str]) ->
 
 
 def _curves(curves: Mapping[str, NDArray[np.float64]], label: str) -> Markup:
-    """Curves of one scale on one picture."""
     most = max((float(curve.max()) for curve in curves.values()), default=0.0) or 1.0
     paths = (tag("path", d=_path(curve / most), class_=which) for which, curve in curves.items())
     return _framed(f"{label}, {' and '.join(curves)}", "lines", *paths)

@@ -257,7 +257,6 @@ def predicted(figure: Figure | None, subject: str) -> Iterable[Finding]:
 
 
 def attack_finding(attacks: Sequence[Attack]) -> Finding:
-    """What all attacks of one page say together."""
     ran = [attack for attack in attacks if attack.measures]
     if not ran:
         why = attacks[0].reason if attacks else "none was given."

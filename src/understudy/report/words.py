@@ -153,9 +153,6 @@ def attack_name(what: What) -> tuple[str, str]:
     return f"{title} ({' and '.join(what.of)})" if what.of else title, asks
 
 
-# Figures
-
-
 def lower_bound(epsilon: float | None) -> str:
     """A figure that was reached at least, rounded down; None: no amount of the claimed noise explains it."""
     return "∞" if epsilon is None else f"{math.floor(1000 * epsilon) / 1000:g}"

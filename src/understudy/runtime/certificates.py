@@ -47,7 +47,6 @@ def sign(key: bytes, data: bytes) -> bytes:
 
 
 def verify(certificate: str | bytes, signature: bytes, data: bytes) -> bool:
-    """Whether the holder of this certificate signed these bytes."""
     key = load(certificate).public_key()
     if not isinstance(key, PublicKey):
         return False
@@ -133,18 +132,11 @@ def common_name(certificate: str | bytes) -> str:
 
 
 def valid(certificate: str | bytes, now: datetime | None = None) -> bool:
-    begin, end = _span(certificate)
-    return begin <= (now or datetime.now(UTC)) <= end
-
-
-@lru_cache(maxsize=256)
-def _span(certificate: str | bytes) -> tuple[datetime, datetime]:
     shown = load(certificate)
-    return shown.not_valid_before_utc, shown.not_valid_after_utc
+    return shown.not_valid_before_utc <= (now or datetime.now(UTC)) <= shown.not_valid_after_utc
 
 
 def host_of(address: str) -> x509.GeneralName:
-    """The host of HOST:PORT as a certificate names it."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ConfigError(f"address must be HOST:PORT, not {address!r}.")

@@ -258,9 +258,6 @@ class Authority:
     def days(self) -> int:
         return int(self.roster.read()["days"])
 
-    def server(self) -> ServerIdentity:
-        return load_server(self.folder)
-
     def _new_invitation(self, party: str, days: int, *, once: bool) -> Invitation:
         plain_names({*self.roster.parties, party}, "party", nothing="Nothing was changed.")
         whole(days=days)

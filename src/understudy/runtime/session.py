@@ -1,10 +1,8 @@
 """A party's side of a run, whatever carries the bytes: sign the contract, answer, remember the answer.
 
-Every answer is written down with the party's state, in one piece, before it is sent (`runtime.journal`). So:
+Every answer is written down with the party's state, in one piece, before it is sent (`runtime.journal`): a repeated ask
+gets the recorded answer, and a killed party, started again, resumes from its last one.
 
-- A repeated ask gets the recorded answer; it is never computed or charged twice. Nor are the asks that a server
-  repeats after it was killed and has gone back to its last saved round, or to the beginning.
-- A killed party, started again, resumes from its last answer.
 - When the server has ended the run, the records and states are deleted: nobody can ask for them any more. The contract
   stays, marked as ended, and is never opened again; what was paid stands in the ledger.
 - A kill after the charge and before the record leaves a charge without an answer. The repeated ask is then a new

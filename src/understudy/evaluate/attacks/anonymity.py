@@ -202,9 +202,6 @@ def _order(space: Space) -> tuple[NDArray[np.bool_], Ints]:
     return np.array(space.ordered), np.array(present, dtype=np.int64)
 
 
-# Linkability and inference
-
-
 def linkability(
     tables: Attacked, left: Sequence[int], right: Sequence[int], *, targets: int = 1000, seed: int = 0
 ) -> Attack:

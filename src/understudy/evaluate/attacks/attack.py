@@ -1,12 +1,11 @@
 """The result of an attack: never a score alone, always beside a control and a baseline.
 
-Giomi et al., "A unified framework for quantifying privacy risk in synthetic data" (PoPETs 2023), §3:
-- *attack*: what the attacker reaches against people in the training rows, from the synthetic table;
-- *control*: the same where nothing about a person can have leaked (people outside the training rows, or a
-  table that never saw them): what the distribution alone gives away, and what the sample sizes do;
-- *baseline*: guessing without the table; an attack below it says nothing about privacy.
-The risk is what the attack adds to the control, on the scale of what was left to add:
-(attack − control) / (1 − control), cut to [0, 1], with the two intervals propagated to first order.
+Giomi et al., "A unified framework for quantifying privacy risk in synthetic data" (PoPETs 2023), §3. *Attack*: what the
+attacker reaches against people in the training rows, from the synthetic table. *Control*: the same where nothing about
+a person can have leaked (people outside the training rows, or a table that never saw them): what the distribution alone
+gives away, and what the sample sizes do. *Baseline*: guessing without the table; an attack below it says nothing about
+privacy. The risk is what the attack adds to the control, on the scale of what was left to add: (attack − control) /
+(1 − control), cut to [0, 1], with the two intervals propagated to first order.
 
 Whether an attack beats its control is not read off the intervals but tested (`rates`): every measure carries `p`, how
 easily it would have done as well by luck. Attacks that stand together are judged together, by `judge`: then the chance

@@ -120,9 +120,6 @@ def _pick(odd: NDArray[np.bool_], count: int, share: float | None, rng: np.rando
     return np.concatenate([rng.choice(places, k, replace=False) for places, k in parts])
 
 
-# Closeness
-
-
 def _closer(rows: int, weights: Floats, train: int, holdout: int) -> Rate:
     """The share of so many rows that is closer to the training rows, ½ where nothing is memorised."""
     trials = effective(rows, weights)

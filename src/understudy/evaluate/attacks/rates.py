@@ -1,12 +1,10 @@
 """Rates with 95 % confidence intervals, the three measures of a membership score, and how easily one comes by luck.
 
-A membership attack gives every target a score; members of the training rows should score above outsiders.
-- `top_half`: call the better half of all scores members; the share that is right (Zhang, master's thesis,
-  TUM 2022, Eq. 5.4, after Hilprecht et al., PoPETs 2019).
-- `auc`: how often a member scores above an outsider.
-- `tpr`: the share of members caught where 1 % of the outsiders are accused (Carlini et al., S&P 2022): an
-  average hides a few people who leak completely, this one does not.
-Ties count as broken at random, in expectation: a constant score gives ½, ½ and 0.01.
+A membership attack gives every target a score; members of the training rows should score above outsiders. `top_half`:
+call the better half of all scores members; the share that is right (Zhang, master's thesis, TUM 2022, Eq. 5.4, after
+Hilprecht et al., PoPETs 2019). `auc`: how often a member scores above an outsider. `tpr`: the share of members caught
+where 1 % of the outsiders are accused (Carlini et al., S&P 2022): an average hides a few people who leak completely,
+this one does not. Ties count as broken at random, in expectation: a constant score gives ½, ½ and 0.01.
 
 Intervals, each checked by simulation: `exact` (Clopper–Pearson) never covers too seldom; `wilson` is Giomi et al.'s
 (PoPETs 2023); `auc` uses Newcombe's method 5 (Statistics in Medicine 2006), which does not collapse at 1. For
@@ -186,9 +184,6 @@ def _possible(successes: float, trials: float) -> tuple[float, float]:
     if not 0 <= successes <= trials or not trials > 0:
         raise ConfigError(f"{successes} of {trials} is not a share: nothing was estimated.")
     return float(successes), float(trials)
-
-
-# By luck
 
 
 def luck(

@@ -59,7 +59,6 @@ class Subject:
 
     @property
     def few(self) -> int:
-        """How many people are made up."""
         return self.people or PEOPLE
 
     @property
@@ -201,7 +200,6 @@ def case_of_run(
 
 
 def _people(out: Path) -> int | None:
-    """How many people the finished run in this folder had."""
     try:
         return int(read_json(out / "generator" / "card.json")["people"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -86,7 +86,6 @@ class AuditResult:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing beyond the claim was observed."""
         return self.observed <= self.claimed and not (self.tight and self.tight.broken)
 
     def __str__(self) -> str:
@@ -203,9 +202,6 @@ def _floor(value: float) -> str:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-# What a server sees of a run, and a rule learned from it
 
 
 class Seen:

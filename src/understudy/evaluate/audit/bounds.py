@@ -15,13 +15,10 @@ Differs from the papers: the curve may be that of any spend in a ledger, not of 
 Guarantee: each bound lies above the true ε with probability at most 1 − confidence, however scores were made.
 Edges: scores that tell nothing apart → 0. n trials prove at most about log(n/4).
 
-Tightness (`tightness`): what one person moves a release by, over the noise that is really there. The auditor runs the
-real parties and the real server twice with the same noise, once with the worst-case person, so that the difference is
-exactly what that person moves; and it knows all other rows, so that what is left of a release is its noise, thousands
-of draws in one run. What a person moves, over the deviation of the noise, is μ: how far apart the two worlds lie as
-normal laws do (Dong, Roth, Su, "Gaussian differential privacy", JRSS B 2022). A person who moves less than is paid for
-hides noise that is as much too small, so the noise alone is compared as well with what was stated: the sum of all
-squares, each over its stated variance.
+Tightness (`tightness`; docs/audit.md): what one person moves a release by, over the noise that is really there, as μ,
+how far apart the two worlds lie as normal laws do (Dong, Roth, Su, "Gaussian differential privacy", JRSS B 2022). A
+person who moves less than is paid for hides noise that is as much too small, so the noise alone is compared as well
+with what was stated: the sum of all squares, each over its stated variance.
 
 Guarantee: where noise is independent between cells and of one scale within a block, the true μ lies between `least` and
 `most`, and the noise is not below `noise` where that is true of what was stated, with the stated confidence together.

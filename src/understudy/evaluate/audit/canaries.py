@@ -3,14 +3,13 @@
 Rows are made up from the public schema. Everybody has the first level in every column and the canary the last, so that
 no other row resembles theirs.
 
-VertiGAN (`protocols/gans/verti_gan.py`) is searched by two adversaries at once.
-- *The server* knows the generator that it sent, the latent points and the critic's first weights. It works out what
-  the party would answer if it held the canary alone and added no noise, and what if it held nobody. A run's score is
-  how far its replies go along the difference.
-- *Who sees every step.* The accountant prices the noised gradients as if each were published, to somebody who knows
-  all other rows and draws. Take the others' clipped gradients away, and what is left is noise, and perhaps the canary:
-  [drawn]·c + N(0, (σC)²). The score is the logarithm of the likelihood ratio over all steps, the best test there is
-  (Neyman, Pearson 1933; access to gradients in the words of Nasr et al. 2021).
+VertiGAN (`protocols/gans/verti_gan.py`) is searched by two adversaries: *the server* knows the generator that it
+sent, the latent points and the critic's first weights. It works out what the party would answer if it held the canary
+alone and added no noise, and what if it held nobody; a run's score is how far its replies go along the difference. *Who
+sees every step*: the accountant prices the noised gradients as if each were published, to somebody who knows all other
+rows and draws. Take the others' clipped gradients away, and what is left is noise, and perhaps the canary: [drawn]·c +
+N(0, (σC)²). The score is the logarithm of the likelihood ratio over all steps, the best test there is (Neyman, Pearson
+1933; access to gradients in the words of Nasr et al. 2021).
 
 Guarantee: parties, `train` and ledgers are the real ones, and no real row is read. The target's critic round is
 watched; in the world without the canary it leaves them out of the batches that were drawn and paid for.

@@ -16,6 +16,7 @@ discloses, differs by one between the worlds.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -49,7 +50,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SumsAudit:
+class SumsAudit(ABC):
     """Parties with so many made-up people each, whose released sums are searched."""
 
     config: Any
@@ -77,8 +78,8 @@ class SumsAudit:
             for number, name in enumerate(self.schemas)
         }
 
-    def party(self, name: str, present: bool, seed: int) -> Party:
-        raise NotImplementedError
+    @abstractmethod
+    def party(self, name: str, present: bool, seed: int) -> Party: ...
 
     def rows(self, name: str, first: int, last: int) -> Any:
         """These people; the canary is the first of all."""
@@ -178,9 +179,6 @@ def counted(found: Found, rows: Mapping[str, Any], people: int) -> dict[str, dic
             products[name] = {(g, h): torch.from_numpy(vectors[g].T @ vectors[h]) for g, h in product.pairs}
         counted[name] = parts | stage.across(products)
     return counted
-
-
-# Two aggregators
 
 
 class _Tables(protocol.Plan):

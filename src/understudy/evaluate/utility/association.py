@@ -8,22 +8,17 @@ those entries alone (a cross figure has no diagonal, so it may reach 2: opposite
 marginals. A column that is constant in the real rows is left out (there is nothing to keep); one that is constant in
 the synthetic rows alone counts as uncorrelated with all others; both are named in the note.
 
-By values:
-
-    pearson            two columns of numbers, along a line
-    spearman           two columns of numbers, by their ranks
-    cramers_v          two columns of levels, corrected for many levels and few rows (Bergsma, JKSS 2013)
-    correlation_ratio  levels and numbers: √ of the share of the numbers' variance that lies between the levels,
-                       corrected alike (Kelley's ε², 1935)
+By values: `pearson`, two columns of numbers, along a line; `spearman`, by their ranks; `cramers_v`, two columns of
+levels, corrected for many levels and few rows (Bergsma, JKSS 2013); `correlation_ratio`, levels and numbers: √ of the
+share of the numbers' variance that lies between the levels, corrected alike (Kelley's ε², 1935).
 
 A figure is the root of the mean squared difference between the real and the other table over pairs of columns, so
 that one strong pair that is lost shows among many weak ones. It stands between what real rows reach and what columns
 shuffled apart reach. For numbers, rows in which one of the two is missing are left aside; for levels, missing is a
 level.
 
-Edges: a pair without a coefficient in
-the real rows (a constant, too few rows) is left out; where the other table alone has none it counts as 0. At most
-20,000 rows and 1,000 pairs of a kind are looked at.
+Edges: a pair without a coefficient in the real rows (a constant, too few rows) is left out; where the other table alone
+has none it counts as 0. At most 20,000 rows and 1,000 pairs of a kind are looked at.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -167,9 +162,6 @@ def correlation_ratio(levels: Values, numbers: Values, size: int, _width: int = 
     between = float((sums[counts > 0] ** 2 / counts[counts > 0]).sum())
     inside = 1 - between / float((centred**2).sum())
     return float(np.sqrt(max(0.0, 1 - inside * (n - 1) / (n - used))))
-
-
-# Of level numbers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -53,9 +53,6 @@ def references(real: Codes, size: int, seed: int) -> tuple[Codes, ...]:
     return real[bootstrap(len(real), size, rng)], shuffled(real, size, rng)
 
 
-# --- which sets of columns
-
-
 def attribute_sets(
     owners: Sequence[Hashable], k: int, *, count: int = 100, scope: str = "all", rng: np.random.Generator
 ) -> NDArray[np.int64]:
@@ -98,9 +95,6 @@ def _blind_draws(groups: list[NDArray[np.int64]], k: int, rng: np.random.Generat
         if n
     ]
     return rng.permutation(np.concatenate(parts))
-
-
-# --- how often each cell occurs
 
 
 class Marginals:

@@ -173,7 +173,6 @@ def table_figures(
 
 
 def mixed_up(codes: VisitCodes, rng: np.random.Generator) -> VisitCodes:
-    """People and events whose columns are shuffled by themselves."""
     people, events = (shuffled(own, len(own), rng) for own in (codes.people, codes.events))
     return VisitCodes(people, events, codes.starts)
 
@@ -241,7 +240,6 @@ def _distances(real: _Shares, other: _Shares, layout: VisitLayout) -> dict[What,
 
 
 def between_figures(real: Kinds, synthetic: Kinds, schema: Events, rng: np.random.Generator) -> tuple[Figure, ...]:
-    """Distances of the tables of two kinds of events."""
     if not len(real[0].people) or not len(synthetic[0].people):
         return ()
     some = bootstrap(len(real[0].people), len(synthetic[0].people), rng)

@@ -229,8 +229,6 @@ def read_codes(path: Path) -> list[str]:
     return codes
 
 
-# On disk
-
 _TABLES = """
 CREATE TABLE IF NOT EXISTS upload (
     place INTEGER PRIMARY KEY, person TEXT NOT NULL UNIQUE, key BLOB NOT NULL UNIQUE, data BLOB NOT NULL
@@ -289,7 +287,6 @@ class Store:
         return np.array([person for (person,) in found], dtype=np.str_)
 
     def read(self, places: Sequence[int]) -> list[bytes]:
-        """The uploads at these places of that order."""
         with self._lock, _as_os_error():
             # Places are 1, 2, 3, … without gaps: nothing is ever deleted.
             return [

@@ -1,8 +1,7 @@
 """What one console looks after: a holder's home, or a hub's folder, and output folders of runs beside it.
 
 Guarantee: of an output folder only what is for everyone is read: status, contract, privacy statement, finished pages,
-and who has signed the evidence. Of a hub no key is shown;
-an invitation is written to a file there, as the command does it, and never into a page.
+and who has signed the evidence. Of a hub no key is shown; an invitation is written to a file there, never into a page.
 """
 
 import json

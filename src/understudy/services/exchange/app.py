@@ -230,7 +230,6 @@ def offer_page(exchange: The, caller: By, pool: Name, digest: Digest) -> HTMLRes
 
 
 def error_page(status: int, detail: str) -> str:
-    """A refusal, for people."""
     title = STATUS.get(status, "This did not work")
     page = _environment().get_template("error.html")
     return page.render(title=title, status=status, detail=detail, caller=None)

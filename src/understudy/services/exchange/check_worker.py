@@ -2,9 +2,8 @@
 
 `checker` starts that one, with a socket as its input. At a "+" with another socket it forks a process that speaks
 there: it says that it is ready, reads a job a line (JSON), answers each with one line, and ends with its line, or after
-`_JOBS` of them. Before a job it gives up the right to more memory and time than the job may have, so that a file that
-asks for more cannot take it from others; the kernel ends it when its time is over. It also draws a sheet of synthetic
-samples, to look at before pulling: drawing costs no privacy.
+`_JOBS` of them. Before a job it gives up the right to more memory and time than the job may have; the kernel ends it
+when its time is over. It also draws a sheet of synthetic samples, to look at before pulling: drawing costs no privacy.
 """
 
 import base64

@@ -66,7 +66,6 @@ def seal(generator: GeneratorParts) -> bytes:
 
 
 def digest_of(data: bytes) -> str:
-    """The name of an offer: the SHA-256 of its file."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -103,7 +102,6 @@ class OfferFile:
         return cls(path, header.size, card, schema)
 
     def generator(self) -> Generator:
-        """Read the weights and build the network around them."""
         description = self.card["network"]
         try:
             state = load_file(self.path)
@@ -140,9 +138,6 @@ _read_json = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse, p
 def _words(error: Exception) -> str:
     said = f"{error!s} is missing" if isinstance(error, KeyError) else str(error)
     return said if said.endswith(".") else f"{said}."
-
-
-# The folder
 
 
 class Store:

@@ -1,7 +1,5 @@
-"""Serve an exchange: one process, one port, one folder.
+"""Serve an exchange: one process, one port, one folder, behind doors (`web.skeleton`).
 
-Guarantee: without a certificate it listens on this machine alone, since tokens would cross the network readable.
-Who connects and says nothing is sent away (`doors`), before TLS too.
 Edges: a second process on the same folder is refused; so is a pool file that differs from the pool of its name.
 """
 

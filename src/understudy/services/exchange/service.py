@@ -80,7 +80,6 @@ class Exchange:
         return pool
 
     def subscribe(self, caller: Caller, name: str) -> Pool:
-        """Join a pool: its requirements. Joining twice changes nothing."""
         pool = self.pool(caller, name)
         if caller.admin:
             raise ExchangeError(403, "An administrator is not a silo: subscribe with a member's token.")
@@ -214,7 +213,6 @@ class Exchange:
         return token
 
     def revoke(self, caller: Caller, id: str) -> Token:
-        """End a token. It is refused from the next request on."""
         self._admin(caller)
         with self.database.write() as session:
             token = session.get(Token, id)

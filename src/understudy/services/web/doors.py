@@ -44,7 +44,6 @@ class Doors:
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
     def enter(self, connection: "_Accepted") -> bool:
-        """Whether this one may come in."""
         if self.each is not None and self._from[connection.address] >= self.each:
             return False
         if len(self._open) >= self.most:
@@ -126,7 +125,6 @@ class DoorsServer(Server):
         self.ready(int(self.servers[0].sockets[0].getsockname()[1]))
 
     def _listen(self) -> list[socket.socket]:
-        """A socket for each address that the host's name has."""
         host, port = self.config.host, self.config.port
         made: list[socket.socket] = []
         try:

@@ -233,7 +233,6 @@ def server_behind_doors(
     ready: Callable[[int], None] = lambda port: None,
 ) -> DoorsServer:  # fmt: skip
     """A server, not yet running, with `most` connections, `each` of one address, and `whole` seconds for a request.
-
     `proxied`: a proxy in front speaks TLS, and limits connections; `secret`: what would be read without TLS;
     `patience`: seconds that requests have to end when it is stopped; `ready` gets the port.
 
