@@ -13,19 +13,10 @@ from torch import Tensor, nn
 
 from understudy.ground.check import positive, whole
 from understudy.ground.errors import ConfigError
-from understudy.models.moments.gaussians import CellGaussians
-from understudy.models.nets.beta_vae import ClassDecoder, ClassImageDecoder
-from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.network import Network, check_weights
-from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.plan import network_class
 
-MEMBERS: dict[str, Any] = {
-    "class-decoder": ClassDecoder,
-    "class-image-decoder": ClassImageDecoder,
-    "mixture": MixtureOfProducts,
-    "branched": BranchedGenerator,
-    "gaussians": CellGaussians,
-}
+MEMBERS = ("class-decoder", "class-image-decoder", "mixture", "branched", "gaussians")
 _MOST_MEMBERS = 1 << 14
 
 
@@ -82,7 +73,9 @@ class Pool(Network):
             raise TypeError("no list of members, or too long a one")
         built: list[Network] = []
         for member in members:
-            built.append(MEMBERS[member["kind"]].from_description(member))
+            if member["kind"] not in MEMBERS:
+                raise LookupError(member["kind"])
+            built.append(network_class(member["kind"]).from_description(member))
             weights += sum(parameter.numel() for parameter in built[-1].parameters())
             check_weights("a pool", weights)
         return {"members": built, "shares": description["shares"]}

@@ -60,12 +60,8 @@ class Lstm:
 
     @classmethod
     def room(cls, clients: int, steps: int, rows: int, hidden: int, like: Tensor) -> "Lstm":
-        new = like.new_zeros
-        return cls(
-            new(clients, steps, rows, 4 * hidden), new(clients, steps + 1, rows, hidden),
-            new(clients, steps + 1, rows, hidden), new(clients, steps, rows, hidden),
-            new(clients, steps, rows, 4 * hidden),
-        )  # fmt: skip
+        new, gates, states = like.new_zeros, (clients, steps, rows, 4 * hidden), (clients, steps + 1, rows, hidden)
+        return cls(new(gates), new(states), new(states), new(clients, steps, rows, hidden), new(gates))
 
     @property
     def hidden(self) -> int:

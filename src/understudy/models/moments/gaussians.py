@@ -149,10 +149,15 @@ class CellGaussians(FrameValues, InFrame):
 
 def mapped_through(values: Tensor, inner: Tensor, outer: Tensor) -> Tensor:
     """Values on the line through the points (inner, outer), both rising; constant beyond its ends."""
-    after = torch.searchsorted(inner.contiguous(), values.contiguous()).clamp(1, len(inner) - 1)
-    low, high = inner[after - 1], inner[after]
-    part = ((values - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
+    after, part = _between(values, inner)
     return outer[after - 1] + part * (outer[after] - outer[after - 1])
+
+
+def _between(values: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """The point after each value, and the part of the way to it from the one before."""
+    after = torch.searchsorted(points.contiguous(), values.contiguous()).clamp(1, len(points) - 1)
+    low, high = points[after - 1], points[after]
+    return after, ((values - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
 
 
 LOUD = 0.02  # of all values: what the noise of half of the bins together may have
@@ -229,9 +234,7 @@ def _placed(at: Tensor, shares: Tensor, edges: Tensor, mean: float | None) -> Te
     """The values at these ranks, where bins end at these shares."""
     if mean is None:
         return mapped_through(at, shares, edges)
-    after = torch.searchsorted(shares, at).clamp(1, len(shares) - 1)
-    low, high = shares[after - 1], shares[after]
-    part = ((at - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
+    after, part = _between(at, shares)
     few, many = -_BENT, _BENT  # the exponent's logarithm: values fall as it grows
     for _ in range(40):
         bend = (few + many) / 2
@@ -273,11 +276,7 @@ def bayes_rule(fit: CellGaussians, sizes: Sequence[int] | None = None, label: in
     middle = torch.full((back.shape[1],), 0.5, dtype=torch.float64)
     middle[:turned] = 0.0
     named = {
-        "linear.weight": about / diagonal @ back,
-        "linear.bias": bias,
-        "centre": middle + centre @ back,
-        "directions": shared @ back,
-        "factors": own,
-        "shifts": torch.einsum("cjk,kf,cf->cj", own, shared, about),
-    }
+        "linear.weight": about / diagonal @ back, "linear.bias": bias, "centre": middle + centre @ back,
+        "directions": shared @ back, "factors": own, "shifts": torch.einsum("cjk,kf,cf->cj", own, shared, about),
+    }  # fmt: skip
     return network, network.flat({name: value.float() for name, value in named.items()})

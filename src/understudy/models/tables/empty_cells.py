@@ -166,13 +166,8 @@ class _Pairs:
     def _floor(self, there: Tensor) -> Tensor:
         """f, from what lies there and from what all people but those elsewhere leave, by 1/variance: (m, m)."""
         rest = 1 - there
-        parts = (
-            there * self.mean,
-            there * self.counts,
-            rest * self.counts,
-            there**2 * self.noise,
-            rest**2 * self.noise,
-        )
+        counts, noise = self.counts, self.noise
+        parts = (there * self.mean, there * counts, rest * counts, there**2 * noise, rest**2 * noise)
         held, seen, gone, own, other = self.summed(torch.stack(parts))
         held, left = held.clamp(min=_TINY), self.total - gone
         own, other = own.clamp(min=_TINY), torch.where(self.whole, other.clamp(min=_TINY), torch.inf)

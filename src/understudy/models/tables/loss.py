@@ -61,17 +61,11 @@ class _Turn:
         own = [(part, basis[part, part].contiguous()) for part in blocks_of(sizes)]
         return cls(tuple((part, axes) for part, axes in own if bool((axes - axes.diag().diag()).any())))
 
-    def __call__(self, odds: Tensor) -> Tensor:
+    def __call__(self, odds: Tensor, *, back: bool = False) -> Tensor:
         turned = odds.clone()
         for part, axes in self.blocks:
-            turned[:, part] = odds[:, part] @ axes
+            turned[:, part] = odds[:, part] @ (axes.T if back else axes)
         return turned
-
-    def back(self, turned: Tensor) -> Tensor:
-        odds = turned.clone()
-        for part, axes in self.blocks:
-            odds[:, part] = turned[:, part] @ axes.T
-        return odds
 
 
 class TwoWay:
@@ -127,7 +121,7 @@ class TwoWay:
             own = own if one is None else one @ own
             tied.append(own if other is None else own @ other.T)
             put(gap, a, b, cells, torch.zeros_like(own))
-        return Slope(law, self.turn.back(turned @ gap), tied)
+        return Slope(law, self.turn(turned @ gap, back=True), tied)
 
 
 class EmptyCells:
