@@ -238,14 +238,11 @@ def _buy(name: str, asked: Asked, values: Values, offer: Quote, rng: Rng) -> Col
         assert isinstance(column, Binned)
         return _bounds(column, values, offer, rng)
     seen, counts = np.unique(values, return_counts=True)  # sorted: an order of appearance would tell
-    listed = seen[_showing(counts, offer.category_threshold, offer, rng)].tolist()
+    showing = offer.noise(torch.from_numpy(counts), rng) >= offer.category_threshold
+    listed = seen[showing.numpy()].tolist()
     if not listed:
         return None
     return Categorical(name=name, categories=(*(v for v in listed if v != OTHER), OTHER), nullable=True)
-
-
-def _showing(counts: NDArray[np.intp], threshold: int, offer: Quote, rng: Rng) -> NDArray[np.bool_]:
-    return (offer.noise(torch.from_numpy(counts), rng) >= threshold).numpy()
 
 
 def _bounds(column: Binned, values: Values, offer: Quote, rng: Rng) -> Column | None:

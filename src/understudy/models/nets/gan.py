@@ -144,7 +144,7 @@ class BranchedGenerator(Network):
             raise ConfigError(f"every party needs a column; the parties' widths are {widths}.")
         usual = paper_sizes(widths)
         branches = {
-            name: (CHANNELS if _is_image(output) else (critic_hidden(width_of(output)),), output)
+            name: (CHANNELS if getattr(output, "image", False) else (critic_hidden(width_of(output)),), output)
             for name, output in outputs.items()
         }
         return cls(usual[0] if latent is None else latent, usual[1] if common is None else common, branches)
@@ -224,10 +224,6 @@ class BranchedGenerator(Network):
 
 def width_of(output: Output) -> int:
     return output.width if isinstance(output, Values) else sum(output)
-
-
-def _is_image(output: Output) -> bool:
-    return isinstance(output, Values) and output.image
 
 
 def _branch(shared: int, hidden: Sequence[int], output: Output) -> nn.Sequential:

@@ -73,9 +73,8 @@ def bought_levels(columns: Sequence[Column], tables: Sequence[Tensor], *, people
             continue
         held = table[: len(table) - column.nullable]
         if is_tree(column):
-            own = _with_thin_ends(
-                merged_neighbours(held, levels), held.double().numpy(), least, most, _is_below(column)
-            )
+            below = isinstance(column, Integer | Real) and column.low < 0  # far below zero may be a tail
+            own = _with_thin_ends(merged_neighbours(held, levels), held.double().numpy(), least, most, below)
         else:
             own = merged_rare(held, noise, most)
         groups.append(np.append(own, own.max() + 1).astype(np.int32) if column.nullable else own)
@@ -103,11 +102,6 @@ def merged_neighbours(table: Tensor, levels: int) -> Groups:
     both = np.stack([run, turn.clip(min=0)])
     change = (np.diff(both, axis=1, prepend=both[:, :1]) != 0).any(axis=0)
     return _without_small(np.cumsum(change), weights, share * _SMALL, levels)
-
-
-def _is_below(column: Column) -> bool:
-    """Whether numbers far below zero may be a tail."""
-    return isinstance(column, Integer | Real) and column.low < 0
 
 
 def _with_thin_ends(groups: Groups, weights: NDArray[np.float64], least: float, most: int, below: bool) -> Groups:

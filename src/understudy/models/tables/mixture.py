@@ -204,8 +204,8 @@ class BayesNet(Network):
         self._check()
         self.latent, self.width = len(self.sizes), sum(column.levels for column in self.columns)
         self.order = tuple(TopologicalSorter(dict(enumerate(self.parents))).static_order())
-        shapes = [(self._combinations(node), size) for node, size in enumerate(self.sizes)]
-        cells = [rows * size for rows, size in shapes]
+        each = zip(self.sizes, self.parents, strict=True)
+        cells = [size * math.prod(self.sizes[parent] for parent in parents) for size, parents in each]
         if sum(cells) + self.width > _MOST_PARAMETERS:
             raise ConfigError(f"a network of {sum(cells):,} odds is larger than {_MOST_PARAMETERS:,}.")
         self._cuts = tuple(accumulate(cells, initial=0))
@@ -228,9 +228,6 @@ class BayesNet(Network):
             lower = math.prod(self.sizes[node] for node in column.nodes[1:])
             codes[:, place] = torch.where(number < column.levels, number, number % lower)
         return one_hot(codes, [column.levels for column in self.columns])
-
-    def _combinations(self, node: int) -> int:
-        return math.prod(self.sizes[parent] for parent in self.parents[node])
 
     def _check(self) -> None:
         nodes = range(len(self.sizes))

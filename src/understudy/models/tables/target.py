@@ -78,7 +78,8 @@ class WithTarget:
             if target in triple.columns:
                 order = sorted(range(3), key=lambda axis: triple.columns[axis] != target)  # the target first
                 one, other = (blocks[triple.columns[axis]] for axis in order[1:])
-                apart = interaction(triple, triple.target.permute(order) - joint[:, one, other])
+                gap = triple.target.permute(order) - joint[:, one, other]  # to what pairs say: noise, and interaction
+                apart = max(float(gap.square().mean()) - 1 / triple.precision, 0.0)
                 for at in ((one, other), (other, one)):
                     precision[at] = 1 / (1 / precision[at] + apart)
         self.precision = (precision * scale).float()
@@ -96,11 +97,6 @@ class WithTarget:
             if slope.share is not None:
                 slope.share += own * half
         slope.own += law.weighed(rows)
-
-
-def interaction(triple: WideTable, gap: Tensor) -> float:
-    """The variance, cell by cell, of what a released table has besides its noise, by its `gap` to what pairs say."""
-    return max(float(gap.square().mean()) - 1 / triple.precision, 0.0)
 
 
 def without_interaction(pairs: Tensor, columns: Tensor, target: Tensor) -> Tensor:

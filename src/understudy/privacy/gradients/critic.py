@@ -186,17 +186,12 @@ def _scales(lefts: Sequence[Tensor], rights: Sequence[Tensor], penalty: float, c
     signs = torch.stack([torch.ones_like(pull), -torch.ones_like(pull), pull])
     sizes = [(left.shape[2], right.shape[2]) for left, right in zip(lefts, rights, strict=True)]
     gram = torch.stack(list(map(_products, grams, sizes))).sum(0)  # of whole gradients, over all layers
-    pairs = _paired(signs)
+    fake, real, _ = signs  # each mixed pair stands twice in the square
+    pairs = torch.stack([fake**2, real**2, pull**2, 2 * fake * real, 2 * fake * pull, 2 * real * pull])
     rounding = (signs.abs() * gram[:3].sqrt()).sum(0).square()
     square = ((pairs * gram).sum(0) + ULPS * torch.finfo(lefts[0].dtype).eps * rounding).clamp_min_(0)
     scales = signs * (clip_norm / square.sqrt()).clamp_max_(1)
     return torch.where(sound, scales, 0).to(lefts[0].dtype)
-
-
-def _paired(signs: Tensor) -> Tensor:
-    """What each entry of a gram counts in the square: (3, batch) → (6, batch)."""
-    fake, real, pull = signs  # each mixed pair stands twice in the square
-    return torch.stack([fake**2, real**2, pull**2, 2 * fake * real, 2 * fake * pull, 2 * real * pull])
 
 
 def _products(grams: tuple[Tensor, Tensor], sizes: tuple[int, int]) -> Tensor:

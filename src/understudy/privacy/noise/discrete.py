@@ -145,7 +145,7 @@ class DiscreteGaussianNoise(CountNoise):
     def event(self) -> "DpEvent":
         from understudy.privacy.accounts.accounting import DiscreteGaussian
 
-        return DiscreteGaussian(_down(self.scale), self.sensitivity)
+        return DiscreteGaussian(-_up(-self.scale), self.sensitivity)  # never above it
 
     @property
     def variance(self) -> float:
@@ -298,7 +298,3 @@ def _up(value: Fraction) -> float:
     """The least float that is not below a fraction."""
     near = float(value)
     return near if Fraction(near) >= value else math.nextafter(near, math.inf)
-
-
-def _down(value: Fraction) -> float:
-    return -_up(-value)
