@@ -31,10 +31,12 @@ def top_set(update, sign, top, among=None):
 
 @cache
 def chance(mechanism, inside) -> float:
+    """Of one given set with so many of the top set."""
     if isinstance(mechanism, Naive):  # so many draws of their own
-        one, outside = mechanism.single, mechanism.chosen - inside
-        return math.exp(inside * one.log_probability(1) + outside * one.log_probability(0))
-    return math.exp(getattr(mechanism, "choice", mechanism).log_probability(inside))
+        return chance(mechanism.single, 1) ** inside * chance(mechanism.single, 0) ** (mechanism.chosen - inside)
+    one = getattr(mechanism, "choice", mechanism)
+    alike = math.comb(one.top, inside) * math.comb(one.dims - one.top, one.chosen - inside)
+    return float(one.law[int(inside)]) / alike
 
 
 def set_law(mechanism, update, among=None) -> Law:

@@ -13,17 +13,23 @@ from scipy.stats import chisquare
 
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp
-from understudy.privacy.local.naming import MOST_CELLS, SubsetSelection
+from understudy.privacy.local.naming import GRAIN, MOST_CELLS, SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 
 EPSILONS = [1e-6, 0.01, 0.5, 1.0, math.log(3), 2.0, 4.0, 8.0, 36.0, 50.0]
 DOMAINS = [2, 3, 4, 5, 7]
 
 
+def probability(mechanism: SubsetSelection, *, named: bool) -> Fraction:
+    """Of one report, for a cell that it names or for one that it does not."""
+    share, others = Fraction(mechanism.kept_reports, GRAIN), mechanism.cells - 1
+    return (share if named else 1 - share) / math.comb(others, mechanism.size - named)
+
+
 def law(mechanism: SubsetSelection, cell: int) -> dict[tuple[int, ...], Fraction]:
     """The probability of every report for a person in this cell."""
     sets = itertools.combinations(range(mechanism.cells), mechanism.size)
-    return {one: mechanism.probability(named=cell in one) for one in sets}
+    return {one: probability(mechanism, named=cell in one) for one in sets}
 
 
 def exactly_exp(epsilon: float) -> Fraction:
@@ -68,7 +74,7 @@ def test_what_is_drawn_follows_the_law(cells: int, epsilon: float) -> None:
 def test_at_size_one_it_is_randomized_response() -> None:
     mechanism = SubsetSelection(cells=10, epsilon=4.0)
     assert mechanism.size == 1
-    assert float(mechanism.probability(named=True)) == pytest.approx(math.exp(4) / (math.exp(4) + 9))
+    assert float(probability(mechanism, named=True)) == pytest.approx(math.exp(4) / (math.exp(4) + 9))
 
 
 def test_counts_by_the_stated_weight_are_unbiased() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from itertools import combinations, product
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from understudy.ground.errors import MessageError
-from understudy.privacy.local.naming import SubsetSelection
+from understudy.privacy.local.naming import GRAIN, SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.one_report import fit
 from understudy.protocols.people.one_report.fit import Heard, _Term, fit_reports, noise_edge, one_ways
@@ -25,6 +26,12 @@ SETS = [
     ColumnSet((3, 2), (GROUPS[3], GROUPS[2]), LISTED),
 ]
 ROWS = torch.tensor(list(product(*map(range, LEVELS))), dtype=torch.int32)
+
+
+def probability(mechanism: SubsetSelection, *, named: bool) -> Fraction:
+    """Of one report, for a cell that it names or for one that it does not."""
+    share, others = Fraction(mechanism.kept_reports, GRAIN), mechanism.cells - 1
+    return (share if named else 1 - share) / math.comb(others, mechanism.size - named)
 
 
 def by_hand(one: ColumnSet, row: list[int]) -> int:
@@ -109,10 +116,10 @@ def test_the_likelihood_is_that_of_every_row_and_every_report(one: ColumnSet) ->
     expected = 0.0
     for report, times in zip(heard.named.tolist(), heard.times.tolist(), strict=True):
         law = sum(
-            float(p) * float(heard.mechanism.probability(named=int(cell) in report))
+            float(p) * float(probability(heard.mechanism, named=int(cell) in report))
             for p, cell in zip(chance, cells, strict=True)
         )
-        even = float(heard.mechanism.probability(named=False))
+        even = float(probability(heard.mechanism, named=False))
         expected += times * math.log(law / even)
     assert float(term.log_likelihood(odds.float())) == pytest.approx(expected, rel=1e-4)
 

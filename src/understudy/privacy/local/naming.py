@@ -107,11 +107,6 @@ class SubsetSelection(NamingMechanism):
         other = (self.size - own) / (self.cells - 1)
         return float(1 / (own - other))
 
-    def probability(self, *, named: bool) -> Fraction:
-        """Of one report, for a cell that it names or for one that it does not."""
-        share, others = Fraction(self.kept_reports, GRAIN), self.cells - 1
-        return (share if named else 1 - share) / math.comb(others, self.size - named)
-
     def __call__(self, cells: Tensor, rng: Rng) -> Tensor:
         """The cells that each report names, in rising order: int64, (n, size)."""
         if cells.ndim != 1 or cells.dtype != torch.int64 or bool(((cells < 0) | (cells >= self.cells)).any()):

@@ -94,20 +94,10 @@ class EmMds(Selection):
 
     @property
     def law(self) -> Tensor:
-        """The probabilities of 0, …, h hits (Eq. 3.11): (h + 1,)."""
-        return torch.from_numpy(self.plan.chance * np.exp(self._log_lift(np.arange(self.chosen + 1))))
-
-    def log_probability(self, hits: int) -> float:
-        """Of one given set with `hits` of the top set (Eq. 3.10)."""
-        n, k = self.dims, self.chosen
-        sets = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-        return float(self._log_lift(np.array(hits))) - sets
-
-    def _log_lift(self, hits: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Eq. 3.10 against a uniform choice: e^ε·𝟙(ν ≥ ν_th) / Ω, times the number of sets."""
-        low = math.exp(-self.epsilon)
-        lift = np.where(hits >= self.plan.threshold, 0.0, -self.epsilon)
-        return lift - math.log(low + (1 - low) * self.plan.high)
+        """The probabilities of 0, …, h hits (Eq. 3.11), by what Eq. 3.10 lifts sets with ν_th or more: (h + 1,)."""
+        plan, low = self.plan, math.exp(-self.epsilon)
+        lift = np.where(np.arange(self.chosen + 1) >= plan.threshold, 1.0, low)
+        return torch.from_numpy(plan.chance * lift / (low + (1 - low) * plan.high))
 
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
         hits = categorical(self.law, len(scores), rng, scores.device)
