@@ -134,15 +134,11 @@ class _Pairs:
         """Of all tables of a column, with each of these axes for it: (kernels,). A table has one noise in all cells."""
         levels = self.blocks[column]
         there = self.measured[levels[0]]
-        others, scale = self.columns[there], self.scale[there]
+        others = self.columns[there]
         turned = axes[1].mT @ self.half_turned[levels][:, there]  # (kernels, levels, others' levels)
-        return _likeliest(
-            turned,
-            axes[0][:, :, None] * scale,
-            self.noise[levels[0], there],
-            lambda cells: cells.sum(-2) @ others,
-            lambda pairs: (pairs @ others.T)[..., None, :],
-        )[1].sum(1)
+        scale, noise = axes[0][:, :, None] * self.scale[there], self.noise[levels[0], there]
+        summed, spread_out = lambda cells: cells.sum(-2) @ others, lambda pairs: (pairs @ others.T)[..., None, :]
+        return _likeliest(turned, scale, noise, summed, spread_out)[1].sum(1)
 
     def prior(self) -> LevelPrior:
         turned = self.basis.T @ self.half_turned

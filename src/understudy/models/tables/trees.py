@@ -179,19 +179,12 @@ class TreesRead:
         total, sure = _total(each, [is_tree(own) for own, _ in columns], people)
         tables = [
             fine_table(
-                nodes.layers,
-                FAN,
-                noise=sigma,
-                missing=nodes.missing,
-                total=total,
-                sure=sure,
-                ordered=is_tree(own),
-                listed=is_bought(own) and not is_tree(own),
-                edges=torch.from_numpy(cell_edges(fine)),
+                nodes.layers, FAN, noise=sigma, missing=nodes.missing, total=total, sure=sure, ordered=is_tree(own),
+                listed=is_bought(own) and not is_tree(own), edges=torch.from_numpy(cell_edges(fine)),
                 also=() if also is None else also.get(j, ()),
             )
             for j, ((nodes, sigma), (own, fine)) in enumerate(zip(each, columns, strict=True))
-        ]
+        ]  # fmt: skip
         ends = {
             j: even_but_for_spikes(
                 nodes.ends, sigma * math.sqrt(nodes.times), float(tables[j][: columns[j][1].levels].sum())

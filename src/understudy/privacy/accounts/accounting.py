@@ -44,17 +44,7 @@ from understudy.privacy.accounts import events
 from understudy.privacy.accounts import losses as quick
 from understudy.privacy.accounts.events import DiscreteGaussian, PureDp, Reveals, Spend, flatten
 
-__all__ = [
-    "ACCOUNTANTS",
-    "DiscreteGaussian",
-    "DpEvent",
-    "PureDp",
-    "Reveals",
-    "Spend",
-    "calibrate",
-    "epsilon",
-    "flatten",
-]
+__all__ = ["DiscreteGaussian", "DpEvent", "PureDp", "Reveals", "Spend", "calibrate", "epsilon", "flatten"]
 
 ACCOUNTANTS = {"pld": "privacy loss distributions", "rdp": "Rényi divergences"}
 

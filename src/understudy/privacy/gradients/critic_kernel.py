@@ -85,14 +85,8 @@ if triton is not None:
             f2 = tl.load(row + 2 * apart + start + place, mask=real, other=0.0)
             s00, s11, s22 = s00 + f0 * f0, s11 + f1 * f1, s22 + f2 * f2
             s01, s02, s12 = s01 + f0 * f1, s02 + f0 * f2, s12 + f1 * f2
-        return (
-            tl.sum(s00, axis=0),
-            tl.sum(s11, axis=0),
-            tl.sum(s22, axis=0),
-            tl.sum(s01, axis=0),
-            tl.sum(s02, axis=0),
-            tl.sum(s12, axis=0),
-        )
+        d00, d11, d22 = tl.sum(s00, axis=0), tl.sum(s11, axis=0), tl.sum(s22, axis=0)
+        return d00, d11, d22, tl.sum(s01, axis=0), tl.sum(s02, axis=0), tl.sum(s12, axis=0)
 
     @triton.jit(do_not_specialize=["batch", "wide", "deep", "number"])  # type: ignore[untyped-decorator, unused-ignore]
     def _layer(  # type: ignore[no-untyped-def]

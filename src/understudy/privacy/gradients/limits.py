@@ -48,17 +48,10 @@ _FINE = 1 + 2**-20  # 1 with fewer bits
 _LAYERS = 16
 _MANY = 1_000_000
 RANGES: dict[str, tuple[float, float]] = {
-    "clip_norm": (1e-6, 1e6),
-    "penalty": (0.0, 1e6),
-    "noise_multiplier": (0.0, 1e8),
-    "ratio_noise": (1e-3, 1e6),
-    "learning_rate": (1e-12, 100.0),
-    "gan_rate": (1e-12, 100.0),
-    "beta": (1e-9, 1e6),
-    "clip": (1e-9, 1e9),
+    "clip_norm": (1e-6, 1e6), "penalty": (0.0, 1e6), "noise_multiplier": (0.0, 1e8), "ratio_noise": (1e-3, 1e6),
+    "learning_rate": (1e-12, 100.0), "gan_rate": (1e-12, 100.0), "beta": (1e-9, 1e6), "clip": (1e-9, 1e9),
     "rate": (1e-6, 1.0),  # people are drawn with a chance that is exact to 2⁻⁵³
-    "coupling_weight": (1e-9, 1e6),
-    "slope": (0.0, 1.0),
+    "coupling_weight": (1e-9, 1e6), "slope": (0.0, 1.0),
 }  # fmt: skip
 WHOLE: dict[str, int] = {
     "rounds": _MANY, "critic_steps": _MANY, "steps": _MANY, "gan_steps": _MANY, "warm_up": _MANY,
