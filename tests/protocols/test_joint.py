@@ -28,7 +28,7 @@ from understudy.protocols.joint.pricing import BlockSpec, CellPricing, VectorPri
 from understudy.protocols.joint.products import cut_as, mask_seed, relayed
 from understudy.protocols.joint.run import statement
 from understudy.protocols.joint.server import measure
-from understudy.protocols.joint.stage import Choice, Product, Stage, Study, Terms, digest, expect
+from understudy.protocols.joint.stage import Choice, Multiplied, Product, Stage, Study, Terms, digest, expect
 from understudy.runtime.local import LocalParties, addressed
 
 BUDGET = Budget(4.0, 1e-5)
@@ -70,7 +70,7 @@ class Totals(Stage[Any]):
 
 
 @dataclass(frozen=True)
-class Squares(Stage[Any]):
+class Squares(Multiplied[Any]):
     """Σ v_g v_hᵀ of numbers times `by`, which the server chose; `column`: of this one of the second group alone."""
 
     widths: tuple[int, ...]

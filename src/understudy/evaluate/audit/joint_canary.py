@@ -43,7 +43,7 @@ from understudy.protocols.core import Parties, Party
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.party import AlignedJointParty, JointParty
 from understudy.protocols.joint.server import measure
-from understudy.protocols.joint.stage import Holding, Study
+from understudy.protocols.joint.stage import Holding, Multiplied, Study
 from understudy.protocols.protocol import Protocol
 
 T = TypeVar("T")
@@ -170,7 +170,7 @@ def counted(found: Found, rows: Mapping[str, Any], people: int) -> dict[str, dic
         stage, parts = found.stage(name), dict[str, Tensor]()
         for own in rows.values():
             parts |= stage.count(own)
-        if (product := stage.product) is not None:
+        if isinstance(stage, Multiplied) and (product := stage.product) is not None:
             vectors = {
                 grid.group_of(who): stage.vectors(own, 0, people).astype(np.int64)
                 for who, own in rows.items()

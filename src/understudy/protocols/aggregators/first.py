@@ -24,7 +24,7 @@ from understudy.protocols.aggregators.host import CollectingParty, UploadParty
 from understudy.protocols.aggregators.second import Check, Open, Release, SecondAggregator, Take
 from understudy.protocols.aggregators.terms import Begin, Tally, Terms, Upload, as_tensor
 from understudy.protocols.core import VIEWS, Ask, Parties, Party, Watcher, public_values, settled
-from understudy.protocols.core.loop import Checkpoint, Outcome, Present, remarks, two_steps
+from understudy.protocols.core.loop import Checkpoint, Outcome, Present, card_of, remarks, two_steps
 from understudy.protocols.people.host import left_out
 from understudy.protocols.protocol import Protocol
 
@@ -72,18 +72,11 @@ def train_by(
     look = two_steps(watch, privacy.per_party)
     look(1)
     hosts = {name: info for name, info in saved["begun"].items() if name != plan.aggregator}
-    card = {
-        "protocol": plan.protocol,
-        "config": asdict(config),
-        "rounds": 1,
-        "ended": "after the one release",
-        "gone": saved["gone"],
-        "people": saved["people"],
-        "refused": saved["refused"],
-        "left_out": left_out(hosts),
-        "upload_bytes": plan.format.size,
-        "privacy": privacy.to_dict(),
-    }
+    told = {key: saved[key] for key in ("gone", "people", "refused")}
+    card = card_of(
+        plan.protocol, config, 1, "after the one release", privacy, **told, left_out=left_out(hosts),
+        upload_bytes=plan.format.size,
+    )  # fmt: skip
     generator = plan.fit(saved, card, schema, partial(look, 1))
     look(2)
     return Outcome(generator, privacy, saved["people"])
@@ -106,20 +99,10 @@ def _collected(
     return saved, statement_of(plan, saved, settled(parties, there, at_least=0))
 
 
-class _Hosts:
-    def __init__(self, parties: Parties, aggregator: str) -> None:
-        self.parties = parties
-        self.names = tuple(name for name in parties.names if name != aggregator)
-
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else message
-        return self.parties.ask(asks, at_least=at_least)
-
-
 class FirstAggregator(Tally):
     def __init__(self, plan: Terms, parties: Parties) -> None:
         super().__init__(plan)
-        self.parties, self.hosts = parties, Present(_Hosts(parties, plan.aggregator), plan.config.at_least)
+        self.parties, self.hosts = parties, Present(parties, plan.config.at_least, besides=plan.aggregator)
         self.begun: dict[str, dict[str, Any]] = {}
         self.refused = 0
 
@@ -161,13 +144,8 @@ class FirstAggregator(Tally):
         seeded = all("seed" in info["noise"]["rehearsal"] for info in self.begun.values())
         rng, field = SecureRng.from_seed(self.plan.config.seed) if seeded else SecureRng(), self.plan.field
         total = (self.plan.noisy(self.total, rng) + theirs) % np.uint64(field.prime)
-        return {
-            "sums": field.signed(total),
-            "people": self.people,
-            "refused": self.refused,
-            "begun": self.begun,
-            "gone": self.hosts.gone,
-        }
+        found: dict[str, Value] = {"sums": field.signed(total), "people": self.people, "refused": self.refused}
+        return {**found, "begun": self.begun, "gone": self.hosts.gone}
 
     def _take(self, uploads: Any, people: int) -> None:
         """A host's batch. Edges: not so many uploads → all of it is left out and counted, and the others' stay."""
@@ -203,8 +181,13 @@ class FirstAggregator(Tally):
 def statement_of(plan: Terms, saved: Mapping[str, Any], spends: Mapping[str, Mapping[str, Spend]]) -> PrivacyStatement:
     """What the run cost, by the hosts' and the second aggregator's ledgers: all for the one release."""
     asked = dict.fromkeys(VIEWS, plan.price)
-    away = [name for name in saved["begun"] if name not in spends and name not in saved["gone"]]
+    away = tuple(
+        f"what the ledger of {name} says: it was away at the end, and its price is what was asked"
+        for name in saved["begun"]
+        if name not in spends and name not in saved["gone"]
+    )
     parties = tuple(PartyPrivacy.stated(name, info, spends.get(name, asked)) for name, info in saved["begun"].items())
+    gone = {name: note for name, note in saved["gone"].items() if name in saved["begun"]}
     names = f"the server and {plan.aggregator}"
     both = (
         f"everything against both aggregators together: {names} could put any upload together, and so could "
@@ -215,16 +198,7 @@ def statement_of(plan: Terms, saved: Mapping[str, Any], spends: Mapping[str, Map
         "fingerprint"
     )
     return PrivacyStatement(
-        parties=parties,
-        same_people=False,
-        most_holders=plan.config.most_holders,
-        one_release=True,
-        adjacency=ADJACENCY,
-        together=names,
-        outside=OUTSIDE
-        + tuple(
-            f"what the ledger of {name} says: it was away at the end, and its price is what was asked" for name in away
-        )
-        + remarks({name: note for name, note in saved["gone"].items() if name in saved["begun"]}),
+        parties=parties, same_people=False, most_holders=plan.config.most_holders, one_release=True,
+        adjacency=ADJACENCY, together=names, outside=OUTSIDE + away + remarks(gone),
         unguarded=(both,) if plan.config.key else (both, whose),
-    )
+    )  # fmt: skip

@@ -122,13 +122,8 @@ class CollectingParty(PassingOn, UploadParty):
         schema: Any = self.schema
         plan = self.terms_told(ask, schema)
         self._within(plan.event, 1)
-        ticket = {
-            "run": self.run,
-            "config": ask.config,
-            "schemas": ask.schemas,
-            "key": ask.key.hex(),
-            "sizes": list(plan.cells.sizes),
-        }
+        ticket = {"run": self.run, "config": ask.config, "schemas": ask.schemas, "key": ask.key.hex()}
+        ticket |= {"sizes": list(plan.cells.sizes)}
         people = self.box.gather(ticket, self.context, plan.format)
         return Hosting(elsewhere(schema, people), plan.event, 1)
 

@@ -183,11 +183,9 @@ class Plan(Terms):
             watch=lambda step, residual: look(),
         )  # fmt: skip
         card["levels"] = dict(zip(self.schema.names, sizes, strict=True))
-        card["noise"] = {
-            "of each aggregator, in tables of middling size": self.sigma,
-            "of a cell, at least": float(self.spread.min()),
-            "of a cell, at most": float(self.spread.max()),
-        }
+        least, most = float(self.spread.min()), float(self.spread.max())
+        card["noise"] = {"of each aggregator, in tables of middling size": self.sigma}
+        card["noise"] |= {"of a cell, at least": least, "of a cell, at most": most}
         found = self._release(gram, spread, card)
         card["release"] = found.card
         return GeneratorParts(network.cpu().eval(), schema, card, None, found)
@@ -196,13 +194,8 @@ class Plan(Terms):
         from understudy.answers.release import Release, tables_of
 
         person, sizes = card["privacy"]["person"], self.cells.sizes
-        about = {
-            "adjacency": ADJACENCY,
-            "epsilon": person["epsilon"]["outsider"],
-            "delta": person["delta"],
-            "releases": [list(kind) for kind in self.kinds],
-            "people": card["people"],
-        }
+        about = {"adjacency": ADJACENCY, "epsilon": person["epsilon"]["outsider"], "delta": person["delta"]}
+        about |= {"releases": [list(kind) for kind in self.kinds], "people": card["people"]}
         every = torch.ones(len(sizes), len(sizes), dtype=torch.bool)
         kept = tables_of(gram, spread, every, sizes, "pairs")
         kept["sizes"] = torch.tensor(sizes, dtype=torch.int32)

@@ -182,10 +182,8 @@ class SecondAggregator(Party):
             raise PartyError(
                 f"{self.name}: {people:,} people passed, and {least:,} are the least. Nothing was charged or sent."
             )
-        what = (
-            f"the sum over {people:,} people, once: batch {mark.hex()[:16]}, "
-            f"key {fingerprint({self.name: pair.public})}"
-        )
+        key = fingerprint({self.name: pair.public})
+        what = f"the sum over {people:,} people, once: batch {mark.hex()[:16]}, key {key}"
         if self.ledger.spend(against="anyone", run=self.run):
             sums = self._released_before()
             receipt = self.ledger.charge(plan.event, run=self.run, what=f"again, to the bit: {what}", people=())
@@ -224,17 +222,11 @@ class SecondAggregator(Party):
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
         if self.begun is not None:
-            seen = np.frombuffer(b"".join(sorted(self.seen)), np.uint8)
-            state |= {
-                "begun": asdict(self.begun),
-                "secret": None if self.pair is None else self.pair.secret,
-                "batch": self.batch,
-                "batches": self.tally.batches,
-                "people": self.tally.people,
-                "mark": self.tally.mark,
-                "seen": torch.from_numpy(seen.copy()),
-                "total": as_tensor(self.tally.total),
-            }
+            seen, tally = np.frombuffer(b"".join(sorted(self.seen)), np.uint8), self.tally
+            secret = None if self.pair is None else self.pair.secret
+            state |= {"begun": asdict(self.begun), "secret": secret, "batch": self.batch}
+            state |= {"batches": tally.batches, "people": tally.people, "mark": tally.mark}
+            state |= {"seen": torch.from_numpy(seen.copy()), "total": as_tensor(tally.total)}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -174,11 +174,10 @@ class Party(ABC):
                 self.load_state_dict(state)
                 return Done(round=Public(ask.round, "the server's own number"))
             case Settle():
-                spends = {view: self.ledger.spend(against=view, run=self.run) for view in VIEWS}
-                uses = {
-                    view: {event_to_json(event): count for event, count in spend.items() if count}
-                    for view, spend in spends.items()
-                }
+                uses: dict[str, Value] = {}
+                for view in VIEWS:
+                    spend = self.ledger.spend(against=view, run=self.run)
+                    uses[view] = {event_to_json(event): count for event, count in spend.items() if count}
                 return Settled(spend=Public(uses, "prices: they follow from the settings and from what was asked"))
         return self.respond(ask)
 
@@ -251,13 +250,11 @@ def settled(
     """What the ledgers of the parties (of these, where named) say of this run, to an outsider and to anyone."""
     ask = Settle() if names is None else dict.fromkeys(names, Settle())
     replies = parties.ask(ask) if at_least is None else parties.ask(ask, at_least=at_least)
-    return {
-        name: {
-            view: {event_from_json(event): count for event, count in uses.items()}
-            for view, uses in reply.spend.value.items()
-        }
-        for name, reply in replies.items()
-    }
+
+    def read(uses: Mapping[str, int]) -> Spend:
+        return {event_from_json(event): count for event, count in uses.items()}
+
+    return {name: {view: read(uses) for view, uses in reply.spend.value.items()} for name, reply in replies.items()}
 
 
 def public_values(replies: Mapping[str, Reply]) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ without rounds is watched in two steps (`two_steps`): what is released, and what
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,12 @@ class Outcome:
     trained: "GeneratorParts | ClassifierParts"
     privacy: "PrivacyStatement"
     people: int
+
+
+def card_of(protocol: str, config: Any, rounds: int, ended: str, privacy: Any, **more: Any) -> dict[str, Any]:
+    """What every card says of a run, and what else is to be said."""
+    told = {"protocol": protocol, "config": asdict(config), "rounds": rounds, "ended": ended}
+    return {**told, **more, "privacy": privacy.to_dict()}
 
 
 def run_rounds(
@@ -88,19 +94,19 @@ class Present:
     states a price for it counts all that it was asked.
     """
 
-    def __init__(self, parties: Parties, at_least: int | None) -> None:
+    def __init__(self, parties: Parties, at_least: int | None, *, besides: str = "") -> None:
+        """`besides`: a party that is asked by itself."""
+        self.all = tuple(name for name in parties.names if name != besides)
         if at_least is not None:
             whole(at_least=at_least)
-            if at_least > len(parties.names):
-                raise ConfigError(
-                    f"at_least={at_least}, and there are {len(parties.names)} parties. Nothing was charged."
-                )
+            if at_least > len(self.all):
+                raise ConfigError(f"at_least={at_least}, and there are {len(self.all)} parties. Nothing was charged.")
         self.parties, self.at_least, self.round = parties, at_least, 0
         self.gone: dict[str, dict[str, Any]] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name for name in self.parties.names if name not in self.gone)
+        return tuple(name for name in self.all if name not in self.gone)
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         """Ask those still there; who is silent is gone. `at_least`: so many suffice this once, 0 at the end."""

@@ -20,7 +20,7 @@ from understudy.privacy.noise import Exponential, Rng, rounded_up
 from understudy.privacy.secure.counts import gram_matrix
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.joint.pricing import BlockSpec
-from understudy.protocols.joint.stage import Choice, Product, Shares, Stage, block_name
+from understudy.protocols.joint.stage import Choice, Multiplied, Product, Shares, block_name
 
 Edge = tuple[int, int]
 Choose = Callable[[Tensor, int], int]  # scores and their sensitivity → the place of the chosen one
@@ -186,7 +186,7 @@ def _choose(noise: float, rng: Rng, scores: Tensor, sensitivity: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Tables(Stage[Rows]):
+class Tables(Multiplied[Rows]):
     """Two-way tables of pairs of latent attributes, by the two holders that they are of.
     Guarantee: a person is in one cell of each table, so that a block of n tables moves by n in L1.
     """

@@ -106,14 +106,8 @@ class CriticRound:
         return FastRng(seed).normal(self.batch, self.network.latent, device=self.device)
 
     def step(self, real: Tensor, fake: Tensor, mix: Tensor, noise: Normals, mask: Tensor | None = None) -> None:
-        settings: dict[str, Any] = {
-            "clip_norm": self.clip_norm,
-            "noise_multiplier": self.noise_multiplier,
-            "expected_batch": self.batch,
-            "penalty": self.penalty,
-            "rng": noise,
-            "mask": mask,
-        }
+        settings: dict[str, Any] = {"clip_norm": self.clip_norm, "noise_multiplier": self.noise_multiplier}
+        settings |= {"expected_batch": self.batch, "penalty": self.penalty, "rng": noise, "mask": mask}
         if isinstance(self.critic, Critic):
             layers, slope = self.critic.layers, self.critic.slope
             pairs = private_critic_gradient(layers, real, fake, mix, slope=slope, **settings)

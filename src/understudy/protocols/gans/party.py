@@ -146,13 +146,11 @@ class GanParty(AlignedParty):
         people, budget, uses = self.aligned.rows, self.budget, self.uses()
         budget.warn_of_delta(self.name, people)
         if self.config.private:
-            self.noise_multiplier = calibrate(
-                lambda noise: (
-                    Counter({self.events(noise)[budget.against]: uses[budget.against]}) + Counter(self.paid_before())
-                ),
-                epsilon=budget.epsilon,
-                delta=budget.delta,
-            )
+
+            def spend(noise: float) -> Counter[DpEvent]:
+                return Counter({self.events(noise)[budget.against]: uses[budget.against]}) + Counter(self.paid_before())
+
+            self.noise_multiplier = calibrate(spend, epsilon=budget.epsilon, delta=budget.delta)
         price = self.price
         self.ledger.afford(price["outsider"], uses["outsider"], insider=price["anyone"], insider_count=uses["anyone"])
         self.begun = ask

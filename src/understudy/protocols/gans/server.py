@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.gradients.limits import WEIGHT, sound
 from understudy.protocols.core import Parties, Watcher, public_values, settled
 from understudy.protocols.core.alignment import align_people
-from understudy.protocols.core.loop import Checkpoint, Outcome, run_rounds
+from understudy.protocols.core.loop import Checkpoint, Outcome, card_of, run_rounds
 from understudy.protocols.gans.party import Begin, Settings, output_of
 
 
@@ -88,14 +87,9 @@ class Server:
     def statement(self) -> PrivacyStatement:
         """What was paid, by the ledgers' own word: a round that was paid for and then lost is in it."""
         spends = settled(self.parties)
-        return PrivacyStatement(
-            parties=tuple(
-                PartyPrivacy.stated(name, info, spends[name], rounds=max(1, self.done))
-                for name, info in self.begun.items()
-            ),
-            unguarded=self.unguarded,
-            common_steps=None if self.common is None else self.done * self.common,
-        )
+        stated = [PartyPrivacy.stated(n, info, spends[n], rounds=max(1, self.done)) for n, info in self.begun.items()]
+        common = None if self.common is None else self.done * self.common
+        return PrivacyStatement(parties=tuple(stated), unguarded=self.unguarded, common_steps=common)
 
     def _save(self) -> None:
         if self.store is None or not (self.done or self.held):
@@ -119,10 +113,7 @@ class Server:
         self._weights()
         privacy, people = self.statement(), next(iter(self.begun.values()))["people"]
         schema = side_by_side(self.schemas)
-        plain = {column: name for name, part in self.schemas.items() for column in part.names}
-        owners = getattr(schema, "owners", plain)
-        card = {
-            "protocol": self.config.protocol, "config": asdict(self.config), "rounds": self.done, "ended": ended,
-            "owners": owners, "people": people, "privacy": privacy.to_dict(),
-        }  # fmt: skip
+        owners = {column: name for name, part in self.schemas.items() for column in part.names}
+        owners = getattr(schema, "owners", owners)
+        card = card_of(self.config.protocol, self.config, self.done, ended, privacy, owners=owners, people=people)
         return Outcome(GeneratorParts(self.network.cpu().eval(), schema, card), privacy, people)

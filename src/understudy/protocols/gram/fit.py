@@ -180,14 +180,9 @@ def fitted(
     if study.grid.partition != "rows":
         first = study.grid.one_each(study.schemas)
         card["owners"] = {column: name for name, held in first.items() for column in held.names}
-    about = {
-        "adjacency": privacy.adjacency,
-        "epsilon": privacy.to_dict()["person"]["epsilon"]["outsider"],
-        "delta": privacy.delta,
-        "releases": measured.releases,
-        "partition": study.grid.partition,
-        "people": people,
-    }
+    epsilon = privacy.to_dict()["person"]["epsilon"]["outsider"]
+    about = {"adjacency": privacy.adjacency, "epsilon": epsilon, "delta": privacy.delta}
+    about |= {"releases": measured.releases, "partition": study.grid.partition, "people": people}
     sizes = torch.tensor(codec.sizes, dtype=torch.int32)
     release = Release.from_tensors(codec, measured.kept | {"sizes": sizes}, about)
     card["release"] = release.card

@@ -31,7 +31,7 @@ from understudy.privacy.secure.counts import gram_matrix, mirrored, one_hot, tri
 from understudy.privacy.secure.ring import Bits
 from understudy.protocols.gram.layout import Layout, Names, Place
 from understudy.protocols.joint.pricing import BlockSpec, Spread
-from understudy.protocols.joint.stage import Product, Shares, Stage, block_name
+from understudy.protocols.joint.stage import Multiplied, Product, Shares, Stage, block_name
 
 if TYPE_CHECKING:
     from understudy.data.table import Table
@@ -160,7 +160,7 @@ class Counts:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs(Stage[Rows]):
+class Pairs(Multiplied[Rows]):
     """Columns and pairs of columns that are `wanted` (m, m), and three-way `tables`. `again`: after all pairs were.
 
     A block holds its marked cells, row by row; within a group those of the upper triangle.

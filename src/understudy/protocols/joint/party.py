@@ -41,23 +41,11 @@ from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import KeyPair, blind, connect, fingerprint
 from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
 from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.joint.messages import (
-    MESSAGES,
-    Agree,
-    Agreed,
-    Begin,
-    Begun,
-    Propose,
-    Proposed,
-    Release,
-    Released,
-    Swap,
-    Swapped,
-)
+from understudy.protocols.joint import messages as said
 from understudy.protocols.joint.parts import counted_in_parts
 from understudy.protocols.joint.products import Chunk, Products, chunks_of, products_of
 from understudy.protocols.joint.session import Session, check_noise, refusing, told_alike, told_study
-from understudy.protocols.joint.stage import Choice, Holding, Stage, Study, Terms
+from understudy.protocols.joint.stage import Choice, Holding, Multiplied, Stage, Study, Terms
 
 if TYPE_CHECKING:
     from understudy.data.table import Table
@@ -66,7 +54,7 @@ if TYPE_CHECKING:
 class JointParty(Party):
     """One holder of rows of its own people. `agreed`: settings that it knows by itself, whatever a server says."""
 
-    messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, *MESSAGES)
+    messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, *said.MESSAGES)
     sure: ClassVar[float] = 0.99  # of what the run may cost: all of it is Gaussian noise, or pure
 
     def __init__(
@@ -82,7 +70,7 @@ class JointParty(Party):
 
     def forget(self) -> None:
         """Drop the session, if there is one."""
-        self.begun: Begin | None = None
+        self.begun: said.Begin | None = None
         self.pair: KeyPair | None = None
         self.agreement: Session | None = None
         self.needed: list[float] = []  # the noise that the budget needs in each release
@@ -97,19 +85,19 @@ class JointParty(Party):
     def respond(self, ask: Ask) -> Reply:
         session = self.agreement
         match ask:
-            case Begin():
+            case said.Begin():
                 return self._begin(ask)
-            case Agree() if self.pair is not None:
+            case said.Agree() if self.pair is not None:
                 # over rows who takes part may change before the first release
                 if session is None or not (self.split or session.released):
                     return self._agree(ask)
-            case Propose() if session is not None and ask.stage == session.due:
+            case said.Propose() if session is not None and ask.stage == session.due:
                 if session.due not in session.terms:
                     return self._propose(ask, session)
-            case Swap() if session is not None and (products := self._products(session)) is not None:
+            case said.Swap() if session is not None and (products := self._products(session)) is not None:
                 if not products.done and ask.chunk == products.swapped:
                     return self._swap(ask, session, products)
-            case Release() if session is not None and ask.stage == session.due:
+            case said.Release() if session is not None and ask.stage == session.due:
                 if (products := self._products(session)) is None or products.done:
                     return self._release(ask, session, products)
         raise self.unexpected(ask)
@@ -121,7 +109,7 @@ class JointParty(Party):
         """Whether columns are split: then holders have the same people, who are aligned."""
         return len(self.study.grid.groups) > 1
 
-    def _begin(self, ask: Begin) -> Begun:
+    def _begin(self, ask: said.Begin) -> said.Begun:
         self._take_up(ask)
         study, people = self.study, self._people
         if people is not None and people < 2:  # over rows their number is within ε: a refusal would tell it
@@ -135,7 +123,7 @@ class JointParty(Party):
         study.check_noise(self.needed, len(study.schemas))
         self.ledger.afford(ComposedDpEvent([*map(study.pricing.event, count(), self.needed)]))
         self.pair = KeyPair(self.rng.bytes(32) if self.rng.seeded else None)
-        return Begun(
+        return said.Begun(
             people=Public(people, "the size of the intersection, outside ε; over rows the number stays here"),
             needed=Public(self.needed, "by the budget, public settings, and how many people all share"),
             budget=Public(asdict(self.budget) if private else None, "the holder's own choice"),
@@ -143,20 +131,20 @@ class JointParty(Party):
             key=Public(self.pair.public, "a fresh public key"),
         )
 
-    def _take_up(self, ask: Begin) -> None:
+    def _take_up(self, ask: said.Begin) -> None:
         """Begin anew with this ask, if its settings and schemas are what the holder knows of them."""
         study = told_study(self.kind_of_study, ask, self.name, self.held.schema, self.agreed)
         self.forget()
         self.begun, self.study = ask, study
 
-    def _agree(self, ask: Agree) -> Agreed:
+    def _agree(self, ask: said.Agree) -> said.Agreed:
         self.agreement = self._open(ask)
-        return Agreed(
+        return said.Agreed(
             fingerprint=Public(fingerprint(ask.keys), "a hash of public keys"),
             outbox=Public(self.agreement.greet(), "a word about public keys, sealed"),
         )
 
-    def _open(self, ask: Agree) -> Session:
+    def _open(self, ask: said.Agree) -> Session:
         """Check what is to be agreed on, and derive a line to every other holder, under all that this one was told and
         what it has in common with that one.
         """
@@ -194,17 +182,18 @@ class JointParty(Party):
             session.begin(name, terms or {}, stage)
         return session.stages[name]
 
-    def _propose(self, ask: Propose, session: Session) -> Proposed:
+    def _propose(self, ask: said.Propose, session: Session) -> said.Proposed:
         """Tell the others what it will be of: a server that tells each something else gets nothing."""
         session.hear(ask)
         self._stage(session, ask.terms)
         told = session.say(session.about)
-        return Proposed(outbox=Public(told, "what the server chose, sealed; no row is in it"))
+        return said.Proposed(outbox=Public(told, "what the server chose, sealed; no row is in it"))
 
     def _products(self, session: Session) -> Products | None:
         """This side of the products for the stage that is due, if there are any."""
-        if session.products is None and (product := self._stage(session).product) is not None:
-            stage, rows = self._stage(session), self.rows
+        stage = self._stage(session)
+        if session.products is None and isinstance(stage, Multiplied) and (product := stage.product) is not None:
+            rows = self.rows
             session.products = products_of(
                 self.name, self.study.grid, session.agree, session.channels, product,
                 lambda start, stop: stage.vectors(rows, start, stop),
@@ -212,7 +201,7 @@ class JointParty(Party):
             )  # fmt: skip
         return session.products
 
-    def _swap(self, ask: Swap, session: Session, products: Products) -> Swapped:
+    def _swap(self, ask: said.Swap, session: Session, products: Products) -> said.Swapped:
         ask = session.hear(ask)
         if not products.swapped:
             peers = ", ".join(peer for peer in session.agree.keys if peer in products.factors)
@@ -227,7 +216,7 @@ class JointParty(Party):
 
     # The release
 
-    def _release(self, ask: Release, session: Session, products: Products | None) -> Released:
+    def _release(self, ask: said.Release, session: Session, products: Products | None) -> said.Released:
         """Charge, and only then count, add noise, and let it leave."""
         name, stage, about = session.due, self._stage(session), session.about
         number, noise, pricing = session.released, session.noise, self.study.pricing
@@ -240,7 +229,7 @@ class JointParty(Party):
         counted = counted_in_parts(self, session, stage)  # refused before anything is charged, or None
         receipt = self._pay(session)
         if isinstance(stage, Choice):
-            return Released(parts=Paid({"chosen": stage.choose(self.rows, noise, self.rng)}, receipt))
+            return said.Released(parts=Paid({"chosen": stage.choose(self.rows, noise, self.rng)}, receipt))
         own = self.study.grid.group_of(self.name)
         parts = (stage.count(self.rows) if counted is None else counted) | stage.across(session.shares)
         due = {key: block.shape for key, block in stage.blocks.items() if own in block.groups}
@@ -253,7 +242,7 @@ class JointParty(Party):
                 noisy = parts[key] + pricing.noise(block, sigmas[key], len(holders), self.rng)
                 lines = [session.channels[one] for one in holders if one != self.name]
                 released[key] = ring.signed(blind(ring.words(noisy), lines, ring, stream=place, about=about))
-        return Released(parts=Paid(released, receipt))
+        return said.Released(parts=Paid(released, receipt))
 
     def _pay(self, session: Session) -> Receipt:
         """Charge the release that is due, and end the session with the last one."""
@@ -318,10 +307,10 @@ class JointParty(Party):
         self.paid = {event_from_json(event): count for event, count in state.get("paid", {}).items()}
         if (begun := state.get("begun")) is None:
             return
-        self._take_up(Begin(**begun["ask"]))
+        self._take_up(said.Begin(**begun["ask"]))
         self.pair, self.needed = KeyPair(begun["secret"]), list(begun["needed"])
         if (held := state.get("agreement")) is not None:
-            self.agreement = session = self._open(Agree(**held["ask"]))
+            self.agreement = session = self._open(said.Agree(**held["ask"]))
             session.load_state_dict(held)
             if held["products"] is not None and (products := self._products(session)) is not None:
                 products.load_state_dict(held["products"])
@@ -330,7 +319,7 @@ class JointParty(Party):
 class AlignedJointParty(JointParty, AlignedParty):
     """The same where holders may have other columns of the same people: the schemas show it."""
 
-    messages: ClassVar[tuple[type[Message], ...]] = (*AlignedParty.messages, *MESSAGES, Swap, Swapped)
+    messages: ClassVar[tuple[type[Message], ...]] = (*AlignedParty.messages, *said.MESSAGES, said.Swap, said.Swapped)
 
     @staticmethod
     def _roster(study: type[Study[Any]], rows: Any) -> tuple[Any, ...]:

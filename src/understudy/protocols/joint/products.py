@@ -121,21 +121,15 @@ def products_of(
     ]
     chunks = [chunk for chunk in chunks if chunk[2]]
     told = cut_as(agree.bits, agree.chunk, agree.cells) + about
-    factors = {
-        peer: Factor(
-            ring,
-            mask_seed(agree.seeds[peer], agree.keys, told),
-            first=own < grid.group_of(peer),
-            width=product.widths[own],
-            peer_width=product.widths[grid.group_of(peer)],
-        )
-        for peer in agree.keys
-        if any(peer in peers for _, _, peers in chunks)
-    }
+    factors, width = dict[str, Factor](), product.widths.get(own, 0)
+    for peer in agree.keys:
+        if any(peer in peers for _, _, peers in chunks):
+            seed, theirs = mask_seed(agree.seeds[peer], agree.keys, told), grid.group_of(peer)
+            factors[peer] = Factor(ring, seed, first=own < theirs, width=width, peer_width=product.widths[theirs])
 
     def rows(start: int, stop: int) -> Any:
         if start == stop:
-            return np.zeros((0, product.widths.get(own, 0)), dtype=np.bool_)
+            return np.zeros((0, width), dtype=np.bool_)
         made = vectors(start, stop)
         return made if made.dtype == np.bool_ else ring.words(made)
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import VIEWS, Parties, Watcher, settled
 from understudy.protocols.core.forecast import Forecast
-from understudy.protocols.core.loop import Outcome, two_steps
+from understudy.protocols.core.loop import Outcome, card_of, two_steps
 from understudy.protocols.joint.found import Found, Record
 from understudy.protocols.joint.party import AlignedJointParty, JointParty
 from understudy.protocols.joint.products import DEALT
@@ -61,14 +61,11 @@ def forecast(
     study.check_noise(noise, len(schemas))
     spend = sum(map(pricing.spend, range(len(noise)), noise), Counter[DpEvent]())
     once = study.grid.partition != "rows" or pricing.moves > 1
+    pays = "this once, for all holders together" if once else "at the holder who has them"
     made = Forecast(
-        protocol=study.family,
-        cut=study.grid.partition,
-        budgets=budgets,
-        price={name: epsilon(spend, budget.delta) for name, budget in budgets.items()},
-        person=f"A person pays {'this once, for all holders together' if once else 'at the holder who has them'}.",
-        people=people,
-    )
+        protocol=study.family, cut=study.grid.partition, budgets=budgets, people=people,
+        price={name: epsilon(spend, budget.delta) for name, budget in budgets.items()}, person=f"A person pays {pays}.",
+    )  # fmt: skip
     made = replace(made, **study.foreseen(Found(study, Record({name: {} for name in schemas}, noise)), made))
     warnings = [] if any(noise) else ["private = false: no noise at all. Only a rehearsal on public rows may do that."]
     for name, budget in budgets.items():
@@ -96,17 +93,9 @@ def train(
     look(1)
     parts, people = study.fit(found, privacy, lambda *_: look(1), **more)
     look(2)
-    card = {
-        "protocol": study.family,
-        "config": asdict(config),
-        "partition": study.grid.partition,
-        "rounds": record.made,
-        "ended": _ended(found),
-        "left_out": [name for name in parties.names if name not in record.begun],
-        "people": people,
-        "noise": {name: found.noise(name) for name in found},
-        "privacy": privacy.to_dict(),
-    }
+    told = {"partition": study.grid.partition, "people": people, "noise": {name: found.noise(name) for name in found}}
+    away = [name for name in parties.names if name not in record.begun]
+    card = card_of(study.family, config, record.made, _ended(found), privacy, left_out=away, **told)
     return Outcome(replace(parts, card=card | dict(parts.card)), privacy, people)
 
 
@@ -120,17 +109,14 @@ def statement(found: Found, parties: Parties) -> PrivacyStatement:
     paid, gone = settled(parties, there, at_least=at_least), dict.fromkeys(VIEWS, sum(spends, Counter()))
     split, moves = len(study.grid.groups) > 1, study.pricing.moves
     outside = {"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[study.grid.partition]
-    return PrivacyStatement(
-        parties=tuple(
-            PartyPrivacy.stated(name, info, paid.get(name, gone), rounds=max(1, releases), each=tuple(spends))
-            for name, info in record.begun.items()
-        ),
-        same_people=split,
-        most_holders=moves,
-        one_release=split or moves > 1,
-        outside=outside + _missing(found),
-        unguarded=DEALT if split else (),
+    parts = tuple(
+        PartyPrivacy.stated(name, info, paid.get(name, gone), rounds=max(1, releases), each=tuple(spends))
+        for name, info in record.begun.items()
     )
+    return PrivacyStatement(
+        parties=parts, same_people=split, most_holders=moves, one_release=split or moves > 1,
+        outside=outside + _missing(found), unguarded=DEALT if split else (),
+    )  # fmt: skip
 
 
 def _ended(found: Found) -> str:

@@ -54,11 +54,8 @@ def measure(
         secret = store.secret(resume=resume) if store is not None and split else os.urandom(32)
     server = _Server(study, parties, chunk, secret)
     if saved is None:
-        begin = Begin(
-            family=study.family,
-            config=config,
-            schemas={name: schema.to_dict() for name, schema in study.schemas.items()},
-        )
+        schemas = {name: schema.to_dict() for name, schema in study.schemas.items()}
+        begin = Begin(family=study.family, config=config, schemas=schemas)
         record = server.over_columns(begin) if split else server.over_rows(begin, at_least)
     else:
         record = Record(**saved)
@@ -126,15 +123,9 @@ class _Server:
     def _agreements(self, record: Record) -> dict[str, Agree]:
         cells, keys = record.shared, {name: info["key"] for name, info in record.begun.items()}
         bits = self.study.ring(record.people, record.noise).bits
+        same: dict[str, Any] = {"keys": keys, "noise": record.noise, "bits": bits, "chunk": self.chunk}
         return {
-            name: Agree(
-                keys=keys,
-                noise=record.noise,
-                bits=bits,
-                chunk=self.chunk,
-                seeds=seeds_for(name, cells, keys, self.secret),
-                cells=cells_of(name, cells),
-            )
+            name: Agree(**same, seeds=seeds_for(name, cells, keys, self.secret), cells=cells_of(name, cells))
             for name in record.begun
         }
 

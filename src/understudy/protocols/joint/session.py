@@ -170,16 +170,14 @@ class Session:
         self.terms[name], self.stages[name] = terms, stage
 
     def state_dict(self) -> dict[str, Any]:
-        products = self.products
+        shares = {name: [[*groups, own] for groups, own in held.items()] for name, held in self.shares.items()}
         return {
             "ask": asdict(self.agree),
             "released": self.released,
             "word": self.word,
             "stages": [[name, terms] for name, terms in self.terms.items()],
-            "products": None if products is None else products.state_dict(),
-            "shares": {
-                name: [[*groups, share] for groups, share in shares.items()] for name, shares in self.shares.items()
-            },
+            "products": None if self.products is None else self.products.state_dict(),
+            "shares": shares,
             "channels": {peer: line.state_dict() for peer, line in self.channels.items()},
         }
 

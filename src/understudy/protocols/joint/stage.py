@@ -70,10 +70,6 @@ class Stage(ABC, Generic[R]):
     def count(self, rows: R) -> dict[str, Tensor]:
         """This holder's sums, int64, of every block that its group is in alone. Sums of parts of the rows add up."""
 
-    def vectors(self, rows: R, start: int, stop: int) -> NDArray[Any]:
-        """Of these people, in the common order, the vectors of the product: whole numbers, or 0/1 as booleans."""
-        raise NotImplementedError
-
     def across(self, shares: Shares) -> dict[str, Tensor]:
         """This holder's parts of the blocks of two groups, from its shares of products: Σ v_g v_hᵀ, g below h.
 
@@ -85,6 +81,14 @@ class Stage(ABC, Generic[R]):
     @abstractmethod
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Any:
         """What was released, in units of its own. `noise`: the deviation in each block, beside a diagonal."""
+
+
+class Multiplied(Stage[R]):
+    """A stage for which holders of the same people multiply, where its `product` says so."""
+
+    @abstractmethod
+    def vectors(self, rows: R, start: int, stop: int) -> NDArray[Any]:
+        """Of these people, in the common order, the vectors of the product: whole numbers, or 0/1 as booleans."""
 
 
 class Choice(Stage[R]):

@@ -26,7 +26,7 @@ from understudy.privacy.accounts.accounting import PureDp, Spend
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import VIEWS, Opening, Parties, Party, Watcher, public_values, settled
 from understudy.protocols.core.common_rule import all_alike
-from understudy.protocols.core.loop import Checkpoint, Outcome, Present, remarks, run_rounds
+from understudy.protocols.core.loop import Checkpoint, Outcome, Present, card_of, remarks, run_rounds
 from understudy.protocols.people.host import ADJACENCY, OUTSIDE, Call, HostParty, Reported, left_out
 from understudy.protocols.protocol import Protocol
 
@@ -140,35 +140,21 @@ class Run(ABC):
 
     def statement(self, spends: Mapping[str, Spend]) -> PrivacyStatement:
         gone = {name: note for name, note in self.parties.gone.items() if name in self.begun}
+        parts = []
+        for name, info in self.begun.items():
+            own, rounds = dict.fromkeys(VIEWS, spends[name]), self.rounds_of(name, spends[name])
+            parts.append(PartyPrivacy.stated(name, info, own, rounds=rounds))
         return PrivacyStatement(
-            parties=tuple(
-                PartyPrivacy.stated(name, info, dict.fromkeys(VIEWS, own), rounds=self.rounds_of(name, own))
-                for name, info in self.begun.items()
-                for own in [spends[name]]
-            ),
-            same_people=False,
-            most_holders=self.config.most_holders,
-            adjacency=self.adjacency,
-            local=self.local,
-            outside=OUTSIDE + remarks(gone),
-            unguarded=self.unguarded,
-        )
+            parties=tuple(parts), same_people=False, most_holders=self.config.most_holders,
+            adjacency=self.adjacency, local=self.local, outside=OUTSIDE + remarks(gone), unguarded=self.unguarded,
+        )  # fmt: skip
 
     def rounds_of(self, name: str, spend: Spend) -> int:
         return max(1, *spend.values()) if spend else 1
 
     def card(self, privacy: PrivacyStatement) -> dict[str, Any]:
-        return {
-            "protocol": self.protocol,
-            "config": asdict(self.config),
-            "rounds": self.done,
-            "ended": self.ended,
-            "gone": self.parties.gone,
-            "people": sum(self.hosted.values()),
-            "left_out": left_out(self.begun),
-            **self.card_extra(),
-            "privacy": privacy.to_dict(),
-        }
+        told = {"gone": self.parties.gone, "people": sum(self.hosted.values()), "left_out": left_out(self.begun)}
+        return card_of(self.protocol, self.config, self.done, self.ended, privacy, **told | self.card_extra())
 
 
 class TableOpening(Opening):

@@ -29,7 +29,7 @@ from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import Parties, Progress, Watcher, public_values, settled
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.common_rule import all_alike, common_features
-from understudy.protocols.core.loop import Checkpoint, Outcome, Present
+from understudy.protocols.core.loop import Checkpoint, Outcome, Present, card_of
 from understudy.protocols.protocol import Protocol
 from understudy.protocols.sgde.kinds import image_schema, pooled
 from understudy.protocols.sgde.offer import NETWORKS, Requirements, pushed_offers, unpack_offer
@@ -114,21 +114,12 @@ def train(
     taken = choose(config, offers, without)
     privacy = _statement(state, present, config)
     look(3)
-    card = {
-        "protocol": "sgde",
-        "config": asdict(config),
-        "requirements": requirements.to_dict(),
-        "rounds": 1,
-        "ended": "after the one push",
-        "gone": present.gone,
-        "offers": [
-            {"silo": one.silo, "label": one.label, "epsilon": offer.card["epsilon"], "delta": offer.card["delta"],
-             "agreement": one.agreement, "looks_like": one.looks_like, "flagged": one.flagged,
-             "taken": place in taken}
-            for place, (one, offer) in enumerate(zip(judged, offers, strict=True))
-        ],
-        "privacy": privacy.to_dict(),
-    }  # fmt: skip
+    said = [
+        vars(one) | {key: offer.card[key] for key in ("epsilon", "delta")} | {"taken": place in taken}
+        for place, (one, offer) in enumerate(zip(judged, offers, strict=True))
+    ]
+    told = {"requirements": requirements.to_dict(), "gone": present.gone, "offers": said}
+    card = card_of("sgde", config, 1, "after the one push", privacy, **told)
     generator = pool([offers[place] for place in taken], requirements, card)
     return PoolOutcome(generator, privacy, config.rows, tuple(offers), tuple(judged))
 
@@ -208,15 +199,11 @@ def _statement(state: Mapping[str, Any], parties: Present, config: Config) -> Pr
             price = "no guarantee" if epsilon is None else f"ε={shown(epsilon)} at δ={delta:g}"
             when = f"after it had pushed, and its offers state {price}"
         remarks.append(f"what {name} has charged: it went away {when}")
+    parts = (PartyPrivacy.stated(name, info, spends[name]) for name, info in subscribed.items() if name in spends)
     return PrivacyStatement(
-        parties=tuple(
-            PartyPrivacy.stated(name, info, spends[name]) for name, info in subscribed.items() if name in spends
-        ),
-        same_people=False,
-        most_holders=config.most_holders,
-        outside=(*OUTSIDE, *remarks),
+        parties=tuple(parts), same_people=False, most_holders=config.most_holders, outside=(*OUTSIDE, *remarks),
         unguarded=() if config.private else BARE,
-    )
+    )  # fmt: skip
 
 
 PROTOCOL = Protocol(

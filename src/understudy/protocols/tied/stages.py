@@ -29,7 +29,7 @@ from understudy.privacy.secure import moments
 from understudy.privacy.secure.counts import gram_matrix, one_hot
 from understudy.privacy.secure.moments import triangle
 from understudy.protocols.joint.pricing import BlockSpec
-from understudy.protocols.joint.stage import Product, Stage, block_name
+from understudy.protocols.joint.stage import Multiplied, Product, Stage, block_name
 from understudy.protocols.moments.stages import First, Rows, Sums, turned
 
 
@@ -155,7 +155,7 @@ class Alone(Stage[People]):
 
 
 @dataclass(frozen=True, eq=False)
-class Joint(Stage[People]):
+class Joint(Multiplied[People]):
     """All second moments: triangles within a holder, and every cell of the products of two."""
 
     widths: Mapping[int, int]
@@ -197,7 +197,7 @@ class Joint(Stage[People]):
 
 
 @dataclass(frozen=True, eq=False)
-class Classes(Stage[People]):
+class Classes(Multiplied[People]):
     """Of every array the second moments of every class, in a subspace: products of triangles with one-hot classes."""
 
     label: "Label"

@@ -56,7 +56,7 @@ def fitted_ties(schema: VisitSchema | SeveralVisits, part: VisitSchema) -> Visit
     return VisitTies(both=ties_among((*people, *events)), people=ties_among(declared), events=ties_among(events))
 
 
-def check_fit(study: Any) -> VisitSchema | SeveralVisits:
+def check_fit(study: Any) -> Any:
     """The schema with all rules, unless the fit would refuse it: too few states, or too much memory."""
     config = study.config
     schema: VisitSchema | SeveralVisits = with_rules(study.schema, config.rules)

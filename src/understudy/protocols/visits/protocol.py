@@ -47,7 +47,7 @@ from understudy.protocols.core.settings import RULES
 from understudy.protocols.joint import run
 from understudy.protocols.joint.found import Found
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
-from understudy.protocols.joint.stage import Holding, Product, Stage, Study, Terms, block_name, expect
+from understudy.protocols.joint.stage import Holding, Multiplied, Product, Stage, Study, Terms, block_name, expect
 from understudy.protocols.visits.columns import Split, grid_of, together
 from understudy.protocols.visits.fine import Bought, FineCells, Rows, bought_columns, on_cuts, on_levels
 
@@ -77,7 +77,7 @@ class Config(usual.OverRows, usual.OverColumns):
 
 
 @dataclass(frozen=True)
-class Tables(Stage[Rows]):
+class Tables(Multiplied[Rows]):
     """All tables, in parts of a `unit`; where columns are split, those of every group and of every two.
 
     Guarantee: a person's cells in a table are no less than 0 and add up to its unit at most; so the squares of all of

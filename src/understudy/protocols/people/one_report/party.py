@@ -285,17 +285,10 @@ class CollectingReports(PassingOn, OneReportParty):
         return Reported(reports=Paid(sent, receipt))
 
     def _ticket(self, ask: Round) -> dict[str, Any]:
-        return {
-            "run": self.run,
-            "round": ask.round,
-            "config": self.opened_by.config,
-            "schema": self.opened_by.schema,
-            "sizes": list(self.levels),
-            "groups": ask.groups.tolist(),
-            "columns": ask.columns,
-            "listed": [listed.tolist() for listed in ask.listed],
-            "weights": torch.bincount(ask.which, minlength=len(ask.columns)).tolist(),
-        }
+        told = {"run": self.run, "round": ask.round, "config": self.opened_by.config, "schema": self.opened_by.schema}
+        weights = torch.bincount(ask.which, minlength=len(ask.columns)).tolist()
+        cells = {"groups": ask.groups.tolist(), "columns": ask.columns, "listed": [one.tolist() for one in ask.listed]}
+        return {**told, "sizes": list(self.levels), **cells, "weights": weights}
 
 
 def context_of(ticket: Mapping[str, Any]) -> bytes:

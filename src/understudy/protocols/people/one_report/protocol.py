@@ -32,17 +32,10 @@ from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.naming import MOST_CELLS, SubsetSelection
 from understudy.protocols.core import Parties
+from understudy.protocols.people.one_report import party
 from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_ways
 from understudy.protocols.people.one_report.given_target import fit_given_target
-from understudy.protocols.people.one_report.party import (
-    Begin,
-    CollectingReports,
-    Config,
-    OneReportParty,
-    Round,
-    as_sent,
-    lengths,
-)
+from understudy.protocols.people.one_report.party import CollectingReports, Config, OneReportParty, Round
 from understudy.protocols.people.one_report.plan import Asking, Plan, first_round, second_round
 from understudy.protocols.people.run import TwoRounds
 
@@ -61,7 +54,7 @@ def build_party(name: str, table: Table | NoRows, ledger: Ledger, **more: Any) -
 
 
 class _Run(TwoRounds):
-    protocol, begin = "one-report", Begin
+    protocol, begin = "one-report", party.Begin
     config: Config
 
     def __init__(self, config: Config, parties: Parties, schemas: Mapping[str, Schema]) -> None:
@@ -83,7 +76,7 @@ class _Run(TwoRounds):
     def asks(self, round: int) -> dict[str, Round]:
         stage, part, asked = self.turn(round)
         asking = self._asking(stage)
-        sent, asks = as_sent(asking.groups, asking.sets), {}
+        sent, asks = party.as_sent(asking.groups, asking.sets), {}
         for number, (name, who) in enumerate(self.who.items()):
             dealt = asking.deal(len(who[stage]), np.random.default_rng((self.config.seed, 1, stage, number)))
             if name in asked:
@@ -136,12 +129,8 @@ class _Run(TwoRounds):
     def card_extra(self) -> dict[str, Any]:
         reports = sum(heard.reports for heard in self.all_heard)
         weights = [heard.mechanism.most_weight for heard in self.all_heard if heard.reports]
-        return {
-            "plan": asdict(self.plan),
-            **self.counted(reports, sum(self.refused.values())),
-            "sets": len(self.all_heard),
-            "a liar moves a count by at most": max(weights, default=0.0),
-        }
+        told = {"plan": asdict(self.plan), **self.counted(reports, sum(self.refused.values()))}
+        return {**told, "sets": len(self.all_heard), "a liar moves a count by at most": max(weights, default=0.0)}
 
 
 def in_order(schema: Schema) -> list[int]:
@@ -152,7 +141,7 @@ def _read(sent: Tensor, which: Tensor, mechanisms: list[SubsetSelection], named:
     """Put a reply's reports to those of their sets. How many were refused: all, where the length is not theirs."""
     if bool(((which < 0) | (which >= len(mechanisms))).any()):
         return len(which)
-    long = lengths(which, mechanisms)
+    long = party.lengths(which, mechanisms)
     if len(sent) != int(long.sum()):
         return len(which)
     ends, refused = long.cumsum(0), 0
