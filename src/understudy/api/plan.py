@@ -53,13 +53,9 @@ def plan(protocol: str, schemas: Schemas, *, budget: Budgets, people: int | None
 
 def plan_file(file: RunFile, *, people: int | None = None) -> Forecast:
     """The plan of a run file; `people` in place of the one that it states."""
-    return plan(
-        file.protocol,
-        {name: file.path(section.schema) for name, section in file.parties.items()},
-        budget={name: section.budget() for name, section in file.parties.items()},
-        people=file.people if people is None else people,
-        **dict(file.settings),
-    )
+    schemas = {name: file.path(section.schema) for name, section in file.parties.items()}
+    each = {name: section.budget() for name, section in file.parties.items()}
+    return plan(file.protocol, schemas, budget=each, people=people or file.people, **dict(file.settings))
 
 
 def _usual(

@@ -163,13 +163,9 @@ def _say_expected(config: gram.Config, schema: Schema, budget: Budget) -> bool:
 
 def _say_left_out(columns: Sequence[str]) -> None:
     """A UtilityWarning that names columns of which nothing could be bought, where there are any."""
+    said = f"left out, as too few people share a value of them: {', '.join(columns)}. More people or a larger ε would"
     if columns:
-        warnings.warn(
-            f"left out, as too few people share a value of them: {', '.join(columns)}. More people or a larger ε would "
-            "keep them, or a schema that declares them.",
-            UtilityWarning,
-            stacklevel=3,
-        )
+        warnings.warn(f"{said} keep them, or a schema that declares them.", UtilityWarning, stacklevel=3)
 
 
 def _book(path: Path, name: str, whole: Budget, lifetime: float | None) -> Ledger:

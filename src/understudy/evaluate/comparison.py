@@ -274,7 +274,7 @@ def column_shares(
     found = []
     for j, column in enumerate(schema.columns):
         fake, *true = (np.bincount(codes[:, j], minlength=column.size) / len(codes) for codes in tables)
-        figure, own = ((known or {}).get(column.name) for known in (figures, numbers))
+        figure, own = (figures or {}).get(column.name), (numbers or {}).get(column.name)
         whose, held = (owners or {}).get(column.name), true[0] if true else None
         found.append(Shares(column=column, owner=whose, synthetic=fake, real=held, figure=figure, numbers=own))
     return tuple(found)

@@ -322,16 +322,11 @@ def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | s
     if len(frames) == 1 and not by_row:
         (party,) = frames
         notes.append(f"All {len(joint):,} rows of {party} are compared; those whom no other party holds took no part.")
-    outsiders = [
-        Outsiders(
-            inside=joint[list(first[label].names)],
-            outside=frame.loc[frame.index.difference(joint.index)],
-            schema=first[label],
-            label=label,
-        )
-        for label, frame in frames.items()
-    ]
-    apart = tuple(group for group in outsiders if len(group.outside))
+    apart: tuple[Outsiders, ...] = ()
+    for label, frame in frames.items():
+        if len(others := frame.loc[frame.index.difference(joint.index)]):
+            inside = joint[list(first[label].names)]
+            apart += (Outsiders(inside=inside, outside=others, schema=first[label], label=label),)
     notes += [
         f"In attacks on the columns of {group.label}, the {len(group.outside):,} people whom it holds and another "
         "party does not hold are used as people who took no part."

@@ -9,6 +9,7 @@ stands; what does not apply says why; what only people can answer is blank. None
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from understudy.evidence.facts import BLANK, Facts
@@ -26,7 +27,7 @@ class Answer:
     list: str
     question: str
     answer: str
-    source: str
+    source: str = "privacy.json"
 
     @property
     def open(self) -> bool:
@@ -41,26 +42,17 @@ def checklists(facts: Facts) -> list[Answer]:
 
 
 def _nist(facts: Facts) -> Iterator[Answer]:
-    stated, person = facts.statement, facts.statement["person"]
-
-    def item(question: str, answer: str, source: str = "privacy.json") -> Answer:
-        return Answer(NIST, question, answer, source)
-
+    stated, person, item = facts.statement, facts.statement["person"], partial(Answer, NIST)
+    together = "The holders have the same people, so their prices are composed."
+    if person["one_release"]:
+        together = "The holders' charges are for one joint release, which a person pays once."
+    elif not person["same_people"]:
+        together = f"A person is with at most {person['most_holders']} of the holders."
     yield item("What is one unit of privacy?", f"Two worlds differ in this: {stated['adjacency']}.")
     yield item("How large are ε and δ, and against whom?", "; ".join(facts.against()) + ".")
     yield item("What do they mean to one person?", facts.guesses)
     yield item("Which variant of differential privacy is it?", "Pure." if facts.pure else "Approximate: ε and δ.")
-    yield item(
-        "How are several uses of the same rows composed?",
-        f"By {stated['accountant']}. "
-        + (
-            "The holders' charges are for one joint release, which a person pays once."
-            if person["one_release"]
-            else "The holders have the same people, so their prices are composed."
-            if person["same_people"]
-            else f"A person is with at most {person['most_holders']} of the holders."
-        ),
-    )
+    yield item("How are several uses of the same rows composed?", f"By {stated['accountant']}. {together}")
     yield item(
         "What did each holder release, under which noise?",
         "\n".join(facts.mechanisms),
@@ -88,13 +80,9 @@ def _nist(facts: Facts) -> Iterator[Answer]:
         f"From {', '.join(facts.holders)} by way of the server of the run, and nowhere else.",
         "docs/threat_model.md",
     )
-    yield item(
-        "Are floating point and the source of noise safe?",
-        f"{_whole(facts)} The generator is cryptographic: "
-        + ", ".join(sorted({party["noise"] for party in stated["parties"]}))
-        + ".",
-        "docs/sharp_edges.md; tests/privacy",
-    )
+    noises = ", ".join(sorted({party["noise"] for party in stated["parties"]}))
+    drawn = f"{_whole(facts)} The generator is cryptographic: {noises}."
+    yield item("Are floating point and the source of noise safe?", drawn, "docs/sharp_edges.md; tests/privacy")
     yield item(
         "Which side channels remain?", "Sizes and times of messages, and how long a run takes.", "docs/threat_model.md"
     )
@@ -112,9 +100,7 @@ def _nist(facts: Facts) -> Iterator[Answer]:
 
 
 def _europe(facts: Facts) -> Iterator[Answer]:
-    def item(question: str, answer: str, source: str = "privacy.json") -> Answer:
-        return Answer(EUROPE, question, answer, source)
-
+    item = partial(Answer, EUROPE)
     bound = (
         f"{facts.guesses} That holds against any attack and any other knowledge, for those named in the first list; "
         "attacks that were tried can only show less"

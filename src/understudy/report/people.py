@@ -71,16 +71,10 @@ def all_people(
         raise ConfigError("no holder's events can be read here.")
     if len(visits) == len(sources) and all(own.names == schema.names for own in visits.values()):
         held = [visit_tables(source, schema) for source in sources.values()]
-        return {
-            part: pd.concat(
-                [
-                    own[part].assign(**{schema.person: f"{place} " + own[part][schema.person].astype(str)})
-                    for place, own in enumerate(held)
-                ],
-                ignore_index=True,
-            )
-            for part in held[0]
-        }
+        for place, own in enumerate(held):
+            for part, rows in own.items():
+                own[part] = rows.assign(**{schema.person: f"{place} " + rows[schema.person].astype(str)})
+        return {part: pd.concat([own[part] for own in held], ignore_index=True) for part in held[0]}
     if set(schema.names) != {column for one in schemas.values() for column in one.names}:
         raise ConfigError("the holders whose tables can be read here do not have all columns of the run.")
     return _of_all_holders(sources, schemas, schema)

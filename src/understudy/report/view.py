@@ -51,15 +51,10 @@ def attacks(results: Sequence[Attack]) -> Iterator[dict[str, Any]]:
     for attack in results:
         name, asks = words.attack_name(attack.what)
         rows = [(words.MEASURES.get(m.name, m.name), plots.rates(m), m) for m in attack.measures]
-        yield {
-            "name": name,
-            "kind": words.ATTACKS.get(attack.what.measure, (attack.name, ""))[0],
-            "asks": asks,
-            "reason": attack.reason,
-            "note": attack.note,
-            "measures": rows,
-            "leading": [row for i, row in enumerate(rows) if i == 0 or row[2].name == "copies" or row[2].leaks],
-        }
+        leading = [row for i, row in enumerate(rows) if i == 0 or row[2].name == "copies" or row[2].leaks]
+        kind = words.ATTACKS.get(attack.what.measure, (attack.name, ""))[0]
+        told = {"name": name, "kind": kind, "asks": asks, "reason": attack.reason, "note": attack.note}
+        yield told | {"measures": rows, "leading": leading}
 
 
 def closeness(groups: Mapping[str, Sequence[Figure]]) -> list[tuple[str, str, str, str, bool]]:

@@ -67,16 +67,11 @@ class Transcript:
         first = {} if privacy is None or not privacy.rehearsal else {"rehearsal": privacy.rehearsal}
         parties = {} if privacy is None else {party.name: party for party in privacy.parties}
         told = ("meaning", "count", "down_bytes", "up_bytes", "paid")
-        return [
-            {
-                **first,
-                "party": party,
-                "ask": kind,
-                **{name: getattr(line, name) for name in told},
-                **({"epsilon": line.price(parties[party])} if party in parties else {}),
-            }
-            for (party, kind), line in self.lines.items()
-        ]
+        rows = []
+        for (party, kind), line in self.lines.items():
+            price = {"epsilon": line.price(parties[party])} if party in parties else {}
+            rows.append({**first, "party": party, "ask": kind, **{name: getattr(line, name) for name in told}, **price})
+        return rows
 
 
 class LocalParties:

@@ -56,12 +56,8 @@ class View:
         """Bound ε by the scores with the person, and without."""
         errors = separate(*scores, confidence=confidence)
         extreme = separate(*scores, aim=plain(delta), confidence=confidence)
-        return cls(
-            adversary=adversary,
-            observed=explained(errors, claimed, delta),
-            any_noise=extreme.epsilon(delta),
-            errors=errors,
-        )
+        least, other = explained(errors, claimed, delta), extreme.epsilon(delta)
+        return cls(adversary=adversary, observed=least, any_noise=other, errors=errors)
 
     def to_dict(self) -> dict[str, Any]:
         return vars(self) | {"observed": _finite(self.observed), "errors": self.errors.to_dict()}

@@ -131,12 +131,9 @@ async def push(request: Request, exchange: The, caller: By, pool: Name, digest: 
 def pull(exchange: The, caller: By, pool: Name, digest: Digest) -> FileResponse:
     """The file of one generator."""
     offer = exchange.pull(caller, pool, digest)
-    return FileResponse(
-        exchange.store.path(digest),
-        media_type="application/octet-stream",
-        filename=f"{pool}-{offer.silo}-{digest[:12]}{SUFFIX}",
-        headers={"Cache-Control": "private, immutable, max-age=31536000"},
-    )
+    name, kept = f"{pool}-{offer.silo}-{digest[:12]}{SUFFIX}", {"Cache-Control": "private, immutable, max-age=31536000"}
+    path = exchange.store.path(digest)
+    return FileResponse(path, media_type="application/octet-stream", filename=name, headers=kept)
 
 
 @api.delete("/pools/{pool}/offers/{digest}", status_code=204, responses=refusals(410))
@@ -249,12 +246,8 @@ def _standing(exchange: Exchange, caller: Caller, pool: str) -> dict[str, int] |
     if not caller.admin and all(member.silo != caller.silo for member in exchange.members(caller, pool)):
         return None
     offers = exchange.offers(caller, pool)
-    return {
-        "offers": len(offers),
-        "silos": len({offer.silo for offer in offers}),
-        "classes": len({offer.label for offer in offers} - {EVERY}),
-        "every": any(offer.label == EVERY for offer in offers),
-    }
+    silos, labels = ({getattr(offer, part) for offer in offers} for part in ("silo", "label"))
+    return {"offers": len(offers), "silos": len(silos), "classes": len(labels - {EVERY}), "every": EVERY in labels}
 
 
 def _coverage(offers: Sequence[OfferWhole], labels: Sequence[str]) -> dict[str, dict[str, list[OfferWhole]]]:
