@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from understudy.answers import rules as ruled
-from understudy.answers.rules import check_rules, each_keeps
+from understudy.answers.rules import all_keep, check_rules
 from understudy.data.column import Column
 from understudy.data.conditions import parse
 from understudy.data.encoding.codec import Codec
@@ -57,7 +57,7 @@ def test_rules_pass_where_some_row_keeps_them_and_meets_each_when() -> None:
             for _ in range(rng.randint(1, 4))
         ]
         schema = Schema(columns=COLUMNS, rules=tuple(Rule.from_dict(rule) for rule in rules))
-        kept = each_keeps(schema, rows)
+        kept = all_keep(schema, rows, together=False)
         whens = [Rule(always=rule["when"]) for rule in rules if "when" in rule]
         declared = {column.name: column for column in COLUMNS}
         right = kept.any() and all((kept & when.rows_that_keep(rows, declared)).any() for when in whens)

@@ -163,9 +163,8 @@ class Answers:
         named = map(self.levels.labels, places)
         axes = [pd.Series(labels, dtype="object" if None in labels else None) for labels in named]
         cells = np.unravel_index(np.arange(share.numel()), share.shape)
-        frame = pd.DataFrame(
-            {name: axis.take(cell).reset_index(drop=True) for name, axis, cell in zip(names, axes, cells, strict=True)}
-        )
+        taken = [axis.take(cell).reset_index(drop=True) for axis, cell in zip(axes, cells, strict=True)]
+        frame = pd.DataFrame(dict(zip(names, taken, strict=True)))
         frame["share"] = share.flatten().numpy()
         if beside is not None:
             rows = beside.people * said.get("probability", 1.0)

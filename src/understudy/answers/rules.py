@@ -76,21 +76,13 @@ def with_rules(schema: AnySchema, more: Iterable[Any] = ()) -> AnySchema:
     return ruled
 
 
-def each_keeps(schema: Schema, frame: pd.DataFrame) -> NDArray[np.bool_]:
-    """Which rows, each by itself, keep all rules."""
-    declared = {column.name: column for column in schema.columns}
-    kept = np.ones(len(frame), dtype=np.bool_)
-    for rule in schema.rules:
-        if rule.condition is not None:
+def all_keep(schema: Schema, frame: pd.DataFrame, *, together: bool = True) -> NDArray[np.bool_]:
+    """Which rows keep all rules; of rows that may not be alike the first, if they are looked at `together`."""
+    declared, kept = {column.name: column for column in schema.columns}, np.ones(len(frame), dtype=np.bool_)
+    for rule in sorted(schema.rules, key=lambda rule: bool(rule.unique)):
+        if not rule.unique:
             kept &= rule.rows_that_keep(frame, declared)
-    return kept
-
-
-def all_keep(schema: Schema, frame: pd.DataFrame) -> NDArray[np.bool_]:
-    """Which rows keep all rules; of rows that may not be alike the first."""
-    declared, kept = {column.name: column for column in schema.columns}, each_keeps(schema, frame)
-    for rule in schema.rules:
-        if rule.unique:
+        elif together:
             kept[kept] = rule.rows_that_keep(frame[kept], declared)
     return kept
 
@@ -122,7 +114,7 @@ def refilled(
 ) -> pd.DataFrame:
     """Rows that were filled, those that break a rule filled `again`; in vain → ConfigError, unless it `must` not be."""
     for _ in range(_TRIES):
-        wrong = np.flatnonzero(~each_keeps(schema, filled))
+        wrong = np.flatnonzero(~all_keep(schema, filled, together=False))
         if not len(wrong):
             return filled
         other, changed = again(wrong), filled.copy()

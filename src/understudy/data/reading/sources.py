@@ -62,9 +62,7 @@ class TableSource:
         require_no_secret(self.table)
         if not is_url(self.table):
             if self.query is not None or self.password is not None:
-                raise ConfigError(
-                    f"{Path(self.table).name} is a file: query and password are for databases. {_NOTHING}"
-                )
+                raise ConfigError(f"{self.name} is a file: query and password are for databases. {_NOTHING}")
             return
         if not self.query:
             raise ConfigError(f'{self.name}: which rows? Say query = "select …". {_NOTHING}')

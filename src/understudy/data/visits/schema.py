@@ -91,10 +91,8 @@ class VisitSchema(PeopleSchema):
     def __post_init__(self) -> None:
         if not isinstance(self.person, str) or not self.person:
             raise SchemaError(f"person must name the id column of both tables, not {self.person!r}.")
-        if type(self.most_events) is not int or not 1 <= self.most_events <= MOST_EVENTS:
-            raise SchemaError(
-                f"most_events must be a whole number from 1 to {MOST_EVENTS:,}, not {self.most_events!r}."
-            )
+        if type(most := self.most_events) is not int or not 1 <= most <= MOST_EVENTS:
+            raise SchemaError(f"most_events must be a whole number from 1 to {MOST_EVENTS:,}, not {most!r}.")
         if self.cut not in CUTS:
             raise SchemaError(f"cut must be {' or '.join(CUTS)}, not {self.cut!r}.")
         if not isinstance(self.title, str) or not _TITLES.fullmatch(self.title) or self.title == "people":
@@ -152,8 +150,7 @@ class VisitSchema(PeopleSchema):
         if self.time is None:
             return None
         column = self.events.column(self.time)
-        if not isinstance(column, Binned):
-            raise SchemaError(f'"{self.time}" does not order events.')
+        assert isinstance(column, Binned), "which was seen to"
         return column
 
     @cached_property
@@ -198,8 +195,7 @@ class VisitSchema(PeopleSchema):
         return (*self.event_schema.columns, *(() if self.clock is None else (self.clock,)))
 
     def _gap(self) -> Integer:
-        if self.clock is None:
-            raise SchemaError("without a time there is no gap.")
+        assert self.clock is not None, "without a time there is no gap"
         span = int(self.clock.edges[-1] - 1 - self.clock.edges[0])
         if self.gaps is not None:
             bins: tuple[int, ...] | None = (*self.gaps, span)
