@@ -132,16 +132,10 @@ def _total(fit: Numbers, found: Noisy | str) -> Figure:
 
 
 def _figure(
-    name: str,
-    function: Callable[[Tensor], Tensor],
-    fit: Numbers,
-    found: Noisy | str,
-    divisors: Callable[[Numbers], Any],
-    ends: _Ends,
-    through: Callable[[float], float] = float,
-    alone: Callable[[Tensor, Tensor], Tensor] | None = None,
-    more: float = 0.0,
-) -> Figure:
+    name: str, function: Callable[[Tensor], Tensor], fit: Numbers, found: Noisy | str,
+    divisors: Callable[[Numbers], Any], ends: _Ends, through: Callable[[float], float] = float,
+    alone: Callable[[Tensor, Tensor], Tensor] | None = None, more: float = 0.0,
+) -> Figure:  # fmt: skip
     """A function of counts, with its deviation to first order. `divisors` are the counts that it divides by. The
     interval is that of the function, and goes with it `through` to the figure. It is cut to what is possible: to
     between the `ends`. `alone` is what noise of this variance adds by itself, cell by cell: it is taken away. `more` is

@@ -45,12 +45,9 @@ from understudy.models.tables.fine_tables import layer_sizes
 FILE = "release.safetensors"
 KINDS = {"ways": 1, "fine": 1, "pairs": 2, "pairs_again": 2, "triples": 3}
 WORDS = {
-    "ways": "one-way tables",
-    "fine": "one-way tables on fine cells",
-    "pairs": "two-way tables",
-    "pairs_again": "two-way tables measured a second time",
-    "triples": "three-way tables",
-}
+    "ways": "one-way tables", "fine": "one-way tables on fine cells", "pairs": "two-way tables",
+    "pairs_again": "two-way tables measured a second time", "triples": "three-way tables",
+}  # fmt: skip
 _MOST = 1 << 53  # of a count: a float holds it
 _MOST_CELLS = 1 << 40
 _ABOUT = "about"
@@ -154,12 +151,10 @@ class Release:
         rising = tuple(sorted(places))
         found = [own] if (own := self._direct(rising)) is not None else []
         if len(rising) < max(KINDS.values()):
-            found += [
-                own.sum(rising_plus.index(extra))
-                for extra in range(len(self.levels.sizes))
-                if extra not in rising
-                and (own := self._direct(rising_plus := tuple(sorted((*rising, extra))))) is not None
-            ]
+            for extra in sorted({*range(len(self.levels.sizes))} - {*rising}):
+                wider = tuple(sorted((*rising, extra)))
+                if (own := self._direct(wider)) is not None:
+                    found.append(own.sum(wider.index(extra)))
         return mean_of(found).moved([rising.index(place) for place in places]) if found else None
 
     def _direct(self, rising: tuple[int, ...]) -> Noisy | None:

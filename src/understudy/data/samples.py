@@ -209,29 +209,20 @@ def sines(
 
 def _readable(people: pd.DataFrame) -> pd.DataFrame:
     health = people["hlthp"] * 1 + people["hlthf"] * 2 + people["hlthg"] * 3  # none of them: excellent
+    plain = {
+        "zper": "zper", "age": "xage", "general_health": "ghindx", "mental_health": "mhi", "chronic_diseases": "disea",
+        "visits": "mdvis", "coinsurance": "coins", "income": "income", "schooling": "educdec", "family": "num",
+        "admissions": "totadm", "drugs": "drugdol", "outpatient": "outpdol",
+    }  # fmt: skip
+    truths = {"female": "female", "physical_exam": "tookphys", "deductible": "idp"}
+    # A fraction stands where an answer was missing and had been filled in from other people.
+    limited = people["physlm"].where(people["physlm"].isin((0, 1))).astype("boolean")
+    named = {"health": health.map({1: "poor", 2: "fair", 3: "good", 0: "excellent"}), "site": people["site"].map(SITES)}
     return pd.DataFrame(
-        {
-            "zper": people["zper"],
-            "age": people["xage"],
-            "female": people["female"] == 1,
-            "physical_exam": people["tookphys"] == 1,
-            "health": health.map({1: "poor", 2: "fair", 3: "good", 0: "excellent"}),
-            "general_health": people["ghindx"],
-            "mental_health": people["mhi"],
-            "chronic_diseases": people["disea"],
-            # A fraction stands where an answer was missing and had been filled in from other people.
-            "limited": people["physlm"].where(people["physlm"].isin((0, 1))).astype("boolean"),
-            "visits": people["mdvis"],
-            "site": people["site"].map(SITES),
-            "coinsurance": people["coins"],
-            "deductible": people["idp"] == 1,
-            "income": people["income"],
-            "schooling": people["educdec"],
-            "family": people["num"],
-            "admissions": people["totadm"],
-            "drugs": people["drugdol"],
-            "outpatient": people["outpdol"],
-        }
+        {name: people[own] for name, own in plain.items()}
+        | {name: people[own] == 1 for name, own in truths.items()}
+        | named
+        | {"limited": limited}
     )
 
 

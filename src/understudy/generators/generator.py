@@ -36,15 +36,9 @@ class Generator(GeneratorParts):
         return cls(parts.network, parts.schema, parts.card, parts.levels, parts.release)
 
     def sample(
-        self,
-        n: int,
-        *,
-        where: str | None = None,
-        weights: Weights | None = None,
-        like: pd.DataFrame | None = None,
-        seed: int | None = None,
-        draw: str = "sample",
-    ) -> pd.DataFrame:
+        self, n: int, *, where: str | None = None, weights: Weights | None = None, like: pd.DataFrame | None = None,
+        seed: int | None = None, draw: str = "sample",
+    ) -> pd.DataFrame:  # fmt: skip
         """`n` synthetic rows in the schema's columns and dtypes. Of a table, `draw="sample"` draws each column from its
         probabilities (a mixture of products by Latin hypercubes, whose tables err less than those of independent rows);
         `"argmax"` takes the likeliest level. Series come as a tidy table with a row for each step, images with a column

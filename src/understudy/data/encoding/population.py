@@ -54,14 +54,9 @@ class Population:
 
     @classmethod
     def from_arrays(
-        cls,
-        x: ArrayLike | Tensor,
-        y: ArrayLike | Tensor,
-        *,
-        classes: int | Sequence[Label],
-        people: ArrayLike | None = None,
-        rows_per_person: int | Sequence[int] | None = None,
-    ) -> Self:
+        cls, x: ArrayLike | Tensor, y: ArrayLike | Tensor, *, classes: int | Sequence[Label],
+        people: ArrayLike | None = None, rows_per_person: int | Sequence[int] | None = None,
+    ) -> Self:  # fmt: skip
         """People from rows x (rows, …) and labels y (rows,); `classes` are public: how many, or the labels. `people`
         names the person of each row. `rows_per_person` instead deals the rows out in their order, so many to each
         (fewer to the last), or as many as a list says; a 0 there is a person without rows. With neither, each row is a

@@ -64,10 +64,8 @@ class VisitKind(Kind[VisitSchema, Visits]):
         if "people" not in two_sources(source, schema):
             warnings.warn(
                 f"{rows.source}: there is no table of people beside the events, so people without an event cannot be "
-                f'counted. One with the column "{schema.person}" alone is enough.',
-                UtilityWarning,
-                stacklevel=2,
-            )
+                f'counted. One with the column "{schema.person}" alone is enough.', UtilityWarning, stacklevel=2,
+            )  # fmt: skip
         return rows
 
     def check(self, source: Any, schema: VisitSchema) -> tuple[list[Violation], list[str]]:
@@ -100,11 +98,8 @@ class VisitKind(Kind[VisitSchema, Visits]):
             own=np.where(here[:, None], own, 0).astype(np.int32),
             events=np.where(np.repeat(here, numbers)[:, None], events, 0).astype(np.int32),
             times=None if clock is None else np.full(numbers.sum(), int(clock.edges[0]), dtype=np.int64),
-            starts=starts_of(numbers),
-            people=np.arange(people),
-            schema=schema,
-            source="made-up rows",
-        )
+            starts=starts_of(numbers), people=np.arange(people), schema=schema, source="made-up rows",
+        )  # fmt: skip
 
 
 VISITS = VisitKind(VisitSchema, Visits)
@@ -196,12 +191,10 @@ class MixedSchema(Document):
 
     def frame(self, drawn: Mapping[str, pd.DataFrame | NDArray[Any]]) -> pd.DataFrame:
         """One table from each party's: frames of tables, (n, *shape) arrays of series and images."""
-        frames = [
-            rows
-            if isinstance(rows := drawn[name], pd.DataFrame)
-            else pd.DataFrame(rows.reshape(len(rows), -1), columns=_names(name, part))
-            for name, part in self.parts.items()
-        ]
+        frames = []
+        for name, part in self.parts.items():
+            table = isinstance(rows := drawn[name], pd.DataFrame)
+            frames.append(rows if table else pd.DataFrame(rows.reshape(len(rows), -1), columns=_names(name, part)))
         return pd.concat(frames, axis=1)
 
     def require_public(self, which: str = "this schema") -> None:

@@ -253,20 +253,16 @@ def _from_csv(source: TableSource, want: Want, name: str, long: bool) -> Iterato
             for row, cells in broken.items()
         )
 
+    encoding = "utf8" if plain else source.encoding
+    # Threads lose row numbers. An empty line is a missing cell of a single column. Text, once each cell is found to be.
+    kept, types = len(header) == 1, dict.fromkeys(include, pa.binary())
     options: dict[str, Any] = {
-        "read_options": pyarrow.csv.ReadOptions(
-            use_threads=False, block_size=BLOCK, encoding="utf8" if plain else source.encoding
-        ),  # threads lose row numbers
+        "read_options": pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK, encoding=encoding),
         "parse_options": pyarrow.csv.ParseOptions(
-            delimiter=separator,
-            newlines_in_values=True,
-            ignore_empty_lines=len(header) > 1,  # an empty line is a missing cell of a single column
-            invalid_row_handler=note,
+            delimiter=separator, newlines_in_values=True, ignore_empty_lines=not kept, invalid_row_handler=note
         ),
         "convert_options": pyarrow.csv.ConvertOptions(
-            include_columns=include,
-            column_types=dict.fromkeys(include, pa.binary()),  # text, once each cell is found to be
-            strings_can_be_null=False,
+            include_columns=include, column_types=types, strings_can_be_null=False
         ),
     }
     first = 1  # the number of the row that comes next

@@ -140,15 +140,11 @@ def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | No
     # both keep the file's order
     order = np.lexsort((owner,)) if times is None else np.lexsort((times, owner))
     starts = starts_of(np.bincount(owner, minlength=len(ids)))
-    return Visits(
-        own=own,
-        events=codes[order],
-        times=None if times is None else times[order],
-        starts=starts,
-        people=np.asarray(ids, dtype=None if ids.dtype == np.int64 else object),
-        schema=schema,
-        source=name or events.source,
+    ids, times = (
+        np.asarray(ids, dtype=None if ids.dtype == np.int64 else object),
+        None if times is None else times[order],
     )
+    return Visits(own, codes[order], times, starts, ids, schema, name or events.source)
 
 
 def _codes(columns: Iterable[Column], frame: Any) -> Codes:
