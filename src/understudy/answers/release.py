@@ -168,7 +168,8 @@ class Release:
             level, there, _ = _cover(self.levels, int(columns[0]))
             people = np.zeros(self.levels.sizes[columns[0]], dtype=np.int64)
             np.add.at(people, level, counts[there])
-            return Noisy(people.astype(np.float64), variance * np.bincount(level, minlength=len(people)), whole=True)
+            noise = variance * np.bincount(level, minlength=len(people)).astype(np.float64)
+            return Noisy(people.astype(np.float64), noise, whole=True)
         shape = [self.levels.sizes[column] for column in columns]
         return Noisy(counts.reshape(shape).astype(np.float64), np.full(shape, variance), whole=True)
 

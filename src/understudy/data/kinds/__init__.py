@@ -193,8 +193,9 @@ class MixedSchema(Document):
         """One table from each party's: frames of tables, (n, *shape) arrays of series and images."""
         frames = []
         for name, part in self.parts.items():
-            table = isinstance(rows := drawn[name], pd.DataFrame)
-            frames.append(rows if table else pd.DataFrame(rows.reshape(len(rows), -1), columns=_names(name, part)))
+            if not isinstance(rows := drawn[name], pd.DataFrame):
+                rows = pd.DataFrame(rows.reshape(len(rows), -1), columns=_names(name, part))
+            frames.append(rows)
         return pd.concat(frames, axis=1)
 
     def require_public(self, which: str = "this schema") -> None:

@@ -86,7 +86,10 @@ class VisitCodes:
 class Blocks(ABC):
     """Tables one after the other in one long vector."""
 
-    blocks: cached_property[tuple[Block, ...]]  # all tables, in their order
+    @cached_property
+    @abstractmethod
+    def blocks(self) -> tuple[Block, ...]:
+        """All tables, in their order."""
 
     @abstractmethod
     def shape(self, block: Block) -> tuple[int, ...]:
