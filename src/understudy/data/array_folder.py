@@ -236,11 +236,11 @@ class ArrayFolder(ArrayTable[S]):
         return ArrayTable(values, self.ids, self.starts, self.schema, self.source, joined)
 
     @property
-    def values(self) -> Values:  # type: ignore[override]
+    def values(self) -> Values:
         return self.held.values
 
     @property
-    def classes(self) -> Codes | None:  # type: ignore[override]
+    def classes(self) -> Codes | None:
         return self.held.classes
 
     def take(self, people: ArrayLike | NDArray[Any]) -> ArrayTable[S]:  # type: ignore[override]

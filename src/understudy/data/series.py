@@ -177,14 +177,15 @@ def read_series(source: Source | NDArray[Any], schema: SeriesSchema, name: str |
     (series, steps, channels) that is cut already, or what holds such arrays.
 
     Edges: windows of arrays whose persons nobody names → SchemaError, as one series may have several of them."""
-    in_files = holds_arrays(source)
-    if in_files or isinstance(source, np.ndarray):
+    if holds_arrays(source) or isinstance(source, np.ndarray):
         if schema.stride is not None and schema.person is None and not schema.windows_are_people:
             raise SchemaError(
                 "an array does not say which windows are of one series, and so of one person: the schema has to name "
                 "the person, or windows_are_people. Nothing was read."
             )
-        return read_arrays(Path(str(source)), schema, name) if in_files else Series.alone(source, schema, name)
+        if isinstance(source, np.ndarray):
+            return Series.alone(source, schema, name)
+        return read_arrays(Path(source), schema, name)
     readers = {channel.name: cell_reader(channel, schema.gap) for channel in schema.channels} | beside_readers(schema)
     if schema.series is not None:
         readers[schema.series] = id_reader(schema.series, one_row_each=False)
