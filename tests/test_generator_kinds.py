@@ -14,7 +14,7 @@ from understudy.data.schema import Real
 from understudy.data.series import SeriesSchema, read_series
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError
-from understudy.models import pool
+from understudy.models import plan
 from understudy.models.network import Network
 from understudy.models.plan import NETWORKS, network_class
 from understudy.models.tables.mixture import MixtureOfProducts
@@ -49,8 +49,8 @@ class Ramp(Network):
 
 @pytest.fixture(autouse=True)
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "Ramp", Ramp, raising=False)
-    monkeypatch.setitem(NETWORKS, "ramp", "pool.Ramp")
+    monkeypatch.setattr(plan, "Ramp", Ramp, raising=False)
+    monkeypatch.setitem(NETWORKS, "ramp", "plan.Ramp")
 
 
 def test_every_kind_of_network_is_where_the_list_says_and_can_be_rebuilt() -> None:

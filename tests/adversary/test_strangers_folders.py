@@ -29,7 +29,7 @@ from understudy.models.nets.autoencoder import SeriesDecoder
 from understudy.models.nets.beta_vae import ClassDecoder, ClassImageDecoder
 from understudy.models.nets.gan import BranchedGenerator, Values
 from understudy.models.nets.wae import ImageDecoder, TableDecoder
-from understudy.models.pool import Pool
+from understudy.models.plan import Pool
 from understudy.models.tables.mixture import BayesNet, GaussianCopula, MixtureOfProducts
 from understudy.runs.runfile import RunFile
 

@@ -17,7 +17,7 @@ from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Real, Schema
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
-from understudy.models.pool import Pool
+from understudy.models.plan import Pool
 from understudy.models.tables.mixture import MixtureOfProducts
 
 CONDITIONS = [

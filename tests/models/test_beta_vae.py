@@ -12,7 +12,7 @@ from torch.nn import functional
 from understudy.ground.errors import ConfigError
 from understudy.models.nets.beta_vae import BetaVae, ClassDecoder, ClassImageDecoder, ImageVae, TableVae
 from understudy.models.nets.tapped import Taps
-from understudy.models.pool import Pool
+from understudy.models.plan import Pool
 from understudy.privacy.gradients.dp_sgd import clipped_sums
 from understudy.privacy.noise.rng import FastRng
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from forker import Forker
 from understudy.ground.errors import ConfigError
-from understudy.models.plan import MOST_LAYERS, MOST_NUMBERS, MOST_UNITS, network_class, pieces, plan_of
-from understudy.models.pool import Pool
+from understudy.models.plan import MOST_LAYERS, MOST_NUMBERS, MOST_UNITS, Pool, network_class, pieces, plan_of
 
 units = st.integers(1, 6)
 layers = st.lists(units, max_size=4)

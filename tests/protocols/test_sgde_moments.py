@@ -28,7 +28,7 @@ from understudy.ground.errors import ArtefactError, ConfigError, PrivacyError, S
 from understudy.models.moments.fit import centres
 from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.offered import VEIL, OfferedMoments
-from understudy.models.pool import Pool
+from understudy.models.plan import Pool
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

@@ -22,7 +22,7 @@ from understudy.answers.question import Box, Question
 from understudy.data.encoding.codec import Uniform
 from understudy.data.encoding.values import Pieced
 from understudy.ground.errors import ArtefactError, ConfigError
-from understudy.models.pool import Pool
+from understudy.models.plan import Pool
 from understudy.models.tables.mixture import MixtureOfProducts, invert, latin
 
 MOST_CELLS = 1 << 22  # of a table of answers

@@ -31,7 +31,7 @@ from understudy.models.cohort.classifier import Mlp
 from understudy.models.cohort.training import learned
 from understudy.models.moments.gaussians import CellGaussians, bayes_rule
 from understudy.models.offered import OfferedMoments
-from understudy.models.pool import Pool
+from understudy.models.plan import Pool
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.visits.chains import MixtureOfChains
 from understudy.models.visits.together import ChainsTogether

@@ -44,7 +44,7 @@ _LEAST_DEVIATION = 0.05
 
 def pool(offers: Sequence[GeneratorParts], requirements: Requirements, card: Mapping[str, Any]) -> GeneratorParts:
     """One generator over these offers: sums counted alike are one fit; else classes, and their offers, are alike."""
-    from understudy.models.pool import Pool
+    from understudy.models.plan import Pool
 
     groups: dict[Any, list[GeneratorParts]] = defaultdict(list)
     for place, offer in enumerate(offers):
