@@ -208,14 +208,10 @@ def _dtype_kind(column: object, dtype: Any) -> str:
     kinds = pd.api.types
     if not isinstance(column, str):
         raise ConfigError(f"a column is called {column!r}, and names are text. Nothing was read or charged.")
-    if kinds.is_bool_dtype(dtype):
-        return "boolean"
-    if kinds.is_integer_dtype(dtype):
-        return "integer"
-    if kinds.is_float_dtype(dtype):
-        return "real"
-    if kinds.is_datetime64_any_dtype(dtype):
-        return "datetime"
+    plain = {"boolean": kinds.is_bool_dtype, "integer": kinds.is_integer_dtype, "real": kinds.is_float_dtype}
+    for kind, is_one in (plain | {"datetime": kinds.is_datetime64_any_dtype}).items():
+        if is_one(dtype):
+            return kind
     if isinstance(dtype, pd.CategoricalDtype) or kinds.is_object_dtype(dtype) or kinds.is_string_dtype(dtype):
         return "categorical"
     raise ConfigError(

@@ -275,29 +275,19 @@ class PrivacyStatement:
         return [who for who in AGAINST if who != "another_party" or len(self.parties) > 1]
 
     def _rows(self) -> list[list[str]]:
-        rows: list[dict[str, str]] = []
+        """Heads, and a row for each party and whom it holds against; ε at δ=0 where any use is pure."""
+        pure = any(math.isfinite(self._price([party], "server", 0.0)) for party in self.parties)
+        heads = ("party", "people", "against", "ε of the run", "δ", "ε at δ=0", "ε of a round", "rounds", "allowed")
+        rows = [[head for head in heads if pure or head != "ε at δ=0"]]
         for party in self.parties:
+            people, delta = "not disclosed" if party.people is None else f"{party.people:,}", party.budget.delta
             for who in self._whom():
-                first = who == "outsider"
-                of_round = self._price([party], who, party.budget.delta, rounds=True)
-                people = "not disclosed" if party.people is None else f"{party.people:,}"
-                rows.append(
-                    {
-                        "party": party.name if first else "",
-                        "people": people if first else "",
-                        "against": AGAINST[who],
-                        "ε of the run": shown(self.epsilon(party.name, who)),
-                        "δ": f"{party.budget.delta:g}",
-                        "ε at δ=0": shown(self._price([party], who, 0.0)),
-                        "ε of a round": shown(of_round),
-                        "rounds": f"{party.rounds:,}" if first else "",
-                        "allowed": str(party.budget) if first else "",
-                    }
-                )
-        if not any(math.isfinite(self._price([party], "server", 0.0)) for party in self.parties):
-            for row in rows:
-                del row["ε at δ=0"]  # where no use is pure the column would say nothing
-        return [list(rows[0]), *(list(row.values()) for row in rows)]
+                once = [party.name, people, f"{party.rounds:,}", str(party.budget)] if who == "outsider" else [""] * 4
+                prices = [shown(self.epsilon(party.name, who)), f"{delta:g}"]
+                prices += [shown(self._price([party], who, 0.0))] if pure else []
+                prices += [shown(self._price([party], who, delta, rounds=True))]
+                rows.append([*once[:2], AGAINST[who], *prices, *once[2:]])
+        return rows
 
 
 def _uses(spend: Spend) -> list[dict[str, Any]]:
