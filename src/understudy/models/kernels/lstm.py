@@ -133,9 +133,7 @@ class Lstm:
                 to_states[:, step - 1].add_(product(to_gates, back, out=add))
 
     def _slopes(self) -> tuple[Tensor, Tensor]:
-        """Into `slopes`: what each gate's input is multiplied with, given the gradient at h (for o) or c (for i, f, g).
-        Returned are the same from h to c, and f, from one cell to the next.
-        """
+        """Into `slopes` what each gate's input is multiplied with; returned are the same from h to c, and f."""
         hidden = self.hidden
         o, i, f, g = torch.split(self.gates, hidden, dim=-1)
         to_o, to_i, to_f, to_g = torch.split(self.slopes, hidden, dim=-1)

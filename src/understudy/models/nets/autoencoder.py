@@ -111,10 +111,8 @@ class LocalTraining(Training):
         network = self.network
         network.views(params)
         clients, rows = mask.shape
-        if x.shape != (clients, rows, *network.row_shape):
-            raise ConfigError(
-                f"x must be (clients, rows, …) = {(clients, rows, *network.row_shape)}, not {tuple(x.shape)}."
-            )
+        if x.shape != (due := (clients, rows, *network.row_shape)):
+            raise ConfigError(f"x must be (clients, rows, …) = {due}, not {tuple(x.shape)}.")
         real = mask.to(params.dtype)
         x = x.where(mask.view(clients, rows, *(1,) * len(network.row_shape)), 0).to(params.dtype)
         prior = rng.normal(clients, self.epochs, rows, network.latent).to(params.dtype)

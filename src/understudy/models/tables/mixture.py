@@ -231,10 +231,8 @@ class BayesNet(Network):
 
     def _check(self) -> None:
         nodes = range(len(self.sizes))
-        listed = (*self.parents, *(column.nodes for column in self.columns))
-        if len(self.parents) != len(nodes) or any(
-            type(node) is not int or node not in nodes for some in listed for node in some
-        ):
+        listed = [node for some in (*self.parents, *(column.nodes for column in self.columns)) for node in some]
+        if len(self.parents) != len(nodes) or any(type(node) is not int or node not in nodes for node in listed):
             raise ConfigError(f"parents and columns must name nodes below {len(nodes)}, and each has parents.")
         try:
             TopologicalSorter(dict(enumerate(self.parents))).prepare()

@@ -132,9 +132,7 @@ def most_of(cells: Tensor, tables: int | None = None) -> Tensor:
 def _one_way(
     counts: Tensor, variance: Tensor, columns: Tensor, none: Tensor, known_people: int | None
 ) -> tuple[float, Tensor, Tensor]:
-    """The number of people, one-way tables (width,) in counts, and the variance of their cells: weighted means of every
-    whole table, or row of one; what has an unmeasured cell has no weight. Nobody has a level in `none` (width,).
-    """
+    """The number of people, one-way tables (width,) in counts, and their variances: means over all that is whole."""
     noise = variance.clamp(min=1e-12)
     own, other = columns.bool(), 1 - columns
     across = (other @ columns.T) > 0

@@ -194,9 +194,7 @@ def _axes(expected: Tensor) -> _Axes:
 def pooled_tables(
     counts: Tensor, ways: Tensor, variance: Tensor, measured: Tensor, columns: Tensor, independent: Tensor | None = None
 ) -> Tensor:
-    """Tables in counts as all measured ones together say they are; what is 0 in `independent` ones, as rules have it,
-    stays 0. Nothing stands out of the noise, or nothing is measured → independence.
-    """
+    """Tables in counts as all together say; 0 in `independent` stays 0; nothing above the noise → independence."""
     if independent is None:
         independent = torch.outer(ways, ways) / ways.sum() * columns.shape[1]
     residual = torch.where(measured, counts - independent, 0)
@@ -217,9 +215,7 @@ def with_margins(tables: Tensor, ways: Tensor, columns: Tensor) -> Tensor:
 
 
 def low_rank(residual: Tensor, deviation: Tensor, known: Tensor) -> Tensor:
-    """The part of a symmetric residual that stands out of noise of these deviations: positive eigenvalues alone, which
-    are dependence that a mixture can have. Nothing stands out → zeros; no noise → all positive eigenvalues.
-    """
+    """What stands out of such noise: positive eigenvalues, which a mixture can have; without noise all of them."""
     generator = torch.Generator().manual_seed(0)
     draw = torch.randn(residual.shape, generator=generator, dtype=torch.float64).to(residual.device)
     noise = (torch.where(known, deviation, 0) * draw).triu()

@@ -126,9 +126,7 @@ def _line(joint: Joint, name: str, mixture: MixtureOfProducts | None) -> Line:
 
 
 def _without_noise(parts: Tensor, loud: Tensor) -> Tensor:
-    """Coefficients (r, features) with noise of these variances, shrunk towards none. Their size is read off neighbours
-    in frequency, of the same direction and of all, the quieter counting more; the smaller of the two is believed.
-    """
+    """Coefficients (r, features), shrunk by their size beside noise, by neighbours in frequency: own, and of all."""
     if not len(parts) or not bool(loud.any()):
         return parts
     own = torch.stack([smoothed(row) for row in parts.square()]) - loud

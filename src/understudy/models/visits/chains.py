@@ -127,10 +127,10 @@ class MixtureOfChains(Network):
         each = self.chains * states
         steps = states + self.longest + self.people[-1]
         if kinds * (sum(people) + each) + each * (sum(events) + steps) > MOST_WEIGHTS:
-            said = f"{kinds:,} kinds of people, {self.chains:,} chains of {states:,} states"
-            raise ConfigError(
-                f"a mixture of {said}, up to {self.longest:,} events a person, is larger than {MOST_WEIGHTS:,}."
+            said = (
+                f"{kinds:,} kinds of people, {self.chains:,} chains of {states:,} states, up to {self.longest:,} events"
             )
+            raise ConfigError(f"a mixture of {said} a person, is larger than {MOST_WEIGHTS:,}.")
         self.person_logits = nn.Parameter(torch.zeros(kinds, sum(people)))
         self.event_logits = nn.Parameter(torch.zeros(self.chains * states, sum(events)))
         self.first_logits = nn.Parameter(torch.zeros(self.chains, self.firsts))

@@ -62,9 +62,8 @@ class Rappor:
         if max(self.sizes, default=1) < 2:
             raise ConfigError("no column has two levels: there is nothing to report. Nothing was charged.")
         if self.flips >= _ODDS // 2:
-            raise ConfigError(
-                f"epsilon={self.epsilon:g} over {self.width} bits leaves nothing but noise. Nothing was charged."
-            )
+            said = f"epsilon={self.epsilon:g} over {self.width} bits leaves nothing but noise"
+            raise ConfigError(f"{said}. Nothing was charged.")
 
     @property
     def event(self) -> DpEvent:

@@ -178,9 +178,7 @@ def doubled(sigma: float) -> Fraction:
 
 @lru_cache(maxsize=64)
 def needed_multipliers(budget: Budget, shares: tuple[float, ...]) -> tuple[float, ...]:
-    """The noise multiplier of each of several Gaussian releases that are within the budget together. A share is that of
-    Σ 1/multiplier², which is what Gaussian releases spend; a share of 0 is no release.
-    """
+    """Noise multipliers of several Gaussian releases within the budget; shares are of Σ 1/multiplier², 0: none."""
     positive(**{"the sum of shares": math.fsum(shares)})
     found = calibrate(lambda z: {GaussianDpEvent(z): 1}, epsilon=budget.epsilon, delta=budget.delta)
     total = math.fsum(shares)

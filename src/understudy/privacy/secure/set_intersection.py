@@ -165,9 +165,8 @@ def match_grid(
         tags = [_tags(_checked(sets[name], name)) for name in group]
         everyone.append(tags[0] if len(tags) == 1 else np.concatenate(tags))
         if len(tags) > 1 and _repeats(everyone[-1]):
-            raise AlignmentError(
-                f"Two of {', '.join(group)} hold the same person, who would be counted twice. No row was used."
-            )
+            said = f"Two of {', '.join(group)} hold the same person, who would be counted twice"
+            raise AlignmentError(f"{said}. No row was used.")
     by_tag = np.argsort(everyone[0])
     people, places = everyone[0][by_tag], [by_tag]
     for others in everyone[1:]:

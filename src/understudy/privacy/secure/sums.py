@@ -282,9 +282,8 @@ class Factor:
     def take(self, other: Words, x: Bits | Words) -> None:
         """Multiply the other's masked chunk with the same people here."""
         if other.shape != (len(x), self.peer_width) or self.taken >= self.masked:
-            raise MessageError(
-                f"a masked chunk of {(len(x), self.peer_width)} was due, not {other.shape}. Nothing was computed."
-            )
+            said = f"a masked chunk of {(len(x), self.peer_width)} was due, not {other.shape}"
+            raise MessageError(f"{said}. Nothing was computed.")
         if self.first:
             self._total += self.ring.product(self.ring.uniform(self.seed, self.taken, *x.shape), other)
         else:
@@ -298,9 +297,8 @@ class Factor:
         if correction is None:
             correction = self.ring.uniform(self.seed, _CORRECTION, *self._total.shape)
         elif correction.shape != self._total.shape:
-            raise MessageError(
-                f"a correction of {self._total.shape} was due, not {correction.shape}. Nothing was sent."
-            )
+            due = self._total.shape
+            raise MessageError(f"a correction of {due} was due, not {correction.shape}. Nothing was sent.")
         return self._total + correction
 
     def state_dict(self) -> dict[str, Any]:
