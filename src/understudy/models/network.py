@@ -116,6 +116,11 @@ class Flat(Described, ABC):
         """Name → shape of every parameter, in the order in which they lie in the flat vector."""
 
     @property
+    @abstractmethod
+    def row_floats(self) -> int:
+        """About how many numbers one pass over one row keeps; sizes the chunks of a cohort."""
+
+    @property
     def size(self) -> int:
         return sum(math.prod(shape) for shape in self.shapes.values())
 

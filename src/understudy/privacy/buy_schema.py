@@ -53,7 +53,8 @@ from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.kinds import Asked, Kinds
-from understudy.privacy.noise import CountNoise, DiscreteGaussianNoise, DiscreteLaplaceNoise, Rng, rounded_up
+from understudy.privacy.noise import DiscreteGaussianNoise, DiscreteLaplaceNoise, Rng, rounded_up
+from understudy.privacy.noise.discrete import CountNoise
 
 Values = NDArray[Any]
 

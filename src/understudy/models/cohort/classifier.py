@@ -31,11 +31,6 @@ class Classifier(Flat):
 
     classes: int
 
-    @property
-    @abstractmethod
-    def row_floats(self) -> int:
-        """About how many numbers one pass over one row keeps; sizes the chunks of a cohort."""
-
     def prepare(self, x: Tensor) -> Tensor:
         """What all epochs share of the rows (clients, rows, …): vectors, where a network has `features`."""
         rows, features = x.flatten(2), getattr(self, "features", None)

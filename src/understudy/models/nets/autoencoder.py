@@ -45,11 +45,6 @@ class Autoencoder(Flat):
     def row_shape(self) -> tuple[int, ...]:
         """The shape of one row."""
 
-    @property
-    @abstractmethod
-    def row_floats(self) -> int:
-        """About how many numbers one pass over one row keeps; sizes the chunks of a cohort."""
-
     @abstractmethod
     def encode(self, params: Tensor, x: Tensor) -> Tensor:
         """Rows (clients, rows, *row_shape) → latent points (clients, rows, latent)."""
@@ -58,9 +53,9 @@ class Autoencoder(Flat):
     def decode(self, params: Tensor, z: Tensor) -> Tensor:
         """Latent points (clients, rows, latent) → outputs (clients, rows, *row_shape), before the last sigmoid."""
 
-    @abstractmethod
     def distance(self, outputs: Tensor, x: Tensor) -> Tensor:
-        """How far each row lies from what was made of it: (clients, rows)."""
+        """How far each row lies from what was made of it, by mean squared error if nothing else is said."""
+        return (outputs.sigmoid() - x).square().mean(tuple(range(2, x.ndim)))
 
     @abstractmethod
     def decoder(self, params: Tensor) -> nn.Module:
@@ -194,9 +189,6 @@ class Rwae(Autoencoder):
 
     def decode(self, params: Tensor, z: Tensor) -> Tensor:
         return decode(list(self.views(params).values())[5:], z, self.length)
-
-    def distance(self, outputs: Tensor, x: Tensor) -> Tensor:
-        return (outputs.sigmoid() - x).square().mean((2, 3))
 
     def adam(self, start: Tensor, batch: Batch, out: Tensor, epochs: int, lr: float, penalty: float) -> None:
         shapes = self.shapes.values()

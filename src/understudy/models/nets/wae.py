@@ -212,9 +212,6 @@ class ImageWae(Autoencoder):
         h = _grouped(functional.conv_transpose2d, h, w5, b5).relu()
         return _grouped(functional.conv_transpose2d, h, w6, b6).squeeze(2)
 
-    def distance(self, outputs: Tensor, x: Tensor) -> Tensor:
-        return (outputs.sigmoid() - x).square().mean((2, 3))
-
     def decoder(self, params: Tensor) -> ImageDecoder:
         module = ImageDecoder(self.height, self.width, self.channels, self.latent)
         return filled(module, list(self.views(params).values())[6:])
