@@ -37,9 +37,8 @@ WORKING_SET = {"cpu": 128 << 20, "cuda": 2 << 30}
 
 
 class Training(ABC):
-    """How clients train: `epochs` full-batch steps, `chunk` clients at a time (default: as many as fill `WORKING_SET`).
-    It is on `device` (default: that of the model). Kept by whoever trains round after round: on a GPU a round of known
-    shapes is one replayed graph.
+    """How clients train: `epochs` full-batch steps, `chunk` clients at a time (default: as many as fill `WORKING_SET`),
+    on `device` (default: the model's). Kept for all rounds: on a GPU a round of known shapes is a replayed graph.
     """
 
     def __init__(

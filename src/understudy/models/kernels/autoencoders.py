@@ -20,9 +20,8 @@ from understudy.models.network import read
 
 
 class Mmd:
-    """The squared distance for clients whose real rows are 1 in `real` (clients, rows), and 0 elsewhere. Guarantee: a
-    client's distance depends on its own real rows alone; what a masked row holds reaches neither it nor its gradient,
-    unless that is not finite.
+    """The squared distance for clients whose real rows are 1 in `real` (clients, rows). Guarantee: it depends on a
+    client's own real rows alone; what a masked row holds reaches neither it nor its gradient, unless not finite.
     """
 
     def __init__(self, real: Tensor, latent: int) -> None:

@@ -190,9 +190,8 @@ def some_latents(latent: int, values: int) -> Tensor:
 def shades_map(
     raw: Tensor, shades: Tensor, noise: float, people: float, means: Tensor | None = None
 ) -> tuple[Tensor, Tensor] | None:
-    """The points through which values (n, places, channels) are mapped to these histograms: (channels, knots) twice.
-    None where these are not quiet. Within a bin values are even, or nearer to one end, so that channels have known
-    `means`.
+    """Points through which values (n, places, channels) are mapped to these histograms, (channels, knots) twice; None
+    where they are loud. Within a bin values are even, or nearer to one end, as known `means` of channels ask.
     """
     bins = shades.shape[1]
     if noise / people * math.sqrt(bins) / 2 > LOUD:

@@ -67,9 +67,8 @@ _NOBODY = 0.01  # of a pair's people, in all its cells that have less than an ev
 def empty_cells(
     counts: Tensor, noise: Tensor, measured: Tensor, ways: Tensor, columns: Tensor, independent: Tensor | None = None
 ) -> Tensor:
-    """The threshold, in deviations of the noise, below which a count is taken for none, and 0 elsewhere: (width,
-    width). It is what a person costs there, in units of 1/noise. `independent`: E, where rules leave cells that nobody
-    can be in.
+    """The threshold, in deviations of the noise, below which a count is none, and 0 elsewhere: (width, width). It is
+    what a person costs there, in 1/noise. `independent`: E, where rules leave cells that nobody can be in.
     """
     mean = torch.outer(ways, ways) / (ways.sum() / columns.shape[1]) if independent is None else independent
     never = mean == 0 if independent is not None else torch.zeros_like(measured)
@@ -189,9 +188,8 @@ class _Pairs:
 def laws_of_pairs(
     counts: Tensor, noise: Tensor, measured: Tensor, ways: Tensor, columns: Tensor, independent: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Every pair that is a copula or a function, but for noise, as that law, in counts, all others `independent`; the
-    cells that it leaves empty; and the cells of such pairs. One that is exact, or has a cell that is not measured, has
-    no law.
+    """Every pair that is a copula or a function, but for noise, as that law, in counts, others `independent`; the cells
+    that it leaves empty; the cells of such pairs. An exact pair, or one not measured as a whole, has no law.
     """
     total, sizes, heard = float(ways.sum() / columns.shape[1]), columns.sum(0), measured & (noise > 0)
     weight = torch.where(heard, 1 / noise.clamp(min=_TINY), 0)

@@ -259,8 +259,7 @@ def all_that_was_counted(gram: Tensor, noise: Tensor, sizes: Sequence[int]) -> t
 
 def levels_of_none(schema: Schema, sizes: Sequence[int], counts: Tensor, deviations: Tensor) -> list[list[int]]:
     """Of each column the levels with nobody: missing, "(other)", and where the schema was bought, "yes" or "no", and
-    beyond the first and the last that were seen of whole numbers with a level each. `counts` and their `deviations` are
-    (width,).
+    whole numbers beyond the first and the last that were seen. `counts` and `deviations` are (width,).
     """
     found, start, bought = [], 0, was_bought(schema)
     surely = max(_NONE, NormalDist().inv_cdf(1 - _CHANCE / (2 * len(sizes))))

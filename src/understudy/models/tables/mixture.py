@@ -162,9 +162,8 @@ def odds_by_effects(terms: Tensor, effects: Tensor) -> Tensor:
 
 
 def evenly(odds: Tensor, kinds: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
-    """A level for each row, by its own odds (n, levels): int32 (n,). Rows, kind by kind and then in the order of their
-    odds, take multiples of the golden section, which are spread evenly: so each kind, and all together, are near their
-    odds.
+    """A level for each row, by its own odds (n, levels): int32 (n,). Rows, kind by kind and in the order of their odds,
+    take multiples of the golden section, spread evenly: so each kind, and all together, are near their odds.
     """
     draw = torch.empty(len(odds), dtype=torch.float64)
     order = torch.argsort(kinds + odds[:, -1].clamp(max=_LAST))

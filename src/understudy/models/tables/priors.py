@@ -158,9 +158,8 @@ def _likeliest(
     turned: Tensor, scale: Tensor, noise: Tensor, summed: Callable[[Tensor], Tensor],
     spread_out: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """v of every pair, some multiple of that which matches the second moments, and the log-likelihood of its cells,
-    Gaussian with variance v·scale + noise. `summed` adds up every pair's measured cells, `spread_out` gives each what
-    its pair has.
+    """v of every pair, a multiple of that which matches the second moments, and the log-likelihood of its cells,
+    Gaussian with variance v·scale + noise. `summed` adds up pairs' measured cells, `spread_out` gives each its pair's.
     """
     square = turned.square()
     moment = summed((square - noise) * scale) / summed(scale.square()).clamp(min=_TINY)

@@ -93,9 +93,8 @@ def _sampled(rate: float, sigma: float, grid: float, kind: Any) -> Any:
 
 
 def _connected(grid: float, dots: npt.NDArray[np.int64], deltas: Floats) -> Any:
-    """Masses at the dots (times the grid) that have these δ there, and more between them (Doroshenko et al., Alg. 1):
-    `create_pmf_pessimistic_connect_dots`, without a dictionary of them. Edges: a δ that rises with ε by more than
-    rounding → ValueError.
+    """Masses at the dots (times the grid) that have these δ there, and more between (Doroshenko et al., Alg. 1):
+    `create_pmf_pessimistic_connect_dots`, at once. Edges: a δ that rises with ε beyond rounding → ValueError.
     """
     if (np.diff(deltas) > _RISE).any():
         raise ValueError("δ rises with ε.")
@@ -115,9 +114,8 @@ def _divergence(noise: Any, epsilons: npt.NDArray[Any], last: npt.NDArray[Any]) 
 
 
 def folded(parts: Sequence[tuple[Any, int]]) -> Any:
-    """The privacy loss distribution of so many uses of each: `self_compose` and `compose`, quickly. Guarantee: losses
-    beyond the list have a mass of at most 10⁻¹⁵, which is counted as endless. Edges: distributions on different grids →
-    ValueError.
+    """The privacy loss distribution of so many uses of each: `self_compose` and `compose`. Guarantee: losses beyond the
+    list have a mass of at most 10⁻¹⁵, counted as endless. Edges: different grids → ValueError.
     """
     if len({distribution._pmf_remove._discretization for distribution, _ in parts}) > 1:
         raise ValueError("losses on different grids cannot be added.")

@@ -100,9 +100,8 @@ class Duchi(reporter.MeanMechanism):
         return (rounded == same).view(torch.int8).mul_(2).sub_(1)
 
     def _agreement(self, agree: Tensor, same: Tensor, rng: Rng) -> Tensor:
-        """Where the answer agrees with v: uniform over T⁺ where `agree`, else over T⁻. `same`: random bits. Flipping
-        all bits carries T⁺ onto the part of T⁻ without ties, so only ties are drawn again; T⁻'s own share of ties is
-        drawn for itself.
+        """Where the answer agrees with v: uniform over T⁺ where `agree`, else over T⁻; `same`: random bits. Flipping
+        all carries T⁺ onto T⁻ without ties, so only ties are drawn again; T⁻'s share of ties for itself.
         """
         bits = same.view(torch.uint8)
         surplus = 2 * bits.sum(1, dtype=torch.int32) - self.dims
