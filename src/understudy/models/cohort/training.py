@@ -87,9 +87,7 @@ class ClassifierTraining(Training):
         self.model = model
 
     def __call__(self, params: Tensor, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The update (clients, d) of every client.
-
-        `x` is (clients, rows, …), `y` (clients, rows) holds the classes, and `mask` (clients, rows) is true
+        """The update (clients, d) of every client, by rows `x` (clients, rows, …) and their classes `y`; `mask` is true
         where a row is real, for clients of unequal size.
 
         Guarantee: a client's update depends on `params` and its own real rows alone, and by rounding, at the last bits,

@@ -149,9 +149,8 @@ def descend_in_span(
 ) -> None:
     """Write every client's update after `epochs` steps of gradient descent into `out` (clients, d).
 
-    `start` begins with the input layer's weight (hidden, features) and bias (hidden,); `x` is (clients, rows,
-    features). `loss(tail, z)` is each client's loss (clients,), from the flat parameters (clients, …) behind
-    the input layer and that layer's pre-activations z (clients, rows, hidden).
+    `start` begins with the input layer's weight (hidden, features) and bias (hidden,). `loss(tail, z)` is a client's,
+    from the flat parameters (clients, …) behind that layer and its pre-activations z (clients, rows, hidden).
 
     A gradient of a linear input layer is δᵀX, with X the client's rows and δ the gradient at their pre-activations. So
     any number of full-batch steps moves the layer by ΔW = AᵀX, where A (rows × hidden) sums the steps −η·δ, and the

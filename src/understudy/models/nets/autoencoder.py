@@ -94,10 +94,8 @@ class LocalTraining(Training):
         network.adam(*how) if self.optimizer == "adam" else network.train(self.optimizer, *how)
 
     def __call__(self, params: Tensor, x: Tensor, mask: Tensor, rng: Draws) -> Tensor:
-        """The update (clients, d) of every client.
-
-        `x` is (clients, rows, …), `mask` (clients, rows) is true where a row is real. Points of the prior are drawn
-        anew for each epoch.
+        """The update (clients, d) of every client, by rows `x` (clients, rows, …) where `mask` is true. Points of the
+        prior are drawn anew for each epoch.
 
         Guarantee: a client's update depends on `params`, its own real rows and `rng` alone, and by rounding on the
         shape of `x` and its place there, in which no other client's rows may have a say (`Population.apart`).

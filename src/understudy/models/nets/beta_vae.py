@@ -1,14 +1,13 @@
 """β-VAEs of all classes side by side, and the decoders that are cut from them.
 
-Lomurno et al., "SGDE" (AIPR 2022), §IV-E and Table II, on Higgins et al., "β-VAE" (ICLR 2017), Eq. 4:
-L = −log p(x | z) + β KL(q(z | x) ‖ N(0, I)), one network per class.
+Lomurno et al., "SGDE" (AIPR 2022), §IV-E and Table II, on Higgins et al., "β-VAE" (ICLR 2017), Eq. 4: L = −log p(x | z)
++ β KL(q(z | x) ‖ N(0, I)), one network per class.
 Paper → code: the encoder is dense 64-32 and the decoder dense 64-128 with LeakyReLU on tables (`TableVae`); three
 convolutions and three transposed ones, 3 × 3 of stride 2, with Swish on images (`ImageVae`); g_k^y → `decoder(y)`.
-Differs from the paper: it does not say how a row enters; a table's row is one-hot over the levels of the public
-schema, and p(x | z) is one softmax per column, an image's pixel a Bernoulli mean. Table II names no output layer: a
-linear one gives the logits (a 1 × 1 convolution on images). Images are 28 × 28: 28 → 14 → 7 → 4 and back. `channels`
-are a quarter of the paper's 128-256-512, since noise grows with the number of weights; the paper's are a setting
-away.
+Differs from the paper: it does not say how a row enters; a table's row is one-hot over the levels of the public schema,
+and p(x | z) is one softmax per column, an image's pixel a Bernoulli mean. Table II names no output layer: a linear one
+gives the logits (a 1 × 1 convolution on images). Images are 28 × 28: 28 → 14 → 7 → 4 and back. `channels` are a quarter
+of the paper's 128-256-512, since noise grows with the number of weights; the paper's are a setting away.
 
 Parameters have a leading class axis, so all classes of a silo train as one batch. Only a decoder ever leaves: the
 encoder, which reads rows, has no way out of here.

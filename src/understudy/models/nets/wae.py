@@ -252,10 +252,8 @@ def cut(network: TableWae, model: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def wake(network: TableWae, model: Tensor, x: Tensor, mask: Tensor, rng: Draws) -> Tensor:
-    """For every client the downhill gradient of −log p(x | z) in the decoder, on average over its rows: (clients, d).
-
-    `x` is (clients, rows, width), `mask` (clients, rows) is true where a row is real. By hand: 1.8 and 2.0 times as
-    fast as `torch.func` on 124 and 369 columns.
+    """For every client the downhill gradient of −log p(x | z) in the decoder, on average over its rows `x` (clients,
+    rows, width) where `mask` is true: (clients, d). 1.8 and 2.0 times as fast as `torch.func` on 124 and 369 columns.
 
     Guarantee: a client's gradient depends on `model`, its own real rows and `rng` alone, and by rounding on the
     shape of `x` and its place there.

@@ -59,14 +59,13 @@ def fit_gram(
 ) -> MixtureOfProducts:  # fmt: skip
     """The mixture of products whose one- and two-way tables match a noisy Gram matrix of counts.
 
-    `gram` (width, width) is read on and above the diagonal and decides the device. `noise` is the standard
-    deviation of its cells, in counts: one for all or one each; 0 for exact, infinity for not measured.
-    `people`: their number, where it is known. `ties`: public rules; what is fitted is the mixture's law given these.
-    `target`: the number of the column that is to be predicted from the others, if there is one.
-    `watch(step, residual)`, of the mean square in units of the noise, is called before every step and at the end, which
-    comes at `steps`, or once the residual falls to the least that is not noise, no table is left with more, and empty
-    cells are empty; with rules no sooner than at a tenth of the steps. The same seed gives the same mixture on one
-    device.
+    `gram` (width, width) is read on and above the diagonal and decides the device. `noise` is the standard deviation of
+    its cells, in counts: one for all or one each; 0 for exact, infinity for not measured. `people`: their number, where
+    it is known. `ties`: public rules; what is fitted is the mixture's law given these. `target`: the number of the
+    column that is to be predicted from the others, if there is one. `watch(step, residual)`, of the mean square in
+    units of the noise, is called before every step and at the end, which comes at `steps`, or once the residual falls
+    to the least that is not noise, no table is left with more, and empty cells are empty; with rules no sooner than at
+    a tenth of the steps. The same seed gives the same mixture on one device.
     """
     whole(steps=steps, components=components)
     positive(rate=rate)

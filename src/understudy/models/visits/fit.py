@@ -108,10 +108,9 @@ def fit_visits(
     `numbers`, for each kind of events: the least and the largest number of them that each level of the last person
     column stands for. `ties`, for each likewise, are what public rules leave, those of people in the first: what they
     forbid is known to be 0, whatever was measured there. The mixture is fitted as it is drawn, every kind of people
-    given the rules on people, and every state those on events.
-    `watch(step, residual)`, of the mean square in units of the noise, is called before every fifth step and at the end,
-    which comes at `steps`, or a while after no residual is more than noise. The same seed gives the same
-    mixture on one device.
+    given the rules on people, and every state those on events. `watch(step, residual)`, of the mean square in units of
+    the noise, is called before every fifth step and at the end, which comes at `steps`, or a while after no residual is
+    more than noise. The same seed gives the same mixture on one device.
     """
     whole(steps=steps)
     positive(rate=rate)

@@ -99,14 +99,13 @@ class PartyPrivacy:
 class PrivacyStatement:
     """The privacy of a run. `str` for people, `to_dict` for files.
 
-    `same_people`: the parties hold columns of the same people; otherwise at most `most_holders` of them hold a
-    person, as the holders state.
-    `one_release`: the parties' charges are for one joint release, each for a whole person.
+    `same_people`: the parties hold columns of the same people; otherwise at most `most_holders` of them hold a person,
+    as the holders state. `one_release`: the parties' charges are for one joint release, each for a whole person.
     `common_steps`: the parties' samples are common ones, of at least so many steps; None: each party draws its own.
-    `adjacency` says what one person means: two worlds that ε holds apart differ in that.
-    `together`: those against whom ε holds each alone, and does not hold where they pool what they know. `local`: it
-    holds where all others do, since each person's own device adds all of the noise.
-    `outside` lists what ε does not cover, `unguarded` what of the release has no formal guarantee.
+    `adjacency` says what one person means: two worlds that ε holds apart differ in that. `together`: those against whom
+    ε holds each alone, and does not hold where they pool what they know. `local`: it holds where all others do, since
+    each person's own device adds all of the noise. `outside` lists what ε does not cover, `unguarded` what of the
+    release has no formal guarantee.
     """
 
     parties: tuple[PartyPrivacy, ...]

@@ -54,11 +54,10 @@ def private_critic_gradient(
 
     Guarantee: one person moves the sum by at most `clip_norm` in L2 (add/remove), so that a step costs
     GaussianDpEvent(noise_multiplier), Poisson-sampled at the rate at which people are drawn into `real`.
-    Edges: no rows → noise alone. A person whose row, or whose gradient, is not finite or too long counts for nothing;
-    settings outside the ranges of `limits` → ConfigError. `fake` and `mix` belong to their row: draw them secretly,
-    or fix them per person. Public ones handed out by place in the batch would shift when a person leaves, and then
-    many move the sum. The guarantee speaks of real numbers, noise and sum are float32. `noise_multiplier=0` is
-    clipped, not private.
+    Edges: as of `clipped_gradient_sum`; no rows → noise alone; settings outside the ranges of `limits` → ConfigError.
+    `fake` and `mix` belong to their row: draw them secretly, or fix them per person. Public ones handed out by place in
+    the batch would shift when a person leaves, and then many move the sum. The guarantee speaks of real numbers, noise
+    and sum are float32. `noise_multiplier=0` is clipped, not private.
     """
     require_settings(clip_norm, noise_multiplier, expected_batch, penalty)
     total = clipped_gradient_sum(layers, real, fake, mix, clip_norm=clip_norm, penalty=penalty, slope=slope, mask=mask)
@@ -89,15 +88,14 @@ def clipped_gradient_sum(
 ) -> list[tuple[Tensor, Tensor]]:  # fmt: skip
     """The sum over people of their gradients, each scaled down to `clip_norm`, per layer (weight, bias).
 
-    `layers` holds (out, in) weights and (out,) biases, the last out being 1, with leaky ReLUs of this `slope`
-    between them. `real` and `fake` are (batch, width), `mix` and `mask` (batch,).
+    `layers` holds (out, in) weights and (out,) biases, the last out being 1, with leaky ReLUs of this `slope` between
+    them. `real` and `fake` are (batch, width), `mix` and `mask` (batch,).
 
-    Guarantee: one person moves the result by at most `clip_norm` in L2 over all layers together (add/remove).
-    The result is finite, whatever weights, rows and settings are.
-    Edges: rows with mask 0 count for nothing, so that batches of any size fit one shape. No rows → zeros.
-    A person with a factor that is not finite, or longer than `limits.FACTOR`, counts for nothing, by itself.
-    `clip_norm=inf` is the plain sum. Nothing is asked of a GPU's host, so that the function can be captured in a CUDA
-    graph.
+    Guarantee: one person moves the result by at most `clip_norm` in L2 over all layers together (add/remove). The
+    result is finite, whatever weights, rows and settings are.
+    Edges: rows with mask 0 count for nothing, so that batches of any size fit one shape. No rows → zeros. A person with
+    a factor that is not finite, or longer than `limits.FACTOR`, counts for nothing, by itself. `clip_norm=inf` is the
+    plain sum. Nothing is asked of a GPU's host, so that the function can be captured in a CUDA graph.
     """
     require_settings(clip_norm, 0.0, 1.0, penalty)
     lefts, rights = _factors(*_padded(layers, real, fake), mix, slope)
@@ -217,11 +215,9 @@ def formed_critic_gradient(
 ) -> list[Tensor]:  # fmt: skip
     """One critic step: (clipped sum + N(0, (noise_multiplier · clip_norm)²)) / expected_batch, for each parameter.
 
-    Guarantee: as `private_critic_gradient`: one person moves the sum by at most `clip_norm` in L2 (add/remove).
-    The result is finite, whatever weights, rows and settings are.
-    Edges: no rows → noise alone; a person whose gradient is not finite, or longer than FACTOR², counts for nothing, by
-    itself. A critic that mixes rows (batch normalisation) has no gradient of one person, and must not come here.
-    `fake` and `mix` belong to their row: draw them secretly.
+    Guarantee: as `private_critic_gradient`; the result is finite, whatever weights, rows and settings are.
+    Edges: as there; a person whose gradient is longer than FACTOR² counts for nothing, by itself. A critic that mixes
+    rows (batch normalisation) has no gradient of one person, and must not come here.
     """
     require_settings(clip_norm, noise_multiplier, expected_batch, penalty)
     parameters = {name: value.detach() for name, value in critic.named_parameters()}

@@ -73,9 +73,8 @@ class NamingMechanism(LocalMechanism, ABC):
 class SubsetSelection(NamingMechanism):
     """Reports on one of `cells` cells.
 
-    Guarantee: ε-LDP: whatever other cell stood in its place, no report is more than e^ε times likelier (`odds` is
-    the exact figure, at most e^ε). All randomness is whole numbers; the time a report takes does not depend on the
-    cell.
+    Guarantee: ε-LDP: whatever other cell stood in its place, no report is more than e^ε times likelier (`odds` is the
+    exact figure, at most e^ε). All randomness is whole numbers; the time a report takes does not depend on the cell.
     Edges: nobody → no reports; a cell outside 0 … cells − 1 → ValueError before anything is drawn.
     """
 

@@ -1,17 +1,16 @@
 """Alignment: find the people whom all parties hold, without showing anybody's ids.
 
-Meadows, "A more efficient cryptographic matchmaking protocol" (IEEE S&P 1986), and Huberman, Franklin, Hogg,
-"Enhancing privacy and trust in electronic communities" (EC 1999): x is masked as H(x)^k, masks commute,
-so two sets that carry the same keys can be compared. Group: the prime-order subgroup of Curve25519 (RFC 7748)
-through libsodium, in constant time.
+Meadows, "A more efficient cryptographic matchmaking protocol" (IEEE S&P 1986), and Huberman, Franklin, Hogg, "Enhancing
+privacy and trust in electronic communities" (EC 1999): x is masked as H(x)^k, masks commute, so two sets that carry the
+same keys can be compared. Group: the prime-order subgroup of Curve25519 (RFC 7748) through libsodium, in constant time.
 Paper → code: H → `_hash_to_curve`, k_i → `IdMask.key`, H(x)^k_i → `IdMask.own`, (…)^k_j → `IdMask.remask`.
-Differs from the papers: M ≥ 2 parties on a ring. The set of party i goes round i, i+1, …, so after h < M hops
-it carries the keys of i … i+h−1 and no two sets carry the same keys: only complete sets can be compared.
+Differs from the papers: M ≥ 2 parties on a ring. The set of party i goes round i, i+1, …, so after h < M hops it
+carries the keys of i … i+h−1 and no two sets carry the same keys: only complete sets can be compared.
 
 Who learns what, and why, stands in `docs/alignment.md`: a party which of its own people all parties hold, and how many
 people each has; the server, which relays everything, the number of people of each party and of every overlap, but no
-id: to test a guess y it would need H(y)^k_i, which only i can make. Assumes: decisional Diffie–Hellman in the group,
-H a random oracle. The intersection is a disclosure that no ε covers; the ledger names it as such.
+id: to test a guess y it would need H(y)^k_i, which only i can make. Assumes: decisional Diffie–Hellman in the group, H
+a random oracle. The intersection is a disclosure that no ε covers; the ledger names it as such.
 """
 
 import hashlib
@@ -97,9 +96,8 @@ class IdMask:
     def remask(self, masked: Masked, whose: str = "another party") -> Masked:
         """Another party's masked ids, each under this party's key too, in the order they came.
 
-        Every canonical 32-byte string is a safe argument of X25519: it makes the key a multiple of the
-        cofactor, and the twist is as strong as the curve (RFC 7748, section 7), so a hostile set tells no bit
-        of the key.
+        Every canonical 32-byte string is a safe argument of X25519: it makes the key a multiple of the cofactor, and
+        the twist is as strong as the curve (RFC 7748, section 7), so a hostile set tells no bit of the key.
         Edges: not (n, 32) bytes, too many, repeated, not canonical, of small order → AlignmentError.
         """
         points = _checked(masked, whose)
@@ -199,8 +197,7 @@ def match_grid(
 def ring(names: Sequence[str]) -> list[dict[str, str]]:
     """The M − 1 hops: in hop h the set of party i is remasked by party i + h. Each party is busy once a hop.
 
-    >>> ring(["a", "b", "c"])
-    [{'a': 'b', 'b': 'c', 'c': 'a'}, {'a': 'c', 'b': 'a', 'c': 'b'}]
+    >>> ring(["a", "b", "c"]) [{'a': 'b', 'b': 'c', 'c': 'a'}, {'a': 'c', 'b': 'a', 'c': 'b'}]
     """
     return [dict(zip(names, (*names[hop:], *names[:hop]), strict=True)) for hop in range(1, len(names))]
 
