@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.data.encoding.frame import UNIT, Frame
-from understudy.data.encoding.upright import FINE, leaning, upright
+from understudy.data.encoding.frame import FINE, UNIT, Frame, leaning, upright
 from understudy.ground.errors import ConfigError
 
 RNG = np.random.default_rng(0)

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.data.encoding.frame import UNIT
-from understudy.data.encoding.upright import POSES, upright, weights
+from understudy.data.encoding.frame import POSES, UNIT, upright, weights
 from understudy.ground.errors import ConfigError
 from understudy.models.kernels.clients import linear
 from understudy.models.network import Flat, Shapes, dense_shapes, read

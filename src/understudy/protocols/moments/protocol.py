@@ -64,7 +64,7 @@ class FrameConfig(usual.JointConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Config(FrameConfig, usual.OverRows):
-    """`upright` is for what leans and lies each in its own way, as handwriting does (`data/encoding/upright.py`)."""
+    """`upright` is for what leans and lies each in its own way, as handwriting does (`data/encoding/frame.py`)."""
 
     upright: bool = setting(False, TRUTH, "images are first turned upright and centred, each by itself")
     shares: tuple[float, float, float] = setting(

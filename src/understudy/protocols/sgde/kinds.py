@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from understudy.data.arrays import ArrayTable
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures
-from understudy.data.encoding.frame import Frame
+from understudy.data.encoding.frame import POSES, Frame
 from understudy.data.encoding.population import Population, read_labelled_images
-from understudy.data.encoding.upright import POSES
 from understudy.data.images import Images, ImageSchema
 from understudy.data.kinds import IMAGES, SERIES, TABLE, AnySchema, ArraySchema, Rows, one_label, read_rows
 from understudy.data.schema import Schema
