@@ -18,7 +18,7 @@ from understudy.services.exchange.check_worker import ROWS, preview_of
 class Slope(torch.nn.Linear):
     """Images whose values grow from left to right, and from colour to colour."""
 
-    latent = 1
+    latent = row_numbers = 1
 
     def __init__(self, *shape: int) -> None:
         super().__init__(1, 1)

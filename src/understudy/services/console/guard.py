@@ -70,8 +70,9 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = self._at_the_door(Request(scope)) or self._app
-        await answer(scope, receive, skeleton.with_headers(send, lambda: HEADERS))
+        request = Request(scope)
+        body, answer = skeleton.Body(request, receive), self._at_the_door(request) or self._app
+        await answer(scope, body, body.answered(send, HEADERS))
 
     def _at_the_door(self, request: Request) -> Response | None:
         """What is answered before any page is asked; None: it may come in."""

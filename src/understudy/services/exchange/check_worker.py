@@ -108,7 +108,7 @@ def _limited(memory: int, seconds: float) -> Iterator[None]:
     _, last = resource.getrlimit(resource.RLIMIT_CPU)
     used = resource.getrusage(resource.RUSAGE_SELF)
     until = int(used.ru_utime + used.ru_stime + seconds) + 2
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))  # and then it ends, whatever it is at
+    signal.setitimer(signal.ITIMER_REAL, seconds + 0.25)  # and then it ends, whatever it is at; its caller left before
     resource.setrlimit(resource.RLIMIT_CPU, (until if last < 0 else min(until, last), last))
     if _STATM.exists():
         now = int(_STATM.read_text().split()[0]) * resource.getpagesize()

@@ -122,17 +122,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is not a number.")
-
-
 def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
         raise ValueError(f"{text} is not a finite number.")
     return value
 
 
-_read_json = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite).decode
+_read_json = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite).decode
 
 
 def _words(error: Exception) -> str:

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import h11
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -26,7 +25,6 @@ from understudy.ground.errors import ConfigError
 MOST = 1000
 _OTHER_FILES = 200  # that a server has open besides its connections
 HELLO, IDLE = 10.0, 30.0
-_LINGER, _LINGER_BYTES = 2.0, 1 << 20
 
 
 class Doors:
@@ -147,22 +145,13 @@ class DoorsServer(Server):
 
 
 class DoorsProtocol(H11Protocol):
-    """HTTP/1.1 that tells the doors when something is asked, and stops reading after a refusal."""
+    """HTTP/1.1 that tells the doors when something is asked."""
 
     doors: Doors  # of a class for each server
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._place = transport.get_extra_info("socket").fileno()
-        self._unread: int | None = None  # bytes that are still thrown away, once the connection is over
-        super().connection_made(_Lingering(transport, self))  # type: ignore[arg-type]
-
-    def data_received(self, data: bytes) -> None:
-        if self._unread is not None:
-            self._unread -= len(data)
-            if self._unread < 0:
-                self.transport.abort()
-            return
-        super().data_received(data)
+        super().connection_made(transport)
 
     def handle_events(self) -> None:
         before = self.cycle
@@ -173,29 +162,3 @@ class DoorsProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         self.doors.silent(self._place, self.doors.idle)
         super().on_response_complete()
-
-    def linger(self, transport: asyncio.Transport) -> None:
-        """Close; where a request has not ended, throw away a little of it first: the answer is seen, not reset."""
-        if self._unread is not None or self.conn.their_state is not h11.SEND_BODY:
-            transport.close()
-            return
-        self._unread = _LINGER_BYTES
-        self.flow.resume_reading()
-        self.loop.call_later(_LINGER, transport.close)
-
-
-class _Lingering:
-    """A transport that closes in its protocol's way."""
-
-    def __init__(self, transport: asyncio.Transport, protocol: DoorsProtocol) -> None:
-        self._transport, self._protocol, self._closing = transport, protocol, False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def close(self) -> None:
-        self._closing = True
-        self._protocol.linger(self._transport)
-
-    def is_closing(self) -> bool:
-        return self._closing or self._transport.is_closing()

@@ -32,6 +32,7 @@ from understudy.services.web.limits import Limits, Rate, loopback
 
 MOST_JSON = 1 << 20  # of a request that carries no file
 SLOWEST_JSON = 10.0  # seconds for such a request to arrive
+_LINGER, _LINGER_BYTES = 2.0, 1 << 20  # of a body that is thrown away after an answer
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'self'",
@@ -184,36 +185,48 @@ class Guard:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        pushing = self._pushing(request)
-        until = math.inf if pushing else anyio.current_time() + SLOWEST_JSON
-        whole = "transfer-encoding" not in request.headers and not length_of(request)
+        body, pushing, until = Body(request, receive), self._pushing(request), anyio.current_time() + SLOWEST_JSON
 
         async def receive_in_time() -> Part:
-            nonlocal whole
-            with anyio.fail_after(None if whole or pushing else max(0.0, until - anyio.current_time())):
-                message = await receive()
-            whole = whole or not message.get("more_body", False)
-            return message
+            with anyio.fail_after(None if body.whole or pushing else max(0.0, until - anyio.current_time())):
+                return await body()
 
-        # what is still on its way after an answer is not read
-        answering = with_headers(send, lambda: HEADERS | ({} if whole else {"Connection": "close"}))
-        if refusal := _out_of_shape(request, pushing):
-            await refusal(scope, receive, answering)
-        else:
-            await self._app(scope, receive_in_time, answering)
+        answer = _out_of_shape(request, pushing) or self._app
+        await answer(scope, receive_in_time, body.answered(send, HEADERS))
 
 
-def with_headers(send: Send, headers: Callable[[], Mapping[str, str]]) -> Send:
-    """`send`, with those of these headers that an answer does not have itself."""
+class Body:
+    """A request's body as it is read; `whole`: nothing of it is still on its way."""
 
-    async def sending(message: Part) -> None:
-        if message["type"] == "http.response.start":
-            given = MutableHeaders(scope=message)
-            for name, value in headers().items():
-                given.setdefault(name, value)
-        await send(message)
+    def __init__(self, request: Request, receive: Receive) -> None:
+        self._receive = receive
+        self.whole = "transfer-encoding" not in request.headers and not length_of(request)
 
-    return sending
+    async def __call__(self) -> Part:
+        message = await self._receive()
+        self.whole = self.whole or not message.get("more_body", False)
+        return message
+
+    def answered(self, send: Send, headers: Mapping[str, str]) -> Send:
+        """`send`, with those of these headers that an answer does not have itself. What is still on its way after an
+        answer is not read, but for a little that is thrown away: the answer is seen, not reset.
+        """
+
+        async def sending(message: Part) -> None:
+            if message["type"] == "http.response.start":
+                given = MutableHeaders(scope=message)
+                for name, value in {**headers, **({} if self.whole else {"Connection": "close"})}.items():
+                    given.setdefault(name, value)
+            elif not self.whole and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                left = _LINGER_BYTES
+                with anyio.move_on_after(_LINGER):
+                    while left > 0 and not self.whole:
+                        left -= len((await self()).get("body", b""))
+                message = {"type": "http.response.body"}
+            await send(message)
+
+        return sending
 
 
 def _out_of_shape(request: Request, pushing: bool) -> Response | None:
