@@ -74,8 +74,7 @@ class Answers:
         self, own: Products, about: Names = (), also: Condition | None = None, boxes: int = 1, *, possible: bool = False
     ) -> tuple[float, Products | None, Pieced]:
         """The probability of the rules, and of a condition besides that takes so many boxes, and products given these.
-        `possible`: an order between columns allows wholly what it allows in part, for rows that are then drawn and kept
-        where they keep it."""
+        `possible`: an order between columns allows wholly what it allows in part, for rows that are drawn and kept."""
         found, pieces, _ = self._rules(about, len(own.weight), also, boxes)
         if possible:
             found = [{j: mask > 0 for j, mask in box.items()} for box in found]

@@ -69,8 +69,7 @@ def complete(
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """A target that is there, for each row of a frame: its pieces, and the probability of each, (rows, pieces). `how`:
-    in which way that was found, which every answer says."""
+    """A target that is there, for each row of a frame: its pieces, and the probability of each, (rows, pieces)."""
 
     frame: pd.DataFrame
     pieces: Pieces

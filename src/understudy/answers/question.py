@@ -67,8 +67,7 @@ class Question:
         return self._rows_that_meet(self.condition, drawn)
 
     def boxes(self, most: int, parts: Callable[[Box, Orders], list[Box]] = lambda box, _: [box]) -> list[Box] | None:
-        """The condition as at most so many boxes that do not overlap, or None. `parts`: those that orders between
-        columns make of one; without it there are none."""
+        """At most so many boxes that do not overlap, or None; `parts`: what orders between columns make of one."""
         found: list[Box] = []
         try:
             for box, orders in self.leaves(_LOOKED * most):

@@ -107,9 +107,8 @@ def public_of(schema: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema(Document):
-    """The columns of a table, in order, and the name of the column that identifies people. `person` names the id
-    column. It is never encoded, learned or sampled; without it each row is a person of its own. `origin="rows"` marks a
-    draft that was read from rows."""
+    """The columns of a table, in order. `person` names the id column, which is never encoded, learned or sampled;
+    without it each row is a person. `origin="rows"` marks a draft that was read from rows."""
 
     kind: ClassVar[str] = "table"  # which a file need not say
     columns: tuple[Column, ...]

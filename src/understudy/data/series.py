@@ -174,9 +174,8 @@ Series = ArrayTable[SeriesSchema]
 
 def read_series(source: Source | NDArray[Any], schema: SeriesSchema, name: str | None = None) -> Series:
     """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema; or an array
-    (series, steps, channels) that is cut already, or what holds such arrays.
-
-    Edges: windows of arrays whose persons nobody names → SchemaError, as one series may have several of them."""
+    (series, steps, channels) that is cut already, or what holds such arrays. Edges: windows of arrays whose persons
+    nobody names → SchemaError, as one series may have several of them."""
     if holds_arrays(source) or isinstance(source, np.ndarray):
         if schema.stride is not None and schema.person is None and not schema.windows_are_people:
             raise SchemaError(

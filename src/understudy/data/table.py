@@ -48,8 +48,7 @@ _AGAIN = "the table cannot be read again as it was when it was opened."
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows that fit their schema: the person column first, then the columns in the schema's order. Made by
-    `read_table`. Its repr shows no rows."""
+    """Rows that fit their schema, the person first, then columns in the schema's order. Its repr shows no rows."""
 
     frame: pd.DataFrame = field(repr=False)
     schema: Schema = field(repr=False)
@@ -306,8 +305,7 @@ def checked_part(told: dict[str, Any], piece: "Piece") -> dict[str, Any]:
 
 
 def check_table(source: Source, schema: Schema, *, one_row_each: bool = True) -> list[Violation]:
-    """Everything that keeps the table from fitting the schema, and notices. Edges: of a long one, rows whose ids came
-    before are counted, not listed."""
+    """Everything that keeps a table from fitting its schema, and notices; of a long one, ids that repeat as a count."""
     long = _is_long(source, schema)
     readers, marks = readers_of(schema, one_row_each and not long), Marks()
     found: dict[Any, Violation] = {}

@@ -104,9 +104,9 @@ def plain_names(values: Iterable[str], what: str, *, nothing: str = "Nothing was
 
 
 def file_names(labels: Sequence[object]) -> list[str]:
-    """A file name for each label, whatever text it is: itself where it is short and plain, otherwise marked. Guarantee:
-    a name needs no quoting and leads nowhere else; different labels have different ones, also where upper and lower
-    case are the same."""
+    """A file name for each label: itself where it is short and plain, otherwise marked. Guarantee: a name needs no
+    quoting and leads nowhere else; different labels have different ones, also where upper and lower case are the same.
+    """
     texts = [str(label) for label in labels]
     short = ["".join(letter if _plain(letter) else "_" for letter in text[:32]) or "_" for text in texts]
     alike = Counter(one.casefold() for one in short)

@@ -290,9 +290,8 @@ class Date(Binned):
 
 @dataclass(frozen=True, kw_only=True)
 class Datetime(Binned):
-    """A day and a time of day from `low` to `high`, both included, in steps of a second, a minute or an hour since
-    1970-01-01 00:00. Times have no zone: they are those of the clock on the wall. What is finer than the resolution is
-    dropped."""
+    """A day and a time from `low` to `high`, both included, in steps of a second, minute or hour since 1970-01-01
+    00:00, by the clock on the wall: without a zone. What is finer than the resolution is dropped."""
 
     kind: ClassVar[str] = "datetime"
     resolution: str = "second"

@@ -117,8 +117,7 @@ class Codec:
         return pd.DataFrame({column.name: values_of(column, codes[:, j], inside[:, j]) for j, column in every})
 
     def sample_codes(self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform) -> Codes:
-        """Draw one level per column from the weights in its block, by inversion. A slot of weight 0 is never drawn.
-        Weights need not sum to 1."""
+        """One level per column by the weights in its block, which need not sum to 1; never one of weight 0."""
         rows = self._rows(_array(probabilities))
         if (rows < 0).any():
             raise SchemaError("a probability is below 0. Nothing was drawn.")
@@ -215,8 +214,7 @@ class Levels:
         return self.slots.sample_codes(probabilities, rng)
 
     def decode(self, values: Codes | Tensor, rng: Uniform) -> pd.DataFrame:
-        """A table from levels (integers) or from probability rows (floats, by the largest slot). In each level a fine
-        cell is drawn by weight, and a value evenly inside that."""
+        """As `Codec.decode`; in each level a fine cell is drawn by weight, and a value evenly inside that."""
         codes = self.slots.decode(values).to_numpy(np.int32)
         draws = rng.uniform(*codes.shape).cpu().numpy()
         cells = np.empty_like(codes)

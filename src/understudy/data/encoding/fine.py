@@ -204,8 +204,7 @@ def ends_of(column: Real, values: Cells) -> Codes:
 def moved_to_ends(
     fine: Column, group: Codes, weights: Floats, table: Floats, values: Cells, cells: Codes, draws: Floats
 ) -> Cells:
-    """Numbers that were drawn in these fine cells, moved within their levels to end as the table says; `group` and
-    `weights` are of all fine cells."""
+    """Numbers drawn in these fine cells, moved within their levels to end as the table says."""
     assert isinstance(fine, Real)
     (first, last), level, every = fine.steps(fine.edges), group[: fine.levels], np.arange(fine.levels)
     # What was counted apart stays as it is: one number that is zero, a level, or among longer cells.
@@ -311,8 +310,7 @@ def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
 def likely_run(counts: Tensor, missing: Tensor | None, noise: float, total: float, sure: float = 0.0) -> Run:
     """The first and the last of the cells in which `total` people are, those without a value beside them. By
     likelihood, with one for each cell against it, and more for one with hardly anybody: all are inside, in whatever
-    numbers, and nobody is outside. `sure`: the deviation of the total.
-    """
+    numbers, and nobody is outside. `sure`: the deviation of the total."""
     ends = torch.nonzero(counts > 0)[:, 0]
     if not len(ends):
         return 0, len(counts) - 1

@@ -82,8 +82,7 @@ class Frame:
 
     @classmethod
     def declared(cls, schema: ArraySchema, features: int, *, upright: bool = False) -> "Frame":
-        """The same with the norm that the schema declares: for sums that pull longer rows in, and for nothing that
-        takes a row's length for granted."""
+        """The same with the schema's norm: for sums that pull longer rows in, and nothing that trusts their length."""
         return replace(cls.from_schema(schema, features, upright=upright), norm=schema.norm or 1.0)
 
     @property
@@ -165,8 +164,7 @@ class Frame:
         return out
 
     def matrix(self) -> NDArray[np.float64]:
-        """What turns coefficients (features,) back into values about 1/2, flat: (features, values). Of upright images
-        `leaning` is still to come."""
+        """What turns coefficients back into flat values about 1/2: (features, values); `leaning` is still to come."""
         waves = [dct(n) if side < self.sides else np.eye(n) for side, n in enumerate(self.shape)]
         at = np.unravel_index(self.order, self.shape)
         parts = (wave[place] for wave, place in zip(waves, at, strict=True))  # (features, n) each

@@ -203,8 +203,7 @@ Pieced = Mapping[int, Pieces]  # the columns that are in pieces, by number
 
 
 def cut(column: Column, cuts: Iterable[float] = ()) -> Pieces:
-    """The column's own levels, cut at these places where they lie between its bounds. Edges: places of whole numbers
-    and days (since 1970-01-01) are whole."""
+    """The column's own levels, cut at these places within its bounds; those of whole numbers and days are whole."""
     if not isinstance(column, Binned):
         return Pieces(column, np.arange(column.size, dtype=np.int32), np.ones(column.size))
     own = column.edges
@@ -249,8 +248,7 @@ def values_of(column: Column, codes: Numbers, inside: Floats, edges: NDArray[Any
 
 
 def labels_of(column: Column) -> list[Any]:
-    """What stands for each level of a column in a table of answers: its declared value, or its bin's label. Edges: the
-    missing level is None."""
+    """What stands for each level in a table of answers: its declared value, its bin's label, None for missing."""
     if isinstance(column, Categorical):
         own: list[Any] = list(column.categories)
     else:

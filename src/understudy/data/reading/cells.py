@@ -112,9 +112,8 @@ def _faults(name: str, cells: Cells, numbers: Places, where: NDArray[np.intp], r
 
 
 def distinct(cells: Cells, words: set[str]) -> tuple[NDArray[np.intp], Cells]:
-    """The different values, and for each cell which one it holds: −1 where it is missing. Only equal texts are one
-    value. Among objects 1, 1.0 and True are equal too, and the first of them would speak for all: there each cell
-    stands for itself."""
+    """The different values, and which one each cell holds: −1 where it is missing. Only equal texts are one value:
+    among objects 1, 1.0 and True are equal too, and the first of them would speak for all."""
     if cells.dtype == object:
         return _one_by_one(cells, words)
     if cells.dtype.kind in "iuf":  # quicker to judge than to compare

@@ -50,8 +50,7 @@ _PACKED = 4  # by how much one is shorter as .gz, about
 def as_they_came(
     source: Source, columns: Iterable[str], person: str | None, numbers: Iterable[str] = ()
 ) -> dict[str, bool]:
-    """The columns to read, the person among them, as they came; `numbers` are read by the decimal comma that the
-    source declares, if it does."""
+    """The columns to read, as they came; `numbers` by the decimal comma that the source declares, if it does."""
     commas = set(numbers) if getattr(described_source(source), "decimal", ".") == "," else set()
     return {column: column in commas for column in [*([person] if person else []), *columns]}
 
@@ -63,9 +62,8 @@ def open_source(source: Source, want: Want, name: str | None = None) -> Raw:
 
 
 def batches_of(source: Source, want: Want, name: str | None = None, *, long: bool, part: Part = ALL) -> Generator[Raw]:
-    """The table in batches, in order: a `long` one a few rows at a time, any other as one; or `part` i of n of a long
-    one. No row is in two parts, and each is in one. Edges: a batch of a long one may have no rows, and says what is
-    wrong with others."""
+    """The table in batches, in order: a `long` one a few rows at a time, or `part` i of n of it; any other as one. No
+    row is in two parts. Edges: a batch of a long one may have no rows, and says what is wrong with others."""
     if isinstance(source, pd.DataFrame):
         yield raw_of_frame(source, want, name or "the table")
         return
@@ -107,8 +105,7 @@ def is_long(source: Source, columns: int) -> bool:
 
 
 def described_source(source: Any) -> Any:
-    """How a source is read again and again: a description of a file or a query, or an engine's frame; what is in memory
-    as it is."""
+    """How a source is read again: a description of a file or a query, an engine's frame; what is held as it is."""
     if is_of_engine(source):
         from understudy.data.reading.workers import engine_of
 

@@ -106,8 +106,7 @@ def write_number(value: float, form: str, decimals: int | None) -> str:
 
 
 def number_form(words: set[str]) -> tuple[str, int] | None:
-    """The form that all these texts are numbers in, and the most decimals; or None. Where every comma has three digits
-    after it, it may part thousands: nobody can tell."""
+    """The form that all these texts are numbers in, and the most decimals; None also if commas may part thousands."""
     ends = [re.search(r"(?:([.,])([0-9]+))?(\s*%)?\s*$", word) for word in words]
     marks = {found[1] for found in ends if found and found[1]}
     digits = {len(found[2]) for found in ends if found and found[2]}

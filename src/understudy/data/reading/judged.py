@@ -149,8 +149,7 @@ def raw_parts(
 
 
 class Batch:
-    """Some rows as they came. Each column is judged when it is asked for: as values, or as levels of one like it.
-    `judge`: a column's values. SchemaError where a cell does not fit."""
+    """Some rows as they came; each column is judged when it is asked for: as values, or as levels of one like it."""
 
     def __init__(self, cells: dict[str, Cells], rows: int, judge: Callable[[str], Cells]) -> None:
         self._cells, self._rows, self._judge = cells, rows, judge

@@ -107,8 +107,7 @@ class Cores:
 
 
 def spread_of(origin: Any, named: Spread | None, columns: list[str]) -> Spread | None:
-    """Who reads these columns of a long table in parts: the engine that has them, who was named, or all cores, where
-    that is worth it."""
+    """Who reads these columns of a long table in parts: its engine, who was named, or all cores, if it is worth it."""
     from understudy.data.reading.stores import pieces_of
 
     if isinstance(origin, EngineFrame):

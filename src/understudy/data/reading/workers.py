@@ -199,8 +199,7 @@ def _no_rows(columns: list[str]) -> pa.Table:
 
 @dataclass
 class InFolder:
-    """Who counts parts (`spread.counted_by`): whoever looks into this folder, which is made for a run and goes with it.
-    `patience`: seconds, for all parts."""
+    """Whoever looks into this folder, which is made for a run and goes with it; `patience`: seconds, for all parts."""
 
     folder: Path
     of: int
@@ -240,8 +239,7 @@ class InFolder:
 
 
 def count_in_folder(folder: Path, number: int, of: int, rows: TableSource | None = None) -> int:
-    """Answer every task in the folder for part `number`, from 0, where that lacks; how many these were. `rows`: where
-    they are, if not where the run has them."""
+    """Answer every task for part `number`, from 0, where that lacks; how many these were. `rows`: where they are."""
     _require_own(folder)
     counted = 0
     for asked in sorted(folder.glob(f"*{_TASK}")):

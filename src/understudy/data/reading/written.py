@@ -39,8 +39,7 @@ Want = Mapping[str, bool] | None  # column → whether it holds numbers
 
 @dataclass(frozen=True, kw_only=True)
 class Raw:
-    """A source, or a part of it, as it stands: its header, the wanted columns that it has, and the number of each row.
-    Rows are numbered from 1, the header not counted."""
+    """A source, or a part, as it stands: header, wanted columns, and the number of each row, from 1 below the header."""
 
     name: str
     header: list[Any]

@@ -42,8 +42,7 @@ _SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".xlsx", ".parquet", SUFFIX)
 @dataclass(frozen=True, eq=False)
 class Visits:
     """People in the order of their table, and each one's events in order. Its repr shows no rows. What is held of a
-    column are levels, and where no bins are declared fine cells (`VisitSchema.fine`).
-    """
+    column are levels, and where no bins are declared fine cells (`VisitSchema.fine`)."""
 
     own: Codes = field(repr=False)  # (people, declared columns of people)
     events: Codes = field(repr=False)  # (events, declared columns of events without the time)
@@ -170,8 +169,7 @@ def _owners(events: Table, ids: NDArray[Any], source: str) -> Places:
 
 
 def first_and_gaps(times: Places, starts: Places) -> tuple[Places, Places, NDArray[np.bool_]]:
-    """The time of each person's first event, 0 without one; of each event the time since the one before, and which are
-    first, for which that is 0."""
+    """Each person's first time, 0 without one; each event's time since the one before, 0 of a first; which are first."""
     some = np.diff(starts) > 0
     first, fresh = np.zeros(len(some), dtype=np.int64), np.zeros(len(times), dtype=bool)
     first[some] = times[starts[:-1][some]]
