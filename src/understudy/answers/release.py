@@ -174,7 +174,7 @@ class Release:
         return Noisy(counts.reshape(shape).astype(np.float64), np.full(shape, variance), whole=True)
 
     def nodes(self, place: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Noisy] | None:
-        """The nodes of a tree that make up a column's levels: where each begins, its level, its count; None: no tree."""
+        """The nodes of a tree that make up a column's levels: where each begins, its level, count; None: no tree."""
         own = self.kinds.get("fine")
         if own is None or (place,) not in own.places or not is_tree(column := self.levels.schema.columns[place]):
             return None

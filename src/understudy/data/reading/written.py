@@ -39,7 +39,7 @@ Want = Mapping[str, bool] | None  # column → whether it holds numbers
 
 @dataclass(frozen=True, kw_only=True)
 class Raw:
-    """A source, or a part, as it stands: header, wanted columns, and the number of each row, from 1 below the header."""
+    """A source, or a part, as it stands: header, wanted columns, the number of each row, from 1 after the header."""
 
     name: str
     header: list[Any]

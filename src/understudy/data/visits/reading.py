@@ -169,7 +169,7 @@ def _owners(events: Table, ids: NDArray[Any], source: str) -> Places:
 
 
 def first_and_gaps(times: Places, starts: Places) -> tuple[Places, Places, NDArray[np.bool_]]:
-    """Each person's first time, 0 without one; each event's time since the one before, 0 of a first; which are first."""
+    """Each person's first time, 0 without one; each event's time since the one before, 0 of a first; which are."""
     some = np.diff(starts) > 0
     first, fresh = np.zeros(len(some), dtype=np.int64), np.zeros(len(times), dtype=bool)
     first[some] = times[starts[:-1][some]]
