@@ -124,50 +124,37 @@ def bought_columns(schemas: Iterable[Any]) -> dict[str, Bought]:
 
 @dataclass(frozen=True, eq=False)
 class FineCells(Stage[Rows]):
-    """The trees of all columns whose levels are bought, one after the other, in parts of a `unit`."""
+    """The trees of all columns whose levels are bought, a block each, in parts of a `unit`."""
 
     columns: Mapping[str, Bought]
     unit: int
 
-    def _of(self, group: int) -> dict[str, Bought]:
-        return {name: one for name, one in self.columns.items() if one.group == group}
-
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
         found = {}
-        for group in sorted({one.group for one in self.columns.values()}):
-            trees = [one.tree for one in self._of(group).values()]
-            moved, nodes = sum(tree.moved for tree in trees), sum(tree.nodes for tree in trees)
+        for name, one in self.columns.items():
+            moved, groups = one.tree.moved, (one.group, one.group)
             most = self.unit * math.sqrt(moved) * (1 + 2.0**-40)
-            found[str(group)] = BlockSpec((group, group), (nodes,), most, weight=float(moved))
+            found[name] = BlockSpec(groups, (one.tree.nodes,), most, weight=float(moved))
         return found
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
-        if str(rows.group) not in self.blocks:
-            return {}
         codes = rows.codes()
-        cells = {"people": codes.people, "events": codes.events}
-        weights = {
-            "people": np.full(len(codes.people), float(self.unit)),
-            "events": parts(codes.order, codes.numbers[codes.owner], self.unit),
+        whole = np.full(len(codes.people), float(self.unit))
+        weighed = {
+            "people": (codes.people, whole),
+            "events": (codes.events, parts(codes.order, codes.numbers[codes.owner], self.unit)),
         }
-        own = self._of(rows.group).values()
-        nodes = [one.tree.count(cells[one.side][:, [one.place]], weights[one.side]) for one in own]
-        return {str(rows.group): torch.cat(nodes)}
+        sides = {name: (one, *weighed[one.side]) for name, one in self.columns.items() if one.group == rows.group}
+        return {name: one.tree.count(cells[:, [one.place]], mass) for name, (one, cells, mass) in sides.items()}
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> dict[str, Tensor]:
         """People by fine cell, and last those without a value, of every column."""
-        nodes: dict[str, Tensor] = {}
-        for key in self.blocks:
-            own = self._of(int(key))
-            each = torch.split(sums[key].double() / self.unit, [one.tree.nodes for one in own.values()])
-            nodes |= zip(own, each, strict=True)
         found: dict[str, Tensor] = {}
-        for group, side in {(one.group, one.side) for one in self.columns.values()}:  # these have as many people
-            own = {name: one for name, one in self._of(group).items() if one.side == side}
-            trees, counts = [one.tree for one in own.values()], [nodes[name] for name in own]
-            read = TreesRead.of(trees, counts, [noise[str(group)] / self.unit] * len(own), None)
-            found |= zip(own, read.tables, strict=True)
+        for whose in {(one.group, one.side) for one in self.columns.values()}:  # all have as many people
+            own = {name: one.tree for name, one in self.columns.items() if (one.group, one.side) == whose}
+            nodes, deviations = [sums[name].double() / self.unit for name in own], [noise[n] / self.unit for n in own]
+            found |= zip(own, TreesRead.of([*own.values()], nodes, deviations, None).tables, strict=True)
         return found
 
 

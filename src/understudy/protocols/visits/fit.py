@@ -2,7 +2,7 @@
 what a forecast says of them. `study` is the `VisitStudy` of the run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,16 +24,15 @@ from understudy.models.visits.fit import VisitTables, VisitTies, fit_visits
 from understudy.models.visits.together import ChainsTogether
 from understudy.protocols.core.forecast import Error, Forecast, Stage
 from understudy.protocols.joint.found import Found
-from understudy.protocols.visits.fine import Bought
 from understudy.protocols.visits.wide import wide_columns
 
+Events = VisitSchema | SeveralVisits
+Mixtures = MixtureOfChains | ChainsTogether
 FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
 FITTED = ("kinds", "chains", "states", "steps", "rate", "seed")
 
 
-def fit_tables(
-    config: Any, schema: VisitSchema | SeveralVisits, tables: VisitTables, look: Callable[[], None]
-) -> MixtureOfChains | ChainsTogether:
+def fit_tables(config: Any, schema: Events, tables: VisitTables, look: Callable[[], None]) -> Mixtures:
     """Of one kind of events a mixture of chains, of several such mixtures that share their people."""
     settings: dict[str, Any] = {key: getattr(config, key) for key in FITTED}
     settings |= {"device": pick_device(config.device), "watch": lambda step, residual: look()}
@@ -42,7 +41,7 @@ def fit_tables(
     return fit_visits(tables, bounds, ties=ties, **settings)
 
 
-def fitted_ties(schema: VisitSchema | SeveralVisits, part: VisitSchema) -> VisitTies:
+def fitted_ties(schema: Events, part: VisitSchema) -> VisitTies:
     """What rules leave of people's columns and those of one kind of events; those on the time itself are left to
     drawing.
     """
@@ -56,10 +55,10 @@ def fitted_ties(schema: VisitSchema | SeveralVisits, part: VisitSchema) -> Visit
     return VisitTies(both=ties_among((*people, *events)), people=ties_among(declared), events=ties_among(events))
 
 
-def check_fit(study: Any) -> Any:
+def check_fit(study: Any) -> Events:
     """The schema with all rules, unless the fit would refuse it: too few states, or too much memory."""
     config = study.config
-    schema: VisitSchema | SeveralVisits = with_rules(study.schema, config.rules)
+    schema: Events = with_rules(study.schema, config.rules)
     for part in schema.parts:
         layout = VisitLayout.from_schema(part)
         with torch.device("meta"):
@@ -77,7 +76,7 @@ def fitted(study: Any, found: Found, look: Callable[[], None]) -> tuple[Generato
     schema = with_rules(stage.schema, study.config.rules)  # type: ignore[attr-defined]
     network = fit_tables(study.config, schema, tables, look).cpu().eval()
     if study.bought:
-        network, schema = drawn_finely(study, found["fine"], stage.bought, network, schema)  # type: ignore[attr-defined]
+        network, schema = drawn_finely(study, found, network, schema)
     people = max(1, round(tables.people)) if found.record.people is None else found.record.people
     noise = max(tables.noise.values())
     card: dict[str, Any] = {
@@ -96,14 +95,9 @@ def fitted(study: Any, found: Found, look: Callable[[], None]) -> tuple[Generato
     return GeneratorParts(network, schema, card), people
 
 
-def drawn_finely(
-    study: Any,
-    tables: Mapping[str, torch.Tensor],
-    bought: Mapping[str, Bought],
-    network: MixtureOfChains | ChainsTogether,
-    schema: VisitSchema | SeveralVisits,
-) -> tuple[MixtureOfChains | ChainsTogether, VisitSchema | SeveralVisits]:
+def drawn_finely(study: Any, found: Found, network: Mixtures, schema: Events) -> tuple[Mixtures, Events]:
     """The same where levels that were bought are parted into bins, as the fine tables say."""
+    tables, bought = found["fine"], found.stage("tables").bought  # type: ignore[attr-defined]
     finer = {name: one.finer(tables[name]) for name, one in bought.items()}
 
     def parts_of(column: Column) -> tuple[torch.Tensor, torch.Tensor]:
@@ -152,9 +146,8 @@ def foreseen(study: Any, ahead: Found, said: Forecast) -> dict[str, Any]:
     if study.bought:
         facts.append(f"levels of {', '.join(study.bought)} are bought first, by their fine cells")
         fine = study.stage("fine", {}, ahead.noise("fine"), {})
-        each = [own / fine.unit for own in ahead.deviations_of("fine", fine.blocks).values()]
-        own_noise = {"least": min(each), "largest": max(each)}
-        stages.insert(0, Stage(what="fine cells", share=shares[0], moved=study.moved, noise=own_noise))
+        of_a_count = max(ahead.deviations_of("fine", fine.blocks).values()) / fine.unit
+        stages.insert(0, Stage(what="fine cells", share=shares[0], moved=study.moved, noise={"a count": of_a_count}))
     return {
         "facts": tuple(facts),
         "stages": tuple(stages),
