@@ -52,7 +52,7 @@ def of_file(path: Path, cores: int) -> dict[str, Any]:
 
     os.environ[VARIABLE] = str(cores)
     files.LONG = stores.SPREAD = 0
-    spread = Cores(1 if cores == 1 else 4 * cores)
+    spread = Cores(1 if cores == 1 else stores.pieces_of(TableSource(table=str(path)), 20))
     own, source, key = schema(), TableSource(table=str(path)), bytes(32)
     columns = zip(own.columns, fine_schema(own).columns, strict=True)
     most = [(fine.size, LEVELS if is_bought(declared) else fine.size) for declared, fine in columns]

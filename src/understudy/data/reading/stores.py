@@ -26,7 +26,7 @@ BATCH = 50_000  # rows of a query at a time
 SUFFIX = ".parquet"
 SPREAD = 100_000_000  # cells: of more, a file is read by several processes
 _CELLS = 1 << 22  # about so many at a time, of many columns
-_EACH = 4  # parts for each process: none waits long for the last one
+_EACH = 16  # parts for each process, at most: none waits long for the last one
 _MOST = 1 << 22  # rows of a part: what it says of its ids is held whole
 _SIGNS = frozenset("*?[")  # of a pattern
 

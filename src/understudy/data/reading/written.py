@@ -11,6 +11,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import IO, Any
 
 import numpy as np
@@ -33,7 +34,8 @@ _WHOLE = {
 _MARKED = 10**18  # nearer to 0 than this, a whole number is its own mark
 _HELD = 1 << 22  # marks in memory: more of them are in a file without a name, which ends with this process
 _LARGE = 1 << 28  # bytes of levels, likewise
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio: neighbours fall far apart
+_TURN = np.uint64(0x9E3779B97F4A7C15)  # odd, 2⁶⁴ over the golden ratio: marks stay apart, and neighbours get far apart
+_ENDS = np.arange(1, 256, dtype=np.uint64) << np.uint64(56)  # of shares of all marks, which are about equal then
 Want = Mapping[str, bool] | None  # column → whether it holds numbers
 
 
@@ -196,7 +198,7 @@ class Marks:
     def __init__(self, key: str | None = None) -> None:
         self.key, self.rows = key or secrets.token_hex(8), 0
         self._marks: list[NDArray[np.uint64]] = []
-        self._held = 0
+        self._held, self._runs = 0, list[NDArray[np.int64]]()
         self._file: IO[bytes] | None = None
         self.order = hashlib.sha256()
 
@@ -219,7 +221,8 @@ class Marks:
             texts = ids[long].astype(str).str.normalize("NFC").to_numpy(object)
             marks = marks.copy()
             marks[long] = pd.util.hash_array(texts, hash_key=self.key, categorize=False)
-        self.order.update(np.ascontiguousarray(marks).data)
+        marks = marks * _TURN
+        self.order.update(marks.data)
         self._keep(marks)
 
     def add(self, marks: NDArray[np.uint64], rows: int) -> None:
@@ -230,42 +233,45 @@ class Marks:
     def _keep(self, marks: NDArray[np.uint64]) -> None:
         self._marks.append(marks)
         self._held += len(marks)
-        if self._held >= _HELD:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as this)
-                weakref.finalize(self, self._file.close)
-            self._file.seek(0, 2)
-            for held in self._marks:
-                np.ascontiguousarray(held).tofile(self._file)
-            self._marks, self._held = [], 0
-
-    def _chunks(self) -> Iterator[NDArray[np.uint64]]:
-        yield from self._marks
-        if self._file is not None:
-            self._file.seek(0)
-            while len(found := np.fromfile(self._file, np.uint64, _HELD)):
-                yield found
-
-    def _shares(self) -> Iterator[NDArray[np.uint64]]:
-        """All in order; where a file has them, in shares that fit into memory, so that equal ones are in one share."""
-        if self._file is None:
-            yield self.all
+        if self._held < _HELD:
             return
-        many = 1 + self._file.seek(0, 2) // (8 * _HELD)
-        for share in range(many):
-            own = [one[((one * _SPREAD) >> np.uint64(32)) % np.uint64(many) == share] for one in self._chunks()]
-            yield np.sort(np.concatenate(own))
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as this)
+            weakref.finalize(self, self._file.close)
+        run, start = self._run(), self._file.seek(0, 2) // 8
+        run.tofile(self._file)
+        self._runs.append(start + np.r_[0, np.searchsorted(run, _ENDS), len(run)])
+        self._marks, self._held = [], 0
+
+    def _run(self) -> NDArray[np.uint64]:
+        return np.sort(np.concatenate(self._marks)) if self._marks else np.empty(0, np.uint64)
+
+    def _from_file(self, share: int) -> Iterator[NDArray[np.uint64]]:
+        for ends in self._runs:
+            assert self._file is not None
+            self._file.seek(int(ends[share]) * 8)
+            yield np.fromfile(self._file, np.uint64, int(ends[share + 1] - ends[share]))
 
     @property
     def all(self) -> NDArray[np.uint64]:
-        """In order."""
-        found = [*self._chunks()]
-        return np.sort(np.concatenate(found)) if found else np.empty(0, np.uint64)
+        runs = (run for share in range(len(_ENDS) + 1) for run in self._from_file(share))
+        return np.concatenate([np.empty(0, np.uint64), *self._marks, *runs])
 
     @property
     def repeated(self) -> int:
         """How many have the mark of another."""
-        return sum(int((marks[1:] == marks[:-1]).sum()) for marks in self._shares())
+        own = self._run()
+        if not self._runs:
+            return _again(own)
+        ends = np.r_[0, np.searchsorted(own, _ENDS), len(own)]
+        return sum(
+            _again(np.sort(np.concatenate([own[start:stop], *self._from_file(share)])))
+            for share, (start, stop) in enumerate(pairwise(ends.tolist()))
+        )
+
+
+def _again(marks: NDArray[np.uint64]) -> int:
+    return int((marks[1:] == marks[:-1]).sum())
 
 
 def room_for(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
