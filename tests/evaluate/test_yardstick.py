@@ -5,8 +5,8 @@ import pytest
 
 from understudy.data.schema import Categorical, Schema
 from understudy.evaluate.figure import Figure
+from understudy.evaluate.utility.fidelity import Yardstick
 from understudy.evaluate.utility.marginals import Codes
-from understudy.evaluate.utility.yardstick import Yardstick
 
 WIDE = Schema(columns=tuple(Categorical(name=n, categories=tuple(map(str, range(20)))) for n in "abcd"))
 OWNERS = {"a": "clinic", "b": "clinic", "c": "insurer", "d": "insurer"}

@@ -28,10 +28,9 @@ from understudy.evaluate.holdings import Loss, Outsiders, People, read_rows, wit
 from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.distance import Attacked, Space
 from understudy.evaluate.utility.downstream import MODELS
-from understudy.evaluate.utility.fidelity import Evaluation, evaluate_tables
+from understudy.evaluate.utility.fidelity import Evaluation, Yardstick, evaluate_tables
 from understudy.evaluate.utility.second_opinion import second_opinion
 from understudy.evaluate.utility.values import Numbers, column_means, table_values
-from understudy.evaluate.utility.yardstick import Yardstick
 from understudy.ground.check import nearest, whole
 from understudy.ground.errors import ConfigError
 from understudy.ground.html import pre

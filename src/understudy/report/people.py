@@ -21,9 +21,9 @@ from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
 from understudy.evaluate.figure import Figure, What
 from understudy.evaluate.other_rows import people_figures
+from understudy.evaluate.utility.fidelity import Yardstick
 from understudy.evaluate.utility.values import table_values
 from understudy.evaluate.utility.visits import AGAIN, INTEGRITY, NUMBER, visit_tables
-from understudy.evaluate.utility.yardstick import Yardstick
 from understudy.ground.errors import ConfigError
 from understudy.protocols.visits.columns import grid_of
 from understudy.report import view

@@ -1,9 +1,8 @@
 """Downstream models: train on synthetic rows, test on real ones (TSTR), against train on real (TRTR).
 
-Zhang, master's thesis (TUM 2022), §5.2.1 (MLP with 100 hidden units, AdaBoost with 50 steps; accuracy and
-AUC); Jiang, dissertation (TUM 2024), §4.5.2 (random forest); gradient boosting and a linear model (logistic
-or ridge regression) besides. A TSTR figure stands between a naive guess (the class shares or the mean of
-the real training rows) and TRTR.
+Zhang, master's thesis (TUM 2022), §5.2.1 (MLP with 100 hidden units, AdaBoost with 50 steps; accuracy and AUC); Jiang,
+dissertation (TUM 2024), §4.5.2 (random forest); gradient boosting and a linear model (logistic or ridge regression)
+besides. A TSTR figure stands between a naive guess (the class shares or the mean of the real training rows) and TRTR.
 Differs from the papers: multi-class AUC is one class against the rest, averaged over the classes that the
 test rows hold (the thesis averages pairs of classes); balanced accuracy, macro-F1 and regression besides;
 both trainings use at most `rows` rows, drawn by the seed; the MLP stops early on a tenth of its rows from
