@@ -27,8 +27,7 @@ class Protocol:
     settings tells its party by itself, so that no server is believed. `one_release`: a person pays once for all parties
     together. `forecast(config, schemas, budgets, people)`: what a run will release. None: what settings and budgets say
     of it. `study`: of joint releases, the server's (`protocols.joint`): that of `party`, or one that can also choose.
-    `audit`: how its canary is looked for, one of the keys of `evaluate.audit.audit_file.CASES`.
-    """
+    `audit`: how its canary is looked for, one of the keys of `evaluate.audit.audit_file.CASES`."""
 
     name: str
     paper: str

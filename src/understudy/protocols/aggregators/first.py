@@ -60,12 +60,10 @@ def train_by(
     terms: type[Terms], config: Any, parties: Parties, schemas: Mapping[str, Any], *,
     checkpoint: Path | None = None, resume: bool = False, watch: Watcher | None = None,
 ) -> Outcome:  # fmt: skip
-    """Collect everybody's upload, release once what the terms count, and fit a generator to it.
-
-    With a `checkpoint` folder what was released is saved before it is fitted; `resume=True` continues from there. Over
-    a network, where parties repeat what they have answered, a run that is resumed collects nothing twice; in one
-    process, what was paid by then is lost.
-    """
+    """Collect everybody's upload, release once what the terms count, and fit a generator to it. With a `checkpoint`
+    folder what was released is saved before it is fitted; `resume=True` continues from there. Over a network, where
+    parties repeat what they have answered, a run that is resumed collects nothing twice; in one process, what was paid
+    by then is lost."""
     plan = terms.joint(config, {name: schemas[name] for name in parties.names})
     schema = plan.drawn(schemas)
     saved, privacy = _collected(plan, parties, schemas, checkpoint, resume=resume)

@@ -111,12 +111,10 @@ class UploadParty(HostParty):
 
 class CollectingParty(PassingOn, UploadParty):
     """A party that collects people's uploads and passes them on: it holds no rows, and could make no upload itself.
-
     Guarantee: what it passes on was made and paid for by the people themselves, and is bound to this run, these
     settings and the second aggregator's key. Its own ledger holds the same price for each of them first.
     Edges: a run that costs more than it may here is refused before anybody is told of it. Who uploaded and has too
-    little left in this party's ledger is left out, and counted as that.
-    """
+    little left in this party's ledger is left out, and counted as that."""
 
     def open(self, ask: Begin) -> Hosting:
         schema: Any = self.schema

@@ -60,8 +60,7 @@ KEY = Takes("32 bytes in hex", _check_key)
 @dataclass(frozen=True, kw_only=True)
 class Settings(PeopleApart):
     """Hosts seal to the aggregator's `key` and to no other, whatever a server passes on. `epsilon` and `delta` are
-    against an outsider, and against either aggregator alone.
-    """
+    against an outsider, and against either aggregator alone."""
 
     aggregator: str = setting("aggregator", PARTY, "the second aggregator: it holds no rows, all others host people")
     key: str = setting("", KEY, "its public key in hex, as `understudy aggregate` prints it")

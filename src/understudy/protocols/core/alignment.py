@@ -84,15 +84,13 @@ class Aligned(Reply, kind="alignment.aligned"):
 
 
 class AlignedParty(Party):
-    """A holder of a table whose people other parties hold, too. Once aligned, `aligned` are its rows.
-
-    Of the key nothing is kept once the rows are known, and while there is one the state is not saved on the server's
-    word (`Keep`). Who the people are, and in which order, does not change while something that was learned of them is
-    at work: where `settled`, a party is aligned no more, and other protocols begin anew. `watch`, where the holder sets
+    """A holder of a table whose people other parties hold, too. Once aligned, `aligned` are its rows. Of the key
+    nothing is kept once the rows are known, and while there is one the state is not saved on the server's word
+    (`Keep`). Who the people are, and in which order, does not change while something that was learned of them is at
+    work: where `settled`, a party is aligned no more, and other protocols begin anew. `watch`, where the holder sets
     it, hears how many ids of all parties' sets were masked here: sizes that all know.
     Edges: ids that cannot be matched → AlignmentError from the constructor, which names one; of a long table when they
-    are asked for, and answers name none. Too little left for the run → BudgetExceeded, or once the run begins.
-    """
+    are asked for, and answers name none. Too little left for the run → BudgetExceeded, or once the run begins."""
 
     budget: Budget  # what the run may cost here
     # Of that ε, what is held against the ledger as Gaussian noise: prices of few or rare samples compose to less.
@@ -158,11 +156,9 @@ class AlignedParty(Party):
 
     def shared_with(self, people: Sequence[tuple[int, int, Iterable[str]]]) -> dict[str, bytes]:
         """Of each other holder a digest of the ids of the people that both share, in their common order: 32 bytes.
-
         `people`: those from one place to another, and who else holds them; nobody over rows, or row by row.
         Guarantee: two holders find the same only if each place is one and the same person at both. A server that
-        matched a person with somebody else would have both in a joint release twice, at the price of once.
-        """
+        matched a person with somebody else would have both in a joint release twice, at the price of once."""
         if not people or self.table.schema.person is None or not self.aligned.rows or self._rows is None:
             return {}
         ids, found = self._named, dict[str, Any]()

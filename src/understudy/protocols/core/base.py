@@ -74,8 +74,7 @@ class Ask(Message):
 class Opening(Ask):
     """An ask by which a run begins at a party: all settings of the run. Under a contract they are the contract's, or
     the party never sees the ask (`runtime.session`). No other ask bears settings: what a server may choose between two
-    asks is typed, field by field, and the party's to check.
-    """
+    asks is typed, field by field, and the party's to check."""
 
     config: dict[str, Any]
 
@@ -126,12 +125,10 @@ class Settled(Reply, kind="run.settled"):
 
 
 class Party(ABC):
-    """One holder: its rows, its ledger, its secret randomness, and the answers it gives.
-
-    A party is rebuilt by its constructor and `load_state_dict`; nothing else is needed to go on. The state
-    of its randomness is part of that only in a rehearsal: outside one, a party that comes back draws
-    fresh noise, since the same noise under two different questions would reveal their difference.
-    """
+    """One holder: its rows, its ledger, its secret randomness, and the answers it gives. A party is rebuilt by its
+    constructor and `load_state_dict`; nothing else is needed to go on. The state of its randomness is part of that only
+    in a rehearsal: outside one, a party that comes back draws fresh noise, since the same noise under two different
+    questions would reveal their difference."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (Keep, Return, Done, Settle, Settled)
 

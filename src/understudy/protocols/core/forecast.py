@@ -96,8 +96,7 @@ class Expectation:
 class Forecast:
     """What a run will do. `str` for people. `price` is each holder's ε at its own δ, and `person` says what a person
     pays over all holders. `levels` are columns with what will become of them, and `too_fine` those whose levels cannot
-    be told from noise. `takes` are seconds, by what they go into, and `memory` is in bytes.
-    """
+    be told from noise. `takes` are seconds, by what they go into, and `memory` is in bytes."""
 
     protocol: str
     cut: str

@@ -47,12 +47,10 @@ def run_rounds(
     total: int, step: Callable[[int], None], *, done: int, save: Callable[[], None], every: int, watch: Watcher | None,
     spent: Callable[[], Mapping[str, float]],
 ) -> str:  # fmt: skip
-    """Take the rounds that are left; how it ended, in the words of a card.
-
-    `step` asks and learns, and notes its round as done when it is: its numbers go from `done` + 1 to `total`. `save` is
-    called `every` so many rounds, at the end, and when the run is interrupted, which is raised again.
-    Edges: a budget that is spent ends the run with what it has, none at all if it was in the first round.
-    """
+    """Take the rounds that are left; how it ended, in the words of a card. `step` asks and learns, and notes its round
+    as done when it is: its numbers go from `done` + 1 to `total`. `save` is called `every` so many rounds, at the end,
+    and when the run is interrupted, which is raised again.
+    Edges: a budget that is spent ends the run with what it has, none at all if it was in the first round."""
     ended = ALL
     try:
         while done < total:
@@ -82,17 +80,14 @@ def two_steps(watch: Watcher | None, spent: Callable[[], Mapping[str, float]]) -
 
 
 class Present:
-    """`Parties` without those who went away: a protocol over rows continues without one that stays away.
-
-    Where every person is with one party, an absence touches neither what the others' people report nor what it costs
-    them. Who has missed an ask is asked nothing more in this run, also after a restart: it has not kept the rounds
-    since.
+    """`Parties` without those who went away: a protocol over rows continues without one that stays away. Where every
+    person is with one party, an absence touches neither what the others' people report nor what it costs them. Who has
+    missed an ask is asked nothing more in this run, also after a restart: it has not kept the rounds since.
     Guarantee: a party is left out only when it is away (the runtime's word), never for what it says: a refusal is
     raised.
     Edges: without `at_least` all have to stay, until all has been said. Fewer left than `at_least` → PartyAway; what
     was saved stays, and the run can be resumed. What a party that is gone has charged stands in its own ledger; who
-    states a price for it counts all that it was asked.
-    """
+    states a price for it counts all that it was asked."""
 
     def __init__(self, parties: Parties, at_least: int | None, *, besides: str = "") -> None:
         """`besides`: a party that is asked by itself."""
@@ -132,13 +127,11 @@ def remarks(gone: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 class Checkpoint:
-    """A run that can be taken up again: the server's folder of saved rounds. Only the newest is kept.
-
-    The parties save first (`Keep`), the server last: a server state on disk therefore always has its counterpart at
-    every party that is still there. What a protocol cannot ask its parties to save halfway, such as the first of two
-    releases, the server notes by itself.
-    Guarantee: what is saved or noted is on the disk, whole, before the next ask.
-    """
+    """A run that can be taken up again: the server's folder of saved rounds. Only the newest is kept. The parties save
+    first (`Keep`), the server last: a server state on disk therefore always has its counterpart at every party that is
+    still there. What a protocol cannot ask its parties to save halfway, such as the first of two releases, the server
+    notes by itself.
+    Guarantee: what is saved or noted is on the disk, whole, before the next ask."""
 
     def __init__(self, folder: str | Path, parties: Parties) -> None:
         self.folder, self.parties = Path(folder), parties

@@ -89,8 +89,7 @@ class Config(usual.OverColumns):
 class PurePricing(Pricing):
     """A release's noise is 1/ε of one choice, or the scale of discrete Laplace on each table; ε of all add up. `moved`:
     what a person, with all columns at all holders, has a part in: choices, pairs of latent attributes, tables of the
-    tree.
-    """
+    tree."""
 
     moved: tuple[int, ...] = ()
     split: tuple[float, ...] = ()

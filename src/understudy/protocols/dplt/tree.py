@@ -46,13 +46,11 @@ def both(bits: Bits) -> Bits:
 
 def association(bits: Bits) -> Tensor:
     """⌊n·|cov|⌋ of every two bits, from n₁₁, n₁ and m₁: int64, (bits, bits), 0 on the diagonal.
-
-    Guarantee: one person moves each by at most 1 (add/remove). Write f = (n₁₁n₀₀ − n₁₀n₀₁)/n. As n₁₁ grows, f
-    changes at the rate (n₀₀ − f)/n = (1 − p)(1 − q) with p, q the shares of ones; at n₀₀ at pq, at n₁₀ at −(1 − p)q,
-    at n₀₁ at −p(1 − q). All these lie within [−1, 1], so f moves by at most 1 where a cell moves by 1; so does |f|;
-    and two numbers at most 1 apart have whole parts at most 1 apart.
-    Edges: nobody → 0, as for one person.
-    """
+    Guarantee: one person moves each by at most 1 (add/remove). Write f = (n₁₁n₀₀ − n₁₀n₀₁)/n. As n₁₁ grows, f changes
+    at the rate (n₀₀ − f)/n = (1 − p)(1 − q) with p, q the shares of ones; at n₀₀ at pq, at n₁₀ at −(1 − p)q, at n₀₁ at
+    −p(1 − q). All these lie within [−1, 1], so f moves by at most 1 where a cell moves by 1; so does |f|; and two
+    numbers at most 1 apart have whole parts at most 1 apart.
+    Edges: nobody → 0, as for one person."""
     n, together = len(bits), _met(bits)[:, 1, :, 1]
     ones = together.diagonal()
     scores = np.abs(together * n - np.outer(ones, ones)) // max(1, n)
@@ -63,8 +61,7 @@ def association(bits: Bits) -> Tensor:
 def group(scores: Tensor, size: int, choose: Choose) -> list[list[int]]:
     """All bits in groups of `size`, the last perhaps smaller; the first of each group is its latent attribute. A
     group's first is chosen by the sum of its size − 1 highest scores with bits that are left, then its others by their
-    score with it. Scores of sensitivity 1 make such a sum one of sensitivity size − 1.
-    """
+    score with it. Scores of sensitivity 1 make such a sum one of sensitivity size − 1."""
     left, groups = list(range(len(scores))), list[list[int]]()
     while left:
         others = min(size, len(left)) - 1
@@ -188,8 +185,7 @@ def _choose(noise: float, rng: Rng, scores: Tensor, sensitivity: int) -> int:
 @dataclass(frozen=True, eq=False)
 class Tables(Multiplied[Rows]):
     """Two-way tables of pairs of latent attributes, by the two holders that they are of.
-    Guarantee: a person is in one cell of each table, so that a block of n tables moves by n in L1.
-    """
+    Guarantee: a person is in one cell of each table, so that a block of n tables moves by n in L1."""
 
     groups: Mapping[str, Groups]
     pairs: Mapping[tuple[str, str], list[Edge]]  # of latent attributes

@@ -69,11 +69,9 @@ class AcrossTables(Gram):
 class CoupledParty(VertiGanParty):
     """A holder who agreed to a coupling: before its critic begins, a `JointParty` over the same rows has its part in
     the release of the joint tables, for a share of the budget.
-
     Guarantee: that of both; the critic's noise is the least with which they stay within the budget together.
     Edges: only a holder who agreed builds this party, since a server that deals masks to a party it made up could read
-    the rows. After `Begin` of the critic no release is begun: its noise is fixed, and leaves nothing for one.
-    """
+    the rows. After `Begin` of the critic no release is begun: its noise is fixed, and leaves nothing for one."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (
         *dict.fromkeys((*VertiGanParty.messages, Couple, *AlignedJointParty.messages)),

@@ -25,16 +25,13 @@ from understudy.privacy.noise import FastRng, Normals, Rng
 
 class CriticRound:
     """One party's critic, its optimiser, and a round of both.
-
     Guarantee: rows enter through `private_critic_gradient` alone, or, where an image's critic has no closed form,
-    through `formed_critic_gradient`. What is paired with a row there (a synthetic row,
-    the mixing weight) is drawn from the party's own randomness: public ones, handed out by place in the batch,
-    would shift when a person leaves, and then more than that person's gradient would move. The critic's weights are
-    finite (`gradients/limits.py`), and so is an answer: where a public network and public points make the generator's
-    gradient overflow, zeros stand in it.
+    through `formed_critic_gradient`. What is paired with a row there (a synthetic row, the mixing weight) is drawn from
+    the party's own randomness: public ones, handed out by place in the batch, would shift when a person leaves, and
+    then more than that person's gradient would move. The critic's weights are finite (`gradients/limits.py`), and so is
+    an answer: where a public network and public points make the generator's gradient overflow, zeros stand in it.
     Edges: an empty batch is noise alone; a row that is not finite counts for nothing; a batch above the graph's size,
-    and every batch of images, runs outside the graph.
-    """
+    and every batch of images, runs outside the graph."""
 
     def __init__(
         self, config: Any, network: BranchedGenerator, name: str, critic: Critic | ImageCritic, rows: Tensor, rng: Rng,

@@ -87,8 +87,7 @@ class Gradient(Reply, kind="gan.gradient"):
 class GanParty(AlignedParty):
     """One holder of columns: it begins, and pays for every round before anything of it is computed. Edges: settings
     that fit neither these people nor these columns, or that the budget cannot pay for → an error from `Begin`, before
-    anything is charged; a second `Begin` → MessageError; a spent budget → BudgetExceeded, and nothing is sent.
-    """
+    anything is charged; a second `Begin` → MessageError; a spent budget → BudgetExceeded, and nothing is sent."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (*AlignedParty.messages, Begun, Gradient)
     config_type: ClassVar[type[Settings]]
@@ -207,8 +206,7 @@ class GanParty(AlignedParty):
 class CriticParty(GanParty):
     """A holder with one private critic, which works against `network`. Guarantee: a critic step is a Poisson-sampled
     Gaussian mechanism with noise `noise_multiplier`. What leaves is post-processing of the critic and of what is
-    public. Edges: an empty batch is noise alone.
-    """
+    public. Edges: an empty batch is noise alone."""
 
     network: BranchedGenerator
 

@@ -66,8 +66,7 @@ class Round(gan_party.Round, kind="vd-gan.round"):
 class VdGanParty(GanParty):
     """One holder of columns, who judges synthetic rows in its own way and answers (rows, width) gradients.
     Edges: rows of another shape or type, not finite or beyond 10⁶ → an error, and a spent budget → BudgetExceeded;
-    nothing is charged or sent.
-    """
+    nothing is charged or sent."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (*GanParty.messages, Begin, Round)
 
@@ -120,14 +119,12 @@ class Config(Settings):
 
 class DpSgdParty(VdGanParty, CriticParty):
     """A critic trained by clipped and noised steps. Its opinion of public rows is post-processing.
-
     Guarantee: that of `CriticParty`, whose `CriticRound` pairs each drawn person with a synthetic row and a mixing
     weight in secret. Given those, a person's clipped gradient depends on that person's row alone. The draws of all
     others are distributed alike with and without the person, so hold them fixed in both worlds: the sums then differ by
     the person's own gradient, of norm C at most, present at the sampling rate. That is the mechanism charged, whatever
     was held fixed, and therefore on average over it too.
-    Edges: warm-up steps see rows, so they are charged, with the first round.
-    """
+    Edges: warm-up steps see rows, so they are charged, with the first round."""
 
     config_type = Config
     config: Config

@@ -47,13 +47,11 @@ WORKING_SET = {"cpu": 16 << 20, "cuda": 1 << 30}  # bytes that a chunk of teache
 
 class Teachers:
     """The critics of one party. All start as `critic`; teacher j sees the rows with `assigned` = j, and no others.
-
-    Guarantee: a teacher's parameters are a function of its own rows, of public rows, and of random numbers that
-    no other teacher sees. Adding or removing a row changes the teacher that it is assigned to and leaves all
-    others distributed as they were.
+    Guarantee: a teacher's parameters are a function of its own rows, of public rows, and of random numbers that no
+    other teacher sees. Adding or removing a row changes the teacher that it is assigned to and leaves all others
+    distributed as they were.
     Edges: a teacher without rows stays as it began. One whose weights or gradients are no longer finite abstains: that
-    follows from its own rows, and its vote is bounded as any other.
-    """
+    follows from its own rows, and its vote is bounded as any other."""
 
     def __init__(
         self, critic: Critic, rows: Tensor, assigned: Tensor, teachers: int, *, batch: int, penalty: float,
@@ -119,8 +117,7 @@ def critic_gradients(
     layers: Layers, real: Tensor, fake: Tensor, mix: Tensor, share: Tensor, *, penalty: float, slope: float
 ) -> list[tuple[Tensor, Tensor]]:
     """Each teacher's gradient of Σ share · (D(x̃) − D(x) + λ(‖∇D(x̂)‖ − 1)²) over its rows. `real` and `fake` are
-    (teachers, rows, width), `mix` (teachers, rows), `share` (teachers, 1).
-    """
+    (teachers, rows, width), `mix` (teachers, rows), `share` (teachers, 1)."""
     n = real.shape[1]
     (first, offset), *deeper, (last, _) = layers
     inputs = [torch.cat([fake, real], 1)]
@@ -210,14 +207,12 @@ class Config(Settings):
 
 class PateParty(VdGanParty):
     """Teachers on disjoint people. Of them nothing leaves but their votes.
-
-    Guarantee: each person is dealt to one teacher by a secret draw that depends on nothing, and stays there for
-    the run, restarts included. So one person more or less changes one teacher alone; hold the draws of all
-    others fixed, as they are distributed alike in both worlds, and every row's vote is the Gaussian mechanism
-    that was charged (`GradientVote`), whatever was held fixed.
-    Edges: more teachers than people, or a `top` above the width → PartyError, nothing is charged. A teacher whom
-    nobody was dealt votes as it began.
-    """
+    Guarantee: each person is dealt to one teacher by a secret draw that depends on nothing, and stays there for the
+    run, restarts included. So one person more or less changes one teacher alone; hold the draws of all others fixed, as
+    they are distributed alike in both worlds, and every row's vote is the Gaussian mechanism that was charged
+    (`GradientVote`), whatever was held fixed.
+    Edges: more teachers than people, or a `top` above the width → PartyError, nothing is charged. A teacher whom nobody
+    was dealt votes as it began."""
 
     config_type = Config
     config: Config

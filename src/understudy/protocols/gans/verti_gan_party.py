@@ -67,12 +67,10 @@ class Round(gan_party.Round, kind="verti-gan.round"):
 
 
 class VertiGanParty(CriticParty):
-    """One holder of columns. Its critic and its rows stay with it.
-
-    Whatever rows and weights are, an answer is finite (`privacy/gradients/limits.py`, `CriticRound`).
+    """One holder of columns. Its critic and its rows stay with it. Whatever rows and weights are, an answer is finite
+    (`privacy/gradients/limits.py`, `CriticRound`).
     Edges: weights of another number, that are not float32, or beyond 10⁹ → MessageError, nothing is charged. On a GPU,
-    from a server of this process, those beyond 10⁹ are taken for zeros (`limits.sound`).
-    """
+    from a server of this process, those beyond 10⁹ are taken for zeros (`limits.sound`)."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (*CriticParty.messages, Begin, Round)
     config_type = Config

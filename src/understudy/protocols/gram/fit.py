@@ -38,8 +38,7 @@ class Measured(Counts):
     """The joint Gram matrix of all releases; where pairs were released twice, a cell is the mean of both, weighted by
     1/variance. `releases`: the (σ, moved cells) that ε is made of, for each σ of each release. `people`: their number
     where it is disclosed. `levels`: those that were bought, whose fine tables are the diagonal then. `kept`: all counts
-    as they came (`answers.release`).
-    """
+    as they came (`answers.release`)."""
 
     releases: list[list[float]]
     people: int | None
@@ -94,8 +93,7 @@ def _kept_tables(triples: list[dict[str, Any]]) -> dict[str, Tensor]:
 
 class Chooser:
     """By what was released so far, and the settings of the fit. `codec`: levels on which pairs were counted, with all
-    rules.
-    """
+    rules."""
 
     def __init__(self, config: Config, layout: Layout, measured: Measured) -> None:
         self.config, self.measured, levels = config, measured, measured.levels

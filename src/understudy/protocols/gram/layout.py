@@ -52,8 +52,7 @@ class Layout:
     """`told`: the schemas as all were told them. `fine`: levels are to be chosen where they are not declared, so that
     fine tables are released first (`data.encoding.fine`). `levels`: those that were chosen; before that, and without
     it, they are as declared. `runs`: where numbers without bounds are, by what was released before all
-    (`data.encoding.fine`); before that they may be anywhere.
-    """
+    (`data.encoding.fine`); before that they may be anywhere."""
 
     told: Mapping[str, Schema]
     fine: bool = False
@@ -115,9 +114,7 @@ class Layout:
 
     def on_runs(self, runs: Any) -> "Layout":
         """The same where numbers without bounds lie in these runs of their public cells, (columns, 2).
-
-        Edges: a run of cells that there are not, or of fewer than one → MessageError.
-        """
+        Edges: a run of cells that there are not, or of fewer than one → MessageError."""
         cells = torch.tensor([reach(column).levels for column in self.unbounded])
         good = isinstance(runs, Tensor) and runs.dtype == torch.int64 and runs.shape == (len(cells), 2)
         if not good or not bool(((runs[:, 0] >= 0) & (runs[:, 0] <= runs[:, 1]) & (runs[:, 1] < cells)).all()):
@@ -144,9 +141,7 @@ class Layout:
 
     def on_levels(self, groups: Any) -> "Layout":
         """The same with levels of all columns, told as the level of every fine cell, by column number.
-
-        Edges: levels that do not fit the schema, or are too many → MessageError.
-        """
+        Edges: levels that do not fit the schema, or are too many → MessageError."""
         columns = self.joint.columns
         due = [str(place) for place in range(len(columns))]
         dtypes = {key: getattr(group, "dtype", None) for key, group in dict(groups).items()}
@@ -179,10 +174,8 @@ class Layout:
     # What is marked of it: columns (the diagonal) and pairs of columns, (m, m), upper triangle
 
     def all_pairs(self, *, across: bool = False) -> Tensor:
-        """All columns and all their pairs, or the pairs `across` groups alone.
-
-        After fine tables of the columns it is the pairs alone, unless there are none.
-        """
+        """All columns and all their pairs, or the pairs `across` groups alone. After fine tables of the columns it is
+        the pairs alone, unless there are none."""
         group = torch.repeat_interleave(torch.tensor(self._columns))
         return ((group[:, None] != group) | (not across)).triu(int(self.buys and self.columns > 1))
 
@@ -198,9 +191,7 @@ class Layout:
 
     def marked(self, pairs: Any, expected: int, target: str | None = None) -> Tensor:
         """These pairs of columns, (pairs, 2), marked.
-
-        Edges: not so many pairs, or one with the target is missing → MessageError.
-        """
+        Edges: not so many pairs, or one with the target is missing → MessageError."""
         wanted = torch.zeros(self.columns, self.columns, dtype=torch.bool)
         good = isinstance(pairs, Tensor) and pairs.dtype == torch.int64 and pairs.shape == (expected, 2)
         if good and bool(((pairs >= 0) & (pairs < self.columns)).all()):
@@ -244,9 +235,7 @@ class Layout:
 
     def chosen_tables(self, pairs: Any, most: int, target: str) -> tuple[Names, ...]:
         """The three-way tables of these pairs of columns, (n, 2), and the target.
-
-        Edges: more than `most`, one twice, columns of three groups, or too many cells → MessageError.
-        """
+        Edges: more than `most`, one twice, columns of three groups, or too many cells → MessageError."""
         good = isinstance(pairs, Tensor) and pairs.dtype == torch.int64 and pairs.ndim == 2 and pairs.shape[1] == 2
         named = [(a, b) for a, b in pairs.tolist()] if good else []
         good &= len(set(named)) == len(named) <= most

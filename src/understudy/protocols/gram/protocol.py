@@ -77,13 +77,11 @@ class GramPricing(CellPricing):
 
 
 class Gram(Study[Rows]):
-    """Over rows, columns or a grid: tables, and groups of holders with the same columns.
-
-    "reach": where numbers without bounds are, in public cells of all numbers (`data.encoding.fine`). "fine": tables by
-    which, and by nothing else, levels are chosen where they are bought (`data.encoding.fine`). "pairs": on these
-    levels. "threes": by which tables of any three columns are found. "again": pairs with a `target`, those that are
-    strongest, and three-way tables; what is paid for it is fixed before any of it is chosen.
-    """
+    """Over rows, columns or a grid: tables, and groups of holders with the same columns. "reach": where numbers without
+    bounds are, in public cells of all numbers (`data.encoding.fine`). "fine": tables by which, and by nothing else,
+    levels are chosen where they are bought (`data.encoding.fine`). "pairs": on these levels. "threes": by which tables
+    of any three columns are found. "again": pairs with a `target`, those that are strongest, and three-way tables; what
+    is paid for it is fixed before any of it is chosen."""
 
     family: ClassVar[str] = "gram"
     settings: ClassVar[type[Any]] = Config
@@ -137,12 +135,10 @@ class Gram(Study[Rows]):
 
     @cached_property
     def spreads(self) -> dict[str, Spread]:
-        """The noise of each release, by what is public.
-
-        Pairs that are measured again all have the same noise, and three-way tables with them: the price is agreed on
-        before some are chosen, and with noise by block it would depend on how many of them lie across holders.
-        Edges: nothing to release, or more to refine than there are pairs → ConfigError.
-        """
+        """The noise of each release, by what is public. Pairs that are measured again all have the same noise, and
+        three-way tables with them: the price is agreed on before some are chosen, and with noise by block it would
+        depend on how many of them lie across holders.
+        Edges: nothing to release, or more to refine than there are pairs → ConfigError."""
         layout, triples, colluding = self.layout, self.config.triples, self.config.colluding
         if self.twice > (pairs := math.comb(layout.columns, 2)):
             raise ConfigError(

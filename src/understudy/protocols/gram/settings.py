@@ -39,11 +39,9 @@ FINE = Takes(f"0, or between {LEAST_FINE} and {MOST_FINE}", named=_fine)
 
 @dataclass(frozen=True, kw_only=True)
 class PairsOfAll(Declared):
-    """All pairs are measured, those with a `target` better, and a mixture is fitted to them.
-
-    `scouting` is the share of the budget that all pairs take alike: by default .8, and less where people are few beside
-    the noise (`again_share`). How many there are is known where columns are split; elsewhere `public_people` says it.
-    """
+    """All pairs are measured, those with a `target` better, and a mixture is fitted to them. `scouting` is the share of
+    the budget that all pairs take alike: by default .8, and less where people are few beside the noise (`again_share`).
+    How many there are is known where columns are split; elsewhere `public_people` says it."""
 
     target: str | None = usual.target()
     scouting: float | None = setting(
@@ -72,17 +70,16 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     `refined` (`tables/strongest.py`): by default none, however wide the table: of tables with up to 561 columns a
     choice of pairs gained an eighth on one and lost on the others.
     `triples`: where pairs are measured twice they share the second release's part of the budget.
-    `chosen_triples` (`tables/strongest.py`): of one holder's columns, or of two holders' (`gram/stages.py`),
-    for which pairs of levels are multiplied as all levels were before. By default four where `public_people` says that
-    there are 10,000 or more, and else none: they make all of that release noisier, by a sixth with 13 columns, and
-    where people are few that costs more than it tells.
+    `chosen_triples` (`tables/strongest.py`): of one holder's columns, or of two holders' (`gram/stages.py`), for which
+    pairs of levels are multiplied as all levels were before. By default four where `public_people` says that there are
+    10,000 or more, and else none: they make all of that release noisier, by a sixth with 13 columns, and where people
+    are few that costs more than it tells.
     `searched_triples` (`tables/strongest.py`): for tables of 100,000 people or more, where effects of three columns
     matter that no pair shows. A twentieth of the pairs' budget finds them (benchmarks/scale).
     `rules`: nothing is measured for them: what is fitted is the law given the rules, and what is drawn keeps them.
     `most_holders`: nobody can check it over rows without an alignment, so the holders state it; noise is for a person
     who moves every count by so much. Over a grid alignment refuses such people, and the setting is for holders who fear
-    a server that departs from the protocol.
-    """
+    a server that departs from the protocol."""
 
     fine: float = setting(
         0.2,
@@ -115,10 +112,7 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
 
 
 def again_share(people: int, noise: float) -> float:
-    """Which part of the pairs' budget goes to the pairs with a target, once more.
-
-    `noise` is that of a cell if all pairs had all of it. A fifth, where people are many. Where they are few beside the
-    noise, no pair by itself tells much, and m − 1 of m(m − 1)/2 are cheap: they have up to nine tenths. Public numbers
-    alone decide.
-    """
+    """Which part of the pairs' budget goes to the pairs with a target, once more. `noise` is that of a cell if all
+    pairs had all of it. A fifth, where people are many. Where they are few beside the noise, no pair by itself tells
+    much, and m − 1 of m(m − 1)/2 are cheap: they have up to nine tenths. Public numbers alone decide."""
     return min(_MOST_AGAIN, max(AGAIN, _FEW * math.sqrt(noise / min(people, 1 << 53))))

@@ -43,10 +43,8 @@ class Rows:
     """Rows in the common order, counted in batches that add up. What is held, and whatever is multiplied, is encoded
     here, before anything is charged: SchemaError where a row does not fit. Of a long one its cells are held then, in a
     byte or two each; one that is only counted is encoded at each count anew, and any where bounds were found since.
-
     Edges: rows of a long table that fit the schema no more, or a person who comes twice by now → PartyError, which
-    names neither.
-    """
+    names neither."""
 
     def __init__(self, table: "Table", layout: Layout, group: int) -> None:
         self._table, self.group = table, group
@@ -113,10 +111,8 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class FineTables(Stage[Rows]):
-    """The trees of all columns, by which levels are chosen (`trees`): of each group all nodes in a row.
-
-    `reach`: before them, the public cells of columns without bounds (`data.encoding.fine`).
-    """
+    """The trees of all columns, by which levels are chosen (`trees`): of each group all nodes in a row. `reach`: before
+    them, the public cells of columns without bounds (`data.encoding.fine`)."""
 
     layout: Layout
     spread: Spread
@@ -150,8 +146,7 @@ class FineTables(Stage[Rows]):
 @dataclass(frozen=True)
 class Counts:
     """A released matrix (width, width), the deviation of its noise, 0 where none is, which cells were released, and
-    three-way tables, each with its columns' numbers, its counts, and the deviation of their noise.
-    """
+    three-way tables, each with its columns' numbers, its counts, and the deviation of their noise."""
 
     gram: Tensor
     noise: Tensor
@@ -161,10 +156,8 @@ class Counts:
 
 @dataclass(frozen=True, eq=False)
 class Pairs(Multiplied[Rows]):
-    """Columns and pairs of columns that are `wanted` (m, m), and three-way `tables`. `again`: after all pairs were.
-
-    A block holds its marked cells, row by row; within a group those of the upper triangle.
-    """
+    """Columns and pairs of columns that are `wanted` (m, m), and three-way `tables`. `again`: after all pairs were. A
+    block holds its marked cells, row by row; within a group those of the upper triangle."""
 
     layout: Layout
     wanted: Tensor
@@ -283,8 +276,7 @@ class Pairs(Multiplied[Rows]):
 class Threes(Stage[Rows]):
     """One sum of every three columns, Σ s·s·s over people, of signs by two halves of each column's levels: by it those
     are found that go together beyond their pairs (`models.tables.strongest`). `upper`: which levels of all columns, one
-    after the other, are in their column's upper half.
-    """
+    after the other, are in their column's upper half."""
 
     layout: Layout
     upper: Any

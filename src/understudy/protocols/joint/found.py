@@ -15,12 +15,10 @@ Begun = dict[str, dict[str, Any]]  # what each party stated
 @dataclass(frozen=True)
 class Record:
     """What was released so far, as it is saved: plain values, which are public, or paid for.
-
     `begun`: what each party that takes part stated. `noise`: of each release, as it was agreed on. `cells`: where
     columns are split, [how many people, the holders who share them]. `terms` and `sums`: by stage, what it was asked
     with, and every block as whole numbers; of choices, what each holder chose. `ended`: why a further release did not
-    take place, if one was due; `lost` that holders were asked for it, and may have paid; `gone` who went away then.
-    """
+    take place, if one was due; `lost` that holders were asked for it, and may have paid; `gone` who went away then."""
 
     begun: Begun
     noise: list[float]

@@ -67,9 +67,7 @@ def counted_in_parts(party: Any, session: Session, stage: Stage[Any]) -> dict[st
 
 def counted_part(told: dict[str, Any], piece: "Piece") -> dict[str, Any]:
     """What a part has of a job.
-
-    Edges: rows that do not fit the schema, or a person who is in it twice → PartyError, which names neither.
-    """
+    Edges: rows that do not fit the schema, or a person who is in it twice → PartyError, which names neither."""
     from understudy.data.reading.spread import with_marks
     from understudy.data.table import StreamedTable
 

@@ -146,8 +146,7 @@ class JointParty(Party):
 
     def _open(self, ask: said.Agree) -> Session:
         """Check what is to be agreed on, and derive a line to every other holder, under all that this one was told and
-        what it has in common with that one.
-        """
+        what it has in common with that one."""
         known, told = self.study.schemas.keys(), ask.keys.keys()
         if self.name not in told or (told != known if self.split else not told <= known):
             raise MessageError(

@@ -38,11 +38,9 @@ from understudy.privacy.secure.sums import noise_share
 @dataclass(frozen=True)
 class BlockSpec:
     """One block of a stage: what it is of, and by how much one person moves it, whatever the rows and terms are.
-
     `groups`: the two groups of holders whose vectors it multiplies, the lower first, or twice the same. `sensitivity`:
     in L2, in terms of σ, where the cells that `diagonal` marks have √2·σ. `weight`: its weight in a release's price
-    (`VectorPricing`); `factor`: its σ over the release's (`CellPricing`).
-    """
+    (`VectorPricing`); `factor`: its σ over the release's (`CellPricing`)."""
 
     groups: Groups
     shape: tuple[int, ...]
@@ -70,9 +68,7 @@ class Pricing(ABC):
     @abstractmethod
     def sigmas(self, release: int, blocks: Mapping[str, BlockSpec], noise: float) -> dict[str, float]:
         """The scale of noise that has to be left in each block, so that the release costs that.
-
-        Edges: more noise than can be drawn → ConfigError.
-        """
+        Edges: more noise than can be drawn → ConfigError."""
 
     def check_parties(self, parties: int) -> None:
         """ConfigError unless, of so many, somebody is left whose noise hides the others."""
@@ -156,15 +152,13 @@ class CellPricing(Pricing):
 
 @dataclass(frozen=True)
 class Spread:
-    """How a release's noise is spread: each block's σ over the release's, and the cells that a person moves.
-
-    *Blocks differ in σ.* Every holder of a block adds noise, so that σ is left against those who pool theirs: with M
-    holders of whom up to t do, what is released has the variance r·σ², r = M/(M − t) or M (`secure.sums`). A person
-    moves n_b cells of block b, and pays Σ n_b/σ_b², whatever the r_b. At that price the variance of all that is
-    released, Σ n_b·r_b·σ_b², is least for σ_b ∝ r_b^(−¼) (Lagrange: n_b·r_b·σ_b ∝ n_b/σ_b³): a block that carries more
-    shares gets less of each. Across two holders of columns σ is 2^(−¼) of that within one, and the released deviation
-    2^¼ of it. Where all blocks have the same r, as over rows, this is one σ.
-    """
+    """How a release's noise is spread: each block's σ over the release's, and the cells that a person moves. *Blocks
+    differ in σ.* Every holder of a block adds noise, so that σ is left against those who pool theirs: with M holders of
+    whom up to t do, what is released has the variance r·σ², r = M/(M − t) or M (`secure.sums`). A person moves n_b
+    cells of block b, and pays Σ n_b/σ_b², whatever the r_b. At that price the variance of all that is released, Σ
+    n_b·r_b·σ_b², is least for σ_b ∝ r_b^(−¼) (Lagrange: n_b·r_b·σ_b ∝ n_b/σ_b³): a block that carries more shares gets
+    less of each. Across two holders of columns σ is 2^(−¼) of that within one, and the released deviation 2^¼ of it.
+    Where all blocks have the same r, as over rows, this is one σ."""
 
     factors: Mapping[Groups, float]
     moved: Moved

@@ -49,9 +49,7 @@ def sealed(channel: Channel, data: bytes) -> Tensor:
 @dataclass
 class Products:
     """One holder's side. People go chunk by chunk, and each chunk is masked once.
-
-    Edges: a message that is missing, changed, repeated or of a wrong shape → MessageError, and nothing is sent.
-    """
+    Edges: a message that is missing, changed, repeated or of a wrong shape → MessageError, and nothing is sent."""
 
     ring: Ring
     channels: Mapping[str, Channel]
@@ -138,12 +136,10 @@ def products_of(
 
 def mask_seed(seed: bytes, keys: Mapping[str, bytes], about: bytes = b"") -> bytes:
     """What the masks of a product follow from: the seed that was dealt, all holders' keys, and what it is `about`.
-
     Guarantee: masks are independent wherever one of these differs. A holder's own key is fresh in every session: a seed
     that is dealt again, in another session or about other rows in this one, makes no two messages to one holder that
     differ by rows alone. So `about` has whatever a server could still change of the rows that are masked under these
-    keys: what it told after the last thing that is paid for once.
-    """
+    keys: what it told after the last thing that is paid for once."""
     return hmac.digest(seed, f"understudy masks {fingerprint(keys)} ".encode() + about, "sha256")
 
 
@@ -155,11 +151,9 @@ def cut_as(*told: Any) -> bytes:
 def chunks_of(
     name: str, groups: Iterable[Sequence[str]], cells: Iterable[Any], chunk: int, aligned: int
 ) -> list[Chunk]:
-    """The chunks in which this holder's people are swapped, with whom: so many at most, and of one cell each.
-
-    `cells`: its people in their order, as [number, the other holders of them]. There are none over rows.
-    Edges: other people than were aligned, or not one holder of each other group → an error, and nothing is sent.
-    """
+    """The chunks in which this holder's people are swapped, with whom: so many at most, and of one cell each. `cells`:
+    its people in their order, as [number, the other holders of them]. There are none over rows.
+    Edges: other people than were aligned, or not one holder of each other group → an error, and nothing is sent."""
     others, told = [set(group) for group in groups if name not in group], [_cell(cell) for cell in cells]
     for people, peers in told:
         if len(peers) != len(others) or any(len(group.intersection(peers)) != 1 for group in others):
@@ -213,11 +207,9 @@ def seeds_for(name: str, cells: Cells, keys: Mapping[str, bytes], secret: bytes)
 
 
 def _dealt(secret: bytes, keys: Mapping[str, bytes], *whose: str) -> bytes:
-    """Of the first and the second of two holders, the seed of one of them.
-
-    It follows from the server's `secret` and the holders' fresh keys: a server that comes back deals the same to the
-    same session, which asks for nothing new of it, and never the same to another.
-    """
+    """Of the first and the second of two holders, the seed of one of them. It follows from the server's `secret` and
+    the holders' fresh keys: a server that comes back deals the same to the same session, which asks for nothing new of
+    it, and never the same to another."""
     return hmac.digest(secret, json.dumps([fingerprint(keys), *whose]).encode(), "sha256")
 
 
@@ -225,10 +217,8 @@ def multiply(
     parties: Parties, grid: Grid, product: Product, cells: Cells, agree: Mapping[str, Agree], secret: bytes,
     about: bytes, words: Inboxes,
 ) -> tuple[Inboxes, Inboxes]:  # fmt: skip
-    """Relay what the holders of each cell send each other, chunk by chunk, and deal their masks.
-
-    `words` come with the first ask of each holder. Returned are inboxes and corrections for the ask that is due next.
-    """
+    """Relay what the holders of each cell send each other, chunk by chunk, and deal their masks. `words` come with the
+    first ask of each holder. Returned are inboxes and corrections for the ask that is due next."""
     first = next(iter(agree.values()))
     ring, keys, step = Ring(first.bits), first.keys, _step(product, grid, first)
     widths = {name: product.widths.get(grid.group_of(name), 0) for name in agree}

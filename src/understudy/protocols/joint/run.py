@@ -47,11 +47,9 @@ def forecast(
 ) -> Forecast:  # fmt: skip
     """What a run with these settings will release, and under which noise, with so many `people`: over rows those of all
     holders together, over columns those whom all share.
-
     Guarantee: made of settings, schemas, budgets and a stated number of people; no row is read. The noise is what both
     sides come to, by the same functions; of several holders the strictest budget decides.
-    Edges: whatever a run refuses by its settings and schemas → the same error.
-    """
+    Edges: whatever a run refuses by its settings and schemas → the same error."""
     study = kind(config, schemas)
     pricing, known = study.pricing, people if study.grid.partition == "columns" else None
     pricing.check_parties(len(schemas))
@@ -78,12 +76,10 @@ def train(
     kind: type[Study[Any]], config: Any, parties: Parties, schemas: Mapping[str, Any], *,
     checkpoint: Path | None = None, resume: bool = False, watch: Watcher | None = None, **more: Any,
 ) -> Outcome:  # fmt: skip
-    """Make all releases, and fit to them what the study says.
-
-    With a `checkpoint` folder each release is saved before anything else is asked or fitted; `resume=True` continues
-    from there: nothing is measured, or charged, twice. Where a further release does not take place, what there is is
-    fitted, and card and statement say so. `more`: what else the fit takes.
-    """
+    """Make all releases, and fit to them what the study says. With a `checkpoint` folder each release is saved before
+    anything else is asked or fitted; `resume=True` continues from there: nothing is measured, or charged, twice. Where
+    a further release does not take place, what there is is fitted, and card and statement say so. `more`: what else the
+    fit takes."""
     study = kind(config, {name: schemas[name] for name in parties.names})
     study.check_fit(**more)
     settings = {key: getattr(config, key) for key in ("at_least", "chunk") if hasattr(config, key)}

@@ -31,17 +31,14 @@ def measure(
     study: Study[Any], parties: Parties, *, at_least: int | None = None, chunk: int = 1 << 15,
     checkpoint: Path | None = None, resume: bool = False, secret: bytes | None = None,
 ) -> Found:  # fmt: skip
-    """All releases, at the noise that the strictest budget needs.
-
-    With a `checkpoint` folder each release is saved before anything else is asked; `resume=True` continues from there:
-    nothing is measured, or charged, twice. `secret`: what masks are dealt by, for a server that may have to deal the
-    same ones again and has no folder of its own here.
+    """All releases, at the noise that the strictest budget needs. With a `checkpoint` folder each release is saved
+    before anything else is asked; `resume=True` continues from there: nothing is measured, or charged, twice. `secret`:
+    what masks are dealt by, for a server that may have to deal the same ones again and has no folder of its own here.
     Edges: over rows, who goes away before the first release is left out while `at_least` remain, and who goes during it
-    ends the run, as does whoever goes before the study's `least` releases are made: nothing can be unmasked without
-    one of them, and who has released by then has paid. Who goes away later, or has too little left, leaves what was
+    ends the run, as does whoever goes before the study's `least` releases are made: nothing can be unmasked without one
+    of them, and who has released by then has paid. Who goes away later, or has too little left, leaves what was
     released, which says so (`Record.ended`). A refusal is raised; of parties that have begun anew since, which hold
-    nothing that a further release could be made of, it leaves what was released, too.
-    """
+    nothing that a further release could be made of, it leaves what was released, too."""
     study.pricing.check_parties(len(parties.names))
     config = study.told_settings()
     plan = json.loads(json.dumps({key: config[key] for key in study.settled}))

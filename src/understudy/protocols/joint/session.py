@@ -30,11 +30,9 @@ _OWN = ("keys", "seeds", "cells")  # of what is agreed on: told by a fingerprint
 def told_alike(run: str, begin: Begin, agree: Agree) -> bytes:
     """A digest of all that a holder was told, for the context of its channels: keys, settings, schemas, and all of
     `agree` but what is each holder's own.
-
     Guarantee: holders who were told anything else, be it the parties in another order, cannot read each other. Who is
-    the first in a product goes by that order: two who both took themselves for it would release each other's rows
-    times masks that the server dealt.
-    """
+    the first in a product goes by that order: two who both took themselves for it would release each other's rows times
+    masks that the server dealt."""
     terms = {one.name: getattr(agree, one.name) for one in fields(agree) if one.name not in _OWN}
     told = [run, asdict(begin), list(begin.schemas), fingerprint(agree.keys), terms]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
@@ -53,9 +51,7 @@ def refusing(name: str) -> Iterator[None]:
 
 def told_study(kind: type[Study[Any]], begin: Begin, name: str, own: Any, agreed: Mapping[str, Any]) -> Study[Any]:
     """What a holder of rows of its `own` schema is told of a run, if that is what it `agreed` to, and knows by itself.
-
-    Edges: another family, other settings, another schema → an error, and nothing is charged or sent.
-    """
+    Edges: another family, other settings, another schema → an error, and nothing is charged or sent."""
     with refusing(name):
         if begin.family != kind.family:
             raise MessageError(f"{name}: this is a party of {kind.family}, not of {begin.family!r}.")
@@ -86,10 +82,8 @@ def check_noise(name: str, asked: Sequence[float], needed: Sequence[float]) -> N
 
 @dataclass
 class Session:
-    """What a party holds between `Agree` and its last release. It is dropped with that, keys and all.
-
-    Of stages that were released it keeps what later ones look at (`Study.lasting`), and nothing of all others.
-    """
+    """What a party holds between `Agree` and its last release. It is dropped with that, keys and all. Of stages that
+    were released it keeps what later ones look at (`Study.lasting`), and nothing of all others."""
 
     study: Study[Any]
     agree: Agree
@@ -131,11 +125,9 @@ class Session:
 
     def greet(self) -> dict[str, Tensor]:
         """A sealed word for every other holder: all keys, as this one was told them.
-
         Guarantee: who opens it was told the same, of everybody: the channel's context holds whatever else was told.
         Edges: a server that made those keys itself speaks for their holders; the fingerprint of the keys, in every
-        ledger, is what tells.
-        """
+        ledger, is what tells."""
         return self.say(hashlib.sha256(b"understudy greeting " + fingerprint(self.agree.keys).encode()).digest())
 
     def say(self, word: bytes) -> dict[str, Tensor]:
@@ -145,9 +137,7 @@ class Session:
 
     def hear(self, ask: D) -> D:
         """Open the others' words, which come with the next ask. The ask without them.
-
-        Edges: one is missing, too many or another → MessageError, and nothing is charged or sent.
-        """
+        Edges: one is missing, too many or another → MessageError, and nothing is charged or sent."""
         if not self.word:
             return ask
         if ask.inbox.keys() != self.channels.keys():

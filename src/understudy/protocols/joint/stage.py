@@ -71,10 +71,8 @@ class Stage(ABC, Generic[R]):
         """This holder's sums, int64, of every block that its group is in alone. Sums of parts of the rows add up."""
 
     def across(self, shares: Shares) -> dict[str, Tensor]:
-        """This holder's parts of the blocks of two groups, from its shares of products: Σ v_g v_hᵀ, g below h.
-
-        By default all of the last product, where there was one.
-        """
+        """This holder's parts of the blocks of two groups, from its shares of products: Σ v_g v_hᵀ, g below h. By
+        default all of the last product, where there was one."""
         last = [*shares.values()][-1] if self.product is not None else {}
         return {block_name(groups): part for groups, part in last.items()}
 
@@ -110,12 +108,10 @@ class Choice(Stage[R]):
 
 @dataclass(frozen=True)
 class Holding:
-    """What a holder has: its name and its rows, the shared people where columns are split, and a generator.
-
-    `aligned`: the table (or the roster, `data.kinds`) of the shared people in the common order; None over rows.
-    `drawing`: of a session. What draws among rows draws by it, when it counts: the same ones under the same masks,
-    whatever state the party is put back to.
-    """
+    """What a holder has: its name and its rows, the shared people where columns are split, and a generator. `aligned`:
+    the table (or the roster, `data.kinds`) of the shared people in the common order; None over rows. `drawing`: of a
+    session. What draws among rows draws by it, when it counts: the same ones under the same masks, whatever state the
+    party is put back to."""
 
     name: str
     rows: Any
@@ -132,13 +128,10 @@ class Holding:
 
 
 class Study(ABC, Generic[R]):
-    """One per family, and one object per run on either side: what follows from its settings and all schemas.
-
-    `least`: without so many releases nothing can be fitted, so that who goes away before them ends the run.
-    `lasting`: the stages that later ones look at, by `before` or by the products that were made for them. Of all others
-    a holder keeps nothing once they are released.
-    `any_kind`: rows may be of every kind (`data.kinds`), not tables alone.
-    """
+    """One per family, and one object per run on either side: what follows from its settings and all schemas. `least`:
+    without so many releases nothing can be fitted, so that who goes away before them ends the run. `lasting`: the
+    stages that later ones look at, by `before` or by the products that were made for them. Of all others a holder keeps
+    nothing once they are released. `any_kind`: rows may be of every kind (`data.kinds`), not tables alone."""
 
     family: ClassVar[str]
     settings: ClassVar[type[Any]]  # its Config: the same checks at both sides
@@ -191,9 +184,7 @@ class Study(ABC, Generic[R]):
     @abstractmethod
     def stage(self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[R]]) -> Stage[R]:
         """The stage of this name and these terms, which were checked. `before`: those of `lasting` that were released.
-
-        Edges: terms that are not what the stage needs → MessageError or ConfigError, and nothing is charged.
-        """
+        Edges: terms that are not what the stage needs → MessageError or ConfigError, and nothing is charged."""
 
     def terms(self, name: str, found: Any) -> Terms:
         """What the server chooses for this stage, by what was released (`found.Found`) and by nothing else."""
@@ -205,8 +196,7 @@ class Study(ABC, Generic[R]):
     @abstractmethod
     def fit(self, found: Any, privacy: Any, look: Callable[..., None], **more: Any) -> tuple[Any, int]:
         """What is fitted to the releases (`generators.parts`), with what its card says of it besides what all say; and
-        how many people there are. `look`: called now and then.
-        """
+        how many people there are. `look`: called now and then."""
 
     def foreseen(self, ahead: Any, said: Any) -> dict[str, Any]:
         """Further fields of a forecast, `ahead` being a `Found` of which nothing was released yet."""
@@ -259,9 +249,7 @@ def expect(terms: Mapping[str, Any], *names: str) -> None:
 
 def digest(release: int, name: str, noise: float, terms: Mapping[str, Any]) -> bytes:
     """What holders tell each other of a stage, and what its pads and masks are for: 32 bytes.
-
-    Guarantee: two stages differ in it wherever what is counted of the same rows may differ.
-    """
+    Guarantee: two stages differ in it wherever what is counted of the same rows may differ."""
     told = hashlib.sha256(b"understudy stage ")
 
     def plain(value: Any) -> Any:

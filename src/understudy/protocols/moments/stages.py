@@ -64,8 +64,7 @@ class Rows:
 
 class Sums(Stage[Callable[[], Iterable[Rows]]]):
     """A release of one block, by all holders alike: sums over rows, in parts which are made when they are counted.
-    Guarantee: one person, with all rows, moves `sums` by at most `sensitivity` (`BlockSpec`).
-    """
+    Guarantee: one person, with all rows, moves `sums` by at most `sensitivity` (`BlockSpec`)."""
 
     @property
     @abstractmethod
@@ -163,11 +162,9 @@ class First(Sums):
 @dataclass(frozen=True)
 class Levels(Sums):
     """The same where several labels have more combinations than can be counted one by one: of every label the sums of
-    its levels' rows, of every two the table of their people.
-
-    A row q with ‖q‖ ≤ `SCALE` stands once under its level of every label, `COUNT` in one cell of the table of every two
-    labels, and energy and histograms beside: the squares of these lengths add up.
-    """
+    its levels' rows, of every two the table of their people. A row q with ‖q‖ ≤ `SCALE` stands once under its level of
+    every label, `COUNT` in one cell of the table of every two labels, and energy and histograms beside: the squares of
+    these lengths add up."""
 
     frame: Frame
     labels: Labels

@@ -97,8 +97,7 @@ class Terms:
 class ClassMeansParty(HostParty):
     """A host of people with labelled images or series. Guarantee: everything that ever leaves a person is the number of
     one codeword. The centre that a direction is taken from is the server's to say: it may follow from earlier reports
-    or be malice, the price is the same. Edges: a centre that is none → MessageError, nothing charged.
-    """
+    or be malice, the price is the same. Edges: a centre that is none → MessageError, nothing charged."""
 
     begin_type = Begin
     round_type = Round

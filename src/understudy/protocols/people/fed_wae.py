@@ -40,8 +40,7 @@ _UNIFORM_ROWS = 10_000  # what pre-training without public rows learns from
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
     """The paper's settings (§4.5.1), beside those of `Settings`. Without `hidden` and `latent` they are the paper's for
-    rows of that width; `channels` is of images.
-    """
+    rows of that width; `channels` is of images."""
 
     reporter: str = "ps"
     rounds: int = 5000

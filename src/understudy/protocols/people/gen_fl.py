@@ -54,14 +54,12 @@ MODELS = {"logistic": LogisticRegression, "mlp": Mlp}
 
 @dataclass(frozen=True, kw_only=True)
 class Config(usual.PeopleApart):
-    """The paper's settings (Appendix E.2): 80 rounds of 30 of 50 clients, 5 local steps at 0.02, MLP of 512.
-
-    A party builds this anew from what the server sends: its ranges (`gradients/limits.py`) hold whoever the server is.
-    Only where `rows_are_people` (a client is a site, not a phone) may a ledger of people hold the prices. `epsilon` and
+    """The paper's settings (Appendix E.2): 80 rounds of 30 of 50 clients, 5 local steps at 0.02, MLP of 512. A party
+    builds this anew from what the server sends: its ranges (`gradients/limits.py`) hold whoever the server is. Only
+    where `rows_are_people` (a client is a site, not a phone) may a ledger of people hold the prices. `epsilon` and
     `delta` are for all that a client may do in the run: `cap` reports, or one a round where there are fewer rounds, and
     with `dp_generator` its GAN. `rows` is a nominal, public number of rows per client: a row is in a batch with chance
-    batch/rows, whatever a client really has; as many synthetic rows are made.
-    """
+    batch/rows, whatever a client really has; as many synthetic rows are made."""
 
     target: str | None = usual.target()
     model: str = setting("mlp", choice(*MODELS), "the classifier")
@@ -149,14 +147,11 @@ class Made(Reply, kind="gen-fl.made"):
 
 
 class GenFlParty(HostParty):
-    """A host of clients with many rows each, or a single client.
-
-    A report is made by `local_models`: from real rows through `private_sums`, and from synthetic rows, which are
-    post-processing of what `making` paid for. Whatever rows and weights are, a report is finite
-    (`privacy/gradients/limits.py`).
+    """A host of clients with many rows each, or a single client. A report is made by `local_models`: from real rows
+    through `private_sums`, and from synthetic rows, which are post-processing of what `making` paid for. Whatever rows
+    and weights are, a report is finite (`privacy/gradients/limits.py`).
     Edges: a client without rows reports noise; weights of another number, that are not float32, or beyond 10⁹ →
-    MessageError, nothing is charged. One who cannot pay for synthetic rows and all reports is left out.
-    """
+    MessageError, nothing is charged. One who cannot pay for synthetic rows and all reports is left out."""
 
     beside = (Make, Made)
     what = f"one report each; {PER_ROW}"

@@ -41,8 +41,7 @@ def poisson_batches(mask: Tensor, rate: float, rng: Rng) -> tuple[Tensor, Tensor
 def ratio(y: Tensor, mask: Tensor, classes: int, noise: float, rng: Rng) -> Tensor:
     """The share of each class among a client's rows, from noisy counts (Algorithm B1, line 2): (clients, classes).
     Guarantee: a row moves one whole number by 1; each gets discrete Gaussian noise of parameter `noise`. Edges: counts
-    below 0 become 0; where none is left, all classes are as likely.
-    """
+    below 0 become 0; where none is left, all classes are as likely."""
     counts = (functional.one_hot(y, classes) * mask[..., None]).sum(1)
     if noise:
         drawn = DiscreteGaussianNoise(Fraction(noise)).draw(counts.numel(), rng)

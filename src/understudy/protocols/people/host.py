@@ -99,11 +99,9 @@ class Hosting(NamedTuple):
 
 class HostParty(Party):
     """A holder of many people, or a single phone. Subclasses say what a report is.
-
     Edges: an ask for an unknown person, for one twice, or for one who has reported `cap` times → PartyError. Who has
     too little left for `cap` reports stays out of the run, which says how many do; a party without anybody left does
-    not begin: BudgetExceeded. Nobody is charged then.
-    """
+    not begin: BudgetExceeded. Nobody is charged then."""
 
     begin_type: ClassVar[type[Opening]] = Begin
     round_type: ClassVar[type[Call]] = Round
@@ -228,8 +226,7 @@ class HostParty(Party):
 class PassingOn(HostParty):
     """A party without rows that passes on what people's own devices made. Guarantee: its ledger holds the price of each
     person whose upload it passes on, before that. What is asked for again, after a crash or at an earlier state, is the
-    same to the bit and charged once; uploads that were made for another ask are others, and are charged as such.
-    """
+    same to the bit and charged once; uploads that were made for another ask are others, and are charged as such."""
 
     context: bytes  # what the uploads were made for
 

@@ -81,8 +81,7 @@ class Round(Call, kind="lopub.round"):
 class LoPubParty(HostParty):
     """A host of people with rows of a table. Guarantee: a report is ε-LDP in the content of the person's rows, and
     stands in the ledger before a row is touched. Which of the rows it is about is drawn in secret, and no row twice
-    while there are others.
-    """
+    while there are others."""
 
     begin_type = Begin
     round_type = Round

@@ -146,8 +146,7 @@ def mutual_information(table: Array) -> float:
 def parents_by_search(strength: Array, sizes: Sequence[int], *, clique: int, cells: int) -> list[tuple[int, ...]]:
     """Each column's neighbours that a maximum cardinality search visits before it, strongest first. `strength` is 0
     where two columns are no neighbours. A column has `clique` − 1 parents at most, and its table `cells` cells. Ties go
-    to the strongest tie with what was visited, then to the strongest column, then to the first.
-    """
+    to the strongest tie with what was visited, then to the strongest column, then to the first."""
     left, visited = list(range(len(sizes))), list[int]()
     parents: list[tuple[int, ...]] = [()] * len(sizes)
     while left:

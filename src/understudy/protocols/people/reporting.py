@@ -38,8 +38,7 @@ ESTIMATION = ("duchi", "piecewise", "hybrid", "pm-sub", "fedsel")
 class Poison:
     """People who lie: which share of them, and how. Differs from the paper: it does not say how long a random update
     is; here it has the length of the real one. A lie is told before the mechanism, so a liar's report is as private as
-    any other. For rehearsals alone: a party whose ledger is real refuses it.
-    """
+    any other. For rehearsals alone: a party whose ledger is real refuses it."""
 
     kind: str = "random"
     share: float = 0.2
@@ -80,8 +79,7 @@ POISON = Takes("none, or a table of keys", _check, lambda told: told if isinstan
 @dataclass(frozen=True, kw_only=True)
 class Reporting(Declared):
     """`epsilon` is the price of one report, `epsilon_total` that of all `cap` reports of a person together. `top` is
-    k/d, `chosen` h, `share` ς*, `rate` ρ of SubMDS.
-    """
+    k/d, `chosen` h, `share` ς*, `rate` ρ of SubMDS."""
 
     reporter: str = setting("em-mds", choice(*SELECTION, *ESTIMATION, "none"), "the local mechanism")
     epsilon: float | None = setting(None, POSITIVE, "price of one report; or give epsilon_total")

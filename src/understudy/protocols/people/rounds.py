@@ -41,14 +41,12 @@ Answer = tuple[Any, int]  # what a party's people reported in a round, and how m
 
 class LearningParty(HostParty):
     """A host of people who train the global model on their own rows. Their models and rows stay with it.
-
-    Guarantee: a report is ε-LDP in the content of the person's rows (`privacy/local`), and
-    stands in the ledger before a row is touched. It depends on nobody else's rows, not even by rounding: people train
-    in batches whose shapes are nobody else's doing (`Population.apart`).
+    Guarantee: a report is ε-LDP in the content of the person's rows (`privacy/local`), and stands in the ledger before
+    a row is touched. It depends on nobody else's rows, not even by rounding: people train in batches whose shapes are
+    nobody else's doing (`Population.apart`).
     Edges: a person without rows, or whose update is not finite, reports on a zero update, which is noise alone: a
     server may send weights at which that depends on the rows. Weights that are not finite, or not of this network →
-    PartyError, and nobody is charged. People who would lie to a real ledger → PrivacyError.
-    """
+    PartyError, and nobody is charged. People who would lie to a real ledger → PrivacyError."""
 
     settings: ClassVar[type[Settings]]
     config: Any
@@ -125,12 +123,10 @@ class Cohorts:
     """Who is asked in each round, at random among those below the cap, and how often so far (`asked`).
     Differs from the papers: people near their cap are kept for later where a plain draw would leave a last round
     without enough of them.
-
     Guarantee: nobody is asked more than `cap` times, and every round finds a full cohort. The draw follows from the
     seed, the round and who was asked before; how people are spread over parties does not matter.
     Edges: too few people for so many reports → ConfigError, which says how many are missing. A party that `leave`s
-    takes its people along: they are drawn no more, and a later round may find too few → BudgetExceeded.
-    """
+    takes its people along: they are drawn no more, and a later round may find too few → BudgetExceeded."""
 
     def __init__(self, hosted: Mapping[str, int], *, rounds: int, cohort: int, cap: int, seed: int) -> None:
         whole(rounds=rounds, cohort=cohort, cap=cap)

@@ -49,8 +49,7 @@ class Run(ABC):
     ) -> Outcome:  # fmt: skip
         """Ask in all rounds, and make of the reports what the protocol makes; `more` are public rows that it takes.
         With a `checkpoint` folder it is saved as it goes and when it is interrupted, and `resume=True` continues from
-        there, with the settings that it began with.
-        """
+        there, with the settings that it began with."""
         run = cls(config, parties, {name: schemas[name] for name in parties.names}, **more)
         run.open(checkpoint, resume=resume)
         run.ended = run_rounds(

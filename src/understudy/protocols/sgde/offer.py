@@ -158,8 +158,7 @@ def check_price(requirements: Requirements, epsilon: float, delta: float) -> Non
 def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: AnySchema, size: int) -> None:
     """Whether an offer may stand in the pool, by its card, its schema and the bytes of its weights. Edges: a schema
     with other columns → SchemaError; ε or δ missing, not finite or above the limit, or another notion of one person, or
-    a rehearsal → PrivacyError; everything else → ConfigError.
-    """
+    a rehearsal → PrivacyError; everything else → ConfigError."""
     _check_card(card)
     rehearsed = rehearsal_of(card)
     require(not rehearsed, f"the offer is refused. {rehearsed[:500]}", PrivacyError)
@@ -210,8 +209,7 @@ def _check_card(card: Mapping[str, Any]) -> None:
 def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: Shapes) -> None:
     """Whether these tensors are those of the network on the card, and it draws the pool's rows. Nothing is built.
     Guarantee: after it, building the network takes memory and time in proportion to the tensors. Edges: a network
-    beyond `models/plan`'s limits → ConfigError; other tensors, columns or class → ArtefactError.
-    """
+    beyond `models/plan`'s limits → ConfigError; other tensors, columns or class → ArtefactError."""
     schema, plan = requirements.schema, plan_of(card["network"])
     said = said_of(card)
     fits = pooled(schema).fits(schema, plan, card["network"], len(requirements.labels))
@@ -230,8 +228,7 @@ def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: S
 def check_generator(requirements: Requirements, offer: GeneratorParts) -> None:
     """Look at an offer that was rebuilt: it fits the schema, its values are finite, and it draws its label. Guarantee:
     sampling it gives rows of the schema, and of the class that the card names (in 99 of 100 draws). Edges:
-    ArtefactError for anything else.
-    """
+    ArtefactError for anything else."""
     schema, network, said = requirements.schema, cast(Any, offer.network), said_of(offer.card)
     if network.kind in ADDED:
         check_sums(offer.card, network, said)
@@ -281,8 +278,7 @@ def pushed_offers(pushed: Any) -> list[dict[str, Any]]:
 def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced: bool = True) -> GeneratorParts:
     """The generator that an offer describes, checked by every requirement. `priced=False`: a rehearsal without noise.
     Edges: nothing is built before the card, the schema, the size and the shape of all weights were checked; another
-    network than the weights are of → ArtefactError; what is no offer → MessageError.
-    """
+    network than the weights are of → ArtefactError; what is no offer → MessageError."""
     try:
         card, weights = dict(offer["card"]), dict(offer["weights"])
         size = sum(value.numel() * value.element_size() for value in weights.values())

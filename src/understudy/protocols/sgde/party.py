@@ -80,8 +80,7 @@ class Pulled(Reply, kind="sgde.pulled"):
 
 class SgdeParty(Party):
     """A silo: rows with a class each, in a table or as images, or series with one or without. `agreed` are the settings
-    that the holder agreed to: a pool that asks for others → MessageError, and nothing is charged.
-    """
+    that the holder agreed to: a pool that asks for others → MessageError, and nothing is charged."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (
         *Party.messages, Subscribe, Subscribed, Push, Pushed, Pull, Pulled,

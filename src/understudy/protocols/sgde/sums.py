@@ -131,8 +131,7 @@ def _share(value: float) -> float:
 def check_quality(card: Mapping[str, Any]) -> None:
     """Whether a card's figure can be, and its noise is worth its ε. The rest of the card was checked. Edges: no figure
     is fine; other keys, or a figure of an offer that can have none → ConfigError; a price that is not that of the noise
-    → PrivacyError; counts that people cannot have, or another accuracy than theirs → ArtefactError.
-    """
+    → PrivacyError; counts that people cannot have, or another accuracy than theirs → ArtefactError."""
     if "quality" not in card:
         return
     stated = card["quality"]

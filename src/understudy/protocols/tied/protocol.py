@@ -69,8 +69,7 @@ class Config(FrameConfig, usual.OverColumns):
 
 class TiedStudy(Study[People]):
     """Holders of a table, of images or of series of the same people, each a group of its own. What the server chooses
-    between two releases (norms, centres, radii, directions) changes no sensitivity.
-    """
+    between two releases (norms, centres, radii, directions) changes no sensitivity."""
 
     family: ClassVar = "tied"
     settings: ClassVar = Config

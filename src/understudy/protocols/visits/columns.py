@@ -42,8 +42,7 @@ class Split:
     @classmethod
     def from_schemas(cls, schemas: Mapping[str, Any]) -> "Split":
         """As the schemas show it. Edges: a table without ids → ConfigError; events that are called alike, a column in
-        two groups → SchemaError.
-        """
+        two groups → SchemaError."""
         grid = grid_of(schemas)
         for name, schema in schemas.items():
             if schema.kind != "visits" and (schema.kind != "table" or schema.person is None):

@@ -46,8 +46,7 @@ class Rows:
 @dataclass(frozen=True, eq=False)
 class Bought:
     """A column whose levels are bought: as it is `declared`, as it is counted of "people" or "events" in some place of
-    a group's, and with fine cells. `cuts`: those at which levels begin.
-    """
+    a group's, and with fine cells. `cuts`: those at which levels begin."""
 
     declared: str
     own: Binned
@@ -84,8 +83,7 @@ class Bought:
 
     def finer(self, table: Tensor) -> "Bought":
         """With the bins in which numbers are drawn evenly: parts of levels, about as many people in each, thinner ones
-        in tails, and beyond all people one of nobody.
-        """
+        in tails, and beyond all people one of nobody."""
         held = table[: self.fine.levels].double()
         parts_of_all = np.flatnonzero(np.diff(merged_neighbours(held, _DRAWN))) + 1
         below = (held.cumsum(0) / held.sum().clamp(min=1e-9)).numpy()

@@ -43,8 +43,7 @@ def fit_tables(config: Any, schema: Events, tables: VisitTables, look: Callable[
 
 def fitted_ties(schema: Events, part: VisitSchema) -> VisitTies:
     """What rules leave of people's columns and those of one kind of events; those on the time itself are left to
-    drawing.
-    """
+    drawing."""
 
     def ties_among(columns: Sequence[Column]) -> tuple[Tie, ...]:
         rules = about(schema.rules, [column.name for column in columns])

@@ -79,10 +79,8 @@ class Config(usual.OverRows, usual.OverColumns):
 @dataclass(frozen=True)
 class Tables(Multiplied[Rows]):
     """All tables, in parts of a `unit`; where columns are split, those of every group and of every two.
-
-    Guarantee: a person's cells in a table are no less than 0 and add up to its unit at most; so the squares of all of
-    a block's tables add up to its sensitivity squared.
-    """
+    Guarantee: a person's cells in a table are no less than 0 and add up to its unit at most; so the squares of all of a
+    block's tables add up to its sensitivity squared."""
 
     schema: VisitSchema | SeveralVisits
     layout: Layout
@@ -151,8 +149,7 @@ class Tables(Multiplied[Rows]):
 
 class VisitStudy(Study[Rows]):
     """The server chooses who takes part, more noise, and after "fine", by fine cells, the levels of numbers without
-    bins (`visits/fine.py`).
-    """
+    bins (`visits/fine.py`)."""
 
     family: ClassVar = "visits"
     settings: ClassVar = Config

@@ -27,10 +27,8 @@ _MOST = 0.1  # of the mean
 def wide_columns(
     schema: VisitSchema | SeveralVisits, layout: VisitLayout | SeveralLayout, noise: Mapping[Block, float], people: int
 ) -> Iterator[str]:
-    """A word on each column of events whose mean would be uncertain by more than a tenth.
-
-    `noise` is the deviation of a cell's in each table, in people.
-    """
+    """A word on each column of events whose mean would be uncertain by more than a tenth. `noise` is the deviation of a
+    cell's in each table, in people."""
     for part in schema.parts:
         for place, column in enumerate(part.event_schema.columns):
             if column.name == f"{part.time}_gap" or not isinstance(column, Integer | Real) or column.low < 0:

@@ -72,12 +72,10 @@ class Heard:
 
 
 def one_ways(all_heard: Sequence[Heard], levels: Sequence[int]) -> list[Tensor]:
-    """The likeliest one-way table of each column if columns were independent, nearly: (levels,), float64.
-
-    Dempster, Laird, Rubin (JRSS B 1977): a person's level given the report, and its mean over people, in turns, from
-    even tables. They end early: what comes late is what noise says of rare levels.
-    Edges: a column that nobody was asked about is even.
-    """
+    """The likeliest one-way table of each column if columns were independent, nearly: (levels,), float64. Dempster,
+    Laird, Rubin (JRSS B 1977): a person's level given the report, and its mean over people, in turns, from even tables.
+    They end early: what comes late is what noise says of rare levels.
+    Edges: a column that nobody was asked about is even."""
     heard = [one for one in all_heard if one.reports]
     ways = torch.cat([torch.full((size,), 1 / size) for size in levels])
     if not heard:

@@ -239,16 +239,12 @@ class ReportForm:
 
 
 class CollectingReports(PassingOn, OneReportParty):
-    """A party that collects people's reports and passes them on: it holds no rows, and could make no report itself.
-
-    A device draws its set by itself, each as often as the server dealt it out, and its report says which: so one ticket
-    is for everybody, and what a report is about does not follow from the row.
-
-    Who reported is charged in this party's ledger before anything is passed on; the price stands in the person's own
-    first.
-    Who is asked and does not come is not charged, and is not in the answer. A round is one collection: settings that
-    ask for fewer people at a time → ConfigError, before anybody is told of the run.
-    """
+    """A party that collects people's reports and passes them on: it holds no rows, and could make no report itself. A
+    device draws its set by itself, each as often as the server dealt it out, and its report says which: so one ticket
+    is for everybody, and what a report is about does not follow from the row. Who reported is charged in this party's
+    ledger before anything is passed on; the price stands in the person's own first. Who is asked and does not come is
+    not charged, and is not in the answer. A round is one collection: settings that ask for fewer people at a time →
+    ConfigError, before anybody is told of the run."""
 
     what = "one report each, made on people's own devices"
 
