@@ -1,6 +1,7 @@
 """Visits buys the levels of numbers without bins: by a first release of their fine cells, and of nothing else."""
 
 import math
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -19,6 +20,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import FastRng
 from understudy.protocols.joint.stage import Holding, Stage
 from understudy.protocols.visits import protocol as visits
+from understudy.protocols.visits.fine import Bought
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 from visit_cases import measured, study_of
@@ -218,3 +220,15 @@ def test_the_canary_of_an_audit_moves_the_first_release_by_all_that_a_person_may
     for name, block in stage.blocks.items():
         moved = (everybody[name] - others[name]).double().norm()
         assert float(moved) == pytest.approx(block.sensitivity, rel=1e-9)
+
+
+def test_what_is_drawn_keeps_values_apart_that_stand_out_and_nothing_lies_beyond_all_people() -> None:
+    column = Integer(name="minutes", low=0, high=999)
+    table = torch.zeros(1000, dtype=torch.float64)
+    table[0:50:5] = 100.0
+    finer = Bought("minutes", column, replace(column, bins=1000), 0, "events", 0, np.array([0, 12, 30])).finer(table)
+    assert {0, 12, 30} <= {*finer.cuts.tolist()}
+    assert {cut for value in range(0, 50, 5) for cut in (value, value + 1)} <= {*finer.cuts.tolist()}
+    held = np.add.reduceat(table.numpy(), finer.cuts)
+    assert held[-1] == 0
+    assert set(held) == {0.0, 100.0}

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from understudy.models.tables.trees import Trees, TreesRead
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Stage
 
-_DRAWN = 32  # bins that a column is drawn in, beside those of tails
+_DRAWN, _NEAR = 48, 5e-4  # bins that a column is drawn in, and how near to its fine table is near enough
 _NEVER = -80.0  # log-odds of a bin with nobody in it
 
 
@@ -82,15 +83,25 @@ class Bought:
         return torch.from_numpy(cuts[cuts < self.last])
 
     def finer(self, table: Tensor) -> "Bought":
-        """With the bins in which numbers are drawn evenly: parts of levels, about as many people in each, thinner ones
-        in tails, and beyond all people one of nobody."""
-        held = table[: self.fine.levels].double()
-        parts_of_all = np.flatnonzero(np.diff(merged_neighbours(held, _DRAWN))) + 1
-        below = (held.cumsum(0) / held.sum().clamp(min=1e-9)).numpy()
-        tails = np.append(0.5 ** np.arange(5, 13), 0)
-        ends = np.append(np.searchsorted(below, tails, side="right"), np.searchsorted(below, 1 - tails) + 1)
-        cuts = np.unique([*self.cuts, *parts_of_all, *ends])
-        return replace(self, cuts=cuts[cuts < self.last])
+        """With the bins in which numbers are drawn evenly: the one that is furthest from the fine table, in people or
+        in how far these would be moved, is cut where that shows, again and again."""
+        people, edges = table[: self.fine.levels].double().numpy(), self.fine.edges.astype(np.float64)
+        below = np.append(0, np.cumsum(people)) / max(float(people.sum()), 1e-9)
+        far = np.abs((edges[:-1] + edges[1:]) / 2 - np.interp(0.5, below, edges))
+        spread = max(float(np.diff(below) @ far), 1e-300)
+
+        def off(first: int, past: int) -> tuple[float, int, int, int]:
+            at, held = edges[first : past + 1], below[first : past + 1]
+            apart = np.abs(held - np.interp(at, at[[0, -1]], held[[0, -1]]))
+            apart[max(self.last - first, 0) :] = 0
+            moved = float((apart[:-1] + apart[1:]) @ np.diff(at)) / 2 / spread
+            return max(float(apart.max()), moved * bool(apart.any())), first, past, first + int(apart.argmax())
+
+        bins = [off(first, past) for first, past in pairwise([*self.cuts.tolist(), self.fine.levels])]
+        while len(bins) < _DRAWN and max(bins)[0] > _NEAR:
+            _, first, past, place = bins.pop(bins.index(max(bins)))
+            bins += [off(first, place), off(place, past)]
+        return replace(self, cuts=np.sort([first for _, first, _, _ in bins]))
 
     def parted(self, finer: "Bought", table: Tensor) -> tuple[Tensor, Tensor]:
         """Of each finer bin, and of the missing one, its level, and the logarithm of its share of that."""
