@@ -1,23 +1,9 @@
 """Every error that understudy raises on purpose.
 
     UnderstudyError
-    ├── ConfigError            a setting that cannot be used: run file, argument, combination (also a ValueError)
-    ├── SchemaError            a table that does not fit its schema, or a schema without sense (also a ValueError)
-    │   └── DraftSchemaError   a schema read from rows that nobody has marked public or paid for
-    ├── AlignmentError         the parties' people cannot be matched
-    ├── PrivacyError
-    │   ├── BudgetExceeded     the step costs more than is left; nothing was computed or sent
-    │   ├── LedgerError        the ledger cannot be read or written; nothing was computed or sent
-    │   └── BareReplyError     a reply holds a value with neither a receipt nor a public reason
-    ├── MessageError           bytes or a message outside the protocol
-    ├── PartyError             a party failed, refused or went away
-    │   ├── ContractRefused    it has not signed the contract of the run
-    │   └── PartyAway          it was not there, or did not answer, for as long as it was waited for
-    ├── ArtefactError          a saved run or generator is missing, damaged, or in the way
-    └── ExchangeError          the generator exchange refused, or cannot be reached; carries the HTTP status
-
-`PrivacyWarning` is a warning: something is allowed, but a holder should know what it means. `UtilityWarning`: what
-comes out will be less than one may think.
+    ├── ConfigError, SchemaError (DraftSchemaError), AlignmentError, MessageError, ArtefactError, ExchangeError
+    ├── PrivacyError: BudgetExceeded, LedgerError, BareReplyError
+    └── PartyError: ContractRefused, PartyAway
 
 A message says what, with which value, and what happened to the data. None quotes more of a row than
 the value that is wrong, and only at the holder of the row.
@@ -37,7 +23,7 @@ class UtilityWarning(UserWarning):
 
 
 class ConfigError(UnderstudyError, ValueError):
-    """A setting that cannot be used."""
+    """A setting that cannot be used: of a run file, an argument, or a combination."""
 
 
 class SchemaError(UnderstudyError, ValueError):
