@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from understudy.data.kinds import Rows, population_of
+from understudy.data.encoding.population import population_of
+from understudy.data.kinds import Rows
 from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts
 from understudy.models.nets.autoencoder import fit

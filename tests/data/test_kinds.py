@@ -6,18 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from understudy.data.encoding.population import population_of
 from understudy.data.images import ImageSchema
-from understudy.data.kinds import (
-    ARRAYS,
-    BROUGHT,
-    FLAT,
-    TABLE,
-    MixedSchema,
-    kind_of,
-    population_of,
-    schema_from,
-    sizes_of,
-)
+from understudy.data.kinds import ARRAYS, BROUGHT, FLAT, TABLE, MixedSchema, kind_of, schema_from, sizes_of
 from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.visits import VisitSchema

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.encoding.features import TableFeatures
-from understudy.data.encoding.population import Population
+from understudy.data.encoding.features import TableFeatures, features_of
+from understudy.data.encoding.population import Population, population_of
 from understudy.data.images import ImageSchema
-from understudy.data.kinds import kind_of, population_of
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Real, Schema
 from understudy.data.table import check_table, read_table
@@ -189,7 +188,7 @@ def test_arrays_that_make_no_population_are_refused(more: dict[str, object], mes
 
 def test_a_rule_is_rebuilt_from_its_description() -> None:
     table = TableFeatures(SCHEMA, "churned")
-    assert kind_of(SCHEMA).features(SCHEMA, table.describe()["target"]) == table
+    assert features_of(SCHEMA, table.describe()["target"]) == table
 
 
 def test_a_population_shows_no_rows() -> None:

@@ -15,9 +15,8 @@ from sklearn.datasets import load_digits
 
 from understudy.api.train import run_file, train
 from understudy.data.arrays import ArrayTable
-from understudy.data.encoding.population import Population
+from understudy.data.encoding.population import Population, population_of
 from understudy.data.images import ImageSchema
-from understudy.data.kinds import population_of
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from understudy.data.encoding.features import ArrayFeatures, DeclaredFeatures, Features, TableFeatures
-from understudy.data.kinds import kind_of, load_schema, one_kind_of_row
+from understudy.data.encoding.features import ArrayFeatures, DeclaredFeatures, Features, TableFeatures, features_of
+from understudy.data.kinds import load_schema, one_kind_of_row
 from understudy.generators.parts import ClassifierParts
 from understudy.ground.durable import read_json
 from understudy.ground.errors import ArtefactError
@@ -96,4 +96,4 @@ def _features(described: Mapping[str, Any], file: Path) -> Features:
     if described["kind"] == "array":
         return ArrayFeatures(tuple(described["shape"]), tuple(described["classes"]))
     schema = one_kind_of_row(load_schema(file))
-    return kind_of(schema).features(schema, described.get("target"))
+    return features_of(schema, described.get("target"))

@@ -31,6 +31,7 @@ from understudy.data.arrays import ArraySchema, ArrayTable, class_codes
 from understudy.data.column import Binned, Boolean, Categorical, Category, Column, Date, Datetime
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.values import codes_of, numbers_of
+from understudy.data.kinds import TABLE, AnySchema
 from understudy.data.reading.files import Source
 from understudy.data.schema import Schema
 from understudy.data.table import Table, read_table
@@ -290,3 +291,13 @@ class Values(_Unlabelled):
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "values"}
+
+
+def rule_of(schema: AnySchema) -> Slots | Values:
+    """How an autoencoder reads such rows."""
+    return Slots(schema) if TABLE.describes(schema) else Values(schema)
+
+
+def features_of(schema: AnySchema, target: str | None) -> TableFeatures | DeclaredFeatures:
+    """How a classifier of `target` reads such rows."""
+    return TableFeatures(schema, str(target)) if TABLE.describes(schema) else DeclaredFeatures(schema, target)

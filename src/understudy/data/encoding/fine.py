@@ -37,18 +37,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from understudy.data import column as kinds
 from understudy.data.column import DEFAULT_BINS, EXACT, Binned, Column, Date, Datetime, Integer, Ordinal, Real
 from understudy.data.encoding.values import Cells, Codes, Floats, numbers_of
 from understudy.data.schema import Schema
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Steps = NDArray[np.int64]  # numbers, in units of the last decimal
 FAN = 16  # children of a node, where fine cells are measured as a tree
@@ -296,8 +297,10 @@ def clipped(column: Binned, values: Cells) -> Cells:
     return values.clip(low, high)
 
 
-def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
+def to_simplex(rows: "Tensor", totals: "Tensor") -> "Tensor":
     """For each row the nearest non-negative one with this sum (Wang, Carreira-Perpiñán 2013); −∞: no such place."""
+    import torch  # which a table is checked without
+
     falling = rows.sort(dim=1, descending=True).values
     real = falling.isfinite()
     above = torch.where(real, falling, 0).cumsum(1) - totals[:, None]
@@ -307,10 +310,12 @@ def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
     return (rows - shift).clamp(min=0)
 
 
-def likely_run(counts: Tensor, missing: Tensor | None, noise: float, total: float, sure: float = 0.0) -> Run:
+def likely_run(counts: "Tensor", missing: "Tensor | None", noise: float, total: float, sure: float = 0.0) -> Run:
     """The first and the last of the cells in which `total` people are, those without a value beside them. By
     likelihood, with one for each cell against it, and more for one with hardly anybody: all are inside, in whatever
     numbers, and nobody is outside. `sure`: the deviation of the total."""
+    import torch
+
     ends = torch.nonzero(counts > 0)[:, 0]
     if not len(ends):
         return 0, len(counts) - 1
@@ -325,7 +330,7 @@ def likely_run(counts: Tensor, missing: Tensor | None, noise: float, total: floa
     counted = torch.where(rows.isfinite(), rows, 0)
     outside = torch.where(inside, 0, counts.double()).square().sum(1)
 
-    def unlikely(steps: float) -> Tensor:
+    def unlikely(steps: float) -> "Tensor":
         people = to_simplex(rows, rows.new_full((len(rows),), max(total + steps * sure, 1.0)))
         empty = inside & (people[:, : len(counts)] < noise)
         off: Tensor = (people - counted).square().sum(1) / (2 * noise**2) + steps**2 / 2 + _EMPTY * empty.sum(1)

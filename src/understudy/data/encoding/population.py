@@ -19,9 +19,10 @@ from torch import Tensor
 
 from understudy.data.array_folder import rows_in
 from understudy.data.encoding.codec import Uniform
-from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures, tensor
+from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures, rule_of, tensor
 from understudy.data.encoding.values import starts_of
 from understudy.data.images import ImageSchema
+from understudy.data.kinds import TABLE, Rows
 from understudy.data.table import Table
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError, SchemaError
@@ -130,6 +131,17 @@ class Population:
         places = torch.where(mask, start[:, None] + step, 0)  # (people, rows)
         x = self.features.expand(self.rows[places.flatten()])
         return x.view(*places.shape, *x.shape[1:]), self.codes[places], mask
+
+
+def population_of(rows: Rows | Population) -> Population:
+    """People, whose rows have no class; those who are people already as they are."""
+    if isinstance(rows, Population):
+        return rows
+    rule: Any = rule_of(rows.schema)
+    if TABLE.holds(rows):
+        people = rows.people  # first: see `Population.from_table`
+        return Population.grouped(rule, rule.rows(rows), rule.codes(rows), people)
+    return Population(rule, rows.ids, rule.rows(rows), rule.codes(rows), torch.from_numpy(rows.starts))
 
 
 def rungs(sizes: Tensor, most: int | None = None) -> Tensor:

@@ -1,9 +1,9 @@
 """One object for each kind of rows: tables, images, series, people with events; and of generators what these are side
 by side.
 
-A new kind is a class here and a name in `BROUGHT`, and above an entry under its name: how it is drawn
-(`generators.drawings`), compared (`report.compared`), measured for a page (`report.measure`) and pooled
-(`protocols.sgde.kinds`), as far as it is.
+A new kind is a class here and a name in `BROUGHT`, and above an entry under its name: how it is read
+(`encoding.features`), drawn (`generators.drawings`), compared (`report.compared`), measured for a page
+(`report.measure`) and pooled (`protocols.sgde.kinds`), as far as it is.
 
 A mixed schema has `kind = "mixed"` at the top and a table of `parts`: each party's schema, as it is kept by itself. A
 row of it is one person. As a table it has the columns of the tables as they are, `radiology.pixel_0_0`, … for images,
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
+from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 import pandas as pd
@@ -47,9 +47,6 @@ from understudy.data.visits import SeveralVisits, TwoSources, Visits, VisitSchem
 from understudy.data.visits.reading import number_bounds, two_sources
 from understudy.ground.check import known_keys, nearest, repeated
 from understudy.ground.errors import SchemaError, UtilityWarning
-
-if TYPE_CHECKING:
-    from understudy.data.encoding.population import Population
 
 From = Source | TwoSources
 _MORE = 5  # events of the person who is made up to have more than count
@@ -160,12 +157,6 @@ def read_rows(source: From, schema: PublicSchema, name: str | None = None, *, on
         raise SchemaError('two tables are read by a schema of the kind "visits". Nothing was read.')
     rows: AnyRows = kind_of(schema).read(source, schema, name, one_row_each=one_row_each)
     return rows
-
-
-def population_of(rows: "Rows | Population") -> "Population":
-    """People, whose rows have no class; those who are people already as they are."""
-    schema = getattr(rows, "schema", None)
-    return rows if schema is None else kind_of(schema).population(rows)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, kw_only=True)

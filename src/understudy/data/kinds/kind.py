@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from understudy.data.encoding.codec import Codec, Uniform
-    from understudy.data.encoding.features import DeclaredFeatures, Features, Slots, TableFeatures, Values
-    from understudy.data.encoding.population import Population
 
 AnySchema = Schema | ArraySchema
 Rows = Table | ArrayTable[SeriesSchema] | ArrayTable[ImageSchema]
@@ -131,18 +129,6 @@ class Flat(Kind[S, R]):
     def names(self, schema: S, party: str) -> list[str]:
         """The columns of a row beside those of other parties."""
 
-    @abstractmethod
-    def rule(self, schema: S) -> "Slots | Values":
-        """How an autoencoder reads such rows."""
-
-    @abstractmethod
-    def features(self, schema: S, target: str | None) -> "Features":
-        """How a classifier of `target` reads such rows."""
-
-    @abstractmethod
-    def population(self, rows: R) -> "Population":
-        """The people, whose rows have no class."""
-
 
 def placed(people: NDArray[Any], person: str | None, source: str) -> Table:
     """A roster: these ids, with their places."""
@@ -185,22 +171,6 @@ class TableKind(Flat[Schema, Table]):
 
     def names(self, schema: Schema, party: str) -> list[str]:
         return list(schema.names)
-
-    def rule(self, schema: Schema) -> "Slots":
-        from understudy.data.encoding.features import Slots
-
-        return Slots(schema)
-
-    def features(self, schema: Schema, target: str | None) -> "TableFeatures":
-        from understudy.data.encoding.features import TableFeatures
-
-        return TableFeatures(schema, str(target))
-
-    def population(self, rows: Table) -> "Population":
-        from understudy.data.encoding.population import Population
-
-        rule, people = self.rule(rows.schema), rows.people  # people first: see `Population.from_table`
-        return Population.grouped(rule, rule.rows(rows), rule.codes(rows), people)
 
     def made_up(self, schema: Schema, people: int, canary: int | None = 0) -> Table:
         here = np.arange(people) == (-1 if canary is None else canary)
@@ -251,24 +221,6 @@ class ArrayKind(Flat[A, ArrayTable[A]]):
 
     def decode(self, schema: A, numbers: "Tensor", rng: "Uniform", draw: str) -> NDArray[Any]:
         return schema.unscaled(numbers.reshape(-1, *schema.shape).numpy())
-
-    def rule(self, schema: A) -> "Values":
-        from understudy.data.encoding.features import Values
-
-        return Values(schema)
-
-    def features(self, schema: A, target: str | None) -> "DeclaredFeatures":
-        from understudy.data.encoding.features import DeclaredFeatures
-
-        return DeclaredFeatures(schema, target)
-
-    def population(self, rows: ArrayTable[A]) -> "Population":
-        from torch import from_numpy
-
-        from understudy.data.encoding.population import Population
-
-        rule = self.rule(rows.schema)
-        return Population(rule, rows.ids, rule.rows(rows), rule.codes(rows), from_numpy(rows.starts))
 
     def made_up(self, schema: A, people: int, canary: int | None = 0) -> ArrayTable[A]:
         here = np.arange(people) == (-1 if canary is None else canary)

@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.kinds import AnySchema, population_of
+from understudy.data.encoding.population import population_of
+from understudy.data.kinds import AnySchema
 from understudy.ground.errors import ConfigError, PartyError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.ledger import Ledger

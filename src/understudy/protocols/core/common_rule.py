@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from understudy.data.encoding.features import Features, Slots, TableFeatures, Values
-from understudy.data.kinds import FLAT, TABLE, AnySchema, kind_of
+from understudy.data.encoding.features import Features, Slots, TableFeatures, Values, rule_of
+from understudy.data.kinds import FLAT, TABLE, AnySchema
 from understudy.data.schema import Schema
 from understudy.ground.errors import ConfigError
 
@@ -31,7 +31,7 @@ def _rule(name: str, described: AnySchema | Features) -> Slots | Values:
             "Nothing was charged."
         )
     # Who holds the rows may call the person, and note things, as they like.
-    return kind_of(described).rule(replace(described, person=None, note=""))
+    return rule_of(replace(described, person=None, note=""))
 
 
 def all_alike(rules: Mapping[str, R]) -> R:

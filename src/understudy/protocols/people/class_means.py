@@ -26,7 +26,8 @@ from torch import Tensor
 
 from understudy.data.encoding.features import DeclaredFeatures
 from understudy.data.encoding.frame import MOST_FEATURES, UNIT, Frame
-from understudy.data.kinds import ARRAYS, ArraySchema, one_label, population_of, schema_from
+from understudy.data.encoding.population import population_of
+from understudy.data.kinds import ARRAYS, ArraySchema, one_label, schema_from
 from understudy.data.schema import public_of
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ConfigError, MessageError, SchemaError

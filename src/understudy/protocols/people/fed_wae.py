@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.features import Slots, Values
-from understudy.data.kinds import IMAGES, Rows, population_of
+from understudy.data.encoding.population import population_of
+from understudy.data.kinds import IMAGES, Rows
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.errors import ConfigError
 from understudy.ground.settings import NOT_NEGATIVE, WHOLE, between, setting

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.kinds import population_of
+from understudy.data.encoding.population import population_of
 from understudy.data.schema import Schema
 from understudy.generators.parts import Network
 from understudy.ground.errors import ConfigError, MessageError

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.encoding.population import Population
-from understudy.data.kinds import TABLE, population_of
+from understudy.data.encoding.population import Population, population_of
+from understudy.data.kinds import TABLE
 from understudy.generators.parts import ClassifierParts, GeneratorParts
 from understudy.ground.check import in_range, whole
 from understudy.ground.errors import BudgetExceeded, ConfigError, PartyError, PrivacyError

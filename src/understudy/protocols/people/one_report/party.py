@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.kinds import TABLE, population_of
+from understudy.data.encoding.population import population_of
+from understudy.data.kinds import TABLE
 from understudy.data.schema import Schema
 from understudy.ground.errors import ConfigError, MessageError, SchemaError
 from understudy.ground.pack import Value
