@@ -87,9 +87,7 @@ class Draws(Protocol):
     """All that networks ask of a random generator."""
 
     def uniform(self, *shape: int) -> Tensor: ...
-
     def normal(self, *shape: int) -> Tensor: ...
-
     def integers(self, high: int, *shape: int) -> Tensor: ...
 
 

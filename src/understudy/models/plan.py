@@ -30,23 +30,15 @@ from understudy.models.network import Network, check_weights, each_whole
 
 # Kind → where the class is, in `understudy.models`.
 NETWORKS = {
-    "branched": "nets.gan.BranchedGenerator",
-    "mixture": "tables.mixture.MixtureOfProducts",
-    "class-decoder": "nets.beta_vae.ClassDecoder",
-    "class-image-decoder": "nets.beta_vae.ClassImageDecoder",
-    "pool": "plan.Pool",
-    "decoder-table": "nets.wae.TableDecoder",
-    "decoder-image": "nets.wae.ImageDecoder",
-    "decoder-series": "nets.autoencoder.SeriesDecoder",
-    "bayes-net": "tables.mixture.BayesNet",
-    "copula": "tables.mixture.GaussianCopula",
-    "gaussians": "moments.gaussians.CellGaussians",
-    "moments": "offered.OfferedMoments",
-    "gram": "offered.OfferedGram",
-    "chains": "visits.chains.MixtureOfChains",
-    "chains-together": "visits.together.ChainsTogether",
-    "tied": "tied.network.TiedGaussians",
-}
+    "branched": "nets.gan.BranchedGenerator", "mixture": "tables.mixture.MixtureOfProducts",
+    "class-decoder": "nets.beta_vae.ClassDecoder", "class-image-decoder": "nets.beta_vae.ClassImageDecoder",
+    "pool": "plan.Pool", "decoder-table": "nets.wae.TableDecoder",
+    "decoder-image": "nets.wae.ImageDecoder", "decoder-series": "nets.autoencoder.SeriesDecoder",
+    "bayes-net": "tables.mixture.BayesNet", "copula": "tables.mixture.GaussianCopula",
+    "gaussians": "moments.gaussians.CellGaussians", "moments": "offered.OfferedMoments",
+    "gram": "offered.OfferedGram", "chains": "visits.chains.MixtureOfChains",
+    "chains-together": "visits.together.ChainsTogether", "tied": "tied.network.TiedGaussians",
+}  # fmt: skip
 # What describes a network that may be offered, by kind; `UNSAID` is what a description need not say.
 OFFERED = {
     "class-decoder": ("latent", "hidden", "sizes", "label"),

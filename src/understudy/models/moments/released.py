@@ -141,12 +141,9 @@ def read_first(frame: Frame, classes: int, total: Tensor, noise: Tensor) -> Rele
     step, at = _step(frame), classes * (1 + frame.features)
     units = torch.tensor([1 / COUNT] + [step] * frame.features, dtype=torch.float64)
     table, beside = (part[:at].double().view(classes, -1) * units for part in (total, noise))
-    return {
-        "people": table[:, 0].clone(),
-        "people_noise": beside[0, 0].clone(),
-        "sums": table[:, 1:].clone(),
-        "sums_noise": beside[0, 1].clone(),
-    } | _of_all(frame, total[at:], noise[at:])
+    found = {"people": table[:, 0].clone(), "people_noise": beside[0, 0].clone()}
+    found |= {"sums": table[:, 1:].clone(), "sums_noise": beside[0, 1].clone()}
+    return found | _of_all(frame, total[at:], noise[at:])
 
 
 def read_levels(frame: Frame, labels: Labels, total: Tensor, noise: Tensor) -> Released:
@@ -170,12 +167,9 @@ def _step(frame: Frame) -> float:
 def _of_all(frame: Frame, total: Tensor, noise: Tensor) -> Released:
     """Energy and shades, with which every first release ends."""
     squared, share = _step(frame) ** 2 * SCALE**2 / ENERGY, math.sqrt(frame.channels) / SHADES
-    return {
-        "energy": total[0].double() * squared,
-        "energy_noise": noise[0].double() * squared,
-        "shades": total[1:].double().view(frame.channels, bins_of(frame)) * share,
-        "shades_noise": noise[1].double() * share,
-    }
+    shades = total[1:].double().view(frame.channels, bins_of(frame)) * share
+    found = {"energy": total[0].double() * squared, "energy_noise": noise[0].double() * squared}
+    return found | {"shades": shades, "shades_noise": noise[1].double() * share}
 
 
 def read_moments(triangles: Tensor, d: int, radius: float, scale: int, sigma: float) -> Released:

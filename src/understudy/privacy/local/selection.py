@@ -14,7 +14,7 @@ the same side of one half.
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -26,12 +26,12 @@ from torch import Tensor
 
 from understudy.ground.check import in_range, positive, whole
 from understudy.ground.errors import ConfigError
-from understudy.privacy.local.reporter import LocalMechanism, Report, TopSets, categorical, chunks, cohort, fine, subset
+from understudy.privacy.local import reporter
 from understudy.privacy.noise import Rng
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection(LocalMechanism, ABC):
+class Selection(reporter.Reporter):
     """Tell the server a few dimensions in which the update is large, and the sign of "large".
 
     Guarantee: ε-LDP for a client's whole update: sign and indices together are at most e^ε times as likely
@@ -39,12 +39,11 @@ class Selection(LocalMechanism, ABC):
     Edges: a non-finite update counts as zero (`reporter.cohort`); ties fall to either side of the top set.
     """
 
-    dims: int
     top: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(dims=self.dims, top=self.top)
+        whole(top=self.top)
         if self.top >= self.dims:
             raise ConfigError(f"top must be below dims={self.dims}, not {self.top}.")
 
@@ -57,13 +56,13 @@ class Selection(LocalMechanism, ABC):
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
         """The indices of every row: (n, h)."""
 
-    def report(self, updates: Tensor, rng: Rng) -> Report:
-        updates = cohort(updates, self.dims)
+    def report(self, updates: Tensor, rng: Rng) -> reporter.Report:
+        updates = reporter.cohort(updates, self.dims)
         sign = 1 - 2 * rng.integers(2, len(updates), 1, device=updates.device)  # (n, 1)
         # The k smallest values are the k largest of the negated update.
-        parts = [self.choose(updates[rows] * sign[rows], rng) for rows in chunks(updates)]
+        parts = [self.choose(updates[rows] * sign[rows], rng) for rows in reporter.chunks(updates)]
         indices = torch.cat(parts).to(torch.int32)
-        return Report(dims=self.dims, values=sign.to(torch.int8), indices=indices)
+        return reporter.Report(dims=self.dims, values=sign.to(torch.int8), indices=indices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +99,9 @@ class EmMds(Selection):
         return torch.from_numpy(plan.chance * lift / (low + (1 - low) * plan.high))
 
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
-        hits = categorical(self.law, len(scores), rng, scores.device)
+        hits = reporter.categorical(self.law, len(scores), rng, scores.device)
         inside = torch.arange(self.chosen, device=scores.device) < hits[:, None]
-        return TopSets.from_scores(scores, self.top).pick(inside, rng).sort(1).values
+        return reporter.TopSets.from_scores(scores, self.top).pick(inside, rng).sort(1).values
 
 
 class Plan(NamedTuple):
@@ -168,8 +167,8 @@ class Naive(Selection):
 
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
         outside = float(self.single.law[0])
-        inside = fine(rng, len(scores), self.chosen, device=scores.device) >= outside
-        return TopSets.from_scores(scores, self.top).pick(inside, rng, repeat=True)
+        inside = reporter.fine(rng, len(scores), self.chosen, device=scores.device) >= outside
+        return reporter.TopSets.from_scores(scores, self.top).pick(inside, rng, repeat=True)
 
 
 class Proportional(Selection):
@@ -205,14 +204,14 @@ class Proportional(Selection):
         few = ranks.topk(self.top, dim=1, sorted=False).indices
         few += self.dims * (scores.gather(1, few) < 0)
         held = torch.zeros(len(scores), 2 * self.dims, dtype=torch.bool, device=scores.device)
-        inside = categorical(self.choice.law, len(scores), rng, scores.device) == 1
-        return TopSets(few, held.scatter_(1, few, True), few_is_top=True).pick(inside[:, None], rng)
+        inside = reporter.categorical(self.choice.law, len(scores), rng, scores.device) == 1
+        return reporter.TopSets(few, held.scatter_(1, few, True), few_is_top=True).pick(inside[:, None], rng)
 
-    def report(self, updates: Tensor, rng: Rng) -> Report:
-        updates = cohort(updates, self.dims)
-        signed = torch.cat([self.choose(updates[rows], rng) for rows in chunks(updates)])  # (n, 1)
+    def report(self, updates: Tensor, rng: Rng) -> reporter.Report:
+        updates = reporter.cohort(updates, self.dims)
+        signed = torch.cat([self.choose(updates[rows], rng) for rows in reporter.chunks(updates)])  # (n, 1)
         sign = 1 - 2 * (signed >= self.dims).to(torch.int8)
-        return Report(dims=self.dims, values=sign, indices=(signed % self.dims).to(torch.int32))
+        return reporter.Report(dims=self.dims, values=sign, indices=(signed % self.dims).to(torch.int32))
 
 
 def largest_size(*, dims: int, top: int, epsilon: float, share: float) -> int:
@@ -274,12 +273,12 @@ class SubMds(Selection):
         return self.inner.share
 
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
-        inputs = subset(rng, self.dims, len(scores), self.inputs, scores.device)  # (n, d̃), ascending
+        inputs = reporter.subset(rng, self.dims, len(scores), self.inputs, scores.device)  # (n, d̃), ascending
         return inputs.gather(1, self.inner.choose(scores.gather(1, inputs), rng))
 
 
 @dataclass(frozen=True, kw_only=True)
-class MagRr(LocalMechanism):
+class MagRr(reporter.LocalMechanism):
     """One bit a client: is the largest value of the update below r·γ? By randomized response. Guarantee: ε-LDP for a
     client's whole update. γ and r are public. Edges: a non-finite update counts as zero (`reporter.cohort`).
     """
@@ -299,8 +298,8 @@ class MagRr(LocalMechanism):
     def flags(self, updates: Tensor, rate: float, rng: Rng) -> Tensor:
         """The bits that are sent: (n,), bool."""
         positive(rate=rate)
-        small = cohort(updates).abs().amax(1) < self.decay * rate
-        return small ^ (fine(rng, len(updates), device=updates.device) < self.flip)
+        small = reporter.cohort(updates).abs().amax(1) < self.decay * rate
+        return small ^ (reporter.fine(rng, len(updates), device=updates.device) < self.flip)
 
 
 @dataclass(kw_only=True)
