@@ -261,11 +261,8 @@ class Pool(Network):
     def rows(self, z: Tensor) -> Tensor:
         member, order = self.pick(z).sort(stable=True)
         parts = torch.split(z[order], torch.bincount(member, minlength=len(self.members)).tolist())
-        drawn = [
-            network.rows(part[:, 1 : 1 + network.latent])
-            for network, part in zip(self.each, parts, strict=True)
-            if len(part)
-        ]
+        some = [(network, part) for network, part in zip(self.each, parts, strict=True) if len(part)]
+        drawn = [network.rows(part[:, 1 : 1 + network.latent]) for network, part in some]
         return torch.cat(drawn)[order.argsort()] if drawn else self.each[0].rows(z[:, 1:])
 
     @property

@@ -141,11 +141,8 @@ def buy_schema(
     if ledger.real:
         rng.require_secret(ledger.holder, nothing="Nothing was charged, and no row was read.")
     declared = {c: kind if isinstance(kind, Column) else Boolean(name=c, nullable=True) for c, kind in kinds.items()}
-    plain = Schema(
-        columns=tuple(replace(column, name=c) for c, column in declared.items()),
-        person=person,
-        note="Declared; nothing was bought.",
-    )
+    named = tuple(replace(column, name=c) for c, column in declared.items())
+    plain = Schema(columns=named, person=person, note="Declared; nothing was bought.")
     title = _check_header(open_source(source, {}, name), as_they_came(source, kinds, person))
     offer = quote(kinds, epsilon=epsilon, delta=delta, gaussian=gaussian)
     if offer is None:

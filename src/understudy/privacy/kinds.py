@@ -143,11 +143,8 @@ def kinds_of(
         return dict(declared or {})
     twice = repeated(source.columns)
     _say_left_out(dict.fromkeys(map(str, twice), "more than one column has this name"))
-    typed = {
-        c: _with_step(_dtype_kind(c, source[c].dtype), source[c])
-        for c in source.columns
-        if c != person and c not in (declared or {}) and c not in twice
-    }
+    others = [c for c in source.columns if c != person and c not in (declared or {}) and c not in twice]
+    typed = {c: _with_step(_dtype_kind(c, source[c].dtype), source[c]) for c in others}
     if typed:
         warnings.warn(
             "names and kinds of columns are taken from the frame for free, and have to be publicly known: "

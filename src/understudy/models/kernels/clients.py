@@ -65,11 +65,8 @@ class RmsProp:
 
     @torch.no_grad()
     def step(self) -> None:
-        moving = [
-            (parameter, parameter.grad, square)
-            for parameter, square in zip(self.parameters, self.squares, strict=True)
-            if parameter.grad is not None
-        ]
+        pairs = zip(self.parameters, self.squares, strict=True)
+        moving = [(one, one.grad, square) for one, square in pairs if one.grad is not None]
         for parameter, gradient, square in (each for each in moving if _large(each[0])):
             square.mul_(DECAY).addcmul_(gradient, gradient, value=1 - DECAY)
             parameter.addcdiv_(gradient, square.sqrt().add_(TINY), value=-self.lr)

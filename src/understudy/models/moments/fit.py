@@ -194,11 +194,9 @@ def directions(pooled: Released, centre: Centres) -> Directions:
     covariance, noise = pooled["moments"] / total, float(pooled["moments_noise"]) / total
     width = len(covariance)
     sizes = {min(width, round(_LEAST * _STEP**n)) for n in range(64)} if noise else {width}
-    found = max(
-        (_standing_out(covariance, noise, size, MOST_TURNED if centre.poses else MOST_KEPT) for size in sorted(sizes)),
-        key=lambda one: float(one[0].sum()),
-    )
-    values, vectors = found
+    most = MOST_TURNED if centre.poses else MOST_KEPT
+    found = (_standing_out(covariance, noise, size, most) for size in sorted(sizes))
+    values, vectors = max(found, key=lambda one: float(one[0].sum()))
     basis = torch.zeros(width, len(values), dtype=covariance.dtype)
     basis[: len(vectors)] = vectors
     left, turned = covariance.diagonal() - (basis.square() * values).sum(1), centre.poses

@@ -175,10 +175,8 @@ def _of_all(frame: Frame, total: Tensor, noise: Tensor) -> Released:
 def read_moments(triangles: Tensor, d: int, radius: float, scale: int, sigma: float) -> Released:
     """`moments`, the sums over people in squared steps, (…, d, d); the deviation of their noise beside the diagonal."""
     squared = (radius / scale) ** 2
-    return {
-        "moments": unpacked(triangles.double(), d) * squared,
-        "moments_noise": torch.tensor(sigma * squared, dtype=torch.float64),
-    }
+    noise = torch.tensor(sigma * squared, dtype=torch.float64)
+    return {"moments": unpacked(triangles.double(), d) * squared, "moments_noise": noise}
 
 
 SHRUNK = 0.3

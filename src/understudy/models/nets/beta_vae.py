@@ -150,10 +150,8 @@ class ImageVae(BetaVae):
         flat = channels[-1] * math.prod(self.sides[-1])
         encoder += dense_parameters(classes, (flat, 2 * latent), generator)
         self.cut = len(encoder)
-        decoder = [
-            drawn_uniform(generator, fan_in, classes, *shape)
-            for fan_in, *shape in decoder_shapes(latent, self.channels, self.sides)
-        ]
+        shapes = decoder_shapes(latent, self.channels, self.sides)
+        decoder = [drawn_uniform(generator, fan_in, classes, *shape) for fan_in, *shape in shapes]
         self.parameters = encoder + decoder
 
     def encode(self, x: Tensor, taps: Taps) -> Tensor:

@@ -190,10 +190,8 @@ class BranchedGenerator(Network):
     def describe(self, *, only: str | None = None) -> dict[str, Any]:
         """Plain values from which `from_description` builds the same network, or `only` one party's part."""
         names = list(self.parties) if only is None else [list(self.parties)[self._place(only)]]
-        branches = [
-            {"party": name, "hidden": list(self.parties[name][0]), **_described(self.parties[name][1])}
-            for name in names
-        ]
+        own = {name: self.parties[name] for name in names}.items()
+        branches = [{"party": name, "hidden": list(hidden), **_described(output)} for name, (hidden, output) in own]
         return {"kind": "branched", "latent": self.latent, "common": list(self.sizes), "branches": branches}
 
     @classmethod

@@ -108,11 +108,8 @@ class _Pairs:
         self.scale = expected.clone()  # λ of every level's axis
         self.blocks = [torch.nonzero(column)[:, 0] for column in columns.T.bool()]
         even = self._even()
-        self.choices = {
-            column: _axes(expected[levels])
-            for column, levels in enumerate(self.blocks)
-            if len(levels) >= _FEWEST and bool(even[column])
-        }
+        long = [column for column, levels in enumerate(self.blocks) if len(levels) >= _FEWEST and bool(even[column])]
+        self.choices = {column: _axes(expected[self.blocks[column]]) for column in long}
 
     def _even(self) -> Tensor:
         """Of which columns all tables have the same noise in all cells: (m,)."""
@@ -180,12 +177,8 @@ def _axes(expected: Tensor) -> _Axes:
     place = torch.arange(size, dtype=expected.dtype, device=expected.device)
     apart, one = (place[:, None] - place).abs(), torch.eye(size, dtype=expected.dtype, device=expected.device)
     root = expected.sqrt()
-    kernels = [
-        share * torch.exp(-apart / length) + (1 - share) * one
-        for length in _LENGTHS
-        if length < size
-        for share in _SHARES
-    ]
+    lengths = [length for length in _LENGTHS if length < size]
+    kernels = [share * torch.exp(-apart / length) + (1 - share) * one for length in lengths for share in _SHARES]
     values, vectors = torch.linalg.eigh(root[:, None] * torch.stack(kernels) * root)
     return torch.cat([expected[None], values.clamp(min=0)]), torch.cat([one[None], vectors])
 

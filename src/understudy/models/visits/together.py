@@ -30,13 +30,11 @@ class TogetherTables:
     @cached_property
     def people(self) -> tuple[Tensor, Tensor]:
         """Two- and one-way tables of people's columns, of all members one after the other."""
-        rows = [
-            torch.cat(
-                [own.people if own is other else own.known.T @ other.known / len(own.known) for other in self.members],
-                1,
-            )
-            for own in self.members
-        ]
+
+        def both(own: ChainTables, other: ChainTables) -> Tensor:
+            return own.people if own is other else own.known.T @ other.known / len(own.known)
+
+        rows = [torch.cat([both(own, other) for other in self.members], 1) for own in self.members]
         return torch.cat(rows), torch.cat([own.ways for own in self.members])
 
     def across(self, place: int) -> Tensor:
