@@ -65,12 +65,9 @@ class Asked:
     def column(self, name: str) -> Column | None:
         """The column, where nothing of it has to be known before a run; None for a list of texts."""
         forms: dict[str, Any] = {
-            "boolean": {},
-            "integer": {},
-            "real": {"decimals": self.decimals, "written": self.written or None},
-            "date": {"written": self.written or ISO_DAY},
-            "datetime": {"resolution": self.resolution or "second"},
-        }
+            "boolean": {}, "integer": {}, "real": {"decimals": self.decimals, "written": self.written or None},
+            "date": {"written": self.written or ISO_DAY}, "datetime": {"resolution": self.resolution or "second"},
+        }  # fmt: skip
         return None if self.kind not in forms else KINDS[self.kind](name=name, nullable=True, **forms[self.kind])
 
 

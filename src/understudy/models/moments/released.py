@@ -251,10 +251,8 @@ def fitted_effects(seen: Tensor, sums: Tensor, noise: float, blocks: tuple[int, 
         solved = torch.cholesky_solve(torch.cat([banded, right], 2), torch.linalg.cholesky(total))
         effects = own[:, :, None] * (seen.T @ solved[:, :, :_BAND])
         told = own * (seen * solved[:, :, _BAND:]).sum(1) * widths
-        told, square = (
-            torch.zeros(bands, len(blocks), dtype=torch.float64).index_add_(1, block, some)
-            for some in (told, effects.square().sum(2))
-        )
+        none = torch.zeros(bands, len(blocks), dtype=torch.float64)
+        told, square = (none.index_add(1, block, some) for some in (told, effects.square().sum(2)))
         variances = torch.maximum(square / told.clamp(min=1e-300), _LEAST * largest)
     return effects.transpose(0, 1).reshape(len(block), -1)[:, :features]
 

@@ -155,9 +155,8 @@ class ImageVae(BetaVae):
         self.parameters = encoder + decoder
 
     def encode(self, x: Tensor, taps: Taps) -> Tensor:
-        *convolutions, (weight, bias) = zip(
-            self.parameters[: self.cut : 2], self.parameters[1 : self.cut : 2], strict=True
-        )
+        own = self.parameters[: self.cut]
+        *convolutions, (weight, bias) = zip(own[::2], own[1::2], strict=True)
         x = x.unsqueeze(2)
         for kernel, shift in convolutions:
             x = functional.silu(taps.conv(x, kernel, shift))

@@ -216,9 +216,8 @@ def laws_of_pairs(
     several = torch.minimum(found, found.T) < least
     function = torch.where(spread_out(found < found.T), function, function.T)
     best, least = torch.where(spread_out(several), function, best), torch.minimum(least, torch.minimum(found, found.T))
-    fits = (least < apart - 2 * _CLEARLY_ORDERED) & (
-        left(best) - cells <= torch.maximum(_FITS * (apart - cells), _SEEN * (2 * cells).sqrt())
-    )
+    little = torch.maximum(_FITS * (apart - cells), _SEEN * (2 * cells).sqrt())
+    fits = (least < apart - 2 * _CLEARLY_ORDERED) & (left(best) - cells <= little)
     fewest, most = elsewhere(independent - best, counts - best)
     fits &= (cells == torch.outer(sizes, sizes)) & (most <= _ELSEWHERE) & ((fewest <= 0) | ~several)
     alone = (fits & ~several).sum(0) == 1

@@ -239,9 +239,8 @@ class _Law:
         bins = max(8, min(_MOST_BINS, math.ceil((last - first) / _BIN)))
         self.bins = torch.linspace(first, last, bins + 1, dtype=torch.float64)
         self.parts = [self._shares(one.places) for one in counted]
-        self.heard = [
-            torch.as_tensor(one.noise, dtype=torch.float64).pow(-2).expand(len(one.counts)) for one in counted
-        ]
+        noises = [torch.as_tensor(one.noise, dtype=torch.float64) for one in counted]
+        self.heard = [own.pow(-2).expand(len(one.counts)) for own, one in zip(noises, counted, strict=True)]
         square = [share.T @ (heard[:, None] * share) for share, heard in zip(self.parts, self.heard, strict=True)]
         self.square = torch.stack(square).sum(0) + 1 / sure**2
         self.bend = torch.eye(bins, dtype=torch.float64).diff(n=2, dim=0)

@@ -98,9 +98,8 @@ class TiedGaussians(Network):
         """Latent points (n, latent) → one-hot levels, and of each array its values before they are mapped."""
         levels = self.levels(z)
         hot, start = one_hot(levels, self.sizes), 1 + len(self.sizes)
-        classes = (
-            torch.zeros(len(z), dtype=torch.int64, device=z.device) if self.label is None else levels[:, self.label]
-        )
+        first = torch.zeros(len(z), dtype=torch.int64, device=z.device)
+        classes = first if self.label is None else levels[:, self.label]
         stop = start + len(self.mixing)
         mixed, out, at = z[:, start:stop] @ self.mixing.T, [], 0
         for array in self.own:

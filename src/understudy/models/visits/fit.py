@@ -126,12 +126,8 @@ def fit_visits(
     people, at = parts[0].tables.ways, 0
     rules: list[tuple[Rules | None, Rules | None]] = []
     for member, events, own in zip(members, ways, ties, strict=True):
-        starts = {
-            member.person_logits: people[at : at + sum(member.people)],
-            member.event_logits: events,
-            member.first_logits: torch.ones(()),
-            member.next_logits: torch.ones(()),
-        }
+        starts = {member.person_logits: people[at : at + sum(member.people)], member.event_logits: events}
+        starts |= {member.first_logits: torch.ones(()), member.next_logits: torch.ones(())}
         with torch.no_grad():
             for logits, begin in starts.items():
                 jitter = torch.randn(logits.shape, generator=generator) * _JITTER
@@ -184,9 +180,8 @@ def _read(
         if not torch.isfinite(noise).any():
             return
         high, wide = cells.shape
-        gram, spread = (
-            functional.pad(some, (high, 0, 0, wide), value=none) for some, none in ((cells, 0.0), (noise, torch.inf))
-        )
+        both_of = ((cells, 0.0), (noise, torch.inf))
+        gram, spread = (functional.pad(some, (high, 0, 0, wide), value=none) for some, none in both_of)
         two = read_tables(gram, (*sides[0], *sides[1]), noise=spread)
 
         def both(chain: TogetherTables) -> tuple[Tensor, Tensor]:

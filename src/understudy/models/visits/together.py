@@ -39,10 +39,8 @@ class TogetherTables:
 
     def across(self, place: int) -> Tensor:
         """Of people's columns of all members, and the columns of one's events."""
-        mean = self.members[place].mean
-        return torch.cat(
-            [own.across if own is self.members[place] else own.known.T @ mean / len(mean) for own in self.members]
-        )
+        here, mean = self.members[place], self.members[place].mean
+        return torch.cat([own.across if own is here else own.known.T @ mean / len(mean) for own in self.members])
 
     def between(self, one: int, other: int) -> Tensor:
         """Of the columns of two members' events."""

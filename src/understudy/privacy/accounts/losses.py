@@ -121,9 +121,8 @@ def folded(parts: Sequence[tuple[Any, int]]) -> Any:
         raise ValueError("losses on different grids cannot be added.")
     symmetric = all(distribution._symmetric for distribution, _ in parts)
     sides = ("_pmf_remove",) if symmetric else ("_pmf_remove", "_pmf_add")
-    return plds.PrivacyLossDistribution(
-        *(_folded([(getattr(distribution, side), times) for distribution, times in parts]) for side in sides)
-    )
+    lists = ([(getattr(distribution, side), times) for distribution, times in parts] for side in sides)
+    return plds.PrivacyLossDistribution(*map(_folded, lists))
 
 
 def _folded(parts: Sequence[tuple[Any, int]]) -> Any:

@@ -125,10 +125,8 @@ def _log_share(n: int, m: int) -> float:
 CELLS = 4096
 _MOST_INNER = 2**40
 _MOST_CELLS = 2**50  # up to here every cell number is an exact float
-# ε* ≈ 0.61
-THRESHOLD = math.log(
-    (-5 + 2 * (6353 - 405 * math.sqrt(241)) ** (1 / 3) + 2 * (6353 + 405 * math.sqrt(241)) ** (1 / 3)) / 27
-)
+_ROOT = 405 * math.sqrt(241)
+THRESHOLD = math.log((-5 + 2 * (6353 - _ROOT) ** (1 / 3) + 2 * (6353 + _ROOT) ** (1 / 3)) / 27)  # ε* ≈ 0.61
 
 
 @dataclass(frozen=True)

@@ -177,11 +177,8 @@ class MomentSketch(Judging):
             y.append([counted + field.dot(kappa_entries, r[:, None])])
             own, kappa_own = bits.reshape(shape), bit_times.reshape(n, REPEATS, -1)[:, j].reshape(shape)
             z[-1].append(field.times(own, groups).sum(2) % prime)
-            parts = (
-                field.times(own, field.times(groups, groups)),
-                field.times(products.reshape(shape), pairs),
-                field.times(kappa_own, groups),
-            )
+            squares = field.times(own, field.times(groups, groups))
+            parts = (squares, field.times(products.reshape(shape), pairs), field.times(kappa_own, groups))
             y[-1].append(np.concatenate(parts, axis=2).sum(2))
         stacked = (np.stack([np.hstack(one) for one in each], axis=2) % prime for each in (z, y))
         return next(stacked), next(stacked)
